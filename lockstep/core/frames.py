@@ -1,0 +1,134 @@
+"""Frames: batches of records as the journal holds them and as streams carry them (DESIGN 5).
+
+Law: a frame is serialised once, by the primary that wrote it, and passed on unchanged. All records of one command are in one
+frame, and a frame is whole or absent in every journal: so no command is ever half there. The durable part is what stores
+write; the transient part goes to the memory of backups only, and leaves just its indexes in the journal.
+
+Layout of the durable part (little-endian): magic 4s, version u8, flags u8, reserved u16, payload bytes u32, epoch u64, first
+index u64, last index u64, commit index u64, time u64 (ms), CRC-32C u32 of all before it and of the payload; then the payload, a
+MessagePack array of [offset from first index, record]. The transient part is such an array alone.
+"""
+
+import struct
+from typing import NamedTuple
+
+import google_crc32c
+import msgspec
+
+from lockstep.core.ids import Epoch, LogIndex, TimeMs
+from lockstep.core.records import AnyRecord
+
+MAGIC = b"LKSF"
+VERSION = 1
+_HEADER = struct.Struct("<4sBBHIQQQQQ")
+_CRC = struct.Struct("<I")
+HEADER_BYTES = _HEADER.size + _CRC.size
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(list[tuple[int, AnyRecord]])
+
+
+class BadFrame(ValueError):
+    """Bytes that are not a whole, undamaged frame."""
+
+
+class FrameHeader(NamedTuple):
+    """What a store knows of a frame without decoding it."""
+
+    payload_bytes: int
+    epoch: Epoch
+    first: LogIndex
+    last: LogIndex
+    commit_index: LogIndex
+    """The commit index that the primary knew when it wrote the frame."""
+    time_ms: TimeMs
+    """When the primary wrote it; monotone within a resource set, through changes of the primary too (DESIGN 7)."""
+
+    @property
+    def frame_bytes(self) -> int:
+        return HEADER_BYTES + self.payload_bytes
+
+
+class Frame(NamedTuple):
+    """One frame in memory: header, serialised durable part, serialised transient part (b"" when there is none)."""
+
+    header: FrameHeader
+    durable: bytes
+    transient: bytes
+
+
+class IndexedRecord(NamedTuple):
+    """A record at its place in the log."""
+
+    index: LogIndex
+    record: AnyRecord
+    is_durable: bool
+
+
+def encode_frame(
+    epoch: Epoch,
+    first: LogIndex,
+    commit_index: LogIndex,
+    time_ms: TimeMs,
+    records: list[tuple[AnyRecord, bool]],
+) -> Frame:
+    """Serialise `records`, pairs of (record, is durable) at consecutive indexes from `first`; at least one."""
+    assert records, "a frame holds at least one record"
+    durable = [(offset, record) for offset, (record, is_durable) in enumerate(records) if is_durable]
+    transient = [(offset, record) for offset, (record, is_durable) in enumerate(records) if not is_durable]
+    payload = _ENCODER.encode(durable)
+    header = FrameHeader(len(payload), epoch, first, LogIndex(first + len(records) - 1), commit_index, time_ms)
+    head = _HEADER.pack(
+        MAGIC, VERSION, 0, 0, len(payload), epoch, first, header.last, commit_index, time_ms
+    )
+    crc = google_crc32c.extend(google_crc32c.value(head), payload)
+    return Frame(
+        header, b"".join((head, _CRC.pack(crc), payload)), _ENCODER.encode(transient) if transient else b""
+    )
+
+
+def decode_header(data: bytes | memoryview, offset: int = 0) -> FrameHeader:
+    """Read a frame's header at `offset`, without checking the sum; raises `BadFrame` if these are not a header's bytes."""
+    if len(data) - offset < HEADER_BYTES:
+        raise BadFrame(f"{len(data) - offset} bytes are less than a header")
+    magic, version, _, _, payload_bytes, epoch, first, last, commit, time_ms = _HEADER.unpack_from(data, offset)
+    if magic != MAGIC or version != VERSION or last < first or first < 1:
+        raise BadFrame(f"no frame header at {offset}")
+    return FrameHeader(payload_bytes, Epoch(epoch), LogIndex(first), LogIndex(last), LogIndex(commit), TimeMs(time_ms))
+
+
+def check_frame(data: bytes | memoryview, offset: int = 0) -> FrameHeader:
+    """Read and verify the whole durable part at `offset`; raises `BadFrame` when it is cut short or its sum is wrong."""
+    header = decode_header(data, offset)
+    if len(data) - offset < header.frame_bytes:
+        raise BadFrame(f"frame {header.first}..{header.last} is cut short")
+    view = memoryview(data)[offset : offset + header.frame_bytes]
+    (expected,) = _CRC.unpack_from(view, _HEADER.size)
+    crc = google_crc32c.extend(google_crc32c.value(bytes(view[: _HEADER.size])), bytes(view[HEADER_BYTES:]))
+    if crc != expected:
+        raise BadFrame(f"frame {header.first}..{header.last} has a wrong checksum")
+    return header
+
+
+def read_frame(durable: bytes, transient: bytes) -> Frame:
+    """A frame from its two serialised parts, verified; raises `BadFrame`."""
+    header = check_frame(durable)
+    if len(durable) != header.frame_bytes:
+        raise BadFrame(f"{len(durable) - header.frame_bytes} bytes behind frame {header.first}..{header.last}")
+    return Frame(header, durable, transient)
+
+
+def decode_records(frame: Frame) -> list[IndexedRecord]:
+    """All records of a frame in log order, durable and transient; raises `BadFrame` for what is no record."""
+    first, last = frame.header.first, frame.header.last
+    try:
+        durable = _DECODER.decode(memoryview(frame.durable)[HEADER_BYTES:])
+        transient = _DECODER.decode(frame.transient) if frame.transient else []
+    except msgspec.MsgspecError as error:
+        raise BadFrame(f"frame {first}..{last}: {error}") from error
+    records = [IndexedRecord(LogIndex(first + offset), record, True) for offset, record in durable]
+    if transient:
+        records += [IndexedRecord(LogIndex(first + offset), record, False) for offset, record in transient]
+        records.sort(key=lambda indexed: indexed.index)
+    if records and not first <= records[0].index <= records[-1].index <= last:
+        raise BadFrame(f"frame {first}..{last} holds records outside its range")
+    return records
