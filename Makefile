@@ -1,0 +1,45 @@
+# Every target sets the checkout up first (.venv, system packages); that is instant when nothing changed.
+.DEFAULT_GOAL := help
+PYTHON_FILES := $(wildcard lockstep services tests bench scripts)
+python := .venv/bin/python
+SEEDS ?= 300
+START ?= 0
+# Two workers; everything that starts processes runs in one of them, one test at a time (tests/conftest.py).
+PYTEST_ARGS ?= -n 2 --dist loadgroup
+
+.PHONY: help dev check format test demo simulate fuzz protos
+
+help: ## What there is
+	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+dev: ## Set-up only: .venv and the system packages that tests use
+	@scripts/setup.sh
+
+check: dev ## Lint, format, types, import contracts, generated code
+	$(python) -m ruff check .
+	$(python) -m ruff format --check .
+	$(python) -m mypy $(PYTHON_FILES)
+	.venv/bin/lint-imports
+	$(python) scripts/generate_protos.py --check
+
+format: dev ## Put the files into the format that check asks for
+	$(python) -m ruff check --fix-only --quiet .
+	$(python) -m ruff format .
+
+test: dev ## All tests
+	@$(python) -m pytest $(PYTEST_ARGS)
+
+demo: dev ## A cluster on this machine, real data, a killed primary, nothing lost
+	@$(python) -m lockstep.cli demo
+
+simulate: dev ## The simulator: make simulate SEEDS=300 START=0
+	@$(python) -m tests.simulation --seeds $(SEEDS) --start $(START)
+
+fuzz: dev ## The hypothesis tests marked fuzz, with many more examples
+	@$(python) -m pytest -m fuzz --hypothesis-profile=fuzz
+
+bench-%: dev ## A benchmark: make bench-failover runs bench/failover.py
+	@$(python) -m bench.$*
+
+protos: dev ## Generate lockstep/wire/v1 from protos/
+	$(python) scripts/generate_protos.py

@@ -1,0 +1,1 @@
+"""Lockstep: a highly available, transactional message broker."""

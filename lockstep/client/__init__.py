@@ -1,0 +1,1 @@
+"""The client: asyncio sessions that survive failover, with a blocking façade."""

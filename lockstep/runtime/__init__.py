@@ -1,0 +1,1 @@
+"""What surrounds a core in a process: driver, clock, channels, etcd, settings, metrics."""

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Sets the checkout up: .venv with everything that pyproject.toml asks for, and the system packages that the tests use.
+# Quick when nothing changed: a stamp in .venv carries the hash of pyproject.toml and of this file.
+#   PYTHON=/path/to/python3.x scripts/setup.sh    chooses the interpreter.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+venv=.venv
+stamp() { cat pyproject.toml scripts/setup.sh | sha256sum | cut -c1-32; }
+is_current() { [ -x "$venv/bin/python" ] && [ "$(cat "$venv/.stamp" 2>/dev/null)" = "$(stamp)" ]; }
+is_current && exit 0
+
+# Two makes at the same time must not install into one .venv.
+exec 9>".setup.lock"
+flock 9
+is_current && exit 0
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-} python3 python3.11 python3.12 python3.13 python3.14 python; do
+        if command -v "$candidate" >/dev/null && is_new_enough "$candidate"; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+has_library() { { ldconfig -p 2>/dev/null || /sbin/ldconfig -p 2>/dev/null; } | grep -q "$1"; }
+has_program() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null; }
+has_java() {
+    has_program java || return 1
+    local major
+    major=$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -1)
+    [ "${major:-0}" -ge 17 ]
+}
+
+python=$(find_python) || { say "Python 3.11 or newer is missing: install it, or name it with PYTHON=."; exit 1; }
+
+# What is missing of: package (Debian's name), and what it is for.
+missing=()
+has_library 'libfuse\.so\.2' || missing+=(libfuse2)          # tests: the file system that loses what was not synced
+has_program ip || missing+=(iproute2)                        # tests: network namespaces
+has_program iptables || missing+=(iptables)                  # tests: one-way cuts and REJECT
+has_program strace || missing+=(strace)                      # tests: no answer before its fdatasync
+has_java || missing+=(openjdk-17-jre-headless)               # pipeline: Spark
+"$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+
+if [ ${#missing[@]} -gt 0 ]; then
+    if [ "$(id -u)" = 0 ] && has_program apt-get; then
+        say "installing ${missing[*]}"
+        export DEBIAN_FRONTEND=noninteractive
+        if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >.setup.log 2>&1; then
+            tail -5 .setup.log >&2
+            say "could not install ${missing[*]}: the tests that need them will not run."
+        fi
+        rm -f .setup.log
+    else
+        say "missing on this machine: ${missing[*]} (Debian's names); the tests that need them will not run."
+    fi
+fi
+
+if [ -x "$venv/bin/python" ] && ! is_new_enough "$venv/bin/python"; then
+    rm -rf "$venv"
+fi
+if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+    say "creating $venv with $python"
+    "$python" -m venv "$venv"
+fi
+say "installing the Python packages into $venv (about half a minute)"
+"$venv/bin/python" -m pip install -qq --disable-pip-version-check --editable '.[dev]'
+stamp >"$venv/.stamp"
+say "ready"

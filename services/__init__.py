@@ -1,0 +1,1 @@
+"""The programs of a cluster: python -m services.<name>."""

@@ -1,0 +1,1 @@
+"""The decisions of services.backup: pure, driven by inputs, answering with effects."""

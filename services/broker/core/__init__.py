@@ -1,0 +1,1 @@
+"""The decisions of services.broker: pure, driven by inputs, answering with effects."""

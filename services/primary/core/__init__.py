@@ -1,0 +1,1 @@
+"""The decisions of services.primary: pure, driven by inputs, answering with effects."""

@@ -1,0 +1,1 @@
+"""The store: one data directory, made durable by group commit."""

@@ -1,0 +1,1 @@
+"""The decisions of services.store: pure, driven by inputs, answering with effects."""

@@ -1,0 +1,1 @@
+"""Kills, stops, cuts and full disks, on real clusters."""

@@ -1,0 +1,75 @@
+"""What holds for all tests: hypothesis profiles, marks by folder, and no silent skips in CI.
+
+With CI=true a skipped test or module fails, unless tests/skips.txt lists it with its reason.
+"""
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+TESTS = Path(__file__).parent
+IS_CI = os.environ.get("CI", "").lower() in {"1", "true"}
+
+hypothesis.settings.register_profile("default", deadline=None, derandomize=IS_CI, print_blob=True)
+hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=20_000, print_blob=True)
+hypothesis.settings.load_profile("default")
+
+
+def read_allowed_skips(text: str) -> dict[str, str]:
+    """The listed node ids with their reasons; a line without a reason raises ValueError."""
+    allowed = {}
+    for line in text.splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        node_id, separator, reason = (part.strip() for part in line.partition(" -- "))
+        if not (node_id and separator and reason):
+            raise ValueError(f"tests/skips.txt: expected 'node id -- reason', found {line!r}")
+        allowed[node_id] = reason
+    return allowed
+
+
+def is_allowed_skip(node_id: str, allowed: dict[str, str]) -> bool:
+    """Whether the list names this node, its class or its module ('@group' at its end is xdist's)."""
+    parts = node_id.split("[")[0].split("@")[0].split("::")
+    return any("::".join(parts[: count + 1]) in allowed for count in range(len(parts)))
+
+
+ALLOWED_SKIPS = read_allowed_skips((TESTS / "skips.txt").read_text())
+
+
+def _fail_unlisted_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if not (IS_CI and report.outcome == "skipped") or hasattr(report, "wasxfail"):
+        return
+    if is_allowed_skip(report.nodeid, ALLOWED_SKIPS):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    report.outcome = "failed"
+    report.longrepr = f"skipped in CI, and tests/skips.txt does not list {report.nodeid}: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _fail_unlisted_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _fail_unlisted_skip(report)
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks by folder. What starts processes shares one xdist group: two clusters on two cores disturb each other."""
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+        if folder in {"integration", "chaos", "conformance"}:
+            item.add_marker(pytest.mark.xdist_group("processes"))
+        if folder in {"integration", "chaos"}:
+            item.add_marker(getattr(pytest.mark, folder))

@@ -1,0 +1,1 @@
+"""Separate processes over gRPC, and a real etcd."""

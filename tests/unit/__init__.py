@@ -1,0 +1,1 @@
+"""Unit tests: mirrors the tree; real cores, in-memory edges, nothing patched."""
