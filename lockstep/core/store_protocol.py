@@ -1,0 +1,173 @@
+"""What a broker and its store say to each other (DESIGN 5, R2); `store.proto` carries the same words.
+
+Law: every request names its set, the sender's epoch and incarnation. The store makes the highest epoch durable and refuses
+lower ones before touching anything. The last `OpenSet` makes its sender the only writer of the set: whatever an earlier stream
+still sends is refused, so that a frame of a dead process left in a socket is never appended after the new one read the log's end
+(history 23). Answers come in the order of the requests; `Appended` and `Truncated` leave only after the sync that they report.
+"""
+
+from dataclasses import dataclass
+
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
+
+
+@dataclass(frozen=True, slots=True)
+class StateItem:
+    """One item of a state snapshot on its way: key, value, and whether it is durable state."""
+
+    key: bytes
+    value: bytes
+    is_durable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRequest:
+    """Base of all requests."""
+
+    set_name: SetName
+    epoch: Epoch
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSet(StoreRequest):
+    """Become the only writer. Creates the set's directory when it is not there. Also the fence: the epoch is durable before the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendFrames(StoreRequest):
+    """Append serialised durable parts, in order. `commit_index` is the highest the sender knows (frees the consolidator).
+
+    Without frames it only tells the commit index and is not answered. A frame at or below the log's end with the same epoch there is answered, not appended; one
+    of another epoch is refused (the broker truncates first); one that leaves a gap is refused.
+    """
+
+    frames: tuple[bytes, ...]
+    commit_index: LogIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate(StoreRequest):
+    """Cut everything behind `after`, a frame's last index; refused below the highest commit index that the store knows (R10)."""
+
+    after: LogIndex
+
+
+@dataclass(frozen=True, slots=True)
+class LoadState(StoreRequest):
+    """Send the snapshot's items, then the frames behind it, in chunks; ends with `StateLoaded`."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeginInstall(StoreRequest):
+    """A snapshot at `index` replaces everything. Marked on disk before old state is touched: a crash leaves an empty set."""
+
+    index: LogIndex
+    epochs: tuple[tuple[Epoch, LogIndex], ...]
+    """The epoch table up to `index`: (epoch, first index)."""
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class InstallItems(StoreRequest):
+    """Durable items of the snapshot, any number of times between begin and end."""
+
+    items: tuple[StateItem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndInstall(StoreRequest):
+    """The snapshot is whole: after `Installed` the set's log ends at its index."""
+
+
+@dataclass(frozen=True, slots=True)
+class RememberMap(StoreRequest):
+    """Keep the cluster map's bytes and etcd's revision and the cluster generation (R1); the highest revision wins. Not answered."""
+
+    map_bytes: bytes
+    revision: int
+    generation: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside(StoreRequest):
+    """Rename the set's directory away and format a new one with a new disk id (R10). Answered with `SetOpened`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAnswer:
+    """Base of all answers; epoch and incarnation repeat the request's."""
+
+    set_name: SetName
+    epoch: Epoch
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class SetOpened(StoreAnswer):
+    """What the disk holds."""
+
+    disk: DiskId
+    log_end: LogIndex
+    """Highest index that is durable here; 0 for an empty set."""
+    epochs: tuple[tuple[Epoch, LogIndex], ...]
+    """(epoch, first index) ascending; empty for an empty set. The last one's epoch is that of `log_end`."""
+    snapshot_index: LogIndex
+    commit_index: LogIndex
+    """Highest commit index that this disk knows: from frames, from AppendFrames as remembered, from the snapshot."""
+    highest_epoch: Epoch
+    map_bytes: bytes
+    map_revision: int
+    generation: str
+    damage: str
+    """"" or what is wrong, in words (a hole at an index, a missing tail): then `log_end` is that of the undamaged part (R10)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended(StoreAnswer):
+    """Everything up to `log_end` is durable. Cumulative: one answer may cover many requests."""
+
+    log_end: LogIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated(StoreAnswer):
+    log_end: LogIndex
+
+
+@dataclass(frozen=True, slots=True)
+class StateChunk(StoreAnswer):
+    """A part of the answer to `LoadState`: items first, then frames (durable parts)."""
+
+    items: tuple[StateItem, ...]
+    frames: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StateLoaded(StoreAnswer):
+    """End of the answer to `LoadState`."""
+
+    snapshot_index: LogIndex
+    log_end: LogIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Installed(StoreAnswer):
+    log_end: LogIndex
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRefused(StoreAnswer):
+    """Nothing was done. WRONG_EPOCH: `highest_epoch` was seen, or another incarnation has opened the set since; STORE_FULL,
+    UNAVAILABLE (an I/O error; the set is closed until it is opened again), ILLEGAL_STATE (gap, truncation below the commit index, a repeated index of another epoch)."""
+
+    code: ErrorCode
+    message: str
+    highest_epoch: Epoch
+
+
+AnyStoreRequest = (
+    OpenSet | AppendFrames | Truncate | LoadState | BeginInstall | InstallItems | EndInstall | RememberMap | SetAside
+)
+AnyStoreAnswer = SetOpened | Appended | Truncated | StateChunk | StateLoaded | Installed | StoreRefused
