@@ -1,0 +1,132 @@
+"""The cluster map: one entry per resource set in etcd (DESIGN R1), and the words for its keys.
+
+Law: an entry is changed only by compare on its mod_revision, one change at a time; `change` and `changed_by` let a process
+recognise a swap as its own when the answer was lost. It is JSON, so that an operator can read it with any etcd client.
+"""
+
+import json
+from dataclasses import asdict, dataclass, replace
+
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, SetName
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Member:
+    """A replica as the map names it: broker, the disk that holds its log, the process that holds its memory."""
+
+    broker: BrokerId
+    disk: DiskId
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class SetMap:
+    """One resource set's entry."""
+
+    set_name: SetName
+    epoch: Epoch
+    """0: created and never served; the first of `brokers` may promote itself with an empty disk."""
+    primary: BrokerId
+    primary_incarnation: Incarnation
+    in_sync: tuple[Member, ...]
+    """The primary among them."""
+    learners: tuple[Member, ...]
+    brokers: tuple[BrokerId, ...]
+    """Configured replicas in order of preference; the first becomes the first primary."""
+    min_in_sync: int
+    change: int
+    """Grows with every swap of `changed_by`."""
+    changed_by: Incarnation
+    """Process that wrote this version."""
+
+    def member(self, broker: BrokerId) -> Member | None:
+        """The in-sync entry of a broker, or None."""
+        return next((member for member in self.in_sync if member.broker == broker), None)
+
+    def names_disk(self, disk: DiskId) -> bool:
+        """Whether an in-sync entry names this disk."""
+        return any(member.disk == disk for member in self.in_sync)
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+
+    @staticmethod
+    def decode(data: bytes) -> "SetMap":
+        """Raises `ValueError` for anything that is no map entry."""
+        try:
+            fields = json.loads(data)
+            members = {
+                name: tuple(Member(BrokerId(m["broker"]), DiskId(m["disk"]), Incarnation(m["incarnation"])) for m in fields[name])
+                for name in ("in_sync", "learners")
+            }
+            return SetMap(
+                set_name=SetName(fields["set_name"]),
+                epoch=Epoch(int(fields["epoch"])),
+                primary=BrokerId(fields["primary"]),
+                primary_incarnation=Incarnation(fields["primary_incarnation"]),
+                in_sync=members["in_sync"],
+                learners=members["learners"],
+                brokers=tuple(BrokerId(broker) for broker in fields["brokers"]),
+                min_in_sync=int(fields["min_in_sync"]),
+                change=int(fields["change"]),
+                changed_by=Incarnation(fields["changed_by"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a cluster map entry: {error}") from error
+
+    def swapped(self, by: Incarnation, **changes: object) -> "SetMap":
+        """This entry with `changes`, signed as the next change of process `by`."""
+        change = self.change + 1 if self.changed_by == by else 1
+        return replace(self, change=change, changed_by=by, **changes)  # type: ignore[arg-type]
+
+
+def default_min_in_sync(brokers: int) -> int:
+    """R3: 1 with one or two brokers, 2 from three on."""
+    return 1 if brokers <= 2 else 2
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """etcd keys of one cluster; `cluster` is a name without slashes."""
+
+    cluster: str
+
+    @property
+    def prefix(self) -> str:
+        return f"/lockstep/{self.cluster}/"
+
+    @property
+    def generation(self) -> str:
+        """Cluster generation (R1): a UUID, changed by rebuild-map and accepted data loss."""
+        return f"{self.prefix}generation"
+
+    @property
+    def sets(self) -> str:
+        return f"{self.prefix}sets/"
+
+    def set_map(self, set_name: SetName) -> str:
+        return f"{self.sets}{set_name}/map"
+
+    def set_lease(self, set_name: SetName) -> str:
+        """Held under the primary's process lease; its absence allows a promotion (R5, R6)."""
+        return f"{self.sets}{set_name}/lease"
+
+    @property
+    def members(self) -> str:
+        return f"{self.prefix}members/"
+
+    def member(self, broker: BrokerId) -> str:
+        """Addresses of a broker; stays when it stops."""
+        return f"{self.members}{broker}"
+
+    @property
+    def presences(self) -> str:
+        return f"{self.prefix}presence/"
+
+    def presence(self, broker: BrokerId) -> str:
+        """Value: the incarnation of the process that holds it under its lease (R1)."""
+        return f"{self.presences}{broker}"
+
+    def directory(self, kind: str, name: str) -> str:
+        """`kind` is queue or exchange; value: the resource set's name."""
+        return f"{self.prefix}directory/{kind}/{name}"

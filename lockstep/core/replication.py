@@ -1,0 +1,99 @@
+"""What a primary and its backups say to each other (DESIGN 3, R8); `primary.proto` carries the same words.
+
+Law: every message names the resource set and the sender's epoch; whoever sees a lower epoch than its own drops the message
+before touching anything (R2). The backup opens the stream with `Subscribe`; what comes back is the log, in order, from where the two
+logs agree, and for a newcomer before it a snapshot that lies at most at the commit index.
+"""
+
+from dataclasses import dataclass
+
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName, TransactionKey
+from lockstep.core.store_protocol import StateItem
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationMessage:
+    """Base of all messages between a primary and a backup."""
+
+    set_name: SetName
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe(ReplicationMessage):
+    """A backup asks for the log. Its store was fenced at `epoch` before. Answered by `SubscriptionAccepted` or `SubscriptionRefused`."""
+
+    broker: BrokerId
+    disk: DiskId
+    incarnation: Incarnation
+    log_end: LogIndex
+    """Durable here."""
+    epochs: tuple[tuple[Epoch, LogIndex], ...]
+    """(epoch, first index) of its log, for finding where the logs agree."""
+    commit_index: LogIndex
+    """The highest that this disk knows; above the new primary's log end it makes the primary give up (R5, R10)."""
+    is_memory_whole: bool
+    """Its memory holds the non-durable state up to its log end: same incarnation as when it was in sync (R12)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge(ReplicationMessage):
+    """Everything up to `log_end` is durable at this backup (of `incarnation`). Also its heartbeat."""
+
+    broker: BrokerId
+    incarnation: Incarnation
+    log_end: LogIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse(ReplicationMessage):
+    """A vote "no" on an open transaction (the note's cancelled subscription); later than its `prepare` it is ignored."""
+
+    broker: BrokerId
+    incarnation: Incarnation
+    transaction: TransactionKey
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionAccepted(ReplicationMessage):
+    """How the backup joins. It cuts everything behind `agreed`, then gets what is said here, then `Frames` without end."""
+
+    agreed: LogIndex
+    """Up to here the two logs are the same. Frames follow from `agreed` + 1, unless the snapshot is whole."""
+    snapshot_index: LogIndex
+    """0: no snapshot. Otherwise one at this index follows, in `SnapshotChunk`s."""
+    is_snapshot_whole: bool
+    """True: durable and transient items; it replaces disk and memory, and frames follow from `snapshot_index` + 1.
+    False: transient items only, to be laid over the durable state at `snapshot_index` (R12)."""
+    epochs: tuple[tuple[Epoch, LogIndex], ...]
+    """The primary's epoch table up to the snapshot."""
+    time_ms: int
+    """Commit time at the snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionRefused(ReplicationMessage):
+    """This process is not the primary of that epoch, or gives up. The epoch is the highest that it knows."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotChunk(ReplicationMessage):
+    """A part of the snapshot, sent when the commit index has reached it."""
+
+    items: tuple[StateItem, ...]
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Frames(ReplicationMessage):
+    """The log: (durable part, transient part) of consecutive frames, and the commit index. Without frames: commit index and heartbeat."""
+
+    frames: tuple[tuple[bytes, bytes], ...]
+    commit_index: LogIndex
+
+
+ToPrimary = Subscribe | Acknowledge | Refuse
+ToBackup = SubscriptionAccepted | SubscriptionRefused | SnapshotChunk | Frames
