@@ -1,0 +1,171 @@
+"""What a replica of one resource set wants done. The driver (or the simulator) performs effects in order.
+
+Law: an effect is performed completely or the process has crashed, except that messages may be lost with their stream. Clients,
+backups and stores hear nothing that the effects before it did not allow: the replica itself waits for the store's answer before
+it emits what depends on it.
+"""
+
+from dataclasses import dataclass
+
+from lockstep.core.cluster_map import SetMap
+from lockstep.core.commands import AnyServerMessage
+from lockstep.core.ids import BrokerId, SetName
+from lockstep.core.replication import Subscribe, ToBackup, ToPrimary
+from lockstep.core.store_protocol import AnyStoreRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Base: the resource set that it concerns."""
+
+    set_name: SetName
+
+
+@dataclass(frozen=True, slots=True)
+class TellStore(Effect):
+    """Send on the stream to the own store; dropped when there is none (a `StoreConnected` follows some time)."""
+
+    request: AnyStoreRequest
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSubscription(Effect):
+    """Open stream `stream` to the primary on `broker` and send `subscribe` first; ends an earlier subscription of the set."""
+
+    stream: int
+    broker: BrokerId
+    subscribe: Subscribe
+
+
+@dataclass(frozen=True, slots=True)
+class TellPrimary(Effect):
+    stream: int
+    message: ToPrimary
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSubscription(Effect):
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class TellBackup(Effect):
+    """Send on a backup's stream; dropped when it is closed."""
+
+    stream: int
+    message: ToBackup
+
+
+@dataclass(frozen=True, slots=True)
+class CloseBackupStream(Effect):
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class TellClient(Effect):
+    """Send to a client, unless the lease ended meanwhile (`serve_until_ms` on CLOCK_BOOTTIME): then drop it (R6, history 10e).
+
+    0: not bound to the lease (errors that claim nothing about state).
+    """
+
+    stream: int
+    message: AnyServerMessage
+    serve_until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseClientStream(Effect):
+    """Close after what was sent before."""
+
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class SwapMap(Effect):
+    """etcd transaction: entry's mod_revision is `expected_revision` -> put `set_map`. Answered by `SwapAnswered`; never repeated by the driver."""
+
+    request: int
+    expected_revision: int
+    set_map: SetMap
+
+
+@dataclass(frozen=True, slots=True)
+class PromoteSelf(Effect):
+    """etcd transaction (R5): entry's mod_revision is `expected_revision`, the set's lease key is absent, the presence keys of
+    `absent` are absent (or hold another incarnation than named) -> put `set_map`, put the lease key (value: own incarnation) under the process lease. Answered by `SwapAnswered`.
+    """
+
+    request: int
+    expected_revision: int
+    set_map: SetMap
+    absent: tuple[BrokerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropLeaseKey(Effect):
+    """Delete the set's lease key if its value is this process's incarnation: it has stopped serving (R6)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreLeaseKey(Effect):
+    """Put the set's lease key again under the (new) process lease, in a transaction that compares the map's mod_revision (R6)."""
+
+    expected_revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropPresence(Effect):
+    """This process cannot stand for promotion of this set (R5): the driver deletes the presence key if no set of it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimName(Effect):
+    """etcd: put-if-absent directory/`kind`/`name` -> this set. Answered by `NameClaimed`; DONE also when it was this set's already."""
+
+    request: int
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseName(Effect):
+    """etcd: delete directory/`kind`/`name` if it is this set's. Not answered."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Halt(Effect):
+    """Stop the process: going on could break a promise. A stopped broker is safe."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note(Effect):
+    """Something an operator should find in the log; `event` is a fixed word, `details` short."""
+
+    event: str
+    details: str
+
+
+AnyEffect = (
+    TellStore
+    | OpenSubscription
+    | TellPrimary
+    | CloseSubscription
+    | TellBackup
+    | CloseBackupStream
+    | TellClient
+    | CloseClientStream
+    | SwapMap
+    | PromoteSelf
+    | DropLeaseKey
+    | RestoreLeaseKey
+    | DropPresence
+    | ClaimName
+    | ReleaseName
+    | Halt
+    | Note
+)

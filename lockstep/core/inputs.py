@@ -1,0 +1,204 @@
+"""What can happen to a replica of one resource set. The driver (or the simulator) feeds these to a `Replica`.
+
+Law: an input is a fact that reached this process; nothing in it is a command of the driver. Streams are numbers that the driver
+gives out and never reuses within a process.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from lockstep.core.cluster_map import SetMap
+from lockstep.core.commands import ClientMessage
+from lockstep.core.ids import BrokerId, Incarnation, SetName
+from lockstep.core.replication import ToBackup, ToPrimary
+from lockstep.core.store_protocol import AnyStoreAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Base: the resource set that it concerns."""
+
+    set_name: SetName
+
+
+# --- etcd -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MapSeen(Input):
+    """The set's map entry as read or watched. `set_map` None: there is none (the set was deleted)."""
+
+    set_map: SetMap | None
+    mod_revision: int
+    """Of the entry."""
+    map_bytes: bytes
+    generation: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseKeySeen(Input):
+    """The set's lease key as read or watched: the incarnation that holds it, or None when it is absent."""
+
+    holder: Incarnation | None
+
+
+@dataclass(frozen=True, slots=True)
+class PresencesSeen(Input):
+    """Which broker processes hold a presence key, as read or watched."""
+
+    presences: tuple[tuple[BrokerId, Incarnation], ...]
+
+
+class Verdict(Enum):
+    """How an etcd transaction ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    """A compare did not hold; nothing was written."""
+    IN_DOUBT = "in doubt"
+    """The answer was lost: it may have been, or may yet be, executed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwapAnswered(Input):
+    """Answer to `SwapMap` or `PromoteSelf` number `request`. On DONE `mod_revision` is the entry's new one.
+
+    After FAILED and IN_DOUBT the driver reads the entry again and feeds a `MapSeen` *before* this input, so that the
+    replica decides by the current entry.
+    """
+
+    request: int
+    verdict: Verdict
+    mod_revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class NameClaimed(Input):
+    """Answer to `ClaimName` number `request`: DONE: it is this set's; FAILED: it belongs to set `owner`; IN_DOUBT: ask again."""
+
+    request: int
+    verdict: Verdict
+    owner: SetName
+
+
+# --- lease ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseExtended(Input):
+    """The process lease was renewed: this process may serve until `serve_until_ms` (CLOCK_BOOTTIME, margin taken off, R6)."""
+
+    serve_until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLost(Input):
+    """The process lease is gone or was given up: stop serving at once."""
+
+
+# --- own store --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConnected(Input):
+    """A new stream to the own store is open; nothing of an earlier one will be answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLost(Input):
+    """The stream to the own store ended: what was not answered is unknown until the set is opened again."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSaid(Input):
+    answer: AnyStoreAnswer
+
+
+# --- between brokers --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BackupSaid(Input):
+    """A message of a backup on its stream to this process; the first one is `Subscribe`."""
+
+    stream: int
+    message: ToPrimary
+
+
+@dataclass(frozen=True, slots=True)
+class BackupStreamClosed(Input):
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrimarySaid(Input):
+    """A message of the primary on this process's stream `stream`, opened by `OpenSubscription`."""
+
+    stream: int
+    message: ToBackup
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryStreamClosed(Input):
+    """The subscription stream ended, or could not be opened."""
+
+    stream: int
+
+
+# --- clients ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSaid(Input):
+    """Messages of one client stream, in order; the first one of a stream is `AttachSession`."""
+
+    stream: int
+    messages: tuple[ClientMessage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStreamClosed(Input):
+    stream: int
+
+
+# --- people and time --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver(Input):
+    """An operator wants `to` (a broker in sync) to be the primary: stop serving and let it (R6)."""
+
+    to: BrokerId
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptDataLoss(Input):
+    """An operator lets this replica promote itself although the map does not allow it (R7); the driver logged it before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick(Input):
+    """Time passed; comes every 50 to 100 ms."""
+
+
+AnyInput = (
+    MapSeen
+    | LeaseKeySeen
+    | PresencesSeen
+    | SwapAnswered
+    | NameClaimed
+    | LeaseExtended
+    | LeaseLost
+    | StoreConnected
+    | StoreLost
+    | StoreSaid
+    | BackupSaid
+    | BackupStreamClosed
+    | PrimarySaid
+    | PrimaryStreamClosed
+    | ClientSaid
+    | ClientStreamClosed
+    | HandOver
+    | AcceptDataLoss
+    | Tick
+)
