@@ -119,13 +119,16 @@ class Keys:
         """Addresses of a broker; stays when it stops."""
         return f"{self.members}{broker}"
 
-    @property
-    def presences(self) -> str:
-        return f"{self.prefix}presence/"
+    def presences(self, set_name: SetName) -> str:
+        return f"{self.sets}{set_name}/presence/"
 
-    def presence(self, broker: BrokerId) -> str:
-        """Value: the incarnation of the process that holds it under its lease (R1)."""
-        return f"{self.presences}{broker}"
+    def presence(self, set_name: SetName, broker: BrokerId) -> str:
+        """Value: the incarnation of the set's replica on that broker, under its process lease (R1, R5).
+
+        One key per set and not per process: a process that lost its memory of one set only (a deposed primary) stays a good
+        member of its other sets.
+        """
+        return f"{self.presences(set_name)}{broker}"
 
     def directory(self, kind: str, name: str) -> str:
         """`kind` is queue or exchange; value: the resource set's name."""

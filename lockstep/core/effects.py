@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.commands import AnyServerMessage
-from lockstep.core.ids import BrokerId, SetName
+from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.replication import Subscribe, ToBackup, ToPrimary
 from lockstep.core.store_protocol import AnyStoreRequest
 
@@ -91,31 +91,42 @@ class SwapMap(Effect):
 
 @dataclass(frozen=True, slots=True)
 class PromoteSelf(Effect):
-    """etcd transaction (R5): entry's mod_revision is `expected_revision`, the set's lease key is absent, the presence keys of
-    `absent` are absent (or hold another incarnation than named) -> put `set_map`, put the lease key (value: own incarnation) under the process lease. Answered by `SwapAnswered`.
+    """etcd transaction (R5): entry's mod_revision is `expected_revision`, the set's lease key is absent, the set's presence key
+    of each broker in `presences` has that mod_revision (0: is absent) -> put `set_map`, put the lease key (value:
+    `set_map.primary_incarnation`) under the process lease. Answered by `SwapAnswered`.
     """
 
     request: int
     expected_revision: int
     set_map: SetMap
-    absent: tuple[BrokerId, ...]
+    presences: tuple[tuple[BrokerId, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DropLeaseKey(Effect):
-    """Delete the set's lease key if its value is this process's incarnation: it has stopped serving (R6)."""
+    """Delete the set's lease key if its value is `incarnation`: it has stopped serving (R6). Not answered."""
+
+    incarnation: Incarnation
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreLeaseKey(Effect):
-    """Put the set's lease key again under the (new) process lease, in a transaction that compares the map's mod_revision (R6)."""
+    """etcd transaction: entry's mod_revision is `expected_revision` and the lease key is absent -> put the set's lease key
+    (value: `incarnation`) under the (new) process lease (R6). Answered by `SwapAnswered`, whose mod_revision stays the entry's.
+    """
 
+    request: int
     expected_revision: int
+    incarnation: Incarnation
 
 
 @dataclass(frozen=True, slots=True)
-class DropPresence(Effect):
-    """This process cannot stand for promotion of this set (R5): the driver deletes the presence key if no set of it can."""
+class PutPresence(Effect):
+    """Put this set's presence key of this broker (value: `incarnation`) under the process lease: this replica's memory is that
+    of `incarnation`. Not answered; the replica emits it again after every new lease and whenever its memory was lost (R5, R12).
+    """
+
+    incarnation: Incarnation
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +174,7 @@ AnyEffect = (
     | PromoteSelf
     | DropLeaseKey
     | RestoreLeaseKey
-    | DropPresence
+    | PutPresence
     | ClaimName
     | ReleaseName
     | Halt

@@ -44,9 +44,9 @@ class LeaseKeySeen(Input):
 
 @dataclass(frozen=True, slots=True)
 class PresencesSeen(Input):
-    """Which broker processes hold a presence key, as read or watched."""
+    """The set's presence keys as read or watched, all of them: (broker, incarnation of its replica, mod_revision of the key)."""
 
-    presences: tuple[tuple[BrokerId, Incarnation], ...]
+    presences: tuple[tuple[BrokerId, Incarnation, int], ...]
 
 
 class Verdict(Enum):
@@ -61,7 +61,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SwapAnswered(Input):
-    """Answer to `SwapMap` or `PromoteSelf` number `request`. On DONE `mod_revision` is the entry's new one.
+    """Answer to `SwapMap`, `PromoteSelf` or `RestoreLeaseKey` number `request`. On DONE `mod_revision` is the entry's new one.
 
     After FAILED and IN_DOUBT the driver reads the entry again and feeds a `MapSeen` *before* this input, so that the
     replica decides by the current entry.
@@ -86,8 +86,9 @@ class NameClaimed(Input):
 
 @dataclass(frozen=True, slots=True)
 class LeaseExtended(Input):
-    """The process lease was renewed: this process may serve until `serve_until_ms` (CLOCK_BOOTTIME, margin taken off, R6)."""
+    """The process lease was granted or renewed: keys under it live until `serve_until_ms` at least (CLOCK_BOOTTIME, margin taken off, R6)."""
 
+    lease_id: int
     serve_until_ms: int
 
 

@@ -33,7 +33,9 @@ class Subscribe(ReplicationMessage):
     commit_index: LogIndex
     """The highest that this disk knows; above the new primary's log end it makes the primary give up (R5, R10)."""
     is_memory_whole: bool
-    """Its memory holds the non-durable state up to its log end: same incarnation as when it was in sync (R12)."""
+    """Its memory holds all state, the non-durable too, at `applied` (R12). False after a restart."""
+    applied: LogIndex
+    """How far its memory has applied the log; a deposed primary's may lie beyond where the logs agree, and is lost then."""
 
 
 @dataclass(frozen=True, slots=True)
