@@ -141,7 +141,7 @@ class LeaseKeeper:
                 self._calling_since_ms = None
                 if given.lease_id != self._lease_id:
                     return []
-                self._lease_id = 0
+                self._lease_id = self._serve_until_ms = 0
                 return [StopServing()]
             case LeaseCallFailed():
                 self._calling_since_ms = None
@@ -170,7 +170,7 @@ class LeaseKeeper:
             return [GrantLease(settings.lease_seconds)]
         silent_since = self._store_answered_ms if self._store_answered_ms is not None else self._sent_ms
         if now_ms - silent_since > settings.lease_seconds * 1000:
-            gone, self._lease_id = self._lease_id, 0
+            gone, self._lease_id, self._serve_until_ms = self._lease_id, 0, 0
             return [StopServing(), RevokeLease(gone)]
         if now_ms - self._sent_ms < settings.renew_every_ms:
             return []
