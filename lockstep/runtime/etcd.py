@@ -251,7 +251,9 @@ class EtcdClient:
         deadline = self._deadline()
         endpoint = await self._connected(deadline)
         try:
-            return await send(endpoint, max(0.001, deadline - time.monotonic()))
+            answer = await send(endpoint, max(0.001, deadline - time.monotonic()))
+            endpoint.is_suspect = False
+            return answer
         except grpc.aio.AioRpcError as error:
             refused = refusal(error, lease_id)
             if refused is None or refused.code is ErrorCode.UNAVAILABLE:
@@ -275,9 +277,11 @@ class EtcdClient:
             endpoint = await self._connected(deadline)
             try:
                 timeout = min(attempt_seconds, deadline - time.monotonic())
-                return await endpoint.kv.Range(
+                answer = await endpoint.kv.Range(
                     request, timeout=max(0.001, timeout), metadata=HAS_LEADER, wait_for_ready=False
                 )
+                endpoint.is_suspect = False
+                return answer
             except grpc.aio.AioRpcError as error:
                 refused = refusal(error, 0)
                 if refused is not None and refused.code is not ErrorCode.UNAVAILABLE:

@@ -54,6 +54,7 @@ class Endpoint:
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self.is_suspect = False
         self.channel = grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
         self.kv = rpc.KVStub(self.channel)
         self.lease = rpc.LeaseStub(self.channel)
@@ -76,37 +77,42 @@ class Endpoints:
         return len(self._endpoints)
 
     def prefer_another(self, failed: Endpoint) -> None:
-        """The next call goes elsewhere, if anything else is connected."""
+        """The next calls go elsewhere if they can; a hung member keeps its connection, so that alone says nothing."""
+        failed.is_suspect = True
         if self._endpoints[self._preferred] is failed:
             self._preferred = (self._preferred + 1) % len(self._endpoints)
 
     async def connected(self, deadline: float) -> Endpoint:
         """The preferred endpoint that is connected, waiting until `deadline` (time.monotonic()) for the first that will be.
 
-        Raises `EtcdRejected` when there is none: nothing was sent.
+        One that failed before is used only when no other connects within half of the time. Raises `EtcdRejected` when there
+        is none: nothing was sent.
         """
         order = [*self._endpoints[self._preferred :], *self._endpoints[: self._preferred]]
-        # Asks all of them, so that all are connecting by now.
-        ready = [endpoint for endpoint in order if endpoint.is_connected]
-        if not ready:
-            await self._first_to_connect(order, deadline)
-            ready = [endpoint for endpoint in order if endpoint.is_connected]
-        if not ready:
+        trusted = [endpoint for endpoint in order if not endpoint.is_suspect]
+        chosen = _first_connected(order, trusted)
+        if chosen is None and trusted and _first_connected(order, order) is not None:
+            await self._first_to_connect(trusted, (deadline - time.monotonic()) / 2)
+            chosen = _first_connected(order, trusted)
+        if chosen is None:
+            chosen = _first_connected(order, order)
+        if chosen is None:
+            await self._first_to_connect(order, deadline - time.monotonic())
+            chosen = _first_connected(order, order)
+        if chosen is None:
             raise EtcdRejected(
                 ErrorCode.UNAVAILABLE,
                 "no etcd endpoint can be reached",
                 endpoints=[endpoint.address for endpoint in order],
             )
-        self._preferred = self._endpoints.index(ready[0])
-        return ready[0]
+        self._preferred = self._endpoints.index(chosen)
+        return chosen
 
     @staticmethod
-    async def _first_to_connect(endpoints: Sequence[Endpoint], deadline: float) -> None:
+    async def _first_to_connect(endpoints: Sequence[Endpoint], seconds: float) -> None:
         waiting = [asyncio.ensure_future(endpoint.channel.channel_ready()) for endpoint in endpoints]
         try:
-            await asyncio.wait(
-                waiting, timeout=max(0.0, deadline - time.monotonic()), return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait(waiting, timeout=max(0.0, seconds), return_when=asyncio.FIRST_COMPLETED)
         finally:
             for future in waiting:
                 future.cancel()
@@ -118,3 +124,9 @@ class Endpoints:
     async def close(self) -> None:
         for endpoint in self._endpoints:
             await endpoint.channel.close()
+
+
+def _first_connected(order: Sequence[Endpoint], among: Sequence[Endpoint]) -> Endpoint | None:
+    """The first of `among` that is connected; asks all of `order`, so that all that can are connecting from now on."""
+    connected = [endpoint for endpoint in order if endpoint.is_connected]
+    return next((endpoint for endpoint in connected if endpoint in among), None)

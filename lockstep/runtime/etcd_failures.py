@@ -21,7 +21,8 @@ _CODES = {
     grpc.StatusCode.UNAUTHENTICATED: ErrorCode.INVALID_ARGUMENT,
     grpc.StatusCode.RESOURCE_EXHAUSTED: ErrorCode.UNAVAILABLE,
 }
-"""The definite refusals. (One without etcd's prefix may be gRPC's, about the answer: not definite.)"""
+_BEFORE_EXECUTION = ("etcdserver: ", "grpc: received message larger than max")
+"""How refusals begin that etcd, or the gRPC library inside it, gives to a request. Others may be about the answer."""
 
 
 def refusal(error: grpc.aio.AioRpcError, lease_id: int) -> EtcdRejected | None:
@@ -30,7 +31,7 @@ def refusal(error: grpc.aio.AioRpcError, lease_id: int) -> EtcdRejected | None:
     if details == _NO_LEADER:
         return EtcdRejected(ErrorCode.UNAVAILABLE, details)
     code = _CODES.get(error.code())
-    if code is None or not details.startswith("etcdserver: "):
+    if code is None or not details.startswith(_BEFORE_EXECUTION):
         return None
     if lease_id and code is ErrorCode.NOT_FOUND:
         return LeaseGone(lease_id)
