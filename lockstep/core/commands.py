@@ -3,12 +3,20 @@
 Law: commands that change state are numbered per (session, resource set) from 1 without gaps; a number is consumed by the record
 that answers it and by nothing else. Requests without a number change nothing that is replicated. Every message of a primary
 carries its epoch and commit index; a client drops what comes with a lower epoch than it has seen (R6).
+
+What exists once per message (`OutgoingMessage`, `DeliveredMessage`) or once per command on the way back (`CommandAnswered`) is a
+msgspec struct: it is made in a fifth of the time of a frozen dataclass.
 """
 
 from dataclasses import dataclass
 
+import msgspec
+
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, SessionKey, SetName, TransactionKey
+
+ANSWERS_KEPT = 1024
+"""Answers that a set keeps for each session, and so the most commands that a session may have without having heard their answers."""
 
 # --- commands: numbered -----------------------------------------------------------------------------------------------
 
@@ -84,8 +92,7 @@ class BindCommand(Command):
     is_unbind: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class OutgoingMessage:
+class OutgoingMessage(msgspec.Struct, frozen=True, gc=False):
     """One message of a publish; properties and body are opaque. `ttl_ms` 0: none but the queue's."""
 
     properties: bytes
@@ -176,8 +183,21 @@ AnyCommand = (
 
 
 @dataclass(frozen=True, slots=True)
+class HeldDeliveries:
+    """Messages that a client has received from one queue in one epoch and that no answered command has settled."""
+
+    queue: str
+    epoch: Epoch
+    positions: tuple[QueuePosition, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AttachSession:
-    """First message of a stream: open a session in this set (`session` 0), or resume the one opened by that (index, epoch)."""
+    """First message of a stream: open a session in this set (`session` 0), or resume the one opened by that (index, epoch).
+
+    `session` 0 with the id of a session that exists resumes it: the answer to its opening was lost, no command was ever sent.
+    Consumers end with their stream; the client opens them again, with the credit that is left.
+    """
 
     set_name: SetName
     session_id: SessionId
@@ -186,6 +206,9 @@ class AttachSession:
     timeout_ms: int
     heard: int
     """All answers up to this command number have arrived; later ones are sent again."""
+    held: tuple[HeldDeliveries, ...] = ()
+    """What the client has in hand. What the primary thinks the session holds beyond it got lost with the last stream and
+    is released, as if never delivered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +267,7 @@ class Describe:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The client lives."""
+    """The client lives. Answered at once by `HeartbeatAnswered`, before the session is attached too."""
 
 
 AnyRequest = (
@@ -279,7 +302,7 @@ class SessionAttached(ServerMessage):
     next_number: int
     """The command that the set expects next; the client sends again from here."""
     candidates: tuple[str, ...]
-    """Addresses of brokers that may serve this set (known hosts)."""
+    """Addresses of brokers that may serve this set (known hosts); the one believed to be primary is the first, here and below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,9 +314,12 @@ class AttachRefused(ServerMessage):
     candidates: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CommandAnswered:
-    """Answer to one command. code NONE: done. `value` as the command says; for begin it is the transaction's index."""
+class CommandAnswered(msgspec.Struct, frozen=True, gc=False):
+    """Answer to one command. code NONE: done. `value` as the command says; for begin it is the transaction's index.
+
+    The epoch of that transaction is the one in which its begin was sent last: had an earlier epoch's log kept it, the resumption
+    would not have asked for it again.
+    """
 
     number: int
     code: ErrorCode
@@ -317,8 +343,7 @@ class PushedBack(ServerMessage):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveredMessage:
+class DeliveredMessage(msgspec.Struct, frozen=True, gc=False):
     position: QueuePosition
     properties: bytes
     body: bytes
@@ -418,6 +443,11 @@ class CandidatesChanged(ServerMessage):
 
 
 @dataclass(frozen=True, slots=True)
+class HeartbeatAnswered(ServerMessage):
+    """The process that serves this stream lives."""
+
+
+@dataclass(frozen=True, slots=True)
 class SessionEnded(ServerMessage):
     """The session is no more (detached, timed out), or this process stops serving it (NOT_PRIMARY: resume elsewhere)."""
 
@@ -437,5 +467,6 @@ AnyServerMessage = (
     | OutcomeAnswer
     | Description
     | CandidatesChanged
+    | HeartbeatAnswered
     | SessionEnded
 )
