@@ -10,6 +10,7 @@ MessagePack array of [offset from first index, record]. The transient part is su
 """
 
 import struct
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import google_crc32c
@@ -56,7 +57,8 @@ class Frame(NamedTuple):
     transient: bytes
 
 
-class IndexedRecord(NamedTuple):
+@dataclass(slots=True)
+class IndexedRecord:
     """A record at its place in the log."""
 
     index: LogIndex

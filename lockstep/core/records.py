@@ -5,7 +5,8 @@ ids, routing is done, ordinals are given, and nothing in a record depends on a c
 whole: a durable one says only things about durable state, so that durable state is a function of the durable records alone.
 
 They are msgspec structs and not dataclasses: one definition is type, codec and schema, and a batch of 100 messages of 1 KiB
-decodes in the time of a few dataclass instances. Fields are added at the end with a default, never removed or reused; so are tags.
+decodes in the time of a few dataclass instances. Fields are added at the end with a default, never removed or reused; so are
+tags.
 """
 
 from typing import NamedTuple
@@ -39,7 +40,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 # --- wiring -----------------------------------------------------------------------------------------------------------
 
 
-class DeclareExchange(Record, tag=1):
+class DeclareExchange(Record, tag=1, frozen=True):
     """Its id is the index of this record. `kind` is one of direct, fanout, topic, headers."""
 
     name: str
@@ -47,13 +48,13 @@ class DeclareExchange(Record, tag=1):
     is_durable: bool
 
 
-class DeleteExchange(Record, tag=2):
+class DeleteExchange(Record, tag=2, frozen=True):
     """Deletes the exchange and its bindings."""
 
     exchange: ExchangeId
 
 
-class DeclareQueue(Record, tag=3):
+class DeclareQueue(Record, tag=3, frozen=True):
     """Its id is the index of this record. 0 and "" mean none throughout."""
 
     name: str
@@ -76,13 +77,13 @@ class DeclareQueue(Record, tag=3):
     """Failed deliveries after which a message is dead-lettered (or dropped, without a target)."""
 
 
-class DeleteQueue(Record, tag=4):
+class DeleteQueue(Record, tag=4, frozen=True):
     """Deletes the queue, its messages and its bindings. Open transactions that touch it become rollback-only."""
 
     queue: QueueId
 
 
-class Bind(Record, tag=5):
+class Bind(Record, tag=5, frozen=True):
     """A binding; arguments are the pairs of a headers exchange, sorted by name, values as the client sent them."""
 
     exchange: ExchangeId
@@ -91,7 +92,7 @@ class Bind(Record, tag=5):
     arguments: tuple[tuple[str, str], ...] = ()
 
 
-class Unbind(Record, tag=6):
+class Unbind(Record, tag=6, frozen=True):
     exchange: ExchangeId
     queue: QueueId
     key: str
@@ -112,7 +113,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
     is_durable: bool = False
 
 
-class Publish(Record, tag=10):
+class Publish(Record, tag=10, frozen=True):
     """Messages for queues. Message i has the ordinal `ordinal + i`.
 
     Outside a transaction they are visible at once, at (this index, ordinal); inside at (index of the commit, ordinal).
@@ -133,7 +134,7 @@ class DequeueReason:
     PURGED = 5
 
 
-class Dequeue(Record, tag=11):
+class Dequeue(Record, tag=11, frozen=True):
     """Removes messages from a queue, or locks them for removal by `transaction`. `ordinal`: its place in the transaction."""
 
     transaction: TransactionKey | None
@@ -143,7 +144,7 @@ class Dequeue(Record, tag=11):
     reason: int = DequeueReason.ACCEPTED
 
 
-class Move(Record, tag=12):
+class Move(Record, tag=12, frozen=True):
     """Moves messages to other queues (dead-lettering): message i gets the position (this index, ordinal + i) in each target."""
 
     ordinal: int
@@ -153,7 +154,7 @@ class Move(Record, tag=12):
     reason: int = DequeueReason.REJECTED
 
 
-class Requeue(Record, tag=13):
+class Requeue(Record, tag=13, frozen=True):
     """Messages came back after a failed delivery: they keep their positions, their delivery count grows by one."""
 
     queue: QueueId
@@ -163,7 +164,7 @@ class Requeue(Record, tag=13):
 # --- transactions -----------------------------------------------------------------------------------------------------
 
 
-class Begin(Record, tag=20):
+class Begin(Record, tag=20, frozen=True):
     """Opens a transaction named by (this index, this epoch). `xid` is empty for a TX. Transient: open ones do not survive."""
 
     session: SessionKey
@@ -172,7 +173,7 @@ class Begin(Record, tag=20):
     started_ms: int = 0
 
 
-class Prepare(Record, tag=21):
+class Prepare(Record, tag=21, frozen=True):
     """Closes the tx-queue. With `commit_when_prepared` it *is* the commit of a TX (DESIGN 4). Always durable.
 
     It repeats the xid (b"" for a TX), because `begin` is transient and a branch must be in `recover()` from the journal alone.
@@ -183,7 +184,7 @@ class Prepare(Record, tag=21):
     xid: bytes = b""
 
 
-class Commit(Record, tag=22):
+class Commit(Record, tag=22, frozen=True):
     """Second round of a DTX. Always durable."""
 
     transaction: TransactionKey
@@ -208,26 +209,26 @@ class RollbackReason:
     HEURISTIC = 9
 
 
-class Rollback(Record, tag=23):
-    """Ends a transaction without its effects. Behind a `prepare` only COORDINATOR and HEURISTIC count (DESIGN T2). Always durable."""
+class Rollback(Record, tag=23, frozen=True):
+    """Ends a transaction without its effects. Behind a `prepare` only COORDINATOR and HEURISTIC count (T2). Always durable."""
 
     transaction: TransactionKey
     reason: int
 
 
-class MarkRollbackOnly(Record, tag=24):
+class MarkRollbackOnly(Record, tag=24, frozen=True):
     """An operation of an open transaction failed: it can only be rolled back now. Transient, as open transactions are."""
 
     transaction: TransactionKey
 
 
-class ForgetOutcomes(Record, tag=25):
+class ForgetOutcomes(Record, tag=25, frozen=True):
     """Drops outcomes recorded at or below `floor`, which becomes the retention floor (DESIGN T5). Durable."""
 
     floor: LogIndex
 
 
-class ForgetHeuristic(Record, tag=26):
+class ForgetHeuristic(Record, tag=26, frozen=True):
     """Drops the record of a heuristically finished branch. Durable."""
 
     transaction: TransactionKey
@@ -236,27 +237,27 @@ class ForgetHeuristic(Record, tag=26):
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
-class OpenSession(Record, tag=30):
+class OpenSession(Record, tag=30, frozen=True):
     """A client's session in this set; its key is the index of this record. Transient (DESIGN 6, R12)."""
 
     session_id: str
     timeout_ms: int
 
 
-class CloseSession(Record, tag=31):
+class CloseSession(Record, tag=31, frozen=True):
     """Ends a session: its open transactions are rolled back and its exclusive queues deleted by records of their own, before."""
 
     session: SessionKey
 
 
-class RejectCommand(Record, tag=32):
+class RejectCommand(Record, tag=32, frozen=True):
     """A rejected command consumes its number. Transient."""
 
     code: int
     message: str
 
 
-class AcceptCommand(Record, tag=33):
+class AcceptCommand(Record, tag=33, frozen=True):
     """A command that changed nothing (declaring what exists) consumes its number. Transient. `value`: its answer."""
 
     value: int = 0
@@ -265,7 +266,7 @@ class AcceptCommand(Record, tag=33):
 # --- the log itself ---------------------------------------------------------------------------------------------------
 
 
-class EpochBegins(Record, tag=40):
+class EpochBegins(Record, tag=40, frozen=True):
     """First record of every epoch. Aborts open transactions; with `is_restarted` drops all that is not durable (DESIGN R12)."""
 
     epoch: Epoch

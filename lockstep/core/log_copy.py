@@ -1,0 +1,81 @@
+"""One replica's copy of the log in memory: the state, and the frames behind it that are not applied yet.
+
+Law: on a backup the state stands at the commit index and the suffix holds what lies behind it, which a new epoch may cut (R5,
+R11). It is handed from role to role: a promoted backup applies its whole suffix and becomes the primary's log.
+"""
+
+from collections import deque
+
+from lockstep.core.frames import Frame
+from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.set_state import SetState
+
+
+class LogCopy:
+    """Lives as long as one replica's memory of one resource set; a role core owns it at any time."""
+
+    def __init__(self, state: SetState, commit_index: LogIndex) -> None:
+        self.state = state
+        self.suffix: deque[Frame] = deque()
+        self.commit_index = commit_index
+        """Highest known; may lie beyond `log_end` while frames are on their way."""
+
+    @property
+    def log_end(self) -> LogIndex:
+        """Last index that this copy holds, applied or not."""
+        return self.suffix[-1].header.last if self.suffix else self.state.applied
+
+    def epochs(self) -> tuple[tuple[Epoch, LogIndex], ...]:
+        """(epoch, first index) of the whole copy, the suffix included."""
+        starts = self.state.epochs.entries
+        for frame in self.suffix:
+            if not starts or frame.header.epoch != starts[-1][0]:
+                starts.append((frame.header.epoch, frame.header.first))
+        return tuple(starts)
+
+    def append(self, frame: Frame) -> None:
+        """Add the next frame; it must begin right behind `log_end`."""
+        assert frame.header.first == self.log_end + 1, (frame.header, self.log_end)
+        self.suffix.append(frame)
+
+    def cut(self, after: LogIndex) -> None:
+        """Drop what lies behind `after`; never anything applied."""
+        while self.suffix and self.suffix[-1].header.last > after:
+            assert self.suffix[-1].header.first > after, "a cut falls between frames"
+            self.suffix.pop()
+        assert self.log_end <= after, "applied records cannot be cut"
+
+    def commit(self, commit_index: LogIndex) -> None:
+        """Learn of a commit index and apply what it covers."""
+        self.commit_index = max(self.commit_index, commit_index)
+        self.apply_to(self.commit_index)
+
+    def apply_to(self, index: LogIndex) -> None:
+        """Apply the suffix up to `index`, in whole frames."""
+        while self.suffix and self.suffix[0].header.last <= index:
+            self.state.apply_frame(self.suffix.popleft())
+
+
+def agreement(
+    ours: tuple[tuple[Epoch, LogIndex], ...],
+    our_end: LogIndex,
+    theirs: tuple[tuple[Epoch, LogIndex], ...],
+    their_end: LogIndex,
+) -> LogIndex:
+    """The highest index up to which two logs are the same, from their epoch tables ((epoch, first index) ascending) and ends.
+
+    `(index, epoch)` names one content for ever (DESIGN 3), so the logs agree at an index where both have the same epoch. A table
+    may begin late where a snapshot replaced the log's beginning; below that its owner agrees with whoever agrees at it.
+    """
+    spans = {epoch: (first, end) for epoch, first, end in _spans(ours, our_end)}
+    agreed = 0
+    for epoch, _, end in _spans(theirs, their_end):
+        if epoch in spans:
+            agreed = max(agreed, min(end, spans[epoch][1]))
+    return LogIndex(agreed)
+
+
+def _spans(starts: tuple[tuple[Epoch, LogIndex], ...], end: LogIndex) -> list[tuple[Epoch, LogIndex, LogIndex]]:
+    """(epoch, first index, last index) for each epoch of a table."""
+    ends = [LogIndex(first - 1) for _, first in starts[1:]] + [end]
+    return [(epoch, first, last) for (epoch, first), last in zip(starts, ends, strict=True)]

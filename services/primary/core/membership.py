@@ -1,0 +1,151 @@
+"""Who counts: the in-sync set as etcd has it, a change of it under way, and learners that are guarded (R3, R4, R8).
+
+Law: an index is committed when it is durable at every counted member: those of the entry in force, and from a guard or the
+sending of a swap on also those of the entry to be. A change never sent is dropped at once; one that was sent counts until a later
+swap of one's own has moved the revision: until then the old one could still land (history 4). Nothing is committed while an entry
+that may be in force has fewer than `min_in_sync` members (R4, histories 12 and 22).
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from lockstep.core.cluster_map import Member, SetMap
+from lockstep.core.ids import BrokerId, LogIndex
+
+_Members = tuple[tuple[Member, ...], tuple[Member, ...]]
+"""(in sync, learners) of an entry."""
+
+
+class SwapState(Enum):
+    """Where the change under way stands."""
+
+    NONE = "none"
+    SENT = "sent"
+    IN_DOUBT = "in doubt"
+    """Its answer was lost; the next swap settles it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A learner that is counted already; it is swapped in when durable up to `index` (the note's queue guard)."""
+
+    member: Member
+    index: LogIndex
+    snapshot_index: LogIndex
+    """Of the snapshot it joined with: everybody in its set must hold that much, since nothing below can be cut (history 18)."""
+
+
+class Membership:
+    """Lives as long as the epoch; driven by the primary core, which sends the swaps that it plans."""
+
+    def __init__(self, own: Member, set_map: SetMap, revision: int) -> None:
+        self.own = own
+        self.set_map = set_map
+        self.revision = revision
+        self.swap_state = SwapState.NONE
+        self.durable: dict[Member, LogIndex] = {}
+        """What each replica said is durable and agrees with this log; kept for entries whose replica was lost, too."""
+        self.guards: dict[Member, Guard] = {}
+        self._change = set_map.change
+        self._targets: list[SetMap] = []
+        """Entries that were sent and not settled; any of them may be in force."""
+
+    def counted(self) -> list[Member]:
+        """Every member that an index waits for, sorted."""
+        members = set(self.set_map.in_sync)
+        for target in self._targets:
+            members.update(target.in_sync)
+        members.update(self.guards)
+        return sorted(members)
+
+    def is_below_minimum(self) -> bool:
+        """Whether an entry that may be in force has too few members to complete anything."""
+        return any(len(entry.in_sync) < entry.min_in_sync for entry in (self.set_map, *self._targets))
+
+    def commit_candidate(self) -> LogIndex:
+        """Highest index that may be committed now; 0 while nothing may be."""
+        if self.is_below_minimum():
+            return LogIndex(0)
+        return min(self.durable.get(member, LogIndex(0)) for member in self.counted())
+
+    def plan(self, lost: set[BrokerId]) -> SetMap | None:
+        """The next entry worth a swap: a guarded learner that is ready comes in, or a lost member goes. None: leave it.
+
+        `lost`: brokers with an in-sync entry whose replica is not reachable. An own swap in doubt is always followed by another,
+        which moves the revision whatever became of it.
+        """
+        changed = self._with_ready_learner(lost) or self._without_lost_member(lost)
+        if changed is None and self.swap_state is SwapState.IN_DOUBT:
+            changed = (self.set_map.in_sync, self.set_map.learners)
+        if changed is None:
+            return None
+        in_sync, learners = changed
+        # `change` grows over every swap sent, landed or not: that is how a swap is recognised as this one.
+        self._change += 1
+        return replace(
+            self.set_map,
+            in_sync=in_sync,
+            learners=learners,
+            change=self._change,
+            changed_by=self.own.incarnation,
+        )
+
+    def sent(self, target: SetMap) -> None:
+        """The swap is on its way: from now on its members count too."""
+        self._targets.append(target)
+        self.swap_state = SwapState.SENT
+
+    def confirmed(self, set_map: SetMap, revision: int) -> None:
+        """A swap of this process landed: older ones can never land any more."""
+        self.set_map, self.revision = set_map, revision
+        self._targets.clear()
+        self.swap_state = SwapState.NONE
+        for member in set_map.in_sync:
+            self.guards.pop(member, None)
+
+    def in_doubt(self) -> None:
+        """The answer was lost and the entry still has the old revision: it may land later."""
+        self.swap_state = SwapState.IN_DOUBT
+
+    def failed(self) -> None:
+        """A compare failed: the last target never lands. Others in doubt stay."""
+        self._targets.pop()
+        self.swap_state = SwapState.IN_DOUBT if self._targets else SwapState.NONE
+
+    def is_own(self, set_map: SetMap) -> bool:
+        """Whether an entry read from etcd is one of the swaps not settled yet."""
+        return any(target == set_map for target in self._targets)
+
+    def latest_target(self) -> SetMap:
+        """The swap sent last."""
+        return self._targets[-1]
+
+    def _with_ready_learner(self, lost: set[BrokerId]) -> _Members | None:
+        current = self.set_map
+        for member in sorted(self.guards):
+            guard = self.guards[member]
+            if self.durable.get(member, 0) < guard.index:
+                continue
+            old = current.member(member.broker)
+            if old is None and len(current.in_sync) <= current.min_in_sync:
+                # It may replace a lost member that could not be removed below the minimum (R4).
+                old = next((entry for entry in current.in_sync if entry.broker in lost), None)
+            in_sync = tuple(sorted([entry for entry in current.in_sync if entry != old] + [member]))
+            if any(self.durable.get(entry, 0) < guard.snapshot_index for entry in in_sync):
+                continue
+            learners = tuple(entry for entry in current.learners if entry.broker != member.broker)
+            if old is not None and old.broker != member.broker:
+                learners = tuple(sorted((*learners, old)))
+            return in_sync, learners
+        return None
+
+    def _without_lost_member(self, lost: set[BrokerId]) -> _Members | None:
+        current = self.set_map
+        if len(current.in_sync) - 1 < current.min_in_sync:
+            return None
+        for entry in current.in_sync:
+            if entry.broker in lost and entry.broker != self.own.broker:
+                in_sync = tuple(other for other in current.in_sync if other != entry)
+                learners = tuple(sorted({*current.learners, entry}))
+                return in_sync, learners
+        return None

@@ -1,0 +1,77 @@
+"""The primary's end of the log: gives out indexes, gathers records into frames, keeps frames for the backups.
+
+Law: an index is given out once; records of one command go into one frame; a frame is serialised once and never changed.
+Frames behind the commit index are always kept: a member of the in-sync set may lack any of them, and nothing else could bring
+them (R5, R8).
+"""
+
+from collections import deque
+
+from lockstep.core.frames import Frame, encode_frame
+from lockstep.core.ids import Epoch, LogIndex, TimeMs
+from lockstep.core.records import AnyRecord
+
+
+class ReplicationLog:
+    """Lives as long as the epoch; driven by the primary core."""
+
+    def __init__(self, epoch: Epoch, frames: deque[Frame], end: LogIndex, commit_index: LogIndex, time_ms: int) -> None:
+        self.epoch = epoch
+        self.end = end
+        """Last index given out."""
+        self.commit_index = commit_index
+        self._time_ms = time_ms
+        self._frames = frames
+        self._retained_bytes = sum(len(frame.durable) + len(frame.transient) for frame in frames)
+        self._pending: list[tuple[AnyRecord, bool]] = []
+
+    @property
+    def framed_end(self) -> LogIndex:
+        """Last index that is in a frame."""
+        return LogIndex(self.end - len(self._pending))
+
+    @property
+    def retained_from(self) -> LogIndex:
+        """Frames are kept for every index behind this one."""
+        return LogIndex(self._frames[0].header.first - 1) if self._frames else self.framed_end
+
+    @property
+    def retained_bytes(self) -> int:
+        return self._retained_bytes
+
+    def append(self, record: AnyRecord, is_durable: bool) -> LogIndex:
+        """Give the record its index."""
+        self._pending.append((record, is_durable))
+        self.end = LogIndex(self.end + 1)
+        return self.end
+
+    def cut_frame(self, wall_ms: int) -> Frame | None:
+        """Serialise what was appended since the last frame; None when there is nothing. Its time never goes back (DESIGN 7)."""
+        if not self._pending:
+            return None
+        self._time_ms = max(self._time_ms, wall_ms)
+        first = LogIndex(self.end - len(self._pending) + 1)
+        frame = encode_frame(self.epoch, first, self.commit_index, TimeMs(self._time_ms), self._pending)
+        self._pending = []
+        self._frames.append(frame)
+        self._retained_bytes += len(frame.durable) + len(frame.transient)
+        return frame
+
+    def frames_after(self, index: LogIndex) -> list[Frame]:
+        """The frames behind `index`, which is the end of a frame and not before `retained_from`."""
+        assert index >= self.retained_from, (index, self.retained_from)
+        found: list[Frame] = []
+        for frame in reversed(self._frames):
+            if frame.header.last <= index:
+                break
+            assert frame.header.first > index, "a subscription begins between frames"
+            found.append(frame)
+        found.reverse()
+        return found
+
+    def forget(self, up_to: LogIndex, bytes_max: int) -> None:
+        """Drop the oldest frames at or below `up_to` (at most the commit index) while more than `bytes_max` are kept."""
+        limit = min(up_to, self.commit_index)
+        while self._retained_bytes > bytes_max and self._frames and self._frames[0].header.last <= limit:
+            frame = self._frames.popleft()
+            self._retained_bytes -= len(frame.durable) + len(frame.transient)
