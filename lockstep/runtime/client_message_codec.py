@@ -1,0 +1,321 @@
+"""One message of a client on the wire: a command or a request.
+
+A publish or settle is one protobuf object with columns, however many messages it carries.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import assert_never
+
+from lockstep.core import commands as c
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, SessionKey, SetName, TransactionKey
+from lockstep.runtime.columns import expand, pack
+from lockstep.wire.v1 import session_pb2 as pb
+
+_Wire = pb.ClientMessage
+Headers = tuple[tuple[str, str], ...]
+
+SPAN_MS_MAX = 1 << 42
+"""Longest time span that can be asked for (139 years): a time and a span always make a time."""
+
+
+def encode_client_message(message: c.ClientMessage) -> pb.ClientMessage:
+    """Raises `ValueError` for numbers that the wire has no room for."""
+    match message:
+        case c.PublishCommand():
+            return _Wire(number=message.number, publish=_publish(message))
+        case c.SettleCommand(number, queue, epoch, positions, disposition, transaction, sequence):
+            settle = _Wire.Settle(
+                queue=queue,
+                delivery_epoch=epoch,
+                positions=positions,
+                disposition=disposition,
+                transaction=_name(transaction),
+                sequence=sequence,
+            )
+            return _Wire(number=number, settle=settle)
+        case c.BeginCommand(number, timeout_ms):
+            return _Wire(number=number, begin=_Wire.Begin(timeout_ms=timeout_ms))
+        case c.CommitCommand(number, transaction, operations):
+            return _Wire(
+                number=number, commit=_Wire.Commit(transaction=_name(transaction), operations=operations)
+            )
+        case c.RollbackCommand(number, transaction):
+            return _Wire(number=number, rollback=_Wire.Rollback(transaction=_name(transaction)))
+        case c.DeclareExchangeCommand(number, name, kind, is_durable):
+            exchange = _Wire.DeclareExchange(name=name, kind=kind, is_durable=is_durable)
+            return _Wire(number=number, declare_exchange=exchange)
+        case c.DeleteExchangeCommand(number, name, if_unused):
+            return _Wire(number=number, delete_exchange=_Wire.DeleteExchange(name=name, if_unused=if_unused))
+        case c.DeclareQueueCommand(number, name, options):
+            return _Wire(number=number, declare_queue=_declare_queue(name, options))
+        case c.DeleteQueueCommand(number, name, if_unused, if_empty):
+            delete_queue = _Wire.DeleteQueue(name=name, if_unused=if_unused, if_empty=if_empty)
+            return _Wire(number=number, delete_queue=delete_queue)
+        case c.PurgeQueueCommand(number, name):
+            return _Wire(number=number, purge_queue=_Wire.PurgeQueue(name=name))
+        case c.BindCommand(number, exchange, queue, key, arguments, is_unbind):
+            bind = _Wire.Bind(
+                exchange=exchange, queue=queue, key=key, arguments=_pairs(arguments), is_unbind=is_unbind
+            )
+            return _Wire(number=number, bind=bind)
+        case _:
+            return _encode_request(message)
+
+
+def _encode_request(message: c.AnyRequest) -> pb.ClientMessage:
+    match message:
+        case c.Heartbeat():
+            return _Wire(heartbeat=_Wire.Heartbeat())
+        case c.GrantCredit(consumer, credit):
+            return _Wire(grant_credit=_Wire.GrantCredit(consumer=consumer, credit=credit))
+        case c.AttachSession(_, session_id, session, session_epoch, timeout_ms, heard, held):
+            attach = _Wire.Attach(
+                session_id=session_id,
+                session=session,
+                session_epoch=session_epoch,
+                timeout_ms=timeout_ms,
+                heard=heard,
+                held=[_Wire.Held(queue=h.queue, epoch=h.epoch, positions=h.positions) for h in held],
+            )
+            return _Wire(attach=attach)
+        case c.DetachSession():
+            return _Wire(detach=_Wire.Detach())
+        case c.OpenConsumer(consumer, queue, credit, is_exclusive):
+            opened = _Wire.OpenConsumer(
+                consumer=consumer, queue=queue, credit=credit, is_exclusive=is_exclusive
+            )
+            return _Wire(open_consumer=opened)
+        case c.CloseConsumer(consumer):
+            return _Wire(close_consumer=_Wire.CloseConsumer(consumer=consumer))
+        case c.Browse(request, queue, after, limit):
+            return _Wire(browse=_Wire.Browse(request=request, queue=queue, after=after, limit=limit))
+        case c.GetOutcome(request, transaction, fence):
+            ask = _Wire.AskOutcome(request=request, transaction=_name(transaction), fence=fence)
+            return _Wire(ask_outcome=ask)
+        case c.Describe(request):
+            return _Wire(describe=_Wire.Describe(request=request))
+        case _:
+            assert_never(message)
+
+
+def _publish(command: c.PublishCommand) -> pb.ClientMessage.Publish:
+    messages = command.messages
+    return _Wire.Publish(
+        exchange=command.exchange,
+        routing_key=command.routing_key,
+        transaction=_name(command.transaction),
+        sequence=command.sequence,
+        bodies=[message.body for message in messages],
+        properties=pack([message.properties for message in messages], b""),
+        are_durable=pack([message.is_durable for message in messages], False),
+        ttls_ms=pack([message.ttl_ms for message in messages], 0),
+        headers=[pb.Pairs(pairs=_pairs(headers)) for headers in pack([m.headers for m in messages], ())],
+    )
+
+
+def _declare_queue(name: str, options: c.QueueOptions) -> pb.ClientMessage.DeclareQueue:
+    return _Wire.DeclareQueue(
+        name=name,
+        is_durable=options.is_durable,
+        is_exclusive=options.is_exclusive,
+        is_auto_delete=options.is_auto_delete,
+        length_max=options.length_max,
+        bytes_max=options.bytes_max,
+        is_evicting=options.is_evicting,
+        message_ttl_ms=options.message_ttl_ms,
+        dead_letter_exchange=options.dead_letter_exchange,
+        dead_letter_key=options.dead_letter_key,
+        delivery_count_max=options.delivery_count_max,
+    )
+
+
+def _name(transaction: TransactionKey | None) -> pb.TransactionName | None:
+    return transaction and pb.TransactionName(index=transaction[0], epoch=transaction[1])
+
+
+def _pairs(pairs: Headers) -> list[pb.Pair]:
+    return [pb.Pair(name=name, value=value) for name, value in pairs]
+
+
+# --- decoding ---------------------------------------------------------------------------------------------------------
+
+
+def decode_client_message(set_name: SetName, message: pb.ClientMessage) -> c.ClientMessage:
+    """Raises `Rejected` (INVALID_ARGUMENT) for what is no message of a client. `set_name` is the request's."""
+    kind = message.WhichOneof("message")
+    if kind is None:
+        raise invalid("a message of a kind that is not known here")
+    if (decode_command := _COMMANDS.get(kind)) is not None:
+        if message.number == 0:
+            raise invalid(f"command {kind} has no number")
+        return decode_command(message.number, message)
+    if message.number != 0:
+        raise invalid(f"request {kind} has a command number")
+    if kind == "attach":
+        return _decode_attach(set_name, message.attach)
+    return _REQUESTS[kind](message)
+
+
+def invalid(text: str) -> Rejected:
+    return Rejected(ErrorCode.INVALID_ARGUMENT, text)
+
+
+def _decode_publish(number: int, wire: pb.ClientMessage) -> c.PublishCommand:
+    publish = wire.publish
+    bodies = publish.bodies
+    count = len(bodies)
+    if count == 0:
+        raise invalid("a publish without messages")
+    if publish.ttls_ms and max(publish.ttls_ms) > SPAN_MS_MAX:
+        raise invalid(f"a message's time to live is above {SPAN_MS_MAX} ms")
+    headers: list[Headers] = [_decode_pairs(pairs.pairs) for pairs in publish.headers]
+    messages = tuple(
+        map(
+            c.OutgoingMessage,
+            expand(publish.properties, count, b"", "properties"),
+            bodies,
+            expand(publish.are_durable, count, False, "are_durable"),
+            expand(publish.ttls_ms, count, 0, "ttls_ms"),
+            expand(headers, count, (), "headers"),
+        )
+    )
+    transaction = _decode_name(publish.transaction) if publish.HasField("transaction") else None
+    return c.PublishCommand(
+        number, publish.exchange, publish.routing_key, messages, transaction, publish.sequence
+    )
+
+
+def _decode_settle(number: int, wire: pb.ClientMessage) -> c.SettleCommand:
+    settle = wire.settle
+    positions = _decode_positions(settle.positions)
+    if not positions:
+        raise invalid("a settle without positions")
+    if not c.Disposition.ACCEPT <= settle.disposition <= c.Disposition.REJECT:
+        raise invalid(f"disposition {settle.disposition} is not known here")
+    transaction = _decode_name(settle.transaction) if settle.HasField("transaction") else None
+    if transaction is not None and settle.disposition != c.Disposition.ACCEPT:
+        raise invalid("only an accept can be part of a transaction")
+    return c.SettleCommand(
+        number,
+        settle.queue,
+        Epoch(settle.delivery_epoch),
+        positions,
+        settle.disposition,
+        transaction,
+        settle.sequence,
+    )
+
+
+def _decode_commit(number: int, wire: pb.ClientMessage) -> c.CommitCommand:
+    return c.CommitCommand(number, _decode_name(wire.commit.transaction), wire.commit.operations)
+
+
+def _decode_declare_queue(number: int, wire: pb.ClientMessage) -> c.DeclareQueueCommand:
+    queue = wire.declare_queue
+    options = c.QueueOptions(
+        is_durable=queue.is_durable,
+        is_exclusive=queue.is_exclusive,
+        is_auto_delete=queue.is_auto_delete,
+        length_max=queue.length_max,
+        bytes_max=queue.bytes_max,
+        is_evicting=queue.is_evicting,
+        message_ttl_ms=span(queue.message_ttl_ms),
+        dead_letter_exchange=queue.dead_letter_exchange if queue.HasField("dead_letter_exchange") else None,
+        dead_letter_key=queue.dead_letter_key,
+        delivery_count_max=queue.delivery_count_max,
+    )
+    return c.DeclareQueueCommand(number, queue.name, options)
+
+
+def _decode_bind(number: int, wire: pb.ClientMessage) -> c.BindCommand:
+    bind = wire.bind
+    return c.BindCommand(
+        number, bind.exchange, bind.queue, bind.key, _decode_pairs(bind.arguments), bind.is_unbind
+    )
+
+
+def _decode_attach(set_name: SetName, attach: pb.ClientMessage.Attach) -> c.AttachSession:
+    return c.AttachSession(
+        set_name,
+        SessionId(attach.session_id),
+        SessionKey(attach.session),
+        Epoch(attach.session_epoch),
+        span(attach.timeout_ms),
+        attach.heard,
+        tuple(
+            c.HeldDeliveries(held.queue, Epoch(held.epoch), _decode_positions(held.positions))
+            for held in attach.held
+        ),
+    )
+
+
+def _decode_outcome(wire: pb.ClientMessage) -> c.GetOutcome:
+    ask = wire.ask_outcome
+    return c.GetOutcome(ask.request, _decode_name(ask.transaction), ask.fence)
+
+
+def _decode_browse(wire: pb.ClientMessage) -> c.Browse:
+    browse = wire.browse
+    return c.Browse(browse.request, browse.queue, QueuePosition(browse.after), browse.limit)
+
+
+def _decode_open_consumer(wire: pb.ClientMessage) -> c.OpenConsumer:
+    opened = wire.open_consumer
+    return c.OpenConsumer(opened.consumer, opened.queue, opened.credit, opened.is_exclusive)
+
+
+def _decode_name(name: pb.TransactionName) -> TransactionKey:
+    if not name.index or not name.epoch:
+        raise invalid("a transaction without index or epoch")
+    return LogIndex(name.index), Epoch(name.epoch)
+
+
+def _decode_pairs(pairs: Iterable[pb.Pair]) -> Headers:
+    return tuple((pair.name, pair.value) for pair in pairs)
+
+
+def _decode_positions(positions: Iterable[int]) -> tuple[QueuePosition, ...]:
+    distinct = tuple(QueuePosition(position) for position in positions)
+    if len(set(distinct)) != len(distinct):
+        raise invalid("a position is named twice")
+    return distinct
+
+
+def span(milliseconds: int) -> int:
+    """A time span as it came; raises `Rejected` above `SPAN_MS_MAX`."""
+    if milliseconds > SPAN_MS_MAX:
+        raise invalid(f"a time span of {milliseconds} ms is above {SPAN_MS_MAX} ms")
+    return milliseconds
+
+
+_COMMANDS: dict[str, Callable[[int, pb.ClientMessage], c.ClientMessage]] = {
+    "publish": _decode_publish,
+    "settle": _decode_settle,
+    "begin": lambda number, wire: c.BeginCommand(number, span(wire.begin.timeout_ms)),
+    "commit": _decode_commit,
+    "rollback": lambda number, wire: c.RollbackCommand(number, _decode_name(wire.rollback.transaction)),
+    "declare_exchange": lambda number, wire: c.DeclareExchangeCommand(
+        number, wire.declare_exchange.name, wire.declare_exchange.kind, wire.declare_exchange.is_durable
+    ),
+    "delete_exchange": lambda number, wire: c.DeleteExchangeCommand(
+        number, wire.delete_exchange.name, wire.delete_exchange.if_unused
+    ),
+    "declare_queue": _decode_declare_queue,
+    "delete_queue": lambda number, wire: c.DeleteQueueCommand(
+        number, wire.delete_queue.name, wire.delete_queue.if_unused, wire.delete_queue.if_empty
+    ),
+    "purge_queue": lambda number, wire: c.PurgeQueueCommand(number, wire.purge_queue.name),
+    "bind": _decode_bind,
+}
+
+_REQUESTS: dict[str, Callable[[pb.ClientMessage], c.ClientMessage]] = {
+    "detach": lambda wire: c.DetachSession(),
+    "open_consumer": _decode_open_consumer,
+    "grant_credit": lambda wire: c.GrantCredit(wire.grant_credit.consumer, wire.grant_credit.credit),
+    "close_consumer": lambda wire: c.CloseConsumer(wire.close_consumer.consumer),
+    "browse": _decode_browse,
+    "ask_outcome": _decode_outcome,
+    "describe": lambda wire: c.Describe(wire.describe.request),
+    "heartbeat": lambda wire: c.Heartbeat(),
+}

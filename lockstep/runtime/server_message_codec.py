@@ -1,0 +1,255 @@
+"""One message of a primary to a client on the wire. Answers and deliveries are columns, however many they are."""
+
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+from lockstep.core import commands as c
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionKey
+from lockstep.runtime.client_message_codec import invalid
+from lockstep.runtime.columns import expand, pack
+from lockstep.wire.v1 import session_pb2 as pb
+
+_Wire = pb.ServerMessage
+
+
+def encode_server_message(message: c.AnyServerMessage) -> pb.ServerMessage:
+    """Without epoch and commit index, which `session_codec` puts where they belong."""
+    match message:
+        case c.Answers():
+            return _Wire(answers=_answers(message.answers))
+        case c.Deliveries():
+            deliveries = _Wire.Deliveries(
+                consumer=message.consumer, queue=message.queue, batch=_batch(message.messages)
+            )
+            return _Wire(deliveries=deliveries)
+        case c.HeartbeatAnswered():
+            return _Wire(heartbeat_answered=_Wire.HeartbeatAnswered())
+        case c.PushedBack(_, _, number, code, text):
+            return _Wire(pushed_back=_Wire.PushedBack(number=number, code=code, message=text))
+        case c.SessionAttached(_, _, session, session_epoch, next_number, candidates):
+            attached = _Wire.Attached(
+                session=session, session_epoch=session_epoch, next_number=next_number, candidates=candidates
+            )
+            return _Wire(attached=attached)
+        case c.AttachRefused(_, _, code, text, candidates):
+            return _Wire(attach_refused=_Wire.AttachRefused(code=code, message=text, candidates=candidates))
+        case c.ConsumerOpened(_, _, consumer):
+            return _Wire(consumer_opened=_Wire.ConsumerOpened(consumer=consumer))
+        case c.ConsumerClosed(_, _, consumer, code, text):
+            return _Wire(consumer_closed=_Wire.ConsumerClosed(consumer=consumer, code=code, message=text))
+        case c.BrowseAnswer(_, _, request, code, text, messages, is_end):
+            browsed = _Wire.BrowseAnswer(
+                request=request, code=code, message=text, batch=_batch(messages), is_end=is_end
+            )
+            return _Wire(browse_answer=browsed)
+        case c.OutcomeAnswer(_, _, request, (index, epoch), state, reason):
+            name = pb.TransactionName(index=index, epoch=epoch)
+            outcome = _Wire.OutcomeAnswer(request=request, transaction=name, state=state, reason=reason)
+            return _Wire(outcome_answer=outcome)
+        case c.Description():
+            return _Wire(description=_description(message))
+        case c.CandidatesChanged(_, _, candidates):
+            return _Wire(candidates_changed=_Wire.CandidatesChanged(candidates=candidates))
+        case c.SessionEnded(_, _, code, text):
+            return _Wire(ended=_Wire.Ended(code=code, message=text))
+        case _:
+            assert_never(message)
+
+
+def _answers(answers: Sequence[c.CommandAnswered]) -> pb.ServerMessage.Answers:
+    return _Wire.Answers(
+        numbers=[answer.number for answer in answers],
+        values=pack([answer.value for answer in answers], 0),
+        codes=pack([int(answer.code) for answer in answers], 0),
+        messages=pack([answer.message for answer in answers], ""),
+    )
+
+
+def _batch(messages: Sequence[c.DeliveredMessage]) -> pb.ServerMessage.Batch:
+    return _Wire.Batch(
+        positions=[message.position for message in messages],
+        bodies=[message.body for message in messages],
+        properties=pack([message.properties for message in messages], b""),
+        delivery_counts=pack([message.delivery_count for message in messages], 0),
+        expire_ms=pack([message.expires_ms for message in messages], 0),
+        are_durable=pack([message.is_durable for message in messages], False),
+    )
+
+
+def _description(message: c.Description) -> pb.ServerMessage.Description:
+    return _Wire.Description(
+        request=message.request,
+        log_end=message.log_end,
+        state_hash=message.state_hash,
+        queues=[
+            _Wire.Queue(
+                name=queue.name,
+                queue_id=queue.queue_id,
+                is_durable=queue.is_durable,
+                length=queue.length,
+                bytes=queue.bytes,
+                held=queue.held,
+                consumers=queue.consumers,
+            )
+            for queue in message.queues
+        ],
+        exchanges=[
+            _Wire.Exchange(name=name, kind=kind, is_durable=is_durable)
+            for name, kind, is_durable in message.exchanges
+        ],
+        open_transactions=message.open_transactions,
+        prepared_transactions=message.prepared_transactions,
+        sessions=message.sessions,
+        tx_queue_bytes=message.tx_queue_bytes,
+    )
+
+
+# --- decoding ---------------------------------------------------------------------------------------------------------
+
+
+def decode_server_message(
+    epoch: Epoch, commit_index: LogIndex, message: pb.ServerMessage
+) -> c.AnyServerMessage:
+    """Raises `Rejected` (INVALID_ARGUMENT) for what is no message of a primary."""
+    kind = message.WhichOneof("message")
+    if kind is None:
+        raise invalid("a message of a kind that is not known here")
+    return _DECODERS[kind](epoch, commit_index, message)
+
+
+def _decode_answers(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> c.Answers:
+    answers = wire.answers
+    count = len(answers.numbers)
+    codes = [_code(code) for code in answers.codes]
+    answered = map(
+        c.CommandAnswered,
+        answers.numbers,
+        expand(codes, count, ErrorCode.NONE, "codes"),
+        expand(answers.messages, count, "", "messages"),
+        expand(answers.values, count, 0, "values"),
+    )
+    return c.Answers(epoch, commit_index, tuple(answered))
+
+
+def _decode_batch(batch: pb.ServerMessage.Batch) -> tuple[c.DeliveredMessage, ...]:
+    count = len(batch.positions)
+    if len(batch.bodies) != count:
+        raise invalid(f"{count} positions for {len(batch.bodies)} bodies")
+    return tuple(
+        map(
+            c.DeliveredMessage,
+            map(QueuePosition, batch.positions),
+            expand(batch.properties, count, b"", "properties"),
+            batch.bodies,
+            expand(batch.delivery_counts, count, 0, "delivery_counts"),
+            expand(batch.expire_ms, count, 0, "expire_ms"),
+            expand(batch.are_durable, count, False, "are_durable"),
+        )
+    )
+
+
+def _decode_deliveries(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> c.Deliveries:
+    deliveries = wire.deliveries
+    return c.Deliveries(
+        epoch, commit_index, deliveries.consumer, deliveries.queue, _decode_batch(deliveries.batch)
+    )
+
+
+def _decode_attached(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> c.SessionAttached:
+    attached = wire.attached
+    return c.SessionAttached(
+        epoch,
+        commit_index,
+        SessionKey(attached.session),
+        Epoch(attached.session_epoch),
+        attached.next_number,
+        tuple(attached.candidates),
+    )
+
+
+def _decode_browse(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> c.BrowseAnswer:
+    answer = wire.browse_answer
+    messages = _decode_batch(answer.batch)
+    return c.BrowseAnswer(
+        epoch, commit_index, answer.request, _code(answer.code), answer.message, messages, answer.is_end
+    )
+
+
+def _decode_outcome(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> c.OutcomeAnswer:
+    answer = wire.outcome_answer
+    key = LogIndex(answer.transaction.index), Epoch(answer.transaction.epoch)
+    return c.OutcomeAnswer(epoch, commit_index, answer.request, key, answer.state, answer.reason)
+
+
+def _decode_description(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> c.Description:
+    description = wire.description
+    return c.Description(
+        epoch,
+        commit_index,
+        description.request,
+        LogIndex(description.log_end),
+        description.state_hash,
+        tuple(
+            c.QueueDescription(
+                queue.name,
+                queue.queue_id,
+                queue.is_durable,
+                queue.length,
+                queue.bytes,
+                queue.held,
+                queue.consumers,
+            )
+            for queue in description.queues
+        ),
+        tuple((exchange.name, exchange.kind, exchange.is_durable) for exchange in description.exchanges),
+        description.open_transactions,
+        description.prepared_transactions,
+        description.sessions,
+        description.tx_queue_bytes,
+    )
+
+
+def _code(number: int) -> ErrorCode:
+    """A code that is not known here comes from a newer broker: it is an error, whichever."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.ILLEGAL_STATE
+
+
+_DECODERS: dict[str, Callable[[Epoch, LogIndex, pb.ServerMessage], c.AnyServerMessage]] = {
+    "answers": _decode_answers,
+    "deliveries": _decode_deliveries,
+    "heartbeat_answered": lambda epoch, commit_index, wire: c.HeartbeatAnswered(epoch, commit_index),
+    "pushed_back": lambda epoch, commit_index, wire: c.PushedBack(
+        epoch, commit_index, wire.pushed_back.number, _code(wire.pushed_back.code), wire.pushed_back.message
+    ),
+    "attached": _decode_attached,
+    "attach_refused": lambda epoch, commit_index, wire: c.AttachRefused(
+        epoch,
+        commit_index,
+        _code(wire.attach_refused.code),
+        wire.attach_refused.message,
+        tuple(wire.attach_refused.candidates),
+    ),
+    "consumer_opened": lambda epoch, commit_index, wire: c.ConsumerOpened(
+        epoch, commit_index, wire.consumer_opened.consumer
+    ),
+    "consumer_closed": lambda epoch, commit_index, wire: c.ConsumerClosed(
+        epoch,
+        commit_index,
+        wire.consumer_closed.consumer,
+        _code(wire.consumer_closed.code),
+        wire.consumer_closed.message,
+    ),
+    "browse_answer": _decode_browse,
+    "outcome_answer": _decode_outcome,
+    "description": _decode_description,
+    "candidates_changed": lambda epoch, commit_index, wire: c.CandidatesChanged(
+        epoch, commit_index, tuple(wire.candidates_changed.candidates)
+    ),
+    "ended": lambda epoch, commit_index, wire: c.SessionEnded(
+        epoch, commit_index, _code(wire.ended.code), wire.ended.message
+    ),
+}

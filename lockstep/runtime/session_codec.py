@@ -1,0 +1,53 @@
+"""Session streams on the wire: translation between `session.proto` and `lockstep.core.commands`, in both directions.
+
+Law: decoding what was encoded gives the same messages again, and decoding anything else either gives messages or raises
+`Rejected` (INVALID_ARGUMENT): no bytes of a client can make a primary stop. What names and sizes are allowed is the primary's
+business.
+"""
+
+from collections.abc import Sequence
+
+from lockstep.core.commands import AnyServerMessage, ClientMessage
+from lockstep.core.ids import Epoch, LogIndex, SetName
+from lockstep.runtime.client_message_codec import decode_client_message, encode_client_message
+from lockstep.runtime.server_message_codec import decode_server_message, encode_server_message
+from lockstep.wire.v1 import session_pb2 as pb
+
+
+def encode_request(set_name: SetName, messages: Sequence[ClientMessage]) -> pb.SessionRequest:
+    """One stream message with everything that the client has to say now."""
+    return pb.SessionRequest(
+        resource_set=set_name, messages=[encode_client_message(message) for message in messages]
+    )
+
+
+def decode_request(request: pb.SessionRequest) -> tuple[SetName, tuple[ClientMessage, ...]]:
+    """Resource set and messages; raises `Rejected` for what is no message of a client."""
+    set_name = SetName(request.resource_set)
+    return set_name, tuple(decode_client_message(set_name, message) for message in request.messages)
+
+
+def encode_response(set_name: SetName, messages: Sequence[AnyServerMessage]) -> pb.SessionResponse:
+    """One stream message with everything that the primary has to say now; `messages` is not empty."""
+    last = messages[-1]
+    response = pb.SessionResponse(resource_set=set_name, epoch=last.epoch, commit_index=last.commit_index)
+    for message in messages:
+        encoded = encode_server_message(message)
+        if message.epoch != last.epoch:
+            encoded.epoch = message.epoch
+        if message.commit_index != last.commit_index:
+            encoded.commit_index = message.commit_index
+        response.messages.append(encoded)
+    return response
+
+
+def decode_response(response: pb.SessionResponse) -> tuple[SetName, tuple[AnyServerMessage, ...]]:
+    """Resource set and messages; raises `Rejected` for what is no message of a primary."""
+    return SetName(response.resource_set), tuple(
+        decode_server_message(
+            Epoch(message.epoch if message.HasField("epoch") else response.epoch),
+            LogIndex(message.commit_index if message.HasField("commit_index") else response.commit_index),
+            message,
+        )
+        for message in response.messages
+    )

@@ -1,0 +1,126 @@
+"""Strategies for every message of a session stream, as hypothesis draws them."""
+
+from hypothesis import strategies as st
+
+from lockstep.core import commands as c
+from lockstep.core.errors import ErrorCode
+
+names = st.text(max_size=12)
+numbers = st.integers(1, 2**63)
+counts = st.integers(0, 2**63)
+small = st.integers(0, 2**32 - 1)
+spans = st.integers(0, 1 << 42)
+keys = st.tuples(numbers, numbers)
+pairs = st.lists(st.tuples(names, names), max_size=3).map(tuple)
+positions = st.lists(counts, min_size=1, max_size=5, unique=True).map(tuple)
+addresses = st.lists(names, max_size=3).map(tuple)
+codes = st.sampled_from(ErrorCode)
+
+outgoing = st.builds(
+    c.OutgoingMessage,
+    st.sampled_from((b"", b"p")),
+    st.binary(max_size=8),
+    st.booleans(),
+    st.sampled_from((0, 0, 7)),
+    st.sampled_from(((), (), (("a", "b"),))),
+)
+delivered = st.builds(
+    c.DeliveredMessage,
+    counts,
+    st.sampled_from((b"", b"p")),
+    st.binary(max_size=8),
+    st.sampled_from((0, 3)),
+    st.sampled_from((0, 9)),
+    st.booleans(),
+)
+options = st.builds(
+    c.QueueOptions,
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    counts,
+    counts,
+    st.booleans(),
+    spans,
+    st.none() | names,
+    names,
+    counts,
+)
+settles = st.builds(c.SettleCommand, numbers, names, numbers, positions, st.integers(1, 4)) | st.builds(
+    c.SettleCommand, numbers, names, numbers, positions, st.just(1), keys, numbers
+)
+
+commands = st.one_of(
+    st.builds(c.DeclareExchangeCommand, numbers, names, names, st.booleans()),
+    st.builds(c.DeleteExchangeCommand, numbers, names, st.booleans()),
+    st.builds(c.DeclareQueueCommand, numbers, names, options),
+    st.builds(c.DeleteQueueCommand, numbers, names, st.booleans(), st.booleans()),
+    st.builds(c.PurgeQueueCommand, numbers, names),
+    st.builds(c.BindCommand, numbers, names, names, names, pairs, st.booleans()),
+    st.builds(
+        c.PublishCommand,
+        numbers,
+        names,
+        names,
+        st.lists(outgoing, min_size=1, max_size=5).map(tuple),
+        st.none() | keys,
+        counts,
+    ),
+    settles,
+    st.builds(c.BeginCommand, numbers, spans),
+    st.builds(c.CommitCommand, numbers, keys, counts),
+    st.builds(c.RollbackCommand, numbers, keys),
+)
+requests = st.one_of(
+    st.builds(
+        c.AttachSession,
+        st.just("s"),
+        names,
+        counts,
+        counts,
+        spans,
+        counts,
+        st.lists(st.builds(c.HeldDeliveries, names, counts, positions), max_size=2).map(tuple),
+    ),
+    st.just(c.DetachSession()),
+    st.builds(c.OpenConsumer, small, names, small, st.booleans()),
+    st.builds(c.GrantCredit, small, small),
+    st.builds(c.CloseConsumer, small),
+    st.builds(c.Browse, small, names, counts, small),
+    st.builds(c.GetOutcome, small, keys, st.booleans()),
+    st.builds(c.Describe, small),
+    st.just(c.Heartbeat()),
+)
+client_messages = commands | requests
+
+answers = st.builds(c.CommandAnswered, numbers, codes, names, counts)
+batches = st.lists(delivered, max_size=5).map(tuple)
+queues = st.builds(c.QueueDescription, names, counts, st.booleans(), counts, counts, counts, counts)
+server_messages = st.one_of(
+    st.builds(c.SessionAttached, counts, counts, counts, counts, counts, addresses),
+    st.builds(c.AttachRefused, counts, counts, codes, names, addresses),
+    st.builds(c.Answers, counts, counts, st.lists(answers, max_size=5).map(tuple)),
+    st.builds(c.PushedBack, counts, counts, numbers, codes, names),
+    st.builds(c.Deliveries, counts, counts, small, names, batches),
+    st.builds(c.ConsumerOpened, counts, counts, small),
+    st.builds(c.ConsumerClosed, counts, counts, small, codes, names),
+    st.builds(c.BrowseAnswer, counts, counts, small, codes, names, batches, st.booleans()),
+    st.builds(c.OutcomeAnswer, counts, counts, small, keys, st.integers(0, 9), st.integers(0, 9)),
+    st.builds(
+        c.Description,
+        counts,
+        counts,
+        small,
+        counts,
+        names,
+        st.lists(queues, max_size=2).map(tuple),
+        st.lists(st.tuples(names, names, st.booleans()), max_size=2).map(tuple),
+        counts,
+        counts,
+        counts,
+        counts,
+    ),
+    st.builds(c.CandidatesChanged, counts, counts, addresses),
+    st.builds(c.HeartbeatAnswered, counts, counts),
+    st.builds(c.SessionEnded, counts, counts, codes, names),
+)

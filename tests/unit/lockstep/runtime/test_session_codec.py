@@ -1,0 +1,124 @@
+"""What is encoded is decoded to the same; what is nonsense is rejected, and nothing else happens to it."""
+
+from collections.abc import Callable
+
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.core import commands as c
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import SetName
+from lockstep.runtime.session_codec import decode_request, decode_response, encode_request, encode_response
+from lockstep.wire.v1 import session_pb2 as pb
+from tests.unit.lockstep.runtime.session_messages import client_messages, server_messages
+
+SET = SetName("s")
+
+
+@pytest.mark.fuzz
+@given(st.lists(client_messages, max_size=4))
+def test_every_message_of_a_client_arrives_as_it_was_sent(messages: list[c.ClientMessage]) -> None:
+    wire = encode_request(SET, messages).SerializeToString()
+    assert decode_request(pb.SessionRequest.FromString(wire)) == (SET, tuple(messages))
+
+
+@pytest.mark.fuzz
+@given(st.lists(server_messages, min_size=1, max_size=4))
+def test_every_message_of_a_primary_arrives_as_it_was_sent(messages: list[c.AnyServerMessage]) -> None:
+    wire = encode_response(SET, messages).SerializeToString()
+    assert decode_response(pb.SessionResponse.FromString(wire)) == (SET, tuple(messages))
+
+
+def decode_or_refuse(decode: Callable[[], object]) -> None:
+    """Any other exception than these two would stop a primary."""
+    try:
+        decode()
+    except DecodeError:
+        pass
+    except Rejected as rejected:
+        if rejected.code is not ErrorCode.INVALID_ARGUMENT:
+            raise
+
+
+@pytest.mark.fuzz
+@given(st.binary(max_size=200))
+def test_garbage_is_messages_or_a_rejection(garbage: bytes) -> None:
+    decode_or_refuse(lambda: decode_request(pb.SessionRequest.FromString(garbage)))
+    decode_or_refuse(lambda: decode_response(pb.SessionResponse.FromString(garbage)))
+
+
+@pytest.mark.fuzz
+@given(client_messages, st.data())
+def test_a_message_with_bytes_changed_is_messages_or_a_rejection(
+    message: c.ClientMessage, data: st.DataObject
+) -> None:
+    wire = bytearray(encode_request(SET, [message]).SerializeToString())
+    for _ in range(data.draw(st.integers(1, 3))):
+        wire[data.draw(st.integers(0, len(wire) - 1))] = data.draw(st.integers(0, 255))
+    decode_or_refuse(lambda: decode_request(pb.SessionRequest.FromString(bytes(wire))))
+
+
+Publish = pb.ClientMessage.Publish
+Settle = pb.ClientMessage.Settle
+TX = pb.TransactionName(index=3, epoch=1)
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (pb.ClientMessage(number=1), "kind"),
+        (pb.ClientMessage(publish=Publish(bodies=[b"a"])), "no number"),
+        (pb.ClientMessage(number=1, heartbeat=pb.ClientMessage.Heartbeat()), "has a command number"),
+        (pb.ClientMessage(number=1, publish=Publish()), "without messages"),
+        (
+            pb.ClientMessage(number=1, publish=Publish(bodies=[b""] * 3, properties=[b""] * 2)),
+            "column properties has 2",
+        ),
+        (
+            pb.ClientMessage(number=1, publish=Publish(bodies=[b""] * 3, ttls_ms=[1] * 4)),
+            "column ttls_ms has 4",
+        ),
+        (pb.ClientMessage(number=1, publish=Publish(bodies=[b""], ttls_ms=[2**43])), "time to live"),
+        (
+            pb.ClientMessage(
+                number=1, publish=Publish(bodies=[b""], transaction=pb.TransactionName(index=3))
+            ),
+            "epoch",
+        ),
+        (pb.ClientMessage(number=1, settle=Settle(disposition=1)), "without positions"),
+        (pb.ClientMessage(number=1, settle=Settle(positions=[4])), "disposition 0"),
+        (pb.ClientMessage(number=1, settle=Settle(positions=[4], disposition=5)), "disposition 5"),
+        (pb.ClientMessage(number=1, settle=Settle(positions=[4, 4], disposition=1)), "twice"),
+        (
+            pb.ClientMessage(number=1, settle=Settle(positions=[4], disposition=2, transaction=TX)),
+            "only an accept",
+        ),
+        (pb.ClientMessage(number=1, commit=pb.ClientMessage.Commit()), "without index or epoch"),
+        (pb.ClientMessage(number=1, begin=pb.ClientMessage.Begin(timeout_ms=2**43)), "time span"),
+    ],
+)
+def test_nonsense_is_rejected_by_name(message: pb.ClientMessage, why: str) -> None:
+    with pytest.raises(Rejected, match=why) as raised:
+        decode_request(pb.SessionRequest(resource_set="s", messages=[message]))
+    assert raised.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+def test_deliveries_need_a_body_for_every_position() -> None:
+    batch = pb.ServerMessage.Batch(positions=[1, 2], bodies=[b""])
+    deliveries = pb.ServerMessage.Deliveries(queue="q", batch=batch)
+    with pytest.raises(Rejected, match="2 positions for 1 bodies"):
+        decode_response(pb.SessionResponse(messages=[pb.ServerMessage(deliveries=deliveries)]))
+
+
+def test_what_is_the_same_for_all_messages_is_said_once() -> None:
+    messages = tuple(c.OutgoingMessage(b"p", bytes([i]), True, 50) for i in range(100))
+    publish = encode_request(SET, [c.PublishCommand(1, "", "q", messages)]).messages[0].publish
+    assert (len(publish.bodies), len(publish.properties), len(publish.are_durable), len(publish.ttls_ms)) == (
+        100,
+        1,
+        1,
+        1,
+    )
+    assert not publish.headers
