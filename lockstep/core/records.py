@@ -102,8 +102,11 @@ class Unbind(Record, tag=6, frozen=True):
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True):
-    """One message and the queues it goes to; kept in memory as it was decoded. Content is opaque."""
+class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One message and the queues it goes to; kept in memory as it was decoded. Content is opaque.
+
+    Not tracked by the garbage collector, which would otherwise walk a million of them: it holds nothing that could be a cycle.
+    """
 
     queues: tuple[QueueId, ...]
     properties: bytes
@@ -132,6 +135,8 @@ class DequeueReason:
     EVICTED = 3
     REJECTED = 4
     PURGED = 5
+    LOST = 6
+    """Not durable, at a restart (DESIGN R12). Never in a record: `EpochBegins` says it."""
 
 
 class Dequeue(Record, tag=11, frozen=True):

@@ -1,0 +1,204 @@
+"""Applying publish, dequeue, move and requeue records.
+
+Law: what a record makes visible becomes visible by it alone, at (its index, ordinal). Queues that are gone are skipped. In a
+transaction nothing becomes visible: publishes reserve room, dequeues lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from lockstep.core.contents import Content, size_of
+from lockstep.core.ids import Epoch, LogIndex, MessageId, QueueId, QueuePosition, place
+from lockstep.core.records import Dequeue, Message, Move, Publish, Requeue
+from lockstep.core.reply import DONE, Reply, refused
+from lockstep.core.tx_buffer import DequeueOperation, PublishOperation
+
+if TYPE_CHECKING:
+    from lockstep.core.queues import Queue, Removed
+    from lockstep.core.set_state import SetState
+
+
+class Share(NamedTuple):
+    """What one queue gets of a batch of messages."""
+
+    queue: QueueId
+    places: list[int] | None
+    """Which of the batch, ascending; None: all."""
+    length: int
+    size: int
+    """Bytes."""
+
+
+def shares_of(messages: Sequence[Content]) -> list[Share]:
+    """How a batch, of at least one message, is spread over queues."""
+    queues = messages[0].queues
+    if len(messages) == 1 or all(message.queues == queues for message in messages):
+        size = sum(
+            len(message.body) + len(message.properties) if type(message) is Message else size_of(message)
+            for message in messages
+        )
+        return [Share(queue, None, len(messages), size) for queue in queues]
+    places: dict[QueueId, list[int]] = {}
+    sizes: dict[QueueId, int] = {}
+    for number, message in enumerate(messages):
+        size = size_of(message)
+        for queue in message.queues:
+            places.setdefault(queue, []).append(number)
+            sizes[queue] = sizes.get(queue, 0) + size
+    return [Share(queue, numbers, len(numbers), sizes[queue]) for queue, numbers in places.items()]
+
+
+class Enqueued(NamedTuple):
+    """What `enqueue` did."""
+
+    batches: list[tuple[Queue, Sequence[QueuePosition]]]
+    references: list[tuple[int, int]] | tuple[int, int]
+    """(durable, transient) references that each message got; a single pair where all got the same."""
+
+
+def enqueue(
+    state: SetState,
+    shares: Sequence[Share],
+    positions: Sequence[QueuePosition],
+    ids: Sequence[MessageId],
+    is_durable: bool,
+) -> Enqueued:
+    """Put a batch into those of its queues that there are. References are for the caller to count."""
+    batches: list[tuple[Queue, Sequence[QueuePosition]]] = []
+    if all(share.places is None for share in shares):
+        durable = transient = 0
+        for share in shares:
+            queue = state.queues.by_id.get(share.queue)
+            if queue is not None:
+                queue.append(positions, ids, share.size, is_durable)
+                batches.append((queue, positions))
+                durable += is_durable and queue.is_durable
+                transient += not (is_durable and queue.is_durable)
+        return Enqueued(batches, (durable, transient))
+    references = [(0, 0)] * len(ids)
+    for share in shares:
+        queue = state.queues.by_id.get(share.queue)
+        if queue is None:
+            continue
+        places = share.places if share.places is not None else range(len(ids))
+        chosen = [positions[number] for number in places]
+        queue.append(chosen, [ids[number] for number in places], share.size, is_durable)
+        batches.append((queue, chosen))
+        more = (1, 0) if is_durable and queue.is_durable else (0, 1)
+        for number in places:
+            had = references[number]
+            references[number] = (had[0] + more[0], had[1] + more[1])
+    return Enqueued(batches, references)
+
+
+def release(state: SetState, removed: Removed) -> None:
+    """Count down the references of removed entries."""
+    if removed.durable:
+        state.contents.release(removed.durable, True)
+    if removed.transient:
+        state.contents.release(removed.transient, False)
+
+
+def reserve(state: SetState, shares: Sequence[Share], sign: int) -> None:
+    """Reserve (sign 1) or give back (-1) the room of a transaction's publishes."""
+    for share in shares:
+        queue = state.queues.by_id.get(share.queue)
+        if queue is not None:
+            queue.reserved_length += sign * share.length
+            queue.reserved_bytes += sign * share.size
+
+
+def apply_publish(state: SetState, index: LogIndex, epoch: Epoch, record: Publish, is_durable: bool) -> Reply:
+    messages = record.messages
+    if not messages:
+        return DONE
+    first = place(index, record.ordinal)
+    numbers = list(range(first, first + len(messages)))
+    ids: list[MessageId] = numbers  # type: ignore[assignment]
+    if record.transaction is not None:
+        buffer = state.buffer_of(record.transaction, epoch)
+        if buffer is None:
+            return refused(state.outcome(record.transaction))
+        shares = shares_of(messages)
+        reserve(state, shares, 1)
+        state.contents.add(ids, messages, int(is_durable), int(not is_durable))
+        buffer.touched.update(share.queue for share in shares)
+        state.collect(buffer, PublishOperation(index, record.ordinal, len(messages), is_durable))
+        return Reply(value=sum(share.length for share in shares))
+    # Outside a transaction a message's first position is its id: the same number object serves for both.
+    positions: list[QueuePosition] = numbers  # type: ignore[assignment]
+    batches, references = enqueue(state, shares_of(messages), positions, ids, is_durable)
+    if isinstance(references, tuple):
+        if batches:
+            state.contents.add(ids, messages, *references)
+    else:
+        for message_id, message, counts in zip(ids, messages, references, strict=True):
+            if counts != (0, 0):
+                state.contents.add((message_id,), (message,), *counts)
+    if state.listener is not None:
+        for queue, given in batches:
+            state.tell(state.listener.enqueued, queue, given)
+    return Reply(value=sum(len(given) for _, given in batches))
+
+
+def apply_dequeue(state: SetState, index: LogIndex, epoch: Epoch, record: Dequeue, is_durable: bool) -> Reply:
+    queue = state.queues.by_id.get(record.queue)
+    if record.transaction is not None:
+        buffer = state.buffer_of(record.transaction, epoch)
+        if buffer is None:
+            return refused(state.outcome(record.transaction))
+        if queue is not None:
+            queue.lock(record.positions, buffer.key, is_durable)
+        buffer.touched.add(record.queue)
+        operation = DequeueOperation(
+            index, record.ordinal, record.queue, record.positions, record.reason, is_durable
+        )
+        state.collect(buffer, operation)
+        return Reply(value=len(record.positions))
+    if queue is None:
+        return DONE
+    removed = queue.remove(record.positions, is_durable)
+    release(state, removed)
+    if state.listener is not None and removed.positions:
+        state.tell(state.listener.dequeued, queue, removed.positions, record.reason, None)
+    return Reply(value=len(removed.positions))
+
+
+def apply_move(state: SetState, index: LogIndex, epoch: Epoch, record: Move, is_durable: bool) -> Reply:
+    source = state.queues.by_id.get(record.queue)
+    if source is None:
+        return DONE
+    first = place(index, record.ordinal)
+    moved: list[tuple[QueuePosition, MessageId, bool]] = []
+    for number, position in enumerate(record.positions):
+        message_id = source.entries.get(position)
+        if message_id is not None:
+            is_entry_durable = source.is_entry_durable(position)
+            if is_durable or not is_entry_durable:
+                moved.append((QueuePosition(first + number), message_id, is_entry_durable))
+    removed = source.remove(record.positions, is_durable)
+    if state.listener is not None and removed.positions:
+        state.tell(state.listener.dequeued, source, removed.positions, record.reason, None)
+    for target_id in record.targets:
+        target = state.queues.by_id.get(target_id)
+        if target is None or not moved:
+            continue
+        for position, message_id, is_entry_durable in moved:
+            size = state.contents.total_size((message_id,))
+            target.append((position,), (message_id,), size, is_entry_durable)
+            state.contents.hold(message_id, is_entry_durable and target.is_durable)
+        if state.listener is not None:
+            state.tell(state.listener.enqueued, target, [position for position, _, _ in moved])
+    release(state, removed)
+    return DONE
+
+
+def apply_requeue(state: SetState, index: LogIndex, epoch: Epoch, record: Requeue, is_durable: bool) -> Reply:
+    queue = state.queues.by_id.get(record.queue)
+    if queue is not None:
+        counted = queue.count_delivery(record.positions, is_durable)
+        if state.listener is not None and counted:
+            state.tell(state.listener.requeued, queue, counted)
+    return DONE

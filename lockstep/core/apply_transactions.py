@@ -1,0 +1,242 @@
+"""Applying the records of transactions, and the beginning of an epoch.
+
+Law: a transaction takes effect, or its locks are given back, by applying one record. Durable effects depend on durable records
+alone: a `prepare` of a transaction whose records were all transient is recorded all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lockstep.core.apply_messages import enqueue, release, reserve, shares_of
+from lockstep.core.apply_wiring import delete_queue
+from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionKey
+from lockstep.core.items import operation_key, transaction_key
+from lockstep.core.outcomes import Outcome
+from lockstep.core.records import (
+    Begin,
+    Commit,
+    DequeueReason,
+    EpochBegins,
+    ForgetHeuristic,
+    ForgetOutcomes,
+    MarkRollbackOnly,
+    Prepare,
+    Rollback,
+    RollbackReason,
+)
+from lockstep.core.reply import DONE, Reply, refused
+from lockstep.core.transaction_states import (
+    COMMITS,
+    ROLLBACKS,
+    TransactionState,
+    Transition,
+    is_legal,
+    rollback_transition,
+)
+from lockstep.core.tx_buffer import DequeueOperation, DtxBuffer, Operation, TxBuffer
+
+if TYPE_CHECKING:
+    from lockstep.core.queues import Queue
+    from lockstep.core.set_state import SetState
+
+
+def apply_begin(state: SetState, index: LogIndex, epoch: Epoch, record: Begin, is_durable: bool) -> Reply:
+    kind = DtxBuffer if record.xid else TxBuffer
+    buffer = kind(
+        (index, epoch),
+        xid=record.xid,
+        session=record.session,
+        timeout_ms=record.timeout_ms,
+        started_ms=record.started_ms,
+    )
+    state.transactions.add(buffer)
+    return Reply(value=index)
+
+
+def apply_prepare(state: SetState, index: LogIndex, epoch: Epoch, record: Prepare, is_durable: bool) -> Reply:
+    transition = Transition.COMMIT_WHEN_PREPARED if record.commit_when_prepared else Transition.PREPARE
+    buffer = state.buffer_of(record.transaction, epoch)
+    if buffer is None or not is_legal(buffer.state, transition):
+        return refused(state.outcome(record.transaction))
+    if record.commit_when_prepared:
+        _end(state, index, buffer, transition, record.xid or buffer.xid, 0)
+        return Reply(value=TransactionState.COMMITTED)
+    buffer = state.transactions.identify(buffer, record.xid)
+    buffer.advance(transition)
+    buffer.is_rollback_only = False
+    buffer.is_durable = True
+    state.changed(transaction_key(buffer.key))
+    return Reply(value=TransactionState.PREPARED)
+
+
+def apply_commit(state: SetState, index: LogIndex, epoch: Epoch, record: Commit, is_durable: bool) -> Reply:
+    transition = Transition.HEURISTIC_COMMIT if record.is_heuristic else Transition.COMMIT
+    buffer = state.transactions.get(record.transaction)
+    if buffer is None or not is_legal(buffer.state, transition):
+        outcome = state.outcome(record.transaction)
+        return Reply(value=outcome.state) if outcome.state in COMMITS else refused(outcome)
+    return Reply(value=_end(state, index, buffer, transition, buffer.xid, 0).state)
+
+
+def apply_rollback(
+    state: SetState, index: LogIndex, epoch: Epoch, record: Rollback, is_durable: bool
+) -> Reply:
+    transition = rollback_transition(record.reason)
+    buffer = state.buffer_of(record.transaction, epoch)
+    if buffer is None or not is_legal(buffer.state, transition):
+        outcome = state.outcome(record.transaction)
+        return Reply(value=outcome.state) if outcome.state in ROLLBACKS else refused(outcome)
+    # The xid of an open branch is known from its transient `begin` alone, and an outcome is durable.
+    xid = buffer.xid if buffer.state is TransactionState.PREPARED else b""
+    return Reply(value=_end(state, index, buffer, transition, xid, record.reason).state)
+
+
+def apply_mark_rollback_only(
+    state: SetState, index: LogIndex, epoch: Epoch, record: MarkRollbackOnly, is_durable: bool
+) -> Reply:
+    buffer = state.buffer_of(record.transaction, epoch)
+    if buffer is not None and buffer.state is TransactionState.OPEN:
+        buffer.is_rollback_only = True
+    return DONE
+
+
+def apply_forget_outcomes(
+    state: SetState, index: LogIndex, epoch: Epoch, record: ForgetOutcomes, is_durable: bool
+) -> Reply:
+    state.outcomes.forget(record.floor)
+    return DONE
+
+
+def apply_forget_heuristic(
+    state: SetState, index: LogIndex, epoch: Epoch, record: ForgetHeuristic, is_durable: bool
+) -> Reply:
+    state.outcomes.forget_heuristic(record.transaction)
+    return DONE
+
+
+def apply_epoch_begins(
+    state: SetState, index: LogIndex, epoch: Epoch, record: EpochBegins, is_durable: bool
+) -> Reply:
+    aborted = Outcome(TransactionState.ROLLED_BACK, RollbackReason.FAILOVER, index)
+    for buffer in state.transactions.open():
+        for queue, positions in _give_back(state, buffer, buffer.operations):
+            if state.listener is not None:
+                state.tell(state.listener.unlocked, queue, positions)
+        _remove(state, buffer)
+        if state.listener is not None:
+            state.tell(state.listener.transaction_ended, buffer.key, aborted)
+    if record.is_restarted:
+        _drop_transients(state)
+    return DONE
+
+
+def _drop_transients(state: SetState) -> None:
+    """What a restart loses, non-durable effects inside prepared transactions included (Reliability Requirements, T7)."""
+    for buffer in state.transactions.prepared():
+        lost = [operation for operation in buffer.operations if not operation.is_durable]
+        _give_back(state, buffer, lost)
+        buffer.operations = [operation for operation in buffer.operations if operation.is_durable]
+        buffer.session = SessionKey(0)
+        buffer.timeout_ms = buffer.started_ms = 0
+    for _, session in sorted(state.sessions.by_key.items()):
+        state.sessions.remove(session)
+        if state.listener is not None:
+            state.tell(state.listener.session_closed, session)
+    for _, queue in sorted(state.queues.by_id.items()):
+        if not queue.is_durable:
+            delete_queue(state, queue)
+        elif queue.transient_positions:
+            removed = queue.remove(sorted(queue.transient_positions), False)
+            release(state, removed)
+            if state.listener is not None:
+                state.tell(state.listener.dequeued, queue, removed.positions, DequeueReason.LOST, None)
+    for _, exchange in sorted(state.exchanges.by_id.items()):
+        if not exchange.is_durable:
+            state.exchanges.delete(exchange)
+        else:
+            for binding in [binding for binding, is_durable in exchange.bindings.items() if not is_durable]:
+                state.exchanges.unbind(binding)
+
+
+def _end(
+    state: SetState, index: LogIndex, buffer: TxBuffer, transition: Transition, xid: bytes, reason: int
+) -> Outcome:
+    """End a transaction with its effects, or give back what it holds, and record its outcome."""
+    buffer.advance(transition)
+    if buffer.state in COMMITS:
+        _take_effect(state, index, buffer)
+    else:
+        for queue, positions in _give_back(state, buffer, buffer.operations, is_counted=True):
+            if state.listener is not None:
+                state.tell(state.listener.unlocked, queue, positions)
+    _remove(state, buffer)
+    outcome = Outcome(buffer.state, reason, index, xid)
+    state.outcomes.record(buffer.key, outcome)
+    if state.listener is not None:
+        state.tell(state.listener.transaction_ended, buffer.key, outcome)
+    return outcome
+
+
+def _take_effect(state: SetState, index: LogIndex, buffer: TxBuffer) -> None:
+    dequeued: dict[tuple[int, int], tuple[Queue, list[QueuePosition]]] = {}
+    for taken in buffer.dequeues:
+        queue = state.queues.by_id.get(taken.queue)
+        if queue is not None:
+            removed = queue.remove(queue.locked_by(buffer.key, taken.positions), taken.is_durable)
+            release(state, removed)
+            dequeued.setdefault((queue.id, taken.reason), (queue, []))[1].extend(removed.positions)
+    enqueued: dict[int, tuple[Queue, list[QueuePosition]]] = {}
+    contents = state.contents
+    for given in buffer.publishes:
+        ids = given.message_ids
+        messages = [contents.messages[message_id] for message_id in ids]
+        shares = shares_of(messages)
+        reserve(state, shares, -1)
+        batches, references = enqueue(state, shares, given.positions_at(index), ids, given.is_durable)
+        if isinstance(references, list):
+            for message_id, counts in zip(ids, references, strict=True):
+                contents.set_references(message_id, *counts)
+        elif references != (int(given.is_durable), int(not given.is_durable)):
+            for message_id in ids:
+                contents.set_references(message_id, *references)
+        for queue, positions in batches:
+            enqueued.setdefault(queue.id, (queue, []))[1].extend(positions)
+    if state.listener is not None:
+        for (_, reason), (queue, positions) in dequeued.items():
+            if positions:
+                state.tell(state.listener.dequeued, queue, positions, reason, buffer.key)
+        for queue, positions in enqueued.values():
+            state.tell(state.listener.enqueued, queue, positions)
+
+
+def _give_back(
+    state: SetState, buffer: TxBuffer, operations: Sequence[Operation], is_counted: bool = False
+) -> list[tuple[Queue, list[QueuePosition]]]:
+    """Undo what operations hold: room, contents and locks. Answers, by queue, what is unlocked; adds a delivery if counted."""
+    unlocked: dict[int, tuple[Queue, list[QueuePosition]]] = {}
+    for operation in operations:
+        if isinstance(operation, DequeueOperation):
+            queue = state.queues.by_id.get(operation.queue)
+            if queue is None:
+                continue
+            positions = queue.locked_by(buffer.key, operation.positions)
+            queue.unlock(positions)
+            if is_counted:
+                queue.count_delivery(positions, operation.is_durable)
+            unlocked.setdefault(queue.id, (queue, []))[1].extend(positions)
+        else:
+            ids = operation.message_ids
+            reserve(state, shares_of([state.contents.messages[message_id] for message_id in ids]), -1)
+            state.contents.release(ids, operation.is_durable)
+    return [(queue, sorted(positions)) for queue, positions in unlocked.values() if positions]
+
+
+def _remove(state: SetState, buffer: TxBuffer) -> None:
+    state.transactions.remove(buffer)
+    if buffer.is_durable:
+        state.changed(transaction_key(buffer.key))
+        for operation in buffer.operations:
+            if operation.is_durable:
+                state.changed(operation_key(buffer.key, operation.index))

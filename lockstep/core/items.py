@@ -1,0 +1,137 @@
+"""Items: a state cut into small keyed pieces, as the store keeps and streams carry them. Here: keys, values, their codec.
+
+Law: a key begins with the letter of its kind, then big-endian numbers, so that keys in byte order are items in log order and
+a range scan gives one kind or one queue. A key names one thing for ever. Values are MessagePack arrays; fields are added at
+the end with a default, never removed or reused.
+"""
+
+import struct
+from collections.abc import Callable
+
+import msgspec
+
+from lockstep.core.ids import (
+    Epoch,
+    ExchangeId,
+    LogIndex,
+    MessageId,
+    QueueId,
+    QueuePosition,
+    SessionKey,
+    TransactionKey,
+)
+from lockstep.core.store_protocol import StateItem
+
+META = b"a"
+EPOCH = b"b"
+EXCHANGE = b"c"
+QUEUE = b"d"
+ENTRY = b"e"
+"""One message in one queue: message id and delivery count. Its lock is in its transaction's operation."""
+BINDING = b"f"
+MESSAGE = b"m"
+"""Content, once however many entries and operations refer to it."""
+OUTCOME = b"o"
+SESSION = b"s"
+TRANSACTION = b"t"
+"""The durable part of an open or prepared transaction."""
+OPERATION = b"u"
+"""One publish or dequeue record of an open or prepared transaction."""
+BEGINNING = b"v"
+"""The transient part of a transaction: what `begin` said, and whether it is rollback-only."""
+
+KINDS = (
+    META
+    + EPOCH
+    + EXCHANGE
+    + QUEUE
+    + ENTRY
+    + BINDING
+    + MESSAGE
+    + OUTCOME
+    + SESSION
+    + TRANSACTION
+    + OPERATION
+    + BEGINNING
+)
+
+_ONE = struct.Struct(">cQ")
+_TWO = struct.Struct(">cQQ")
+_THREE = struct.Struct(">cQQQ")
+_BINDING_ENCODER = msgspec.msgpack.Encoder()
+_BINDING_DECODER = msgspec.msgpack.Decoder(tuple[str, tuple[tuple[str, str], ...]])
+
+
+Item = StateItem
+"""One piece of a state: key, value, and whether it is durable."""
+
+
+class Changes:
+    """Where the parts of one state tell which durable items they changed; they share it, and nobody listens by default."""
+
+    __slots__ = ("hook",)
+
+    def __init__(self) -> None:
+        self.hook: Callable[[bytes], None] | None = None
+        """Told of the key of every durable item that came, changed or went. Keys are not even made without it."""
+
+
+META_KEY = META
+
+
+def epoch_key(epoch: Epoch) -> bytes:
+    return _ONE.pack(EPOCH, epoch)
+
+
+def exchange_key(exchange: ExchangeId) -> bytes:
+    return _ONE.pack(EXCHANGE, exchange)
+
+
+def queue_key(queue: QueueId) -> bytes:
+    return _ONE.pack(QUEUE, queue)
+
+
+def entry_key(queue: QueueId, position: QueuePosition) -> bytes:
+    return _TWO.pack(ENTRY, queue, position)
+
+
+def binding_key(
+    exchange: ExchangeId, queue: QueueId, key: str, arguments: tuple[tuple[str, str], ...]
+) -> bytes:
+    return _TWO.pack(BINDING, exchange, queue) + _BINDING_ENCODER.encode((key, arguments))
+
+
+def message_key(message: MessageId) -> bytes:
+    return _ONE.pack(MESSAGE, message)
+
+
+def outcome_key(transaction: TransactionKey) -> bytes:
+    return _TWO.pack(OUTCOME, *transaction)
+
+
+def session_key(session: SessionKey) -> bytes:
+    return _ONE.pack(SESSION, session)
+
+
+def transaction_key(transaction: TransactionKey) -> bytes:
+    return _TWO.pack(TRANSACTION, *transaction)
+
+
+def operation_key(transaction: TransactionKey, index: LogIndex) -> bytes:
+    return _THREE.pack(OPERATION, *transaction, index)
+
+
+def beginning_key(transaction: TransactionKey) -> bytes:
+    return _TWO.pack(BEGINNING, *transaction)
+
+
+def numbers_in(key: bytes) -> tuple[int, ...]:
+    """The big-endian numbers of a key of any kind but `META` (none) and `BINDING` (`parse_binding_key`)."""
+    return struct.unpack(f">{(len(key) - 1) // 8}Q", key[1:])
+
+
+def parse_binding_key(key: bytes) -> tuple[ExchangeId, QueueId, str, tuple[tuple[str, str], ...]]:
+    """Inverse of `binding_key`."""
+    _, exchange, queue = _TWO.unpack_from(key)
+    text, arguments = _BINDING_DECODER.decode(key[_TWO.size :])
+    return ExchangeId(exchange), QueueId(queue), text, arguments

@@ -1,0 +1,100 @@
+"""Outcomes: how transactions ended, for as long as somebody may ask (DESIGN T5).
+
+Law: what is recorded does not change; forgetting a heuristic end makes it an ordinary outcome with the same answer. Outcomes
+recorded at or below the retention floor are gone, except heuristic ones, which an operator made and somebody must forget.
+"""
+
+import msgspec
+
+from lockstep.core.ids import LogIndex, TransactionKey
+from lockstep.core.items import META_KEY, Changes, outcome_key
+from lockstep.core.transaction_states import HEURISTICS, TransactionState, Transition, after
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The state of a transaction as `SetState.outcome` answers it, and as it is kept when it has ended."""
+
+    state: TransactionState
+    reason: int = 0
+    """A `RollbackReason` where it was rolled back, and the log still says why."""
+    index: LogIndex = LogIndex(0)
+    """The record that ended it."""
+    xid: bytes = b""
+
+
+class Outcomes:
+    """Recorded outcomes of one resource set's state, which alone adds and forgets them."""
+
+    __slots__ = ("_changes", "_heuristic", "_ordinary", "floor")
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self._ordinary: dict[TransactionKey, Outcome] = {}
+        """In the order of their records, so that forgetting takes from the front."""
+        self._heuristic: dict[TransactionKey, Outcome] = {}
+        self.floor = LogIndex(0)
+        """The retention floor."""
+
+    def get(self, key: TransactionKey) -> Outcome | None:
+        return self._ordinary.get(key) or self._heuristic.get(key)
+
+    def __contains__(self, key: TransactionKey) -> bool:
+        return key in self._ordinary or key in self._heuristic
+
+    def __len__(self) -> int:
+        return len(self._ordinary) + len(self._heuristic)
+
+    def record(self, key: TransactionKey, outcome: Outcome) -> None:
+        """Keep the outcome of a transaction that has none yet."""
+        assert key not in self, f"transaction {key} ended twice"
+        (self._heuristic if outcome.state in HEURISTICS else self._ordinary)[key] = outcome
+        self._changed(outcome_key(key))
+
+    def heuristic(self) -> list[tuple[TransactionKey, Outcome]]:
+        """Heuristically ended branches that nobody has forgotten, by key."""
+        return sorted(self._heuristic.items())
+
+    def all(self) -> list[tuple[TransactionKey, Outcome]]:
+        """All outcomes, by key."""
+        return sorted([*self._ordinary.items(), *self._heuristic.items()])
+
+    def forget(self, floor: LogIndex) -> None:
+        """Raise the retention floor; it never falls."""
+        if floor <= self.floor:
+            return
+        self.floor = floor
+        self._changed(META_KEY)
+        below = []
+        for key, outcome in self._ordinary.items():
+            if outcome.index > floor:
+                break
+            below.append(key)
+        for key in below:
+            del self._ordinary[key]
+            self._changed(outcome_key(key))
+
+    def forget_heuristic(self, key: TransactionKey) -> None:
+        """Make a heuristic end an ordinary outcome, gone at once if it lies at or below the floor; else nothing."""
+        outcome = self._heuristic.pop(key, None)
+        if outcome is None:
+            return
+        if outcome.index > self.floor:
+            self._ordinary[key] = msgspec.structs.replace(
+                outcome, state=after(outcome.state, Transition.FORGET)
+            )
+            self._sort()
+        self._changed(outcome_key(key))
+
+    def restore(self, outcomes: list[tuple[TransactionKey, Outcome]], floor: LogIndex) -> None:
+        """Take over a snapshot's outcomes."""
+        self.floor = floor
+        for key, outcome in outcomes:
+            (self._heuristic if outcome.state in HEURISTICS else self._ordinary)[key] = outcome
+        self._sort()
+
+    def _sort(self) -> None:
+        self._ordinary = dict(sorted(self._ordinary.items(), key=lambda pair: (pair[1].index, pair[0])))
+
+    def _changed(self, key: bytes) -> None:
+        if self._changes.hook is not None:
+            self._changes.hook(key)

@@ -1,0 +1,75 @@
+"""Sessions: the replicated table by which a retry after failover takes effect exactly once (DESIGN 6).
+
+Law: an answer is derived from the log by the state machine, whoever appended the record, and is kept for the last
+`ANSWERS_KEPT` commands. The table is transient: after a restart no session is known, and a retry is in doubt, never executed.
+"""
+
+import msgspec
+
+from lockstep.core.commands import ANSWERS_KEPT
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import Epoch, LogIndex, SessionId, SessionKey
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a command's client is told."""
+
+    index: LogIndex
+    """Of the record that answers; the answer may be given when the commit index covers it."""
+    code: int = ErrorCode.NONE
+    message: str = ""
+    value: int = 0
+    """Declare: the id. Begin, and opening a session: the index. Publish: enqueues. Dequeue and deleting a queue: messages.
+    End of a transaction: a `TransactionState`. `AcceptCommand`: what it says. All of the command's last record alone."""
+
+
+class Session:
+    """One client's session in one resource set, from its opening to its closing record."""
+
+    __slots__ = ("answers", "epoch", "id", "key", "next_number", "timeout_ms")
+
+    def __init__(self, key: SessionKey, epoch: Epoch, session_id: SessionId, timeout_ms: int) -> None:
+        self.key = key
+        self.epoch = epoch
+        """Of the record that opened it; with the key, what every command of the session names."""
+        self.id = session_id
+        self.timeout_ms = timeout_ms
+        self.next_number = 1
+        """Of the next command."""
+        self.answers: dict[int, Answer] = {}
+        """By command number, ascending."""
+
+    def answer(self, number: int, answer: Answer) -> None:
+        """Keep the answer of a command; the oldest makes room. Numbers have no gaps: the primary sees to that."""
+        self.answers[number] = answer
+        self.answers.pop(number - ANSWERS_KEPT, None)
+        self.next_number = max(self.next_number, number + 1)
+
+    def __repr__(self) -> str:
+        return f"Session({self.key}, epoch={self.epoch}, {self.id!r}, next_number={self.next_number})"
+
+
+class Sessions:
+    """All sessions of one resource set's state, which alone changes them."""
+
+    __slots__ = ("by_id", "by_key")
+
+    def __init__(self) -> None:
+        self.by_key: dict[SessionKey, Session] = {}
+        self.by_id: dict[SessionId, Session] = {}
+        """The latest session that a client opened under an id."""
+
+    def get(self, key: SessionKey) -> Session | None:
+        return self.by_key.get(key)
+
+    def find(self, session_id: SessionId) -> Session | None:
+        return self.by_id.get(session_id)
+
+    def add(self, session: Session) -> None:
+        self.by_key[session.key] = session
+        self.by_id[session.id] = session
+
+    def remove(self, session: Session) -> None:
+        del self.by_key[session.key]
+        if self.by_id.get(session.id) is session:
+            del self.by_id[session.id]

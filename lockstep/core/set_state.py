@@ -1,0 +1,270 @@
+"""SetState: one resource set's state, the deterministic state machine over its replication log (DESIGN 3).
+
+Law: applying never checks, fails or decides; two states that applied the same records are equal, and their durable parts are
+equal already when they applied the same durable records, whichever transient ones one of them missed. The same code runs on a
+primary (at the log's end), on backups (at the commit index) and in the log consolidator (durable records only).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lockstep.core.apply_messages import apply_dequeue, apply_move, apply_publish, apply_requeue
+from lockstep.core.apply_sessions import (
+    apply_accept_command,
+    apply_close_session,
+    apply_open_session,
+    apply_reject_command,
+)
+from lockstep.core.apply_transactions import (
+    apply_begin,
+    apply_commit,
+    apply_epoch_begins,
+    apply_forget_heuristic,
+    apply_forget_outcomes,
+    apply_mark_rollback_only,
+    apply_prepare,
+    apply_rollback,
+)
+from lockstep.core.apply_wiring import (
+    apply_bind,
+    apply_declare_exchange,
+    apply_declare_queue,
+    apply_delete_exchange,
+    apply_delete_queue,
+    apply_unbind,
+)
+from lockstep.core.contents import Contents
+from lockstep.core.epoch_table import EpochTable
+from lockstep.core.exchanges import DEFAULT_EXCHANGE, Exchanges
+from lockstep.core.frames import Frame, FrameHeader, decode_records
+from lockstep.core.ids import (
+    Epoch,
+    ExchangeId,
+    LogIndex,
+    MessageId,
+    QueueId,
+    QueuePosition,
+    SetName,
+    TimeMs,
+    TransactionKey,
+)
+from lockstep.core.items import META_KEY, Changes, epoch_key, operation_key, transaction_key
+from lockstep.core.outcomes import Outcome, Outcomes
+from lockstep.core.queues import Queues
+from lockstep.core.records import (
+    AcceptCommand,
+    AnyRecord,
+    Begin,
+    Bind,
+    CloseSession,
+    Commit,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteQueue,
+    Dequeue,
+    EpochBegins,
+    ForgetHeuristic,
+    ForgetOutcomes,
+    MarkRollbackOnly,
+    Message,
+    Move,
+    OpenSession,
+    Prepare,
+    Publish,
+    RejectCommand,
+    Requeue,
+    Rollback,
+    Unbind,
+)
+from lockstep.core.reply import Reply
+from lockstep.core.sessions import Answer, Sessions
+from lockstep.core.state_listener import StateListener
+from lockstep.core.transaction_states import TransactionState
+from lockstep.core.transactions import Transactions
+from lockstep.core.tx_buffer import Operation, TxBuffer
+
+# A table and not a `match`: with 22 kinds of records `match` costs as much as applying a small one.
+_APPLY: dict[type, Callable[..., Reply]] = {
+    DeclareExchange: apply_declare_exchange,
+    DeleteExchange: apply_delete_exchange,
+    DeclareQueue: apply_declare_queue,
+    DeleteQueue: apply_delete_queue,
+    Bind: apply_bind,
+    Unbind: apply_unbind,
+    Publish: apply_publish,
+    Dequeue: apply_dequeue,
+    Move: apply_move,
+    Requeue: apply_requeue,
+    Begin: apply_begin,
+    Prepare: apply_prepare,
+    Commit: apply_commit,
+    Rollback: apply_rollback,
+    MarkRollbackOnly: apply_mark_rollback_only,
+    ForgetOutcomes: apply_forget_outcomes,
+    ForgetHeuristic: apply_forget_heuristic,
+    OpenSession: apply_open_session,
+    CloseSession: apply_close_session,
+    RejectCommand: apply_reject_command,
+    AcceptCommand: apply_accept_command,
+    EpochBegins: apply_epoch_begins,
+}
+
+
+class SetState:
+    """The state after the record at `applied`; whoever holds the log drives it by `apply_frame` or `apply` and `close_frame`."""
+
+    def __init__(self, set_name: SetName, listener: StateListener | None = None) -> None:
+        self.set_name = set_name
+        self.applied = LogIndex(0)
+        """The last index that was applied, or that a frame said was there."""
+        self.time_ms = TimeMs(0)
+        """Of the last frame."""
+        self.epochs = EpochTable()
+        self.changes = Changes()
+        self.contents = Contents(self.changes)
+        self.exchanges = Exchanges(self.changes)
+        self.queues = Queues()
+        self.sessions = Sessions()
+        self.transactions = Transactions()
+        self.outcomes = Outcomes(self.changes)
+        self._calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self._listener: StateListener | None = None
+        self.listener = listener
+
+    # --- driving it ---------------------------------------------------------------------------------------------------
+
+    @property
+    def listener(self) -> StateListener | None:
+        """Who is told of what happens while records are applied; may be exchanged between records."""
+        return self._listener
+
+    @listener.setter
+    def listener(self, listener: StateListener | None) -> None:
+        self._listener = listener
+        hears_items = listener is not None and type(listener).item_changed is not StateListener.item_changed
+        self.changes.hook = listener.item_changed if listener is not None and hears_items else None
+
+    def apply_frame(self, frame: Frame) -> None:
+        """Apply a whole frame, which follows the last one; raises `BadFrame` and changes nothing if it does not decode."""
+        header = frame.header
+        assert header.first == self.applied + 1, f"frame {header.first}..{header.last} behind {self.applied}"
+        records = decode_records(frame)
+        self._observe(header.epoch, header.first)
+        for indexed in records:
+            self.apply(indexed.index, header.epoch, indexed.record, indexed.is_durable)
+        self.close_frame(header)
+
+    def apply(self, index: LogIndex, epoch: Epoch, record: AnyRecord, is_durable: bool) -> None:
+        """Apply one record, at a higher index than all before. `time_ms` follows with `close_frame`."""
+        assert index > self.applied, f"record {index} behind {self.applied}"
+        self.applied = index
+        self._observe(epoch, index)
+        # A session that this very record closes still hears its answer.
+        session = self.sessions.get(record.command.session) if record.command is not None else None
+        reply = _APPLY[type(record)](self, index, epoch, record, is_durable)
+        if session is not None and record.command is not None:
+            answer = Answer(index, *reply)
+            session.answer(record.command.number, answer)
+            if self._listener is not None:
+                self.tell(self._listener.answered, session.key, record.command.number, answer)
+        if self._calls:
+            calls, self._calls = self._calls, []
+            for call, arguments in calls:
+                call(*arguments)
+
+    def close_frame(self, header: FrameHeader) -> None:
+        """All records of this frame that are to be had were applied: take over its last index, epoch and time."""
+        assert header.last >= self.applied, f"frame {header.first}..{header.last} behind {self.applied}"
+        self._observe(header.epoch, header.first)
+        self.applied = header.last
+        self.time_ms = header.time_ms
+        self.changed(META_KEY)
+
+    def _observe(self, epoch: Epoch, index: LogIndex) -> None:
+        if epoch != self.epochs.last and self.epochs.observe(epoch, index):
+            self.changed(epoch_key(epoch))
+
+    # --- asking it ----------------------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch of the last record."""
+        return self.epochs.last
+
+    @property
+    def retention_floor(self) -> LogIndex:
+        """Outcomes recorded at or below it are forgotten."""
+        return self.outcomes.floor
+
+    def route(self, exchange: str | ExchangeId, key: str, headers: Mapping[str, str]) -> tuple[QueueId, ...]:
+        """Queues for a message published to an exchange, by name or id, ascending; none if there is no such exchange."""
+        if exchange == DEFAULT_EXCHANGE:
+            queue = self.queues.by_name.get(key)
+            return (queue.id,) if queue is not None else ()
+        return self.exchanges.route(exchange, key, headers)
+
+    def message(self, queue: QueueId, position: QueuePosition) -> Message | None:
+        """The message at a position of a queue; None if it is gone or its body is away."""
+        found = self.queues.by_id.get(queue)
+        return found.message(position) if found is not None else None
+
+    def outcome(self, key: TransactionKey) -> Outcome:
+        """What became of a transaction, as far as this state can say (DESIGN T5)."""
+        buffer = self.transactions.live.get(key)
+        if buffer is not None:
+            return Outcome(buffer.state, xid=buffer.xid)
+        recorded = self.outcomes.get(key)
+        if recorded is not None:
+            return recorded
+        index, epoch = key
+        if epoch > self.epoch or (epoch == self.epoch and index > self.applied):
+            return Outcome(TransactionState.UNKNOWN)
+        # Of another epoch than the log has there: its begin was in a suffix that was dropped.
+        if index > self.retention_floor or self.epochs.epoch_at(index) not in (epoch, None):
+            return Outcome(TransactionState.ROLLED_BACK)
+        return Outcome(TransactionState.EXPIRED)
+
+    def recover(self) -> list[tuple[TransactionKey, Outcome]]:
+        """Prepared and heuristically ended branches, by key (the DTX contract's recover)."""
+        prepared = [
+            (buffer.key, Outcome(buffer.state, xid=buffer.xid)) for buffer in self.transactions.prepared()
+        ]
+        return sorted([*prepared, *self.outcomes.heuristic()])
+
+    # --- bodies -------------------------------------------------------------------------------------------------------
+
+    def drop_content(self, message_id: MessageId) -> None:
+        """Let a message's body go; sizes and checksum stay, and every record can still be applied."""
+        self.contents.drop(message_id)
+
+    def set_content(self, message_id: MessageId, message: Message) -> None:
+        """Bring a dropped body back; nothing if the message is gone meanwhile."""
+        self.contents.restore(message_id, message)
+
+    # --- for the functions that apply records --------------------------------------------------------------------------
+
+    def buffer_of(self, key: TransactionKey, epoch: Epoch) -> TxBuffer | None:
+        """The buffer that a record of `epoch` names, made if its `begin` was not to be had; None if it ended."""
+        buffer = self.transactions.live.get(key)
+        if buffer is None and key[1] == epoch and key not in self.outcomes:
+            buffer = TxBuffer(key)
+            self.transactions.add(buffer)
+        return buffer
+
+    def collect(self, buffer: TxBuffer, operation: Operation) -> None:
+        """Add an operation to an open transaction."""
+        if operation.is_durable and self.changes.hook is not None:
+            if not buffer.is_durable:
+                self.changed(transaction_key(buffer.key))
+            self.changed(operation_key(buffer.key, operation.index))
+        buffer.add(operation)
+
+    def changed(self, key: bytes) -> None:
+        """A durable item came, changed or went."""
+        if self.changes.hook is not None:
+            self.changes.hook(key)
+
+    def tell(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Call a method of the listener once the record that is being applied is done."""
+        self._calls.append((call, arguments))

@@ -1,0 +1,57 @@
+"""Who is told what a state does while it applies records: delivery on a primary, events, the log consolidator's dirty keys.
+
+Law: calls come after the whole record was applied, in log order, once per queue and batch and never once per message (but
+`item_changed`, which is once per item). A listener reads the state and changes nothing; without one nothing is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lockstep.core.ids import QueuePosition, SessionKey, TransactionKey
+
+if TYPE_CHECKING:
+    from lockstep.core.outcomes import Outcome
+    from lockstep.core.queues import Queue
+    from lockstep.core.sessions import Answer, Session
+
+
+class StateListener:
+    """Hears nothing; override what you need. Given to a `SetState`, which drives it for as long as it has it."""
+
+    def enqueued(self, queue: Queue, positions: Sequence[QueuePosition]) -> None:
+        """Messages became visible, in ascending order, behind all that were there."""
+
+    def dequeued(
+        self,
+        queue: Queue,
+        positions: Sequence[QueuePosition],
+        reason: int,
+        transaction: TransactionKey | None,
+    ) -> None:
+        """Messages left for a `DequeueReason`, by the commit of `transaction` or outside one."""
+
+    def unlocked(self, queue: Queue, positions: Sequence[QueuePosition]) -> None:
+        """A rollback or abort gave messages back; they keep their positions."""
+
+    def requeued(self, queue: Queue, positions: Sequence[QueuePosition]) -> None:
+        """Deliveries failed and were counted; the messages keep their positions."""
+
+    def queue_declared(self, queue: Queue) -> None: ...
+
+    def queue_deleted(self, queue: Queue) -> None:
+        """With all its messages, for which there is no call of `dequeued`."""
+
+    def session_opened(self, session: Session) -> None: ...
+
+    def session_closed(self, session: Session) -> None: ...
+
+    def transaction_ended(self, key: TransactionKey, outcome: Outcome) -> None:
+        """Committed or rolled back; a new epoch's abort (`RollbackReason.FAILOVER`) leaves no recorded outcome."""
+
+    def answered(self, session: SessionKey, number: int, answer: Answer) -> None:
+        """A command of a session has its answer; it may be given when the commit index covers `answer.index`."""
+
+    def item_changed(self, key: bytes) -> None:
+        """A durable item came, changed or went: `SetState.item(key)` has it, or None (or a transient one in its place)."""

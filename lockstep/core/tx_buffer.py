@@ -1,0 +1,116 @@
+"""TxBuffer and DtxBuffer: what a transaction will do, collected from its records until one record ends it.
+
+Law: a buffer changes nothing outside itself and what it reserves. Its publishes have contents but no positions, its dequeues
+hold locks; a commit gives all publishes their positions in the order of their ordinals, whatever order they were collected
+in. Each operation has the durability of its record, and the buffer is durable once a durable record named it.
+"""
+
+from dataclasses import dataclass, field
+
+from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition, SessionKey, TransactionKey, place
+from lockstep.core.transaction_states import TransactionState, Transition, after
+
+
+@dataclass(frozen=True, slots=True)
+class PublishOperation:
+    """The messages of one `Publish` record: `place(index, ordinal)` and the `count - 1` ids behind it."""
+
+    index: LogIndex
+    ordinal: int
+    count: int
+    is_durable: bool
+
+    @property
+    def message_ids(self) -> list[MessageId]:
+        first = place(self.index, self.ordinal)
+        return [MessageId(number) for number in range(first, first + self.count)]
+
+    def positions_at(self, commit_index: LogIndex) -> list[QueuePosition]:
+        """Where its messages stand in their queues if the record at `commit_index` commits them."""
+        first = place(commit_index, self.ordinal)
+        return [QueuePosition(number) for number in range(first, first + self.count)]
+
+
+@dataclass(frozen=True, slots=True)
+class DequeueOperation:
+    """One `Dequeue` record: all its positions, some of which may be gone or, in a durable state alone, never have been."""
+
+    index: LogIndex
+    ordinal: int
+    queue: QueueId
+    positions: tuple[QueuePosition, ...]
+    reason: int
+    is_durable: bool
+
+
+Operation = PublishOperation | DequeueOperation
+
+
+_NO_SESSION = SessionKey(0)
+
+
+@dataclass(slots=True)
+class TxBuffer:
+    """One open or prepared transaction, from `begin` (or the first record that names it) to the record that ends it."""
+
+    key: TransactionKey
+    state: TransactionState = TransactionState.OPEN
+    xid: bytes = b""
+    """The branch's name; empty for a TX, and as long as only the lost `begin` of a DTX would have told."""
+    session: SessionKey = _NO_SESSION
+    timeout_ms: int = 0
+    """Runs until prepare (DESIGN T2); 0: none."""
+    started_ms: int = 0
+    is_rollback_only: bool = False
+    """While open: it can only be rolled back now. Transient: no open transaction survives a restart."""
+    is_durable: bool = False
+    """Whether a durable record named it."""
+    operations: list[Operation] = field(default_factory=list)
+    touched: set[QueueId] = field(default_factory=set)
+    """Queues that its operations name."""
+    next_ordinal: int = 0
+    """The lowest ordinal behind all of its operations."""
+
+    def add(self, operation: Operation) -> None:
+        """Collect an operation."""
+        self.operations.append(operation)
+        self.is_durable = self.is_durable or operation.is_durable
+        used = operation.count if isinstance(operation, PublishOperation) else 1
+        self.next_ordinal = max(self.next_ordinal, operation.ordinal + used)
+
+    def advance(self, transition: Transition) -> None:
+        """Change the state by the table; raises `IllegalTransition` and changes nothing."""
+        self.state = after(self.state, transition)
+
+    @property
+    def publishes(self) -> list[PublishOperation]:
+        """In the order of their ordinals, that is of the messages' positions."""
+        found = [operation for operation in self.operations if isinstance(operation, PublishOperation)]
+        return sorted(found, key=lambda operation: (operation.ordinal, operation.index))
+
+    @property
+    def dequeues(self) -> list[DequeueOperation]:
+        """In the order of the log."""
+        return [operation for operation in self.operations if isinstance(operation, DequeueOperation)]
+
+
+@dataclass(slots=True)
+class DtxBuffer(TxBuffer):
+    """A branch of a distributed transaction: it has an xid, and may stay prepared through failovers and restarts."""
+
+    @classmethod
+    def of(cls, buffer: TxBuffer, xid: bytes) -> "DtxBuffer":
+        """The same transaction, now known to be the branch `xid`: its `begin` was lost, its `prepare` tells."""
+        return cls(
+            buffer.key,
+            buffer.state,
+            xid,
+            buffer.session,
+            buffer.timeout_ms,
+            buffer.started_ms,
+            buffer.is_rollback_only,
+            buffer.is_durable,
+            buffer.operations,
+            buffer.touched,
+            buffer.next_ordinal,
+        )
