@@ -1,0 +1,71 @@
+"""Options of all gRPC channels and servers between processes of Lockstep, and where a channel to an address comes from.
+
+Law: an address that comes back is found again in tenths of a second, a peer that hangs is noticed although its kernel still
+answers, and no limit of gRPC is reached before one of our own with a name. Figures: `measurements.md`, section gRPC.
+"""
+
+import grpc.aio
+
+MESSAGE_BYTES_MAX = 16 * 1024 * 1024
+"""Default limit of one message's body; a bigger one is refused by name (TOO_LARGE)."""
+GRPC_MESSAGE_BYTES_MAX = 4 * MESSAGE_BYTES_MAX
+"""Limit of one gRPC message: above any body with its properties and its neighbours in the batch, so that ours is met first."""
+WRITE_BYTES_MAX = 1024 * 1024
+"""What a writer puts into one gRPC message, unless a single item is bigger: the 1 MiB at which throughput was best."""
+
+_SHARED_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
+    # Notices a peer whose whole machine is gone. One that hangs is noticed by heartbeats (lockstep/runtime/pulses.py).
+    ("grpc.keepalive_time_ms", 2_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+_CHANNEL_OPTIONS = (
+    *_SHARED_OPTIONS,
+    # 0.1 s instead of 1.3-1.9 s until a restarted process is connected again.
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 200),
+    # Nothing is sent twice behind our back.
+    ("grpc.enable_retries", 0),
+)
+_SERVER_OPTIONS = (
+    *_SHARED_OPTIONS,
+    # Two processes on one port would share its clients at random.
+    ("grpc.so_reuseport", 0),
+    # Our own clients ping as often as this; without it the server answers "too many pings".
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
+    ("grpc.http2.min_ping_interval_without_data_ms", 500),
+    ("grpc.http2.max_ping_strikes", 0),
+)
+
+
+def open_channel(address: str) -> grpc.aio.Channel:
+    """A channel to `host:port` or `unix:path`; it connects when first used and again for ever. The caller closes it."""
+    return grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+
+
+def make_server() -> grpc.aio.Server:
+    """A server without services and ports yet."""
+    return grpc.aio.server(options=_SERVER_OPTIONS)
+
+
+class Channels:
+    """One channel per address, for as long as the process lives; used from one event loop."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    def to(self, address: str) -> grpc.aio.Channel:
+        """The channel to this address, opened at the first use."""
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = open_channel(address)
+        return channel
+
+    async def close(self) -> None:
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await channel.close()

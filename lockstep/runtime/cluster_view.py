@@ -1,0 +1,243 @@
+"""Cluster view: what etcd says of one cluster, as last read or watched (DESIGN R1).
+
+Law: it only moves forward. What is older than what it knows of the same set is dropped, and when the watch is lost everything is
+read again, so whoever listens hears the newest of everything, though not every step on the way.
+"""
+
+import json
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from lockstep.core.cluster_map import Keys, SetMap
+from lockstep.core.ids import BrokerId, Incarnation, SetName
+from lockstep.core.inputs import AnyInput, LeaseKeySeen, MapSeen, PresencesSeen
+from lockstep.runtime.etcd import DeleteEvent, Entry, Event, PutEvent
+
+_log = logging.getLogger("lockstep.cluster_view")
+
+
+@dataclass(slots=True)
+class SetView:
+    """What etcd says of one resource set."""
+
+    set_map: SetMap | None = None
+    map_bytes: bytes = b""
+    map_revision: int = 0
+    lease_holder: Incarnation | None = None
+    presences: dict[BrokerId, tuple[Incarnation, int]] = field(default_factory=dict)
+    """Incarnation and mod_revision of each broker's presence key."""
+    as_of: int = 0
+    """Revision of the last full read of the set: events up to it are contained."""
+    event_revision: int = 0
+    """Of the last event since then: an older read is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberEntry:
+    """A broker as it registered itself."""
+
+    broker: BrokerId
+    address: str
+    """host:port for clients and other brokers."""
+    incarnation: Incarnation
+
+    def encode(self) -> bytes:
+        return json.dumps({"address": self.address, "incarnation": self.incarnation}, sort_keys=True).encode()
+
+
+class ClusterView:
+    """Lives as long as the process; told by `EtcdWatcher` and by whoever reads a set again. It never calls anybody."""
+
+    def __init__(self, keys: Keys) -> None:
+        self.keys = keys
+        self.generation = ""
+        self.members: dict[BrokerId, MemberEntry] = {}
+        self.running: dict[BrokerId, Incarnation] = {}
+        """Processes that hold their running key, whatever sets they serve."""
+        self.sets: dict[SetName, SetView] = {}
+        self.directory: dict[tuple[str, str], SetName] = {}
+        """(queue or exchange, name) -> set."""
+
+    def set_map(self, set_name: SetName) -> SetMap | None:
+        view = self.sets.get(set_name)
+        return view.set_map if view is not None else None
+
+    def address(self, broker: BrokerId) -> str | None:
+        """Where a broker said that it listens."""
+        member = self.members.get(broker)
+        return member.address if member is not None else None
+
+    def candidates(self, set_name: SetName) -> list[str]:
+        """Addresses of the brokers that may serve a set: the primary first, then in order of preference."""
+        set_map = self.set_map(set_name)
+        if set_map is None:
+            return []
+        others = [broker for broker in set_map.brokers if broker != set_map.primary]
+        brokers = [set_map.primary, *others] if set_map.primary else others
+        return [address for broker in brokers if (address := self.address(broker))]
+
+    def primary_address(self, set_name: SetName) -> str | None:
+        set_map = self.set_map(set_name)
+        return self.address(set_map.primary) if set_map is not None and set_map.primary else None
+
+    # What is read
+
+    def read_all(self, entries: Iterable[Entry], revision: int) -> list[AnyInput]:
+        """Everything under the cluster's prefix, read at one revision; returns what all sets should hear."""
+        by_set: dict[SetName, list[Entry]] = {name: [] for name in self.sets}
+        self.members, self.running, self.directory, self.generation = {}, {}, {}, ""
+        for entry in entries:
+            set_name = self._set_of(entry.key)
+            if set_name is None:
+                self._put_other(entry)
+            else:
+                by_set.setdefault(set_name, []).append(entry)
+        inputs: list[AnyInput] = []
+        for set_name in sorted(by_set):
+            inputs += self.read_set(set_name, by_set[set_name], revision)
+        return inputs
+
+    def read_set(self, set_name: SetName, entries: Iterable[Entry], revision: int) -> list[AnyInput]:
+        """All keys of one set, read at one revision; returns what the set should hear."""
+        known = self.sets.get(set_name)
+        if known is not None and revision < max(known.as_of, known.event_revision):
+            return []
+        view = SetView(as_of=revision)
+        # A deleted entry was deleted by some revision up to this one.
+        view.map_revision = revision
+        self.sets[set_name] = view
+        for entry in entries:
+            self._put_in_set(set_name, view, entry)
+        return self.everything_of(set_name)
+
+    def everything_of(self, set_name: SetName) -> list[AnyInput]:
+        """What a core of this set should hear to know what is known."""
+        view = self.sets.get(set_name, SetView())
+        return [
+            self._map_seen(set_name, view),
+            LeaseKeySeen(set_name, view.lease_holder),
+            self._presences_seen(set_name, view),
+        ]
+
+    # What is watched
+
+    def apply(self, events: Iterable[Event]) -> list[AnyInput]:
+        """Events in order; returns what the sets that they concern should hear."""
+        maps: dict[SetName, None] = {}
+        leases: dict[SetName, None] = {}
+        presences: dict[SetName, None] = {}
+        for event in events:
+            key = event.entry.key if isinstance(event, PutEvent) else event.key
+            set_name = self._set_of(key)
+            if set_name is None:
+                generation = self.generation
+                if isinstance(event, PutEvent):
+                    self._put_other(event.entry)
+                else:
+                    self._delete_other(event.key)
+                if generation != self.generation:
+                    maps.update(dict.fromkeys(sorted(self.sets)))
+                continue
+            view = self.sets.setdefault(set_name, SetView())
+            revision = event.entry.mod_revision if isinstance(event, PutEvent) else event.mod_revision
+            if revision <= view.as_of:
+                continue
+            view.event_revision = revision
+            if isinstance(event, PutEvent):
+                self._put_in_set(set_name, view, event.entry)
+            else:
+                self._delete_in_set(set_name, view, event)
+            if key == self.keys.set_map(set_name):
+                maps[set_name] = None
+            elif key == self.keys.set_lease(set_name):
+                leases[set_name] = None
+            else:
+                presences[set_name] = None
+        inputs: list[AnyInput] = [self._map_seen(name, self.sets[name]) for name in maps]
+        inputs += [LeaseKeySeen(name, self.sets[name].lease_holder) for name in leases]
+        inputs += [self._presences_seen(name, self.sets[name]) for name in presences]
+        return inputs
+
+    # Inside
+
+    def running_key(self, broker: BrokerId) -> str:
+        """Held under a process's lease: it runs, whatever it serves (for `status`; nothing is decided by it)."""
+        return f"{self.keys.prefix}running/{broker}"
+
+    def _map_seen(self, set_name: SetName, view: SetView) -> MapSeen:
+        return MapSeen(set_name, view.set_map, view.map_revision, view.map_bytes, self.generation)
+
+    @staticmethod
+    def _presences_seen(set_name: SetName, view: SetView) -> PresencesSeen:
+        presences = tuple(
+            (broker, incarnation, revision)
+            for broker, (incarnation, revision) in sorted(view.presences.items())
+        )
+        return PresencesSeen(set_name, presences)
+
+    def _set_of(self, key: str) -> SetName | None:
+        if not key.startswith(self.keys.sets):
+            return None
+        return SetName(key[len(self.keys.sets) :].partition("/")[0])
+
+    def _put_in_set(self, set_name: SetName, view: SetView, entry: Entry) -> None:
+        presences = self.keys.presences(set_name)
+        if entry.key == self.keys.set_map(set_name):
+            try:
+                view.set_map = SetMap.decode(entry.value)
+            except ValueError as error:
+                _log.error("set=%s event=bad_map_entry %s", set_name, error)
+                return
+            view.map_bytes, view.map_revision = entry.value, entry.mod_revision
+        elif entry.key == self.keys.set_lease(set_name):
+            view.lease_holder = Incarnation(entry.value.decode(errors="replace"))
+        elif entry.key.startswith(presences):
+            broker = BrokerId(entry.key[len(presences) :])
+            view.presences[broker] = (Incarnation(entry.value.decode(errors="replace")), entry.mod_revision)
+
+    def _delete_in_set(self, set_name: SetName, view: SetView, event: DeleteEvent) -> None:
+        presences = self.keys.presences(set_name)
+        if event.key == self.keys.set_map(set_name):
+            view.set_map, view.map_bytes, view.map_revision = None, b"", event.mod_revision
+        elif event.key == self.keys.set_lease(set_name):
+            view.lease_holder = None
+        elif event.key.startswith(presences):
+            view.presences.pop(BrokerId(event.key[len(presences) :]), None)
+
+    def _put_other(self, entry: Entry) -> None:
+        keys = self.keys
+        if entry.key == keys.generation:
+            self.generation = entry.value.decode(errors="replace")
+        elif entry.key.startswith(keys.members):
+            broker = BrokerId(entry.key[len(keys.members) :])
+            try:
+                fields = json.loads(entry.value)
+                member = MemberEntry(broker, str(fields["address"]), Incarnation(fields["incarnation"]))
+            except (ValueError, KeyError, TypeError):
+                _log.error("broker=%s event=bad_member_entry", broker)
+                return
+            self.members[broker] = member
+        elif entry.key.startswith(running := self.running_key(BrokerId(""))):
+            broker = BrokerId(entry.key[len(running) :])
+            self.running[broker] = Incarnation(entry.value.decode(errors="replace"))
+        elif (name := self._directory_name(entry.key)) is not None:
+            self.directory[name] = SetName(entry.value.decode(errors="replace"))
+
+    def _delete_other(self, key: str) -> None:
+        keys = self.keys
+        if key == keys.generation:
+            self.generation = ""
+        elif key.startswith(keys.members):
+            self.members.pop(BrokerId(key[len(keys.members) :]), None)
+        elif key.startswith(running := self.running_key(BrokerId(""))):
+            self.running.pop(BrokerId(key[len(running) :]), None)
+        elif (name := self._directory_name(key)) is not None:
+            self.directory.pop(name, None)
+
+    def _directory_name(self, key: str) -> tuple[str, str] | None:
+        for kind in ("queue", "exchange"):
+            prefix = self.keys.directory(kind, "")
+            if key.startswith(prefix):
+                return kind, key[len(prefix) :]
+        return None

@@ -1,0 +1,131 @@
+"""Driver: feeds the cores of a process and performs their effects in order.
+
+Law: an input is handled to its end before the next one, and its effects are performed in order before any stream is
+written to: performing only puts into outboxes and queues. All inputs that wait are fed in one go, so that what came together is
+written together; nothing is clocked by a timer but `Tick`. An exception in a core, and `Halt`, end the process at once.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol, TypeVar
+
+from lockstep.core.clock import Now
+from lockstep.core.effects import AnyEffect, Halt, Note
+from lockstep.core.ids import SetName
+from lockstep.core.inputs import AnyInput, Tick
+from lockstep.runtime.clock import read_now
+from lockstep.runtime.process import halt
+
+TICK_SECONDS = 0.05
+"""`Tick` comes every 50 to 100 ms."""
+SLICE_SECONDS = 0.02
+"""After so long the drain lets the writers run before it goes on: answers must not wait for a flood of commands."""
+
+_log = logging.getLogger("lockstep.driver")
+_Effect = TypeVar("_Effect", bound=AnyEffect)
+
+
+class Core(Protocol):
+    """What the driver hosts: a replica of one resource set, or a part of one."""
+
+    def handle(self, given: AnyInput, now: Now, /) -> list[AnyEffect]: ...
+
+
+class Driver:
+    """Lives as long as its process, on one event loop. Edges register with `on` what they perform; they call `feed`."""
+
+    def __init__(
+        self,
+        read_now: Callable[[], Now] = read_now,
+        halt: Callable[[str, BaseException | None], NoReturn] = halt,
+    ) -> None:
+        self._read_now = read_now
+        self._halt = halt
+        self._cores: dict[SetName, Core] = {}
+        self._waiting: deque[AnyInput] = deque()
+        self._performers: dict[type, Callable[[Any], None]] = {}
+        self._is_scheduled = False
+        self._is_draining = False
+        self._last_stream = 0
+        self.inputs_total = 0
+        self.drains_total = 0
+        self.busy_seconds = 0.0
+        self.tick_lag_seconds = 0.0
+        """How late the last tick was: how long other work held the event loop."""
+        self.on(Halt, lambda effect: self._halt(f"set {effect.set_name}: {effect.reason}", None))
+        self.on(Note, _log_note)
+
+    def on(self, kind: type[_Effect], perform: Callable[[_Effect], None]) -> None:
+        """`perform` takes all effects of this type; it must not block, nor feed what it could not have heard."""
+        self._performers[kind] = perform
+
+    def host(self, set_name: SetName, core: Core) -> None:
+        assert set_name not in self._cores, f"set {set_name} has a core already"
+        self._cores[set_name] = core
+
+    def core(self, set_name: SetName) -> Core | None:
+        return self._cores.get(set_name)
+
+    @property
+    def set_names(self) -> list[SetName]:
+        """The sets that have a core here, sorted."""
+        return sorted(self._cores)
+
+    def new_stream(self) -> int:
+        """A stream number that this process never gave out before."""
+        self._last_stream += 1
+        return self._last_stream
+
+    def feed(self, given: AnyInput) -> None:
+        """Queues an input; it is handled in this turn of the event loop or the next one. Unknown sets have nobody to hear it."""
+        self._waiting.append(given)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self.drain)
+
+    def drain(self) -> None:
+        """Handles what waits now, at once."""
+        assert not self._is_draining, "performing an effect does not drain"
+        self._is_draining = True
+        self._is_scheduled = False
+        start = time.monotonic()
+        count = len(self._waiting)
+        for handled in range(count):
+            self._handle(self._waiting.popleft())
+            if handled % 16 == 15 and time.monotonic() - start > SLICE_SECONDS:
+                break
+        self._is_draining = False
+        self.drains_total += 1
+        self.busy_seconds += time.monotonic() - start
+        if self._waiting and not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self.drain)
+
+    async def run_ticks(self) -> None:
+        """Feeds `Tick` to all cores, for ever; a task of the process."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + TICK_SECONDS
+            await asyncio.sleep(TICK_SECONDS)
+            self.tick_lag_seconds = max(0.0, loop.time() - due)
+            for set_name in self.set_names:
+                self.feed(Tick(set_name))
+
+    def _handle(self, given: AnyInput) -> None:
+        core = self._cores.get(given.set_name)
+        if core is None:
+            return
+        self.inputs_total += 1
+        try:
+            effects = core.handle(given, self._read_now())
+            for effect in effects:
+                self._performers[type(effect)](effect)
+        except Exception as error:
+            self._halt(f"set {given.set_name}: {type(given).__name__} could not be handled", error)
+
+
+def _log_note(effect: Note) -> None:
+    _log.info("set=%s event=%s %s", effect.set_name, effect.event, effect.details)

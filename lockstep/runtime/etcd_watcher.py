@@ -1,0 +1,70 @@
+"""Etcd watcher: keeps a `ClusterView` current and tells a listener what each set should hear.
+
+Law: nothing is missed for good. Every start, and every end of a watch, is followed by a full read at one revision, from which the
+next watch goes on.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from lockstep.core.ids import SetName
+from lockstep.core.inputs import AnyInput
+from lockstep.runtime.cluster_view import ClusterView
+from lockstep.runtime.etcd import EtcdClient, EtcdRejected
+
+_log = logging.getLogger("lockstep.etcd_watcher")
+
+RETRY_PAUSE_SECONDS = 0.1
+
+
+class EtcdWatcher:
+    """Lives as long as the process; `run` is a task of it. `heard` gets inputs in order, the view being current."""
+
+    def __init__(self, etcd: EtcdClient, view: ClusterView, heard: Callable[[list[AnyInput]], None]) -> None:
+        self._etcd = etcd
+        self._view = view
+        self._heard = heard
+        self._has_read = asyncio.Event()
+
+    async def has_read(self) -> None:
+        """Returns after the first full read."""
+        await self._has_read.wait()
+
+    async def run(self) -> None:
+        is_reachable = True
+        while True:
+            try:
+                revision = await self._read_all()
+                if not is_reachable:
+                    _log.info("event=etcd_reached revision=%d", revision)
+                is_reachable = True
+                async with contextlib.aclosing(
+                    self._etcd.watch_prefix(self._view.keys.prefix, revision + 1)
+                ) as batches:
+                    async for batch in batches:
+                        self._heard(self._view.apply(batch.events))
+            except EtcdRejected as error:
+                if is_reachable:
+                    _log.warning("event=etcd_watch_lost %s", error.message)
+                is_reachable = False
+                await asyncio.sleep(RETRY_PAUSE_SECONDS)
+
+    async def _read_all(self) -> int:
+        entries, revision = await self._etcd.get_prefix(self._view.keys.prefix)
+        self._heard(self._view.read_all(entries, revision))
+        self._has_read.set()
+        return revision
+
+    async def read_set(self, set_name: SetName) -> None:
+        """Reads one set's keys again, as long as it takes, and tells the listener."""
+        while True:
+            try:
+                prefix = f"{self._view.keys.sets}{set_name}/"
+                entries, revision = await self._etcd.get_prefix(prefix)
+            except EtcdRejected:
+                await asyncio.sleep(RETRY_PAUSE_SECONDS)
+                continue
+            self._heard(self._view.read_set(set_name, entries, revision))
+            return

@@ -1,0 +1,227 @@
+"""Map changes: performs what replicas want written to etcd (DESIGN R1, R5, R6), set by set, in the order of their effects.
+
+Law: a swap is sent once, and its replica hears the current entry before it hears that the swap failed or is in doubt. What may be
+repeated (presence, giving a lease key up) is bound to the mod_revision that was read just before, so that a first attempt that
+etcd executes late can never undo what came after it (history 27).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from lockstep.core.cluster_map import Keys
+from lockstep.core.effects import (
+    ClaimName,
+    DropLeaseKey,
+    PromoteSelf,
+    PutPresence,
+    ReleaseName,
+    RestoreLeaseKey,
+    SwapMap,
+)
+from lockstep.core.ids import BrokerId, SetName
+from lockstep.core.inputs import AnyInput, NameClaimed, SwapAnswered, Verdict
+from lockstep.runtime.etcd import (
+    Absent,
+    Compare,
+    Delete,
+    EtcdClient,
+    EtcdInDoubt,
+    EtcdRejected,
+    Get,
+    GetDone,
+    LeaseGone,
+    ModRevisionEquals,
+    Operation,
+    Put,
+    ValueEquals,
+)
+from lockstep.runtime.etcd_watcher import RETRY_PAUSE_SECONDS
+from lockstep.runtime.process import spawn
+
+_log = logging.getLogger("lockstep.map_changes")
+
+MapEffect = SwapMap | PromoteSelf | DropLeaseKey | RestoreLeaseKey | PutPresence | ClaimName | ReleaseName
+
+
+class MapChanges:
+    """Lives as long as the process. `perform` queues an effect; one task per set works through its queue."""
+
+    def __init__(
+        self,
+        etcd: EtcdClient,
+        keys: Keys,
+        broker: BrokerId,
+        lease_id: Callable[[], int],
+        read_set: Callable[[SetName], Awaitable[None]],
+        feed: Callable[[AnyInput], None],
+    ) -> None:
+        self._etcd = etcd
+        self._keys = keys
+        self._broker = broker
+        self._lease_id = lease_id
+        """The process lease now; 0: none."""
+        self._read_set = read_set
+        self._feed = feed
+        self._queues: dict[tuple[SetName, bool], asyncio.Queue[MapEffect]] = {}
+        """By set, and whether it is for names: a wait for the directory holds up no promotion."""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def perform(self, effect: MapEffect) -> None:
+        is_name = isinstance(effect, ClaimName | ReleaseName)
+        queue = self._queues.get((effect.set_name, is_name))
+        if queue is None:
+            queue = self._queues[effect.set_name, is_name] = asyncio.Queue()
+            self._tasks.append(spawn(self._work(queue), f"map changes of {effect.set_name}"))
+        queue.put_nowait(effect)
+
+    async def settled(self, set_name: SetName) -> None:
+        """Returns when everything queued for the set so far was done."""
+        queue = self._queues.get((set_name, False))
+        if queue is not None:
+            await queue.join()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _work(self, queue: "asyncio.Queue[MapEffect]") -> None:
+        while True:
+            effect = await queue.get()
+            match effect:
+                case SwapMap():
+                    await self._swap(effect, self._entry_is(effect), [self._put_map(effect)])
+                case PromoteSelf():
+                    await self._promote(effect)
+                case RestoreLeaseKey():
+                    await self._restore_lease_key(effect)
+                case DropLeaseKey():
+                    await self._until_done(self._drop_lease_key, effect)
+                case PutPresence():
+                    await self._until_done(self._put_presence, effect)
+                case ClaimName():
+                    await self._claim_name(effect)
+                case ReleaseName():
+                    await self._until_done(self._release_name, effect)
+            queue.task_done()
+
+    # Swaps
+
+    def _entry_is(self, effect: SwapMap | PromoteSelf | RestoreLeaseKey) -> list[Compare]:
+        return [ModRevisionEquals(self._keys.set_map(effect.set_name), effect.expected_revision)]
+
+    def _put_map(self, effect: SwapMap | PromoteSelf) -> Operation:
+        return Put(self._keys.set_map(effect.set_name), effect.set_map.encode())
+
+    async def _promote(self, effect: PromoteSelf) -> None:
+        lease_key = self._keys.set_lease(effect.set_name)
+        compares = [*self._entry_is(effect), Absent(lease_key)]
+        for broker, revision in effect.presences:
+            compares.append(ModRevisionEquals(self._keys.presence(effect.set_name, broker), revision))
+        holder = effect.set_map.primary_incarnation.encode()
+        await self._swap_under_lease(effect, compares, [self._put_map(effect)], lease_key, holder)
+
+    async def _restore_lease_key(self, effect: RestoreLeaseKey) -> None:
+        lease_key = self._keys.set_lease(effect.set_name)
+        compares = [*self._entry_is(effect), Absent(lease_key)]
+        await self._swap_under_lease(effect, compares, [], lease_key, effect.incarnation.encode())
+
+    async def _swap_under_lease(
+        self,
+        effect: PromoteSelf | RestoreLeaseKey,
+        compares: list[Compare],
+        operations: list[Operation],
+        lease_key: str,
+        holder: bytes,
+    ) -> None:
+        lease_id = self._lease_id()
+        if lease_id == 0:
+            await self._answer(effect, Verdict.FAILED, 0)
+            return
+        await self._swap(effect, compares, [*operations, Put(lease_key, holder, lease_id)])
+
+    async def _swap(
+        self,
+        effect: SwapMap | PromoteSelf | RestoreLeaseKey,
+        compares: list[Compare],
+        operations: list[Operation],
+    ) -> None:
+        try:
+            result = await self._etcd.transact(compares, operations)
+        except EtcdRejected as error:
+            _log.info("set=%s event=swap_rejected %s", effect.set_name, error.message)
+            await self._answer(effect, Verdict.FAILED, 0)
+        except EtcdInDoubt as error:
+            _log.warning("set=%s event=swap_in_doubt %s", effect.set_name, error.message)
+            await self._answer(effect, Verdict.IN_DOUBT, 0)
+        else:
+            revision = effect.expected_revision if isinstance(effect, RestoreLeaseKey) else result.revision
+            await self._answer(effect, Verdict.DONE if result.succeeded else Verdict.FAILED, revision)
+
+    async def _answer(
+        self, effect: SwapMap | PromoteSelf | RestoreLeaseKey, verdict: Verdict, revision: int
+    ) -> None:
+        if verdict is not Verdict.DONE:
+            revision = 0
+            await self._read_set(effect.set_name)
+        self._feed(SwapAnswered(effect.set_name, effect.request, verdict, revision))
+
+    # What is repeated until it is so
+
+    async def _until_done(self, attempt: Callable[..., Awaitable[bool]], effect: MapEffect) -> None:
+        """Repeats `attempt` until it says that there is nothing left to do."""
+        while True:
+            try:
+                if await attempt(effect):
+                    return
+            except LeaseGone:
+                # The replica asks again under the next lease.
+                return
+            except (EtcdRejected, EtcdInDoubt):
+                await asyncio.sleep(RETRY_PAUSE_SECONDS)
+
+    async def _drop_lease_key(self, effect: DropLeaseKey) -> bool:
+        key = self._keys.set_lease(effect.set_name)
+        entry = await self._etcd.get(key)
+        if entry is None or entry.value != effect.incarnation.encode():
+            return True
+        result = await self._etcd.transact([ModRevisionEquals(key, entry.mod_revision)], [Delete(key)])
+        return result.succeeded
+
+    async def _put_presence(self, effect: PutPresence) -> bool:
+        lease_id = self._lease_id()
+        if lease_id == 0:
+            return True
+        key = self._keys.presence(effect.set_name, self._broker)
+        entry = await self._etcd.get(key)
+        if entry is not None and entry.value == effect.incarnation.encode() and entry.lease_id == lease_id:
+            return True
+        revision = entry.mod_revision if entry is not None else 0
+        put = Put(key, effect.incarnation.encode(), lease_id)
+        return (await self._etcd.transact([ModRevisionEquals(key, revision)], [put])).succeeded
+
+    # The directory
+
+    async def _claim_name(self, effect: ClaimName) -> None:
+        key = self._keys.directory(effect.kind, effect.name)
+        try:
+            result = await self._etcd.transact(
+                [Absent(key)], [Put(key, effect.set_name.encode())], [Get(key)]
+            )
+        except (EtcdRejected, EtcdInDoubt) as error:
+            _log.info("set=%s event=claim_in_doubt name=%s %s", effect.set_name, effect.name, error.message)
+            self._feed(NameClaimed(effect.set_name, effect.request, Verdict.IN_DOUBT, SetName("")))
+            return
+        owner = effect.set_name
+        if not result.succeeded:
+            (got,) = result.responses
+            assert isinstance(got, GetDone), "a read answers a read"
+            owner = SetName(got.entry.value.decode(errors="replace")) if got.entry else SetName("")
+        verdict = Verdict.DONE if owner == effect.set_name else Verdict.FAILED
+        self._feed(NameClaimed(effect.set_name, effect.request, verdict, owner))
+
+    async def _release_name(self, effect: ReleaseName) -> bool:
+        key = self._keys.directory(effect.kind, effect.name)
+        await self._etcd.transact([ValueEquals(key, effect.set_name.encode())], [Delete(key)])
+        return True

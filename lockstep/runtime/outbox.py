@@ -1,0 +1,99 @@
+"""Outbox: what waits to be written on one stream.
+
+Law: items leave in the order in which they came, and whatever gathered while the last write was under way leaves together. It
+counts bytes: whoever fills it looks at `bytes_waiting` and stops, or closes the stream, at a limit of its own.
+
+    open --finish--> finishing --(empty)--> closed          open, finishing --abort--> closed
+"""
+
+import asyncio
+from collections import deque
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class Outbox(Generic[Item]):
+    """Lives as long as its stream; filled by the driver, emptied by the stream's one writer, on one event loop."""
+
+    def __init__(self) -> None:
+        self._items: deque[tuple[Item, int]] = deque()
+        self._is_finished = False
+        self._writer: asyncio.Future[None] | None = None
+        """The writer, when it waits for items."""
+        self._fillers: list[tuple[int, asyncio.Future[None]]] = []
+        """Those who wait until fewer than so many bytes are left."""
+        self.bytes_waiting = 0
+        """Bytes put and not yet taken."""
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def is_finished(self) -> bool:
+        """Nothing can be put any more."""
+        return self._is_finished
+
+    def put(self, item: Item, item_bytes: int = 0) -> None:
+        """Adds an item; dropped after `finish` or `abort`, as a stream that ends loses what comes late."""
+        if self._is_finished:
+            return
+        self._items.append((item, item_bytes))
+        self.bytes_waiting += item_bytes
+        self._wake_writer()
+
+    async def take(self, bytes_max: int) -> list[Item]:
+        """Waits for items; returns those that gathered, up to `bytes_max` but at least one; none when the outbox is closed."""
+        while not self._items:
+            if self._is_finished:
+                return []
+            assert self._writer is None, "an outbox has one writer"
+            self._writer = asyncio.get_running_loop().create_future()
+            try:
+                await self._writer
+            finally:
+                self._writer = None
+        taken: list[Item] = []
+        taken_bytes = 0
+        while self._items and (not taken or taken_bytes + self._items[0][1] <= bytes_max):
+            item, item_bytes = self._items.popleft()
+            taken.append(item)
+            taken_bytes += item_bytes
+        self.bytes_waiting -= taken_bytes
+        self._wake_fillers()
+        return taken
+
+    async def wait_below(self, bytes_limit: int) -> None:
+        """Returns when fewer than `bytes_limit` bytes wait, or the outbox is finished."""
+        while self.bytes_waiting >= bytes_limit and not self._is_finished:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._fillers.append((bytes_limit, waiter))
+            await waiter
+
+    def finish(self) -> None:
+        """Closes it behind what was put before."""
+        self._is_finished = True
+        self._wake_writer()
+        self._wake_fillers()
+
+    def abort(self) -> None:
+        """Closes it and drops what waits."""
+        self._items.clear()
+        self.bytes_waiting = 0
+        self.finish()
+
+    def _wake_writer(self) -> None:
+        if self._writer is not None and not self._writer.done():
+            self._writer.set_result(None)
+
+    def _wake_fillers(self) -> None:
+        if not self._fillers:
+            return
+        waiting, self._fillers = self._fillers, []
+        for limit, waiter in waiting:
+            if waiter.done():
+                continue
+            if self.bytes_waiting < limit or self._is_finished:
+                waiter.set_result(None)
+            else:
+                self._fillers.append((limit, waiter))

@@ -1,0 +1,220 @@
+"""Translation between the words of `lockstep/core/replication.py` and `primary.proto`.
+
+Law: frames pass through as bytes that nobody looks into. What waits together for one backup becomes as few gRPC messages as
+possible: frames in a row are joined.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import assert_never
+
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.replication import (
+    Acknowledge,
+    Frames,
+    Refuse,
+    SnapshotChunk,
+    Subscribe,
+    SubscriptionAccepted,
+    SubscriptionRefused,
+    ToBackup,
+)
+from lockstep.core.store_protocol import StateItem
+from lockstep.runtime.wire import parse
+from lockstep.wire.v1 import primary_pb2, store_pb2
+
+
+def encode_subscribe(subscribe: Subscribe, subscription: str) -> bytes:
+    """`subscription`: the UUID by which the Acknowledge stream and Refuse name this subscription."""
+    return primary_pb2.SubscribeRequest(
+        resource_set=subscribe.set_name,
+        epoch=subscribe.epoch,
+        broker=subscribe.broker,
+        disk=subscribe.disk,
+        incarnation=subscribe.incarnation,
+        log_end=subscribe.log_end,
+        epochs=_epoch_starts(subscribe.epochs),
+        commit_index=subscribe.commit_index,
+        is_memory_whole=subscribe.is_memory_whole,
+        applied=subscribe.applied,
+        subscription=subscription,
+    ).SerializeToString()
+
+
+def decode_subscribe(data: bytes) -> tuple[Subscribe, str]:
+    """The words and the subscription's UUID. Raises `Rejected` for bytes that are none."""
+    message = primary_pb2.SubscribeRequest()
+    parse(message, data)
+    if not (message.resource_set and message.broker and message.subscription):
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, "a subscription names its set, broker and id")
+    return (
+        Subscribe(
+            set_name=SetName(message.resource_set),
+            epoch=Epoch(message.epoch),
+            broker=BrokerId(message.broker),
+            disk=DiskId(message.disk),
+            incarnation=Incarnation(message.incarnation),
+            log_end=LogIndex(message.log_end),
+            epochs=_epochs(message.epochs),
+            commit_index=LogIndex(message.commit_index),
+            is_memory_whole=message.is_memory_whole,
+            applied=LogIndex(message.applied),
+        ),
+        message.subscription,
+    )
+
+
+def encode_to_backup(messages: Sequence[ToBackup], bytes_max: int) -> Iterator[bytes]:
+    """What one backup's stream carries next; joined frames make up to `bytes_max` bytes, a single one may be longer."""
+    joined = _FrameJoiner(bytes_max)
+    for message in messages:
+        if isinstance(message, Frames):
+            yield from joined.add(message)
+        else:
+            yield from joined.flush()
+            yield _encode_one(message).SerializeToString()
+    yield from joined.flush()
+
+
+def decode_to_backup(data: bytes) -> ToBackup:
+    """Raises `Rejected` for bytes that are no such message."""
+    message = primary_pb2.SubscribeResponse()
+    parse(message, data)
+    set_name, epoch = SetName(message.resource_set), Epoch(message.epoch)
+    match message.WhichOneof("response"):
+        case "frames":
+            frames = message.frames
+            if len(frames.durable) != len(frames.transient):
+                raise Rejected(ErrorCode.INVALID_ARGUMENT, "frames without their transient parts")
+            pairs = tuple(zip(frames.durable, frames.transient, strict=True))
+            return Frames(set_name, epoch, pairs, LogIndex(frames.commit_index))
+        case "accepted":
+            accepted = message.accepted
+            return SubscriptionAccepted(
+                set_name,
+                epoch,
+                agreed=LogIndex(accepted.agreed),
+                snapshot_index=LogIndex(accepted.snapshot_index),
+                is_snapshot_whole=accepted.is_snapshot_whole,
+                epochs=_epochs(accepted.epochs),
+                time_ms=accepted.time_ms,
+            )
+        case "refused":
+            return SubscriptionRefused(set_name, epoch, message.refused.reason)
+        case "snapshot_chunk":
+            chunk = message.snapshot_chunk
+            items = tuple(StateItem(item.key, item.value, item.is_durable) for item in chunk.items)
+            return SnapshotChunk(set_name, epoch, items, chunk.is_last)
+        case _:
+            raise Rejected(ErrorCode.INVALID_ARGUMENT, "a message of the primary without content")
+
+
+def encode_acknowledge(acknowledge: Acknowledge, subscription: str) -> bytes:
+    return primary_pb2.AcknowledgeRequest(
+        subscription=subscription, epoch=acknowledge.epoch, log_end=acknowledge.log_end
+    ).SerializeToString()
+
+
+def decode_acknowledge(data: bytes) -> tuple[str, Epoch, LogIndex]:
+    """(subscription or "", epoch, log end). Raises `Rejected` for bytes that are no such message."""
+    message = primary_pb2.AcknowledgeRequest()
+    parse(message, data)
+    return message.subscription, Epoch(message.epoch), LogIndex(message.log_end)
+
+
+def encode_refuse(refuse: Refuse, subscription: str) -> bytes:
+    index, epoch = refuse.transaction
+    return primary_pb2.RefuseRequest(
+        subscription=subscription,
+        epoch=refuse.epoch,
+        transaction_index=index,
+        transaction_epoch=epoch,
+        reason=refuse.reason,
+    ).SerializeToString()
+
+
+def to_backup_bytes(message: ToBackup) -> int:
+    """About how many bytes a message has: what an outbox counts."""
+    match message:
+        case Frames():
+            return sum(len(durable) + len(transient) + 16 for durable, transient in message.frames)
+        case SnapshotChunk():
+            return sum(len(item.key) + len(item.value) + 8 for item in message.items)
+        case SubscriptionAccepted() | SubscriptionRefused():
+            return 64
+        case _:
+            assert_never(message)
+
+
+class _FrameJoiner:
+    """Frames of one epoch in a row, until they are as long as a message should be."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._pairs: list[tuple[bytes, bytes]] = []
+        self._bytes = 0
+        self._last: Frames | None = None
+
+    def add(self, frames: Frames) -> Iterator[bytes]:
+        if self._last is not None and self._last.epoch != frames.epoch:
+            yield from self.flush()
+        self._last = frames
+        for pair in frames.frames:
+            if self._pairs and self._bytes + len(pair[0]) + len(pair[1]) > self._bytes_max:
+                yield from self.flush()
+                self._last = frames
+            self._pairs.append(pair)
+            self._bytes += len(pair[0]) + len(pair[1])
+
+    def flush(self) -> Iterator[bytes]:
+        last, pairs = self._last, self._pairs
+        if last is None:
+            return
+        self._last, self._pairs, self._bytes = None, [], 0
+        yield primary_pb2.SubscribeResponse(
+            resource_set=last.set_name,
+            epoch=last.epoch,
+            frames=primary_pb2.SubscribeResponse.Frames(
+                durable=[durable for durable, _ in pairs],
+                transient=[transient for _, transient in pairs],
+                commit_index=last.commit_index,
+            ),
+        ).SerializeToString()
+
+
+def _encode_one(
+    message: SubscriptionAccepted | SubscriptionRefused | SnapshotChunk,
+) -> primary_pb2.SubscribeResponse:
+    response = primary_pb2.SubscribeResponse(resource_set=message.set_name, epoch=message.epoch)
+    match message:
+        case SubscriptionAccepted():
+            response.accepted.CopyFrom(
+                primary_pb2.SubscribeResponse.Accepted(
+                    agreed=message.agreed,
+                    snapshot_index=message.snapshot_index,
+                    is_snapshot_whole=message.is_snapshot_whole,
+                    epochs=_epoch_starts(message.epochs),
+                    time_ms=message.time_ms,
+                )
+            )
+        case SubscriptionRefused():
+            response.refused.reason = message.reason
+            response.refused.SetInParent()
+        case SnapshotChunk():
+            response.snapshot_chunk.is_last = message.is_last
+            response.snapshot_chunk.SetInParent()
+            response.snapshot_chunk.items.extend(
+                store_pb2.Item(key=item.key, value=item.value, is_durable=item.is_durable)
+                for item in message.items
+            )
+        case _:
+            assert_never(message)
+    return response
+
+
+def _epoch_starts(epochs: tuple[tuple[Epoch, LogIndex], ...]) -> list[store_pb2.EpochStart]:
+    return [store_pb2.EpochStart(epoch=epoch, first_index=first) for epoch, first in epochs]
+
+
+def _epochs(starts: Sequence[store_pb2.EpochStart]) -> tuple[tuple[Epoch, LogIndex], ...]:
+    return tuple((Epoch(start.epoch), LogIndex(start.first_index)) for start in starts)

@@ -1,0 +1,92 @@
+"""Handlers of gRPC methods: bytes in, bytes out, and errors that are always typed.
+
+Law: whatever bytes a caller sends, the answer is a message or one of our errors; nothing a caller does ends the process. A broken
+`assert` is our own bug and does (CONVENTIONS, Failure).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from lockstep.runtime.process import halt
+from lockstep.runtime.status import abort
+from lockstep.runtime.wire import parse
+
+_log = logging.getLogger("lockstep.rpc")
+
+Context = grpc.aio.ServicerContext[bytes, bytes]
+_END: Any = grpc.aio.EOF
+
+
+_Request = TypeVar("_Request", bound=Message)
+
+
+def unary(
+    kind: type[_Request], handler: Callable[[_Request], Awaitable[Message]]
+) -> "grpc.RpcMethodHandler[Any, Any]":
+    """A call with one request of type `kind` and one response; the handler raises `LockstepError` for an error."""
+
+    async def handle(data: bytes, _context: Context) -> bytes:
+        return (await handler(parse(kind(), data))).SerializeToString()
+
+    return grpc.unary_unary_rpc_method_handler(_guarded(handle))
+
+
+def unary_stream(
+    handler: Callable[[bytes, Context], Awaitable[None]],
+) -> "grpc.RpcMethodHandler[Any, Any]":
+    """One request, then the handler writes to the context until it returns."""
+    return grpc.unary_stream_rpc_method_handler(_guarded(handler))
+
+
+def stream_unary(handler: Callable[[Context], Awaitable[bytes]]) -> "grpc.RpcMethodHandler[Any, Any]":
+    """The handler reads from the context and returns the response."""
+
+    async def handle(_requests: object, context: Context) -> bytes:
+        return await handler(context)
+
+    return grpc.stream_unary_rpc_method_handler(_guarded(handle))
+
+
+def stream_stream(handler: Callable[[Context], Awaitable[None]]) -> "grpc.RpcMethodHandler[Any, Any]":
+    """The handler reads from and writes to the context until it returns."""
+
+    async def handle(_requests: object, context: Context) -> None:
+        await handler(context)
+
+    return grpc.stream_stream_rpc_method_handler(_guarded(handle))
+
+
+def service(name: str, methods: "Mapping[str, grpc.RpcMethodHandler[Any, Any]]") -> grpc.GenericRpcHandler:
+    """The service `lockstep.wire.v1.<name>`."""
+    return grpc.method_handlers_generic_handler(f"lockstep.wire.v1.{name}", dict(methods))
+
+
+async def read(context: Context) -> bytes | None:
+    """The next message of a caller's stream; None at its end."""
+    data: Any = await context.read()
+    return None if data is _END else data
+
+
+def _guarded(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def guarded(request: Any, context: Context) -> Any:
+        try:
+            return await handler(request, context)
+        except LockstepError as error:
+            return await abort(context, error)
+        except (asyncio.CancelledError, grpc.aio.AbortError, grpc.aio.BaseError):
+            raise
+        except AssertionError as error:
+            halt("a handler's assertion failed", error)
+        except Exception as error:
+            _log.exception("a call failed")
+            internal = Rejected(ErrorCode.ILLEGAL_STATE, f"internal error: {type(error).__name__}")
+            return await abort(context, internal)
+
+    return guarded
