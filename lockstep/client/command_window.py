@@ -1,0 +1,237 @@
+"""The commands of one session in one resource set: numbered from 1 without gaps, sent in order, kept until they stand.
+
+Law: a number names one command for ever once the set has taken it; a command is sent again only where the set says that it did
+not take it (a resumption's next number, or push-back), so it takes effect at most once (DESIGN 6).
+
+A begin is answered before its record is committed. It stays in the window until something answered behind it proves that it
+stands; if its epoch ended first, its number is consumed by the rollback of the transaction that is no more: sent again as it
+was, it would open a transaction that nobody knows.
+"""
+
+from collections import deque
+from dataclasses import dataclass, replace
+
+from lockstep.client.session_events import (
+    CommandDone,
+    CommandInDoubt,
+    CommandRejected,
+    Effect,
+    Ticket,
+    TransactionAborted,
+)
+from lockstep.core.commands import (
+    ANSWERS_KEPT,
+    AnyCommand,
+    BeginCommand,
+    CommandAnswered,
+    CommitCommand,
+    PublishCommand,
+    RollbackCommand,
+    SettleCommand,
+)
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import Epoch, LogIndex, TransactionKey
+
+_NEVER = Epoch(0)
+
+
+@dataclass(slots=True)
+class InFlight:
+    """One command, from its submission until it is known to stand."""
+
+    ticket: Ticket
+    command: AnyCommand
+    size: int
+    """Bytes, roughly."""
+    epoch_sent: Epoch = _NEVER
+    """Epoch of the stream on which it was sent last; 0: the set cannot have it."""
+    is_answered: bool = False
+    """The caller has heard of it."""
+    transaction: TransactionKey | None = None
+    """What a begin opened, once it is answered."""
+
+
+class CommandWindow:
+    """Lives as long as one session in the set; driven by the session core."""
+
+    def __init__(self) -> None:
+        self.heard = 0
+        """Every command up to this one is answered and stands."""
+        self.sent = 0
+        """Every command up to this one was sent on this stream, or is in the set's log. heard <= sent <= last."""
+        self.last = 0
+        """Number of the last command submitted."""
+        self.bytes = 0
+        """Of all commands in the window."""
+        self.operations: dict[TransactionKey, int] = {}
+        """Operations of each open transaction that was not told to end."""
+        self._window: deque[InFlight] = deque()
+        """Commands heard + 1 .. last."""
+
+    def __len__(self) -> int:
+        return len(self._window)
+
+    def submit(self, ticket: Ticket, command: AnyCommand, epoch: Epoch) -> list[Effect]:
+        """Takes a command in, or refuses it where its answer is known: a transaction of an epoch before `epoch` is no more."""
+        number = self.last + 1
+        match command:
+            case PublishCommand(transaction=key) | SettleCommand(transaction=key) if key is not None:
+                if key[1] < epoch:
+                    return [_rolled_back(ticket, key)]
+                if key in self.operations:
+                    self.operations[key] += 1
+                    command = replace(command, number=number, sequence=self.operations[key])
+                else:
+                    command = replace(command, number=number)
+            case CommitCommand(transaction=key) | RollbackCommand(transaction=key):
+                if key[1] < epoch:
+                    return [_rolled_back(ticket, key)]
+                operations = self.operations.pop(key, None)
+                if isinstance(command, CommitCommand) and operations is not None:
+                    command = replace(command, number=number, operations=operations)
+                else:
+                    command = replace(command, number=number)
+            case _:
+                command = replace(command, number=number)
+        self.last = number
+        entry = InFlight(ticket, command, _size(command))
+        self.bytes += entry.size
+        self._window.append(entry)
+        return []
+
+    def take(self, epoch: Epoch, count_max: int, bytes_max: int) -> list[AnyCommand]:
+        """The next commands to send in `epoch`, at least one if there is any that the window allows."""
+        taken: list[AnyCommand] = []
+        size = 0
+        end = min(self.last, self.heard + ANSWERS_KEPT, self.sent + count_max)
+        while self.sent < end:
+            entry = self._window[self.sent - self.heard]
+            size += entry.size
+            if taken and size > bytes_max:
+                break
+            entry.epoch_sent = epoch
+            taken.append(entry.command)
+            self.sent += 1
+        return taken
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether `take` would give something."""
+        return self.sent < self.last and self.sent < self.heard + ANSWERS_KEPT
+
+    def answer(
+        self, answers: tuple[CommandAnswered, ...], epoch: Epoch
+    ) -> tuple[list[Effect], list[InFlight]]:
+        """Takes answers in. Returns what callers hear, and the commands that these answers were for."""
+        effects: list[Effect] = []
+        answered: list[InFlight] = []
+        stands = 0
+        for answer in answers:
+            if not self.heard < answer.number <= self.sent:
+                continue
+            entry = self._window[answer.number - self.heard - 1]
+            is_early = isinstance(entry.command, BeginCommand) and answer.code is ErrorCode.NONE
+            if not is_early:
+                stands = max(stands, answer.number)
+            if entry.is_answered:
+                continue
+            entry.is_answered = True
+            answered.append(entry)
+            effects.append(self._effect(entry, answer, epoch))
+        self._forget_through(stands)
+        return effects, answered
+
+    def _effect(self, entry: InFlight, answer: CommandAnswered, epoch: Epoch) -> Effect:
+        if answer.code is not ErrorCode.NONE:
+            return CommandRejected(entry.ticket, answer.code, answer.message)
+        if isinstance(entry.command, BeginCommand):
+            key = LogIndex(answer.value), entry.epoch_sent
+            entry.transaction = key
+            if key[1] < epoch:
+                return _rolled_back(entry.ticket, key)
+            self.operations[key] = 0
+            return CommandDone(entry.ticket, answer.value, key)
+        return CommandDone(entry.ticket, answer.value)
+
+    def committed(self, commit_index: LogIndex, epoch: Epoch) -> None:
+        """The log is committed up to here in `epoch`: begins at or below it stand."""
+        window = self._window
+        while window and (key := window[0].transaction) is not None:
+            if key[1] > epoch or key[0] > commit_index:
+                return
+            self._forget_through(self.heard + 1)
+
+    def _forget_through(self, number: int) -> None:
+        """Answers come in order: with this one all before it stand."""
+        while self.heard < number and self._window[0].is_answered:
+            self.bytes -= self._window.popleft().size
+            self.heard += 1
+
+    def resume(self, next_number: int, epoch: Epoch) -> list[Effect]:
+        """The set has everything before `next_number` and nothing from it on. Open transactions of earlier epochs are no more.
+
+        Raises `ValueError` when that contradicts what was heard or sent.
+        """
+        if not self.heard < next_number <= self.last + 1:
+            raise ValueError(
+                f"the set expects command {next_number}, and {self.heard + 1}..{self.last} are in flight"
+            )
+        self._rewind(next_number)
+        dropped = set()
+        for entry in self._window:
+            if entry.transaction is not None and entry.epoch_sent == 0:
+                dropped.add(entry.transaction)
+                entry.command = RollbackCommand(entry.command.number, entry.transaction)
+                entry.transaction = None
+        aborted = [key for key in self.operations if key[1] < epoch or key in dropped]
+        for key in aborted:
+            del self.operations[key]
+        return [TransactionAborted(key) for key in aborted]
+
+    def push_back(self, number: int) -> bool:
+        """The set took nothing from `number` on. Returns whether that concerns commands of the window."""
+        if not self.heard < number <= self.sent:
+            return False
+        self._rewind(number)
+        return True
+
+    def _rewind(self, next_number: int) -> None:
+        for offset in range(next_number - self.heard - 1, len(self._window)):
+            self._window[offset].epoch_sent = Epoch(0)
+        self.sent = next_number - 1
+
+    def lose(self, code: ErrorCode, message: str) -> list[Effect]:
+        """The session is gone: what the set may have is in doubt, what it cannot have did not happen."""
+        effects: list[Effect] = [TransactionAborted(key) for key in self.operations]
+        for entry in self._window:
+            if entry.is_answered:
+                continue
+            if entry.epoch_sent == 0:
+                effects.append(CommandRejected(entry.ticket, code, message))
+                continue
+            commit = entry.command.transaction if isinstance(entry.command, CommitCommand) else None
+            effects.append(CommandInDoubt(entry.ticket, code, message, commit))
+        return effects
+
+    def unsettled(self, epoch: Epoch) -> list[SettleCommand]:
+        """Settles of deliveries of `epoch` that are not answered."""
+        commands = [entry.command for entry in self._window if not entry.is_answered]
+        return [c for c in commands if isinstance(c, SettleCommand) and c.delivery_epoch == epoch]
+
+
+def _rolled_back(ticket: Ticket, key: TransactionKey) -> CommandRejected:
+    return CommandRejected(
+        ticket,
+        ErrorCode.ROLLED_BACK,
+        f"transaction {key[0]}.{key[1]} was rolled back: epoch {key[1]} is over",
+    )
+
+
+def _size(command: AnyCommand) -> int:
+    match command:
+        case PublishCommand(messages=messages):
+            return sum([len(message.body) + len(message.properties) for message in messages], 64)
+        case SettleCommand(positions=positions):
+            return 64 + 8 * len(positions)
+        case _:
+            return 64

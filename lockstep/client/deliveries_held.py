@@ -1,0 +1,90 @@
+"""Consumers of one session and the deliveries in its hands.
+
+Law: a delivery is named by (queue, epoch, position) and held from its arrival until a settle names it; all that is held is of one
+epoch, and void when that is over (DESIGN T6). A consumer's credit is what was granted less what arrived.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lockstep.client.session_events import DeliveriesVoided, Effect
+from lockstep.core.commands import Deliveries, HeldDeliveries, OpenConsumer, SettleCommand
+from lockstep.core.ids import Epoch, QueuePosition
+
+
+@dataclass(slots=True)
+class Consumer:
+    """From `StartConsuming` to its end, over any number of streams."""
+
+    queue: str
+    credit: int
+    is_exclusive: bool
+
+
+class DeliveriesHeld:
+    """Lives as long as the session core, which drives it."""
+
+    def __init__(self) -> None:
+        self.consumers: dict[int, Consumer] = {}
+        self.epoch = Epoch(0)
+        """Of everything that is held."""
+        self._held: dict[str, dict[QueuePosition, int]] = {}
+        """Queue -> position -> consumer."""
+
+    def openings(self) -> list[OpenConsumer]:
+        """What opens the consumers again, with the credit that they still have."""
+        return [
+            OpenConsumer(number, consumer.queue, consumer.credit, consumer.is_exclusive)
+            for number, consumer in sorted(self.consumers.items())
+        ]
+
+    def deliver(self, deliveries: Deliveries) -> bool:
+        """Takes deliveries in; False: nobody wants them any more, and they are not held."""
+        consumer = self.consumers.get(deliveries.consumer)
+        if consumer is None:
+            return False
+        consumer.credit = max(0, consumer.credit - len(deliveries.messages))
+        held = self._held.setdefault(deliveries.queue, {})
+        number = deliveries.consumer
+        for message in deliveries.messages:
+            held[message.position] = number
+        return True
+
+    def settle(self, command: SettleCommand) -> None:
+        """A settle was submitted: what it names is no longer in hand."""
+        if command.delivery_epoch == self.epoch and (held := self._held.get(command.queue)) is not None:
+            for position in command.positions:
+                held.pop(position, None)
+            if not held:
+                del self._held[command.queue]
+
+    def take_back(self, command: SettleCommand) -> None:
+        """A settle was rejected: none of what it names is settled."""
+        if command.delivery_epoch == self.epoch:
+            held = self._held.setdefault(command.queue, {})
+            for position in command.positions:
+                held.setdefault(position, 0)
+
+    def in_hand(self, unsettled: Iterable[SettleCommand]) -> tuple[HeldDeliveries, ...]:
+        """What a resumption names: all that is held, and what settles without an answer name."""
+        positions = {queue: set(held) for queue, held in self._held.items()}
+        for command in unsettled:
+            positions.setdefault(command.queue, set()).update(command.positions)
+        return tuple(
+            HeldDeliveries(queue, self.epoch, tuple(sorted(positions[queue]))) for queue in sorted(positions)
+        )
+
+    def void(self, epoch: Epoch) -> list[Effect]:
+        """Everything held is void from now on; `epoch` is that of what comes next."""
+        voided: dict[tuple[str, int], list[QueuePosition]] = {}
+        for queue, held in self._held.items():
+            for position, number in held.items():
+                voided.setdefault((queue, number), []).append(position)
+        effects: list[Effect] = []
+        for (queue, number), positions in sorted(voided.items()):
+            if (consumer := self.consumers.get(number)) is not None:
+                consumer.credit += len(positions)
+            effects.append(DeliveriesVoided(number, queue, self.epoch, tuple(sorted(positions))))
+        self._held.clear()
+        self.epoch = epoch
+        return effects

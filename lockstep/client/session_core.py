@@ -1,0 +1,425 @@
+"""One client session in one resource set: finds the primary, keeps the session through failovers, and answers every command once.
+
+Law: a command takes effect at most once, and its caller hears exactly one of done, rejected, in doubt. Nothing of an epoch lower
+than one that was seen is believed (DESIGN R6, P8).
+
+States: `idle` (before Start) -> `waiting` (for the next round) <-> `attaching` (a stream is open, the session not yet confirmed)
+-> `attached` -> `waiting` ... -> `closed`. `handle(input, now) -> effects`; chance and session ids are given from outside.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from enum import Enum
+from typing import assert_never
+
+from lockstep.client import session_events as e
+from lockstep.client.candidates import Candidates, Choose
+from lockstep.client.command_window import CommandWindow
+from lockstep.client.deliveries_held import Consumer, DeliveriesHeld
+from lockstep.client.session_settings import SessionSettings
+from lockstep.core import commands as c
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import Epoch, SessionId, SessionKey, SetName
+
+
+class State(Enum):
+    IDLE = "idle"
+    WAITING = "waiting"
+    ATTACHING = "attaching"
+    ATTACHED = "attached"
+    CLOSED = "closed"
+
+
+_ELSEWHERE = {ErrorCode.NOT_PRIMARY, ErrorCode.UNAVAILABLE, ErrorCode.WRONG_EPOCH, ErrorCode.UNKNOWN_SET}
+"""Refusals that say nothing about the session: another broker may serve it, or this one later."""
+
+
+class SessionCore:
+    """Lives from `Start` to `Closed`. One per (session, resource set)."""
+
+    def __init__(
+        self,
+        set_name: SetName,
+        candidates: Iterable[str],
+        new_session_id: Callable[[], SessionId],
+        choose: Choose,
+        settings: SessionSettings | None = None,
+    ) -> None:
+        self.settings = settings or SessionSettings()
+        self.set_name = set_name
+        self.state = State.IDLE
+        self.session_id = new_session_id()
+        self.session = SessionKey(0)
+        self.session_epoch = Epoch(0)
+        self.epoch = Epoch(0)
+        """The highest that was seen."""
+        self.window = CommandWindow()
+        self.held = DeliveriesHeld()
+        self._new_session_id = new_session_id
+        self._choose = choose
+        self._candidates = Candidates(
+            candidates, choose, self.settings.backoff_ms, self.settings.backoff_max_ms
+        )
+        self._questions: dict[int, tuple[e.Ticket, c.Browse | c.GetOutcome | c.Describe]] = {}
+        self._last_question = 0
+        self._requests: deque[c.AnyRequest] = deque()
+        self._stream = 0
+        self._address = ""
+        self._is_writing = False
+        self._is_closing = False
+        self._has_detached = False
+        self._push_backs = 0
+        self._armed: int | None = None
+        # Times; None: not waiting for that.
+        self._round_at: int | None = None
+        self._silence_at: int | None = None
+        self._heartbeat_at: int | None = None
+        self._resend_at: int | None = None
+        self._give_up_at: int | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"SessionCore({self.set_name} {self.state.value} epoch={self.epoch} session={self.session}"
+            f" heard={self.window.heard} sent={self.window.sent} last={self.window.last})"
+        )
+
+    def handle(self, event: e.Input, now: int) -> list[e.Effect]:
+        """The effects of one input at `now` (milliseconds)."""
+        if self.state is State.CLOSED:
+            return self._refuse_when_closed(event)
+        effects: list[e.Effect] = []
+        match event:
+            case e.Received(stream, messages):
+                if stream == self._stream:
+                    self._receive(messages, now, effects)
+            case e.Submit(ticket, command):
+                self._submit(ticket, command, effects)
+            case e.Written(stream):
+                if stream == self._stream:
+                    self._is_writing = False
+            case e.Grant(consumer, credit):
+                if (known := self.held.consumers.get(consumer)) is not None:
+                    known.credit += credit
+                    self._say(c.GrantCredit(consumer, credit))
+            case e.Ask(ticket, question):
+                self._ask(ticket, question)
+            case e.StartConsuming(consumer, queue, credit, is_exclusive):
+                self.held.consumers[consumer] = Consumer(queue, credit, is_exclusive)
+                self._say(c.OpenConsumer(consumer, queue, credit, is_exclusive))
+            case e.StopConsuming(consumer):
+                if self.held.consumers.pop(consumer, None) is not None:
+                    self._say(c.CloseConsumer(consumer))
+            case e.StreamLost(stream, _):
+                if stream == self._stream:
+                    self._lose_stream(now, effects)
+            case e.Tick():
+                self._tick(now, effects)
+            case e.Learn(epoch, candidates):
+                self._candidates.learn(candidates, is_hint=True)
+                self._see(epoch, now, effects)
+            case e.Start():
+                if self.state is State.IDLE:
+                    self._await_primary(now)
+                    self._connect(now, effects)
+            case e.Close():
+                self._is_closing = True
+            case _:
+                assert_never(event)
+        self._flush(now, effects)
+        self._arm(effects)
+        return effects
+
+    # --- what the caller wants ---
+
+    def _submit(self, ticket: e.Ticket, command: c.AnyCommand, effects: list[e.Effect]) -> None:
+        if self._is_closing:
+            effects.append(e.CommandRejected(ticket, ErrorCode.ILLEGAL_STATE, "the session is being closed"))
+            return
+        refused = self.window.submit(ticket, command, self.epoch)
+        effects += refused
+        if not refused and isinstance(command, c.SettleCommand):
+            self.held.settle(command)
+
+    def _ask(self, ticket: e.Ticket, question: c.Browse | c.GetOutcome | c.Describe) -> None:
+        self._last_question += 1
+        question = replace(question, request=self._last_question)
+        self._questions[question.request] = (ticket, question)
+        self._say(question)
+
+    def _say(self, request: c.AnyRequest) -> None:
+        """For this stream only: what has to outlive it is said again on attachment."""
+        if self.state is State.ATTACHED:
+            self._requests.append(request)
+
+    def _refuse_when_closed(self, event: e.Input) -> list[e.Effect]:
+        match event:
+            case e.Submit(ticket, _) | e.Ask(ticket, _):
+                return [e.CommandRejected(ticket, ErrorCode.ILLEGAL_STATE, "the session is closed")]
+            case _:
+                return []
+
+    # --- finding the primary ---
+
+    def _await_primary(self, now: int) -> None:
+        self.state = State.WAITING
+        if self._give_up_at is None and self.settings.give_up_ms:
+            self._give_up_at = now + self.settings.give_up_ms
+
+    def _connect(self, now: int, effects: list[e.Effect]) -> None:
+        """Tries the next candidate, or waits for the next round."""
+        address = self._candidates.next()
+        if address is None:
+            self._round_at = now + self._candidates.pause_ms()
+            return
+        self._stream += 1
+        self._address = address
+        self.state = State.ATTACHING
+        self._silence_at = now + self.settings.attach_ms
+        self._heartbeat_at = now + self.settings.heartbeat_ms
+        attach = c.AttachSession(
+            self.set_name,
+            self.session_id,
+            self.session,
+            self.session_epoch,
+            self.settings.session_timeout_ms,
+            self.window.heard,
+            self.held.in_hand(self.window.unsettled(self.held.epoch)),
+        )
+        self._is_writing = True
+        effects.append(e.OpenStream(self._stream, address))
+        effects.append(e.Send(self._stream, (attach,)))
+
+    def _lose_stream(self, now: int, effects: list[e.Effect]) -> None:
+        """The stream is gone; go on with the next candidate."""
+        self._stream += 1
+        self._requests.clear()
+        self._is_writing = False
+        self._silence_at = self._heartbeat_at = self._resend_at = None
+        is_over = self._is_closing and self.session == 0 and not len(self.window)
+        if self._has_detached or is_over:
+            self._finish(ErrorCode.NONE, "", effects)
+            return
+        self._await_primary(now)
+        self._connect(now, effects)
+
+    def _drop_stream(self, now: int, effects: list[e.Effect]) -> None:
+        effects.append(e.CloseStream(self._stream))
+        self._lose_stream(now, effects)
+
+    def _see(self, epoch: Epoch, now: int, effects: list[e.Effect]) -> None:
+        """A higher epoch exists: whoever serves this stream is deposed."""
+        if epoch > self.epoch:
+            self.epoch = epoch
+            if self.state is State.ATTACHED:
+                self._drop_stream(now, effects)
+
+    # --- what the primary says ---
+
+    def _receive(self, messages: tuple[c.AnyServerMessage, ...], now: int, effects: list[e.Effect]) -> None:
+        stream = self._stream
+        self._silence_at = now + self.settings.silence_ms
+        for message in messages:
+            if self.state is State.ATTACHED:
+                if message.epoch != self.epoch:
+                    self.epoch = max(self.epoch, message.epoch)
+                    self._drop_stream(now, effects)
+                else:
+                    self._hear(message, now, effects)
+            elif self.state is State.ATTACHING:
+                self._hear_attaching(message, now, effects)
+            if self._stream != stream:
+                return
+
+    def _hear_attaching(self, message: c.AnyServerMessage, now: int, effects: list[e.Effect]) -> None:
+        is_deposed = message.epoch < self.epoch
+        match message:
+            case c.SessionAttached():
+                self._candidates.learn(message.candidates, is_hint=not is_deposed)
+                if is_deposed:
+                    self._drop_stream(now, effects)
+                else:
+                    self._attach(message, now, effects)
+            case c.AttachRefused(_, _, code, text, candidates):
+                self.epoch = max(self.epoch, message.epoch)
+                self._candidates.learn(candidates, is_hint=not is_deposed)
+                if is_deposed or code in _ELSEWHERE:
+                    self._drop_stream(now, effects)
+                elif code is ErrorCode.UNKNOWN_SESSION and self.session:
+                    self._lose_session(code, text, effects)
+                    self._drop_stream(now, effects)
+                elif code is ErrorCode.UNKNOWN_SESSION:
+                    self._drop_stream(now, effects)
+                else:
+                    effects.append(e.CloseStream(self._stream))
+                    effects += self._lost(code, text)
+                    self._finish(code, text, effects)
+            case c.SessionEnded():
+                self._drop_stream(now, effects)
+            case c.CandidatesChanged(_, _, candidates):
+                self._candidates.learn(candidates, is_hint=False)
+            case _:
+                pass  # A sign of life.
+
+    def _attach(self, message: c.SessionAttached, now: int, effects: list[e.Effect]) -> None:
+        """The session is served here: cut to what the set has, and go on from there."""
+        is_new = self.session == 0
+        if message.epoch > self.held.epoch:
+            effects += self.held.void(message.epoch)
+        try:
+            effects += self.window.resume(message.next_number, message.epoch)
+        except ValueError as error:
+            self._lose_session(ErrorCode.ILLEGAL_STATE, str(error), effects)
+            self._drop_stream(now, effects)
+            return
+        self.epoch = message.epoch
+        self.session, self.session_epoch = message.session, message.session_epoch
+        self.state = State.ATTACHED
+        self._give_up_at = self._round_at = None
+        self._requests.extend(self.held.openings())
+        self._requests.extend(question for _, question in self._questions.values())
+        effects.append(
+            e.Attached(self._address, self.session_id, self.session, self.epoch, message.commit_index, is_new)
+        )
+
+    def _hear(self, message: c.AnyServerMessage, now: int, effects: list[e.Effect]) -> None:
+        match message:
+            case c.Answers():
+                self._answer(message, effects)
+            case c.Deliveries(epoch, _, consumer, queue, messages):
+                if self.held.deliver(message):
+                    effects.append(e.Delivered(consumer, queue, epoch, messages))
+                else:
+                    positions = tuple(delivered.position for delivered in messages)
+                    release = c.SettleCommand(0, queue, epoch, positions, c.Disposition.RELEASE)
+                    effects += self.window.submit(None, release, self.epoch)
+            case c.HeartbeatAnswered():
+                self._candidates.succeed()  # Not before: a broker that attaches and ends at once is not to be tried without pause.
+            case c.PushedBack(_, _, number, _, _):
+                if self.window.push_back(number):
+                    pause = self.settings.push_back_ms << min(self._push_backs, 16)
+                    pause = min(pause, self.settings.push_back_max_ms)
+                    self._resend_at = now + pause - self._choose(pause // 2 + 1)
+                    self._push_backs += 1
+            case c.ConsumerOpened(_, _, consumer):
+                effects.append(e.ConsumerStarted(consumer))
+            case c.ConsumerClosed(_, _, consumer, code, text):
+                if self.held.consumers.pop(consumer, None) is not None:
+                    effects.append(e.ConsumerStopped(consumer, code, text))
+            case c.BrowseAnswer() | c.OutcomeAnswer() | c.Description():
+                if (asked := self._questions.pop(message.request, None)) is not None:
+                    effects.append(e.QuestionAnswered(asked[0], message))
+            case c.CandidatesChanged(_, _, candidates):
+                self._candidates.learn(candidates, is_hint=False)
+            case c.SessionEnded(_, _, code, text):
+                self._end(code, text, now, effects)
+            case c.SessionAttached() | c.AttachRefused():
+                self._drop_stream(now, effects)
+            case _:
+                assert_never(message)
+        if self.state is State.ATTACHED:
+            self.window.committed(message.commit_index, message.epoch)
+
+    def _answer(self, message: c.Answers, effects: list[e.Effect]) -> None:
+        heard, answered = self.window.answer(message.answers, self.epoch)
+        self._push_backs = 0
+        self._candidates.succeed()
+        for effect, entry in zip(heard, answered, strict=True):
+            if entry.ticket is not None:
+                effects.append(effect)
+            if isinstance(effect, e.CommandRejected) and isinstance(entry.command, c.SettleCommand):
+                self.held.take_back(entry.command)
+
+    def _end(self, code: ErrorCode, text: str, now: int, effects: list[e.Effect]) -> None:
+        if self._has_detached:
+            effects.append(e.CloseStream(self._stream))
+            self._finish(ErrorCode.NONE, "", effects)
+            return
+        if code not in _ELSEWHERE:
+            self._lose_session(code, text, effects)
+        self._drop_stream(now, effects)
+
+    # --- the end of a session ---
+
+    def _lose_session(self, code: ErrorCode, text: str, effects: list[e.Effect]) -> None:
+        """Everything that the session had is over; the next attachment opens a new one."""
+        if code is ErrorCode.NONE:
+            code = ErrorCode.UNKNOWN_SESSION
+        effects += self._lost(code, text)
+        effects.append(e.SessionLost(code, text))
+        self.session_id = self._new_session_id()
+        self.session, self.session_epoch = SessionKey(0), Epoch(0)
+        self.window = CommandWindow()
+        self._push_backs = 0
+
+    def _lost(self, code: ErrorCode, text: str) -> list[e.Effect]:
+        effects = [
+            effect
+            for effect in self.window.lose(code, text)
+            if not (isinstance(effect, e.CommandRejected | e.CommandInDoubt) and effect.ticket is None)
+        ]
+        effects += self.held.void(self.epoch)
+        effects += [e.CommandRejected(ticket, code, text) for ticket, _ in self._questions.values()]
+        self._questions.clear()
+        return effects
+
+    def _finish(self, code: ErrorCode, text: str, effects: list[e.Effect]) -> None:
+        effects += self._lost(code, text)
+        self.state = State.CLOSED
+        self._stream += 1
+        effects.append(e.Closed(code, text))
+
+    # --- time and writing ---
+
+    def _tick(self, now: int, effects: list[e.Effect]) -> None:
+        armed, self._armed = self._armed, None
+        if armed is not None and now - armed > self.settings.heartbeat_ms and self._silence_at is not None:
+            # This process was stopped, not the primary: what it said meanwhile is still to be read.
+            self._silence_at = max(self._silence_at, now + self.settings.heartbeat_ms)
+        if self._give_up_at is not None and now >= self._give_up_at:
+            self._give_up_at = now + self.settings.give_up_ms
+            text = f"no primary of {self.set_name} was reached for {self.settings.give_up_ms} ms"
+            self._lose_session(ErrorCode.UNAVAILABLE, text, effects)
+            if self.state is State.ATTACHING:
+                self._drop_stream(now, effects)
+        if self._silence_at is not None and now >= self._silence_at:
+            self._drop_stream(now, effects)
+        if self._round_at is not None and now >= self._round_at:
+            self._round_at = None
+            self._candidates.begin_round()
+            self._connect(now, effects)
+        if self._resend_at is not None and now >= self._resend_at:
+            self._resend_at = None
+        if self._heartbeat_at is not None and now >= self._heartbeat_at:
+            self._heartbeat_at = now + self.settings.heartbeat_ms
+            if not self._requests:
+                self._requests.append(c.Heartbeat())
+
+    def _flush(self, now: int, effects: list[e.Effect]) -> None:
+        """One write with all that is to be said, when the last one is done."""
+        if self._is_closing and not len(self.window) and not self._has_detached:
+            if self.state is State.ATTACHED:
+                self._has_detached = True
+                self._requests.append(c.DetachSession())
+            elif self.session == 0 and self.state is not State.ATTACHING:
+                self._finish(ErrorCode.NONE, "", effects)
+        if self._is_writing or self.state not in (State.ATTACHED, State.ATTACHING):
+            return
+        messages: list[c.ClientMessage] = list(self._requests)
+        self._requests.clear()
+        if self.state is State.ATTACHED and self._resend_at is None and self.window.has_unsent:
+            settings = self.settings
+            messages += self.window.take(self.epoch, settings.send_commands_max, settings.send_bytes_max)
+        if messages:
+            self._is_writing = True
+            effects.append(e.Send(self._stream, tuple(messages)))
+
+    def _arm(self, effects: list[e.Effect]) -> None:
+        """One timer for the earliest of all times; a timer that is early enough already is left as it is."""
+        if self.state is State.CLOSED:
+            return
+        times = (self._round_at, self._silence_at, self._heartbeat_at, self._resend_at, self._give_up_at)
+        at = min((time for time in times if time is not None), default=None)
+        if at is not None and (self._armed is None or at < self._armed):
+            self._armed = at
+            effects.append(e.ArmTimer(at))

@@ -1,0 +1,27 @@
+"""Limits and times of a session."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """Given to a session core when it is made; never changes."""
+
+    session_timeout_ms: int = 30_000
+    """How long the set keeps the session without a stream."""
+    give_up_ms: int = 30_000
+    """Without a primary for so long: what is in flight is in doubt, and a new session begins. 0: never."""
+    heartbeat_ms: int = 250
+    silence_ms: int = 1_000
+    """A stream that says nothing for so long is given up: four heartbeats (DESIGN 9: three misses of 200-300 ms)."""
+    attach_ms: int = 1_000
+    """A broker that has not said anything for so long after the stream was opened is given up."""
+    backoff_ms: int = 50
+    backoff_max_ms: int = 200
+    """Pause between rounds of candidates: short, because a failover takes about a second."""
+    push_back_ms: int = 20
+    push_back_max_ms: int = 500
+    """Pause before commands that were pushed back are sent again."""
+    send_commands_max: int = 256
+    send_bytes_max: int = 1 << 20
+    """One write: about as much as a primary puts into one batch of its journal."""
