@@ -6,10 +6,8 @@ answers, and no limit of gRPC is reached before one of our own with a name. Figu
 
 import grpc.aio
 
-MESSAGE_BYTES_MAX = 16 * 1024 * 1024
-"""Default limit of one message's body; a bigger one is refused by name (TOO_LARGE)."""
-GRPC_MESSAGE_BYTES_MAX = 4 * MESSAGE_BYTES_MAX
-"""Limit of one gRPC message: above any body with its properties and its neighbours in the batch, so that ours is met first."""
+GRPC_MESSAGE_BYTES_MAX = 160 * 1024 * 1024
+"""Limit of one gRPC message: twice what a command may have (`command_bytes_max`), so that our limits are met first, by name."""
 WRITE_BYTES_MAX = 1024 * 1024
 """What a writer puts into one gRPC message, unless a single item is bigger: the 1 MiB at which throughput was best."""
 

@@ -80,8 +80,11 @@ def _guarded(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[
             return await handler(request, context)
         except LockstepError as error:
             return await abort(context, error)
-        except (asyncio.CancelledError, grpc.aio.AbortError, grpc.aio.BaseError):
+        except (asyncio.CancelledError, grpc.aio.AbortError):
             raise
+        except (asyncio.InvalidStateError, grpc.aio.BaseError):
+            # The caller went away while we wrote to it.
+            return None
         except AssertionError as error:
             halt("a handler's assertion failed", error)
         except Exception as error:

@@ -1,0 +1,216 @@
+"""Subscriber: the backup's end of its streams to primaries (DESIGN 3, 8): Subscribe, Acknowledge, Refuse.
+
+Law: a stream is closed for the replica once, whatever ended it; nothing of a stream is heard after that. Refusals and
+acknowledgements leave in the order in which the replica gave them.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc.aio
+
+from lockstep.core.effects import CloseSubscription, OpenSubscription, TellPrimary
+from lockstep.core.errors import Rejected
+from lockstep.core.ids import BrokerId, SetName
+from lockstep.core.inputs import PrimarySaid, PrimaryStreamClosed
+from lockstep.core.replication import Acknowledge, Refuse, Subscribe, ToPrimary
+from lockstep.runtime.channels import WRITE_BYTES_MAX, Channels
+from lockstep.runtime.driver import Driver
+from lockstep.runtime.outbox import Outbox
+from lockstep.runtime.process import spawn
+from lockstep.runtime.pulses import Pulse, Pulses
+from lockstep.runtime.replication_codec import (
+    decode_to_backup,
+    encode_acknowledge,
+    encode_refuse,
+    encode_subscribe,
+)
+
+_log = logging.getLogger("lockstep.backup")
+
+_SERVICE = "/lockstep.wire.v1.Primary/"
+_END: Any = grpc.aio.EOF
+
+
+@dataclass(slots=True)
+class _Subscription:
+    """One subscription, from `OpenSubscription` to its end."""
+
+    stream: int
+    broker: BrokerId
+    subscribe: Subscribe
+    uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
+    outbox: Outbox[ToPrimary] = field(default_factory=Outbox)
+    last: Acknowledge | None = None
+    """The heartbeat repeats it."""
+    pulse: Pulse | None = None
+    task: asyncio.Task[None] | None = None
+
+
+class Subscriber:
+    """Lives as long as the process; driven by effects from the driver. `address_of` knows where brokers listen."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        pulses: Pulses,
+        channels: Channels,
+        address_of: Callable[[BrokerId], str | None],
+    ) -> None:
+        self._driver = driver
+        self._pulses = pulses
+        self._channels = channels
+        self._address_of = address_of
+        self._by_set: dict[SetName, _Subscription] = {}
+        driver.on(OpenSubscription, self._open)
+        driver.on(TellPrimary, self._tell)
+        driver.on(CloseSubscription, self._close)
+
+    async def close(self) -> None:
+        """Ends all subscriptions; the process is about to end."""
+        tasks = [subscription.task for subscription in self._by_set.values() if subscription.task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Effects
+
+    def _open(self, effect: OpenSubscription) -> None:
+        earlier = self._by_set.pop(effect.set_name, None)
+        if earlier is not None:
+            self._abandon(earlier)
+        subscription = _Subscription(effect.stream, effect.broker, effect.subscribe)
+        self._by_set[effect.set_name] = subscription
+        name = f"subscription {effect.stream} of {effect.set_name}"
+        subscription.task = spawn(self._run(subscription), name)
+
+    def _tell(self, effect: TellPrimary) -> None:
+        subscription = self._by_set.get(effect.set_name)
+        if subscription is None or subscription.stream != effect.stream:
+            return
+        if isinstance(effect.message, Acknowledge):
+            subscription.last = effect.message
+        subscription.outbox.put(effect.message)
+
+    def _close(self, effect: CloseSubscription) -> None:
+        subscription = self._by_set.get(effect.set_name)
+        if subscription is not None and subscription.stream == effect.stream:
+            del self._by_set[effect.set_name]
+            self._abandon(subscription)
+
+    # One subscription
+
+    async def _run(self, subscription: _Subscription) -> None:
+        address = self._address_of(subscription.broker)
+        subscription.pulse = Pulse(lambda: self._beat(subscription), lambda: self._silent(subscription))
+        self._pulses.add(subscription.pulse)
+        try:
+            if address is None:
+                # Nobody knows it yet: a pause, so that the replica does not ask again in the same millisecond.
+                await asyncio.sleep(0.1)
+                return
+            channel = self._channels.to(address)
+            reading = asyncio.ensure_future(self._read(channel, subscription))
+            writing = asyncio.ensure_future(self._write(channel, subscription))
+            try:
+                await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for half in (reading, writing):
+                    half.cancel()
+                results = await asyncio.gather(reading, writing, return_exceptions=True)
+            self._explain(subscription, results)
+        finally:
+            self._pulses.remove(subscription.pulse)
+            subscription.outbox.abort()
+            set_name = subscription.subscribe.set_name
+            if self._by_set.get(set_name) is subscription:
+                del self._by_set[set_name]
+                self._driver.feed(PrimaryStreamClosed(set_name, subscription.stream))
+
+    async def _read(self, channel: grpc.aio.Channel, subscription: _Subscription) -> None:
+        subscribe: Any = channel.unary_stream(f"{_SERVICE}Subscribe")
+        call = subscribe(encode_subscribe(subscription.subscribe, subscription.uuid))
+        set_name = subscription.subscribe.set_name
+        assert subscription.pulse is not None, "made before reading"
+        try:
+            while (data := await call.read()) is not _END:
+                subscription.pulse.has_heard = True
+                message = decode_to_backup(data)
+                if self._by_set.get(set_name) is not subscription:
+                    return
+                self._driver.feed(PrimarySaid(set_name, subscription.stream, message))
+        finally:
+            call.cancel()
+
+    async def _write(self, channel: grpc.aio.Channel, subscription: _Subscription) -> None:
+        call: Any = None
+        try:
+            while messages := await subscription.outbox.take(WRITE_BYTES_MAX):
+                for message in _latest(messages):
+                    if isinstance(message, Refuse):
+                        refuse: Any = channel.unary_unary(f"{_SERVICE}Refuse")
+                        await refuse(encode_refuse(message, subscription.uuid))
+                        continue
+                    if not isinstance(message, Acknowledge):
+                        continue
+                    if call is None:
+                        call = channel.stream_unary(f"{_SERVICE}Acknowledge")()
+                    await call.write(encode_acknowledge(message, subscription.uuid))
+                assert subscription.pulse is not None, "made before writing"
+                subscription.pulse.has_sent = True
+        finally:
+            if call is not None:
+                call.cancel()
+
+    def _beat(self, subscription: _Subscription) -> None:
+        if subscription.last is not None and not subscription.outbox:
+            subscription.outbox.put(subscription.last)
+
+    def _silent(self, subscription: _Subscription) -> None:
+        _log.info(
+            "set=%s primary=%s event=primary_silent", subscription.subscribe.set_name, subscription.broker
+        )
+        if subscription.task is not None:
+            subscription.task.cancel()
+
+    def _abandon(self, subscription: _Subscription) -> None:
+        """Ends one that the replica has closed or replaced: it hears nothing more of it."""
+        if subscription.task is not None:
+            subscription.task.cancel()
+
+    @staticmethod
+    def _explain(subscription: _Subscription, results: Sequence[object]) -> None:
+        """Logs why a stream ended; lets our own bugs through."""
+        for result in results:
+            if isinstance(result, grpc.aio.AioRpcError | Rejected | asyncio.InvalidStateError):
+                text = result.details() if isinstance(result, grpc.aio.AioRpcError) else str(result)
+                _log.info(
+                    "set=%s primary=%s event=subscription_ended %s",
+                    subscription.subscribe.set_name,
+                    subscription.broker,
+                    text,
+                )
+                return
+            if isinstance(result, BaseException) and not isinstance(
+                result, asyncio.CancelledError | grpc.aio.UsageError
+            ):
+                raise result
+
+
+def _latest(messages: Sequence[ToPrimary]) -> list[ToPrimary]:
+    """Without acknowledgements that the next message, an acknowledgement of the same epoch, says again."""
+    kept: list[ToPrimary] = []
+    for message in messages:
+        if (
+            kept
+            and isinstance(message, Acknowledge)
+            and isinstance(previous := kept[-1], Acknowledge)
+            and previous.epoch == message.epoch
+        ):
+            kept.pop()
+        kept.append(message)
+    return kept

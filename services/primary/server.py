@@ -1,0 +1,208 @@
+"""The Primary service (DESIGN 2, 3): one stream of the log per subscribed backup, its acknowledgements, and votes "no".
+
+Law: what a backup says reaches the replica as from the stream that its subscription opened, and from no other; when either of the
+two directions ends, the stream is closed for the replica, once.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+from lockstep.core.effects import CloseBackupStream, TellBackup
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import Epoch, LogIndex, SetName
+from lockstep.core.inputs import BackupSaid, BackupStreamClosed
+from lockstep.core.replication import Acknowledge, Frames, Refuse, Subscribe, ToBackup
+from lockstep.runtime.channels import WRITE_BYTES_MAX
+from lockstep.runtime.driver import Driver
+from lockstep.runtime.outbox import Outbox
+from lockstep.runtime.pulses import Pulse, Pulses
+from lockstep.runtime.replication_codec import (
+    decode_acknowledge,
+    decode_subscribe,
+    encode_to_backup,
+    to_backup_bytes,
+)
+from lockstep.runtime.rpc import Context, read, service, stream_unary, unary, unary_stream
+from lockstep.wire.v1 import primary_pb2
+
+_log = logging.getLogger("lockstep.primary")
+
+BACKUP_BYTES_MAX = 256 * 1024 * 1024
+"""Frames that may wait for one backup; a slower one loses its stream and comes back as one that lacks them (R8). Snapshots do not
+count: they are as long as the state is."""
+
+_NONE, _NEVER = LogIndex(0), Epoch(0)
+
+
+@dataclass(slots=True)
+class _BackupStream:
+    """One subscription, from Subscribe to the end of either direction."""
+
+    number: int
+    subscribe: Subscribe
+    outbox: Outbox[ToBackup] = field(default_factory=Outbox)
+    commit_index: LogIndex = _NONE
+    """The last one said: a heartbeat repeats it."""
+    epoch: Epoch = _NEVER
+    frames_bytes: int = 0
+    """Of frames that wait."""
+    has_begun: bool = False
+    """The replica has answered the subscription."""
+    pulse: Pulse | None = None
+    acknowledging: asyncio.Task[object] | None = None
+    """The handler of the Acknowledge stream, when there is one."""
+
+
+class PrimaryService:
+    """Lives as long as the process; hosted by its gRPC server, driven by effects from the driver."""
+
+    def __init__(self, driver: Driver, pulses: Pulses) -> None:
+        self._driver = driver
+        self._pulses = pulses
+        self._streams: dict[int, _BackupStream] = {}
+        self._by_subscription: dict[str, _BackupStream] = {}
+        driver.on(TellBackup, self._tell)
+        driver.on(CloseBackupStream, self._close)
+
+    def handlers(self) -> object:
+        """For `grpc.aio.Server.add_generic_rpc_handlers`."""
+        return service(
+            "Primary",
+            {
+                "Subscribe": unary_stream(self._subscribe),
+                "Acknowledge": stream_unary(self._acknowledge),
+                "Refuse": unary(primary_pb2.RefuseRequest, self._refuse),
+            },
+        )
+
+    def waiting_bytes(self) -> int:
+        """What waits for all backups together."""
+        return sum(stream.outbox.bytes_waiting for stream in self._streams.values())
+
+    # Effects
+
+    def _tell(self, effect: TellBackup) -> None:
+        stream = self._streams.get(effect.stream)
+        if stream is None:
+            return
+        message = effect.message
+        size = to_backup_bytes(message)
+        stream.has_begun = True
+        stream.epoch = message.epoch
+        if isinstance(message, Frames):
+            stream.commit_index = message.commit_index
+            stream.frames_bytes += size
+        stream.outbox.put(message, size)
+        if stream.frames_bytes > BACKUP_BYTES_MAX:
+            _log.warning(
+                "set=%s backup=%s event=backup_too_slow bytes=%d",
+                effect.set_name,
+                stream.subscribe.broker,
+                stream.frames_bytes,
+            )
+            self._end(stream)
+
+    def _close(self, effect: CloseBackupStream) -> None:
+        stream = self._streams.get(effect.stream)
+        if stream is not None:
+            stream.outbox.finish()
+
+    # Calls
+
+    async def _subscribe(self, data: bytes, context: Context) -> None:
+        subscribe, subscription = decode_subscribe(data)
+        self._check_set(subscribe.set_name)
+        if subscription in self._by_subscription:
+            raise Rejected(ErrorCode.ALREADY_EXISTS, "this subscription is open", subscription=subscription)
+        stream = _BackupStream(self._driver.new_stream(), subscribe, epoch=subscribe.epoch)
+        stream.pulse = Pulse(lambda: self._beat(stream), lambda: self._silent(stream))
+        self._streams[stream.number] = stream
+        self._by_subscription[subscription] = stream
+        self._pulses.add(stream.pulse)
+        self._driver.feed(BackupSaid(subscribe.set_name, stream.number, subscribe))
+        try:
+            while messages := await stream.outbox.take(WRITE_BYTES_MAX):
+                for encoded in encode_to_backup(messages, WRITE_BYTES_MAX):
+                    await context.write(encoded)
+                stream.frames_bytes -= sum(to_backup_bytes(m) for m in messages if isinstance(m, Frames))
+                stream.pulse.has_sent = True
+        finally:
+            del self._by_subscription[subscription]
+            self._end(stream)
+
+    async def _acknowledge(self, context: Context) -> bytes:
+        stream: _BackupStream | None = None
+        try:
+            while (data := await read(context)) is not None:
+                subscription, epoch, log_end = decode_acknowledge(data)
+                if stream is None:
+                    stream = self._find(subscription)
+                    stream.acknowledging = asyncio.current_task()
+                if stream.number not in self._streams:
+                    break
+                assert stream.pulse is not None, "a subscribed stream has its pulse"
+                stream.pulse.has_heard = True
+                subscribe = stream.subscribe
+                acknowledge = Acknowledge(
+                    subscribe.set_name, epoch, subscribe.broker, subscribe.incarnation, log_end
+                )
+                self._driver.feed(BackupSaid(subscribe.set_name, stream.number, acknowledge))
+        finally:
+            if stream is not None:
+                stream.acknowledging = None
+                self._end(stream)
+        response = primary_pb2.AcknowledgeResponse()
+        if stream is not None:
+            response = primary_pb2.AcknowledgeResponse(epoch=stream.epoch, commit_index=stream.commit_index)
+        return response.SerializeToString()
+
+    async def _refuse(self, request: primary_pb2.RefuseRequest) -> primary_pb2.RefuseResponse:
+        stream = self._find(request.subscription)
+        subscribe = stream.subscribe
+        refuse = Refuse(
+            subscribe.set_name,
+            Epoch(request.epoch),
+            subscribe.broker,
+            subscribe.incarnation,
+            (LogIndex(request.transaction_index), Epoch(request.transaction_epoch)),
+            request.reason,
+        )
+        self._driver.feed(BackupSaid(subscribe.set_name, stream.number, refuse))
+        return primary_pb2.RefuseResponse(epoch=stream.epoch, commit_index=stream.commit_index)
+
+    # Inside
+
+    def _check_set(self, set_name: SetName) -> None:
+        if self._driver.core(set_name) is None:
+            raise Rejected(
+                ErrorCode.UNKNOWN_SET, f"no replica of {set_name[:80]!r} here", set_name=set_name[:80]
+            )
+
+    def _find(self, subscription: str) -> _BackupStream:
+        stream = self._by_subscription.get(subscription)
+        if stream is None:
+            raise Rejected(
+                ErrorCode.NOT_FOUND, "no such subscription is open here", subscription=subscription[:80]
+            )
+        return stream
+
+    def _beat(self, stream: _BackupStream) -> None:
+        if stream.has_begun and not stream.outbox:
+            stream.outbox.put(Frames(stream.subscribe.set_name, stream.epoch, (), stream.commit_index))
+
+    def _silent(self, stream: _BackupStream) -> None:
+        subscribe = stream.subscribe
+        _log.info("set=%s backup=%s event=backup_silent", subscribe.set_name, subscribe.broker)
+        self._end(stream)
+
+    def _end(self, stream: _BackupStream) -> None:
+        """Ends both directions and tells the replica, once."""
+        if self._streams.pop(stream.number, None) is None:
+            return
+        assert stream.pulse is not None, "a subscribed stream has its pulse"
+        self._pulses.remove(stream.pulse)
+        stream.outbox.abort()
+        if stream.acknowledging is not None:
+            stream.acknowledging.cancel()
+        self._driver.feed(BackupStreamClosed(stream.subscribe.set_name, stream.number))

@@ -1,0 +1,198 @@
+"""The Sessions service (DESIGN 6): one stream of batched commands per (session, resource set).
+
+Law: an answer is written only while the right to serve, under which it was made, has not ended; the check stands right before the
+write (DESIGN R6, history 10e). Where one had to be dropped, the stream ends: a client never waits for what will not come.
+A slow client costs only its own stream: while much waits for it nothing more is read from it, and deliveries stop by credit.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from lockstep.core.commands import (
+    Answers,
+    AnyServerMessage,
+    AttachRefused,
+    AttachSession,
+    BrowseAnswer,
+    CandidatesChanged,
+    ClientMessage,
+    Deliveries,
+    SessionAttached,
+)
+from lockstep.core.effects import CloseClientStream, TellClient
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import BrokerId, Epoch, LogIndex, SetName
+from lockstep.core.inputs import ClientSaid, ClientStreamClosed
+from lockstep.runtime.channels import WRITE_BYTES_MAX
+from lockstep.runtime.clock import boottime_ms
+from lockstep.runtime.driver import Driver
+from lockstep.runtime.outbox import Outbox
+from lockstep.runtime.rpc import Context, read, service, stream_stream
+from lockstep.runtime.serving import ServingRight, ServingRights
+from lockstep.runtime.session_codec import decode_request, encode_response
+from lockstep.runtime.wire import parse
+from lockstep.wire.v1 import session_pb2
+
+_log = logging.getLogger("lockstep.sessions")
+
+CLIENT_BYTES_MAX = 8 * 1024 * 1024
+"""What may wait for one client before nothing more is read from it: a few of the largest writes."""
+CLIENT_STREAMS_MAX = 10_000
+"""Streams of clients at once; each costs about 40 KiB."""
+
+_Waiting = tuple[AnyServerMessage, ServingRight | None]
+
+
+@dataclass(slots=True)
+class _ClientStream:
+    """One stream of a client."""
+
+    set_name: SetName
+    number: int
+    outbox: Outbox[_Waiting] = field(default_factory=Outbox)
+
+
+class SessionsService:
+    """Lives as long as the process; hosted by its gRPC server, driven by effects from the driver.
+
+    `candidates` names the addresses at which a set may be served; `address_of` where a broker listens.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        rights: ServingRights,
+        candidates: Callable[[SetName], Sequence[str]],
+        address_of: Callable[[BrokerId], str | None],
+    ) -> None:
+        self._driver = driver
+        self._rights = rights
+        self._candidates = candidates
+        self._address_of = address_of
+        self._streams: dict[int, _ClientStream] = {}
+        driver.on(TellClient, self._tell)
+        driver.on(CloseClientStream, self._close)
+
+    def handlers(self) -> object:
+        """For `grpc.aio.Server.add_generic_rpc_handlers`."""
+        return service("Sessions", {"Open": stream_stream(self._open)})
+
+    @property
+    def streams(self) -> int:
+        """Open streams of clients."""
+        return len(self._streams)
+
+    # Effects
+
+    def _tell(self, effect: TellClient) -> None:
+        stream = self._streams.get(effect.stream)
+        if stream is None:
+            return
+        right = self._rights.of(effect.set_name) if effect.serve_until_ms else None
+        stream.outbox.put((effect.message, right), _message_bytes(effect.message))
+
+    def _close(self, effect: CloseClientStream) -> None:
+        stream = self._streams.get(effect.stream)
+        if stream is not None:
+            stream.outbox.finish()
+
+    # The call
+
+    async def _open(self, context: Context) -> None:
+        data = await read(context)
+        if data is None:
+            return
+        set_name, messages = decode_request(parse(session_pb2.SessionRequest(), data))
+        if not messages or not isinstance(messages[0], AttachSession):
+            raise Rejected(ErrorCode.INVALID_ARGUMENT, "the first message of a session stream is attach")
+        if self._driver.core(set_name) is None:
+            await self._refuse(context, set_name)
+            return
+        if len(self._streams) >= CLIENT_STREAMS_MAX:
+            raise Rejected(ErrorCode.UNAVAILABLE, "too many client streams", limit=CLIENT_STREAMS_MAX)
+        stream = _ClientStream(set_name, self._driver.new_stream())
+        self._streams[stream.number] = stream
+        reading = asyncio.ensure_future(self._read(context, stream, messages))
+        try:
+            await self._write(context, stream)
+            if reading.done():
+                reading.result()
+        finally:
+            del self._streams[stream.number]
+            stream.outbox.abort()
+            self._driver.feed(ClientStreamClosed(set_name, stream.number))
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _read(
+        self, context: Context, stream: _ClientStream, messages: tuple[ClientMessage, ...]
+    ) -> None:
+        try:
+            while True:
+                if messages:
+                    self._driver.feed(ClientSaid(stream.set_name, stream.number, messages))
+                if stream.outbox.bytes_waiting >= CLIENT_BYTES_MAX:
+                    await stream.outbox.wait_below(CLIENT_BYTES_MAX)
+                data = await read(context)
+                if data is None or stream.outbox.is_finished:
+                    return
+                set_name, messages = decode_request(parse(session_pb2.SessionRequest(), data))
+                if set_name != stream.set_name:
+                    raise Rejected(
+                        ErrorCode.INVALID_ARGUMENT,
+                        f"a stream of set {stream.set_name!r} speaks of {set_name[:80]!r}",
+                    )
+                if any(isinstance(message, AttachSession) for message in messages):
+                    raise Rejected(ErrorCode.INVALID_ARGUMENT, "a session stream attaches once")
+        finally:
+            stream.outbox.finish()
+
+    async def _write(self, context: Context, stream: _ClientStream) -> None:
+        set_name = stream.set_name
+        while waiting := await stream.outbox.take(WRITE_BYTES_MAX):
+            messages = [self._addressed(message) for message, _ in waiting]
+            data = encode_response(set_name, messages).SerializeToString()
+            now_ms = boottime_ms()
+            if all(right is None or now_ms < right.until_ms for _, right in waiting):
+                await context.write(data)
+                continue
+            unbound = [
+                message for message, (_, right) in zip(messages, waiting, strict=True) if right is None
+            ]
+            if unbound:
+                await context.write(encode_response(set_name, unbound).SerializeToString())
+            _log.info("set=%s stream=%d event=lease_ended_before_write", set_name, stream.number)
+            return
+
+    # Inside
+
+    async def _refuse(self, context: Context, set_name: SetName) -> None:
+        candidates = tuple(self._candidates(set_name))
+        code = ErrorCode.NOT_PRIMARY if candidates else ErrorCode.UNKNOWN_SET
+        text = f"this broker has no replica of {set_name[:80]!r}"
+        refused = AttachRefused(Epoch(0), LogIndex(0), code, text, candidates)
+        await context.write(encode_response(set_name, [refused]).SerializeToString())
+
+    def _addressed(self, message: AnyServerMessage) -> AnyServerMessage:
+        """With addresses in place of the broker ids by which a replica knows candidates."""
+        if not isinstance(message, SessionAttached | AttachRefused | CandidatesChanged):
+            return message
+        addresses = tuple(
+            address
+            for candidate in message.candidates
+            if (address := self._address_of(BrokerId(candidate))) is not None
+        )
+        return replace(message, candidates=addresses)
+
+
+def _message_bytes(message: AnyServerMessage) -> int:
+    """About how many bytes a message has: what an outbox counts."""
+    match message:
+        case Deliveries() | BrowseAnswer():
+            return sum(len(one.body) + len(one.properties) + 16 for one in message.messages)
+        case Answers():
+            return 16 * len(message.answers)
+        case _:
+            return 64
