@@ -61,7 +61,7 @@ def apply_prepare(state: SetState, index: LogIndex, epoch: Epoch, record: Prepar
     if buffer is None or not is_legal(buffer.state, transition):
         return refused(state.outcome(record.transaction))
     if record.commit_when_prepared:
-        _end(state, index, buffer, transition, record.xid or buffer.xid, 0)
+        _end(state, index, buffer, transition, record.xid, 0)
         return Reply(value=TransactionState.COMMITTED)
     buffer = state.transactions.identify(buffer, record.xid)
     buffer.advance(transition)
@@ -88,8 +88,8 @@ def apply_rollback(
     if buffer is None or not is_legal(buffer.state, transition):
         outcome = state.outcome(record.transaction)
         return Reply(value=outcome.state) if outcome.state in ROLLBACKS else refused(outcome)
-    # The xid of an open branch is known from its transient `begin` alone, and an outcome is durable.
-    xid = buffer.xid if buffer.state is TransactionState.PREPARED else b""
+    # The xid of an open branch is known from its transient `begin` alone, and the outcome is durable.
+    xid = buffer.xid if buffer.is_prepared else b""
     return Reply(value=_end(state, index, buffer, transition, xid, record.reason).state)
 
 

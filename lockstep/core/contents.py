@@ -77,6 +77,19 @@ class Contents:
         """(durable, transient) references of a content that is here."""
         return self._references.get(message_id, (1, 0))
 
+    def transient_ids(self) -> set[MessageId]:
+        """Contents that no durable reference holds."""
+        return {message_id for message_id, (durable, _) in self._references.items() if not durable}
+
+    def recount(self, durable: dict[MessageId, int], transient: dict[MessageId, int]) -> None:
+        """Replace all counts: a restoration has counted anew. Every content must have one."""
+        self._references = {}
+        for message_id in self.messages:
+            counts = durable.get(message_id, 0), transient.get(message_id, 0)
+            assert counts != (0, 0), f"nothing refers to message {message_id}"
+            if counts != (1, 0):
+                self._references[message_id] = counts
+
     def set_references(self, message_id: MessageId, durable: int, transient: int) -> None:
         """Replace the counts of a content that is here; with none left it goes."""
         was_durable = self.references(message_id)[0] > 0

@@ -5,34 +5,10 @@ equal already when they applied the same durable records, whichever transient on
 primary (at the log's end), on backups (at the commit index) and in the log consolidator (durable records only).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from lockstep.core.apply_messages import apply_dequeue, apply_move, apply_publish, apply_requeue
-from lockstep.core.apply_sessions import (
-    apply_accept_command,
-    apply_close_session,
-    apply_open_session,
-    apply_reject_command,
-)
-from lockstep.core.apply_transactions import (
-    apply_begin,
-    apply_commit,
-    apply_epoch_begins,
-    apply_forget_heuristic,
-    apply_forget_outcomes,
-    apply_mark_rollback_only,
-    apply_prepare,
-    apply_rollback,
-)
-from lockstep.core.apply_wiring import (
-    apply_bind,
-    apply_declare_exchange,
-    apply_declare_queue,
-    apply_delete_exchange,
-    apply_delete_queue,
-    apply_unbind,
-)
+from lockstep.core.apply_table import APPLY
 from lockstep.core.contents import Contents
 from lockstep.core.epoch_table import EpochTable
 from lockstep.core.exchanges import DEFAULT_EXCHANGE, Exchanges
@@ -48,67 +24,17 @@ from lockstep.core.ids import (
     TimeMs,
     TransactionKey,
 )
-from lockstep.core.items import META_KEY, Changes, epoch_key, operation_key, transaction_key
+from lockstep.core.items import META_KEY, Changes, Item, epoch_key, operation_key, transaction_key
 from lockstep.core.outcomes import Outcome, Outcomes
 from lockstep.core.queues import Queues
-from lockstep.core.records import (
-    AcceptCommand,
-    AnyRecord,
-    Begin,
-    Bind,
-    CloseSession,
-    Commit,
-    DeclareExchange,
-    DeclareQueue,
-    DeleteExchange,
-    DeleteQueue,
-    Dequeue,
-    EpochBegins,
-    ForgetHeuristic,
-    ForgetOutcomes,
-    MarkRollbackOnly,
-    Message,
-    Move,
-    OpenSession,
-    Prepare,
-    Publish,
-    RejectCommand,
-    Requeue,
-    Rollback,
-    Unbind,
-)
-from lockstep.core.reply import Reply
+from lockstep.core.records import AnyRecord, Message
+from lockstep.core.restoration import restore
 from lockstep.core.sessions import Answer, Sessions
+from lockstep.core.snapshot import all_items, one_item
 from lockstep.core.state_listener import StateListener
 from lockstep.core.transaction_states import TransactionState
 from lockstep.core.transactions import Transactions
 from lockstep.core.tx_buffer import Operation, TxBuffer
-
-# A table and not a `match`: with 22 kinds of records `match` costs as much as applying a small one.
-_APPLY: dict[type, Callable[..., Reply]] = {
-    DeclareExchange: apply_declare_exchange,
-    DeleteExchange: apply_delete_exchange,
-    DeclareQueue: apply_declare_queue,
-    DeleteQueue: apply_delete_queue,
-    Bind: apply_bind,
-    Unbind: apply_unbind,
-    Publish: apply_publish,
-    Dequeue: apply_dequeue,
-    Move: apply_move,
-    Requeue: apply_requeue,
-    Begin: apply_begin,
-    Prepare: apply_prepare,
-    Commit: apply_commit,
-    Rollback: apply_rollback,
-    MarkRollbackOnly: apply_mark_rollback_only,
-    ForgetOutcomes: apply_forget_outcomes,
-    ForgetHeuristic: apply_forget_heuristic,
-    OpenSession: apply_open_session,
-    CloseSession: apply_close_session,
-    RejectCommand: apply_reject_command,
-    AcceptCommand: apply_accept_command,
-    EpochBegins: apply_epoch_begins,
-}
 
 
 class SetState:
@@ -162,7 +88,7 @@ class SetState:
         self._observe(epoch, index)
         # A session that this very record closes still hears its answer.
         session = self.sessions.get(record.command.session) if record.command is not None else None
-        reply = _APPLY[type(record)](self, index, epoch, record, is_durable)
+        reply = APPLY[type(record)](self, index, epoch, record, is_durable)
         if session is not None and record.command is not None:
             answer = Answer(index, *reply)
             session.answer(record.command.number, answer)
@@ -241,6 +167,30 @@ class SetState:
     def set_content(self, message_id: MessageId, message: Message) -> None:
         """Bring a dropped body back; nothing if the message is gone meanwhile."""
         self.contents.restore(message_id, message)
+
+    # --- snapshots ----------------------------------------------------------------------------------------------------
+
+    def items(self, durable: bool = True, transient: bool = True, bodies: bool = True) -> Iterator[Item]:
+        """The state as items in key order, as it is now, however long reading them takes.
+
+        Contents whose bodies are away come without them (`item_values.decode_content` tells); without `bodies` all do.
+        """
+        return all_items(self, durable, transient, bodies)
+
+    def item(self, key: bytes) -> Item | None:
+        """The present item of a key; None if there is none (any more)."""
+        return one_item(self, key)
+
+    @classmethod
+    def from_items(cls, set_name: SetName, items: Iterable[Item], keep_bodies: bool = True) -> "SetState":
+        """The state that gave these items: all of them, or the durable ones. `keep_bodies` False: drop bodies on the way."""
+        state = cls(set_name)
+        restore(state, items, keep_bodies)
+        return state
+
+    def overlay(self, items: Iterable[Item]) -> None:
+        """Add a live state's transient items to this one, which durable records built up to the same index (DESIGN R12)."""
+        restore(self, items)
 
     # --- for the functions that apply records --------------------------------------------------------------------------
 

@@ -83,6 +83,10 @@ class TxBuffer:
         self.state = after(self.state, transition)
 
     @property
+    def is_prepared(self) -> bool:
+        return self.state is TransactionState.PREPARED
+
+    @property
     def publishes(self) -> list[PublishOperation]:
         """In the order of their ordinals, that is of the messages' positions."""
         found = [operation for operation in self.operations if isinstance(operation, PublishOperation)]

@@ -1,0 +1,83 @@
+"""Which function applies which kind of record.
+
+Law: every kind of `AnyRecord` is here once.
+"""
+
+from collections.abc import Callable
+
+from lockstep.core.apply_messages import apply_dequeue, apply_move, apply_publish, apply_requeue
+from lockstep.core.apply_sessions import (
+    apply_accept_command,
+    apply_close_session,
+    apply_open_session,
+    apply_reject_command,
+)
+from lockstep.core.apply_transactions import (
+    apply_begin,
+    apply_commit,
+    apply_epoch_begins,
+    apply_forget_heuristic,
+    apply_forget_outcomes,
+    apply_mark_rollback_only,
+    apply_prepare,
+    apply_rollback,
+)
+from lockstep.core.apply_wiring import (
+    apply_bind,
+    apply_declare_exchange,
+    apply_declare_queue,
+    apply_delete_exchange,
+    apply_delete_queue,
+    apply_unbind,
+)
+from lockstep.core.records import (
+    AcceptCommand,
+    Begin,
+    Bind,
+    CloseSession,
+    Commit,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteQueue,
+    Dequeue,
+    EpochBegins,
+    ForgetHeuristic,
+    ForgetOutcomes,
+    MarkRollbackOnly,
+    Move,
+    OpenSession,
+    Prepare,
+    Publish,
+    RejectCommand,
+    Requeue,
+    Rollback,
+    Unbind,
+)
+from lockstep.core.reply import Reply
+
+# A table and not a `match`: with 22 kinds of records `match` costs as much as applying a small one.
+APPLY: dict[type, Callable[..., Reply]] = {
+    DeclareExchange: apply_declare_exchange,
+    DeleteExchange: apply_delete_exchange,
+    DeclareQueue: apply_declare_queue,
+    DeleteQueue: apply_delete_queue,
+    Bind: apply_bind,
+    Unbind: apply_unbind,
+    Publish: apply_publish,
+    Dequeue: apply_dequeue,
+    Move: apply_move,
+    Requeue: apply_requeue,
+    Begin: apply_begin,
+    Prepare: apply_prepare,
+    Commit: apply_commit,
+    Rollback: apply_rollback,
+    MarkRollbackOnly: apply_mark_rollback_only,
+    ForgetOutcomes: apply_forget_outcomes,
+    ForgetHeuristic: apply_forget_heuristic,
+    OpenSession: apply_open_session,
+    CloseSession: apply_close_session,
+    RejectCommand: apply_reject_command,
+    AcceptCommand: apply_accept_command,
+    EpochBegins: apply_epoch_begins,
+}

@@ -1,0 +1,123 @@
+"""Invariants of a state, for tests and the simulator.
+
+Law: `check_invariants` holds between any two records. It recomputes what the state keeps beside its items and compares.
+"""
+
+from lockstep.core.ids import MessageId, QueueId
+from lockstep.core.outcomes import Outcomes
+from lockstep.core.set_state import SetState
+from lockstep.core.transaction_states import LIVE, TransactionState
+from lockstep.core.tx_buffer import DequeueOperation
+
+
+def check_invariants(state: SetState) -> None:
+    """Raises `AssertionError` with what is wrong."""
+    _check_wiring(state)
+    _check_queues(state)
+    _check_references(state)
+    _check_transactions(state)
+    _check_sessions(state)
+    _check_outcomes(state.outcomes)
+
+
+def _check_wiring(state: SetState) -> None:
+    queues, exchanges = state.queues, state.exchanges
+    for name, queue in queues.by_name.items():
+        assert queue.name == name and queues.by_id.get(queue.id) is queue, f"name {name!r} of {queue}"
+    assert len(queues.by_id) == len(queues.by_name), "two queues of one name"
+    for exchange_name, exchange in exchanges.by_name.items():
+        assert exchange.name == exchange_name and exchanges.by_id.get(exchange.id) is exchange, exchange
+    assert len(exchanges.by_id) == len(exchanges.by_name), "two exchanges of one name"
+    for exchange in exchanges.by_id.values():
+        for binding, is_durable in exchange.bindings.items():
+            bound = queues.by_id.get(binding.queue)
+            assert bound is not None and binding.exchange == exchange.id, f"{binding} binds nothing"
+            assert not is_durable or (exchange.is_durable and bound.is_durable), f"{binding} is durable"
+            assert binding in exchanges.bindings_of(binding.queue), f"{binding} is not known to its queue"
+
+
+def _check_queues(state: SetState) -> None:
+    for queue in state.queues.by_id.values():
+        entries = list(queue.entries)
+        assert entries == sorted(entries), f"{queue}: entries out of order"
+        assert queue.positions() == entries, f"{queue}: order list and entries differ"
+        assert queue.head() == (entries[0] if entries else None), f"{queue}: wrong head"
+        size = state.contents.total_size(queue.entries.values())
+        assert queue.bytes == size, f"{queue}: {queue.bytes} bytes are {size}"
+        for name in ("delivery_counts", "locks", "transient_positions"):
+            strangers = [
+                position for position in sorted(getattr(queue, name)) if position not in queue.entries
+            ]
+            assert not strangers, f"{queue}: {name} of {strangers}, which are not there"
+        assert all(queue.delivery_counts.values()), f"{queue}: a delivery count of 0 is kept"
+        assert queue.is_durable or not queue.transient_positions, (
+            f"{queue}: marks transients in a transient queue"
+        )
+
+
+def _check_references(state: SetState) -> None:
+    durable: dict[MessageId, int] = {}
+    transient: dict[MessageId, int] = {}
+    for queue in state.queues.by_id.values():
+        for position, message_id in queue.entries.items():
+            counts = durable if queue.is_entry_durable(position) else transient
+            counts[message_id] = counts.get(message_id, 0) + 1
+    for buffer in state.transactions.live.values():
+        for operation in buffer.publishes:
+            counts = durable if operation.is_durable else transient
+            for message_id in operation.message_ids:
+                counts[message_id] = counts.get(message_id, 0) + 1
+    held = sorted(durable.keys() | transient.keys())
+    assert sorted(state.contents.messages) == held, (
+        "contents without a reference, or references without a content"
+    )
+    for message_id in held:
+        counted = durable.get(message_id, 0), transient.get(message_id, 0)
+        kept = state.contents.references(message_id)
+        assert kept == counted, f"message {message_id}: references {kept} are {counted}"
+
+
+def _check_transactions(state: SetState) -> None:
+    reserved: dict[QueueId, list[int]] = {queue: [0, 0] for queue in state.queues.by_id}
+    locked: dict[QueueId, int] = dict.fromkeys(state.queues.by_id, 0)
+    for key, buffer in state.transactions.live.items():
+        assert buffer.key == key and buffer.state in LIVE, f"{buffer} is not live"
+        assert key not in state.outcomes, f"{key} is live and has an outcome"
+        assert key[1] == state.epoch or buffer.state is TransactionState.PREPARED, f"{key} outlived its epoch"
+        assert not buffer.xid or state.transactions.find_xid(buffer.xid) is not None, (
+            f"{key}: xid is not known"
+        )
+        assert buffer.is_durable or not any(operation.is_durable for operation in buffer.operations), key
+        for operation in buffer.operations:
+            if isinstance(operation, DequeueOperation):
+                queue = state.queues.by_id.get(operation.queue)
+                if queue is not None:
+                    locked[queue.id] += len(queue.locked_by(key, operation.positions))
+                continue
+            for message_id in operation.message_ids:
+                content = state.contents.messages[message_id]
+                size = state.contents.total_size((message_id,))
+                for target in content.queues:
+                    if target in reserved:
+                        reserved[target][0] += 1
+                        reserved[target][1] += size
+    for queue in state.queues.by_id.values():
+        kept = [queue.reserved_length, queue.reserved_bytes]
+        assert kept == reserved[queue.id], f"{queue}: reserved {kept} are {reserved[queue.id]}"
+        owners = sorted(set(queue.locks.values()))
+        assert all(owner in state.transactions.live for owner in owners), f"{queue}: locks of {owners}"
+        assert len(queue.locks) == locked[queue.id], f"{queue}: a lock that no operation holds"
+
+
+def _check_sessions(state: SetState) -> None:
+    for key, session in state.sessions.by_key.items():
+        assert session.key == key, session
+        assert all(number < session.next_number for number in session.answers), session
+        assert list(session.answers) == sorted(session.answers), f"{session}: answers out of order"
+
+
+def _check_outcomes(outcomes: Outcomes) -> None:
+    heuristic = [key for key, _ in outcomes.heuristic()]
+    for key, outcome in outcomes.all():
+        assert outcome.index > key[0], f"{key} ended before it began"
+        assert outcome.index > outcomes.floor or key in heuristic, f"{key} lies below the retention floor"

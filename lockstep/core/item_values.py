@@ -1,0 +1,133 @@
+"""Item values: what the items of a snapshot say, as MessagePack arrays.
+
+Law: fields are added at the end with a default, never removed or reused, and so are tags. Nothing that can be derived is in a
+value: locks and reserved room follow from operations, lengths from entries, references from both.
+"""
+
+import msgspec
+
+from lockstep.core.contents import Content, DroppedMessage
+from lockstep.core.ids import (
+    Epoch,
+    LogIndex,
+    MessageId,
+    QueueId,
+    QueuePosition,
+    SessionId,
+    SessionKey,
+    TimeMs,
+)
+from lockstep.core.outcomes import Outcome
+from lockstep.core.records import DeclareQueue, Message
+from lockstep.core.sessions import Answer
+from lockstep.core.transaction_states import TransactionState
+from lockstep.core.tx_buffer import DequeueOperation, Operation, PublishOperation
+
+
+class MetaValue(msgspec.Struct, frozen=True, array_like=True):
+    """How far the state is."""
+
+    applied: LogIndex
+    time_ms: TimeMs
+    retention_floor: LogIndex
+
+
+class ExchangeValue(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    kind: str
+
+
+class EntryValue(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    message: MessageId
+    delivery_count: int = 0
+
+
+class WholeMessage(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    """A content with its body."""
+
+    message: Message
+
+
+class BodilessMessage(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
+    """A content whose body is to be had from the store, and what every state hashes in place of a content."""
+
+    message: DroppedMessage
+
+
+class SessionValue(msgspec.Struct, frozen=True, array_like=True):
+    session_id: SessionId
+    epoch: Epoch
+    timeout_ms: int
+    next_number: int
+    answers: tuple[tuple[int, Answer], ...]
+
+
+class TransactionValue(msgspec.Struct, frozen=True, array_like=True):
+    """The durable part; the xid of an open branch is known from its transient `begin` alone and is not here."""
+
+    state: TransactionState
+    xid: bytes = b""
+
+
+class BeginningValue(msgspec.Struct, frozen=True, array_like=True):
+    """The transient part."""
+
+    xid: bytes
+    session: SessionKey
+    timeout_ms: int
+    started_ms: int
+    is_rollback_only: bool
+
+
+class PublishValue(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    ordinal: int
+    count: int
+
+
+class DequeueValue(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
+    ordinal: int
+    queue: QueueId
+    positions: tuple[QueuePosition, ...]
+    reason: int
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+encode = _ENCODER.encode
+
+decode_meta = msgspec.msgpack.Decoder(MetaValue).decode
+decode_epoch = msgspec.msgpack.Decoder(LogIndex).decode
+decode_exchange = msgspec.msgpack.Decoder(ExchangeValue).decode
+decode_queue = msgspec.msgpack.Decoder(DeclareQueue).decode
+decode_entry = msgspec.msgpack.Decoder(EntryValue).decode
+decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
+decode_session = msgspec.msgpack.Decoder(SessionValue).decode
+decode_transaction = msgspec.msgpack.Decoder(TransactionValue).decode
+decode_beginning = msgspec.msgpack.Decoder(BeginningValue).decode
+_decode_content = msgspec.msgpack.Decoder(WholeMessage | BodilessMessage).decode
+_decode_operation = msgspec.msgpack.Decoder(PublishValue | DequeueValue).decode
+
+
+def encode_content(content: Content) -> bytes:
+    """The value of a content's item."""
+    return encode(WholeMessage(content) if isinstance(content, Message) else BodilessMessage(content))
+
+
+def decode_content(value: bytes) -> Content:
+    """The content in an item's value: a `Message`, or a `DroppedMessage` where the sender had no body."""
+    decoded: WholeMessage | BodilessMessage = _decode_content(value)
+    return decoded.message
+
+
+def encode_operation(operation: Operation) -> bytes:
+    if isinstance(operation, PublishOperation):
+        return encode(PublishValue(operation.ordinal, operation.count))
+    return encode(DequeueValue(operation.ordinal, operation.queue, operation.positions, operation.reason))
+
+
+def decode_operation(value: bytes, index: LogIndex, is_durable: bool) -> Operation:
+    decoded = _decode_operation(value)
+    if isinstance(decoded, PublishValue):
+        return PublishOperation(index, decoded.ordinal, decoded.count, is_durable)
+    return DequeueOperation(
+        index, decoded.ordinal, decoded.queue, decoded.positions, decoded.reason, is_durable
+    )

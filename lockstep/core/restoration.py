@@ -1,0 +1,193 @@
+"""Restoration: a state from items, and transient items laid over a state that durable records alone have built (DESIGN R12).
+
+Law: items may come in any order; afterwards everything that is derived (order, sizes, references, locks, reserved room, names)
+is computed anew from all items, so that it cannot disagree with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from lockstep.core import item_values as values
+from lockstep.core import items as keys
+from lockstep.core.apply_messages import reserve, shares_of
+from lockstep.core.contents import Content, without_body
+from lockstep.core.exchanges import Binding, Exchange
+from lockstep.core.ids import (
+    Epoch,
+    ExchangeId,
+    LogIndex,
+    MessageId,
+    QueueId,
+    QueuePosition,
+    SessionKey,
+    TransactionKey,
+)
+from lockstep.core.items import Item
+from lockstep.core.outcomes import Outcome
+from lockstep.core.queues import Queue
+from lockstep.core.sessions import Session
+from lockstep.core.tx_buffer import DequeueOperation, DtxBuffer, TxBuffer
+
+if TYPE_CHECKING:
+    from lockstep.core.set_state import SetState
+
+
+def restore(state: SetState, items: Iterable[Item], keep_bodies: bool = True) -> None:
+    """Add items to a state, which is new or, for transient items, at the index at which they were taken."""
+    loading = _Loading(state, keep_bodies)
+    for item in items:
+        loading.take(item)
+    loading.settle()
+
+
+class _Loading:
+    """One restoration under way."""
+
+    def __init__(self, state: SetState, keep_bodies: bool) -> None:
+        self._state = state
+        self._keep_bodies = keep_bodies
+        self._epochs: list[tuple[Epoch, LogIndex]] = []
+        self._exchanges: list[Exchange] = []
+        self._queues: list[Queue] = []
+        self._entries: dict[QueueId, list[tuple[QueuePosition, MessageId]]] = {}
+        self._transient: dict[QueueId, list[QueuePosition]] = {}
+        self._counts: dict[QueueId, list[tuple[QueuePosition, int]]] = {}
+        self._bindings: list[tuple[Binding, bool]] = []
+        self._outcomes: list[tuple[TransactionKey, Outcome]] = []
+        self._floor = state.outcomes.floor
+        self._sessions: list[Session] = []
+
+    def take(self, item: Item) -> None:
+        kind = item.key[:1]
+        if kind == keys.ENTRY:
+            self._take_entry(item)
+        elif kind == keys.MESSAGE:
+            content: Content = values.decode_content(item.value)
+            (number,) = keys.numbers_in(item.key)
+            self._state.contents.messages[MessageId(number)] = (
+                content if self._keep_bodies else without_body(content)
+            )
+        elif kind == keys.META:
+            meta = values.decode_meta(item.value)
+            self._state.applied, self._state.time_ms = meta.applied, meta.time_ms
+            self._floor = meta.retention_floor
+        elif kind == keys.EPOCH:
+            (number,) = keys.numbers_in(item.key)
+            self._epochs.append((Epoch(number), values.decode_epoch(item.value)))
+        elif kind == keys.BINDING:
+            self._bindings.append((Binding(*keys.parse_binding_key(item.key)), item.is_durable))
+        elif kind == keys.OUTCOME:
+            key = self._transaction_in(item.key)
+            self._outcomes.append((key, values.decode_outcome(item.value)))
+        elif kind in (keys.EXCHANGE, keys.QUEUE, keys.SESSION):
+            self._take_declared(kind, item)
+        elif kind in (keys.TRANSACTION, keys.OPERATION, keys.BEGINNING):
+            self._take_transaction(kind, item)
+        else:
+            raise ValueError(f"no item kind {kind!r}")
+
+    def _take_entry(self, item: Item) -> None:
+        number, place = keys.numbers_in(item.key)
+        queue, position = QueueId(number), QueuePosition(place)
+        entry = values.decode_entry(item.value)
+        self._entries.setdefault(queue, []).append((position, entry.message))
+        if not item.is_durable:
+            self._transient.setdefault(queue, []).append(position)
+        if entry.delivery_count:
+            self._counts.setdefault(queue, []).append((position, entry.delivery_count))
+
+    def _take_declared(self, kind: bytes, item: Item) -> None:
+        state = self._state
+        (number,) = keys.numbers_in(item.key)
+        if kind == keys.EXCHANGE:
+            exchange = values.decode_exchange(item.value)
+            self._exchanges.append(
+                Exchange(ExchangeId(number), exchange.name, exchange.kind, item.is_durable)
+            )
+        elif kind == keys.QUEUE:
+            definition = values.decode_queue(item.value)
+            self._queues.append(Queue(QueueId(number), definition, state.contents, state.changes))
+        else:
+            value = values.decode_session(item.value)
+            session = Session(SessionKey(number), value.epoch, value.session_id, value.timeout_ms)
+            session.next_number = value.next_number
+            session.answers.update(value.answers)
+            self._sessions.append(session)
+
+    def _take_transaction(self, kind: bytes, item: Item) -> None:
+        transactions = self._state.transactions
+        key = self._transaction_in(item.key)
+        buffer = transactions.live.get(key)
+        if buffer is None:
+            buffer = TxBuffer(key)
+            transactions.add(buffer)
+        if kind == keys.OPERATION:
+            index = LogIndex(keys.numbers_in(item.key)[2])
+            buffer.add(values.decode_operation(item.value, index, item.is_durable))
+        elif kind == keys.TRANSACTION:
+            transaction = values.decode_transaction(item.value)
+            buffer.state, buffer.is_durable = transaction.state, True
+            if buffer.is_prepared:
+                transactions.identify(buffer, transaction.xid)
+        else:
+            beginning = values.decode_beginning(item.value)
+            buffer.session, buffer.timeout_ms = beginning.session, beginning.timeout_ms
+            buffer.started_ms, buffer.is_rollback_only = beginning.started_ms, beginning.is_rollback_only
+            if beginning.xid and not isinstance(buffer, DtxBuffer):
+                transactions.identify(buffer, beginning.xid)
+
+    @staticmethod
+    def _transaction_in(key: bytes) -> TransactionKey:
+        index, epoch = keys.numbers_in(key)[:2]
+        return LogIndex(index), Epoch(epoch)
+
+    def settle(self) -> None:
+        """Everything is here: put it in order and derive the rest."""
+        state = self._state
+        for epoch, first in sorted(self._epochs):
+            state.epochs.observe(epoch, first)
+        for exchange in sorted(self._exchanges, key=lambda exchange: exchange.id):
+            state.exchanges.declare(exchange)
+        for queue in sorted(self._queues, key=lambda queue: queue.id):
+            state.queues.add(queue)
+        for binding, is_durable in sorted(self._bindings):
+            state.exchanges.bind(binding, is_durable)
+        for session in sorted(self._sessions, key=lambda session: session.key):
+            state.sessions.add(session)
+        state.outcomes.restore(self._outcomes, self._floor)
+        for queue_id, entries in self._entries.items():
+            queue = state.queues.by_id[queue_id]
+            queue.restore(entries, self._transient.get(queue_id, ()) if queue.is_durable else ())
+            queue.delivery_counts.update(self._counts.get(queue_id, ()))
+        self._derive()
+
+    def _derive(self) -> None:
+        state = self._state
+        durable: dict[MessageId, int] = {}
+        transient: dict[MessageId, int] = {}
+        for queue in state.queues.by_id.values():
+            queue.locks.clear()
+            queue.reserved_length = queue.reserved_bytes = 0
+            queue.bytes = state.contents.total_size(queue.entries.values())
+            for position, message_id in queue.entries.items():
+                counts = durable if queue.is_entry_durable(position) else transient
+                counts[message_id] = counts.get(message_id, 0) + 1
+        for _, buffer in sorted(state.transactions.live.items()):
+            buffer.operations.sort(key=lambda operation: operation.index)
+            for operation in buffer.operations:
+                if isinstance(operation, DequeueOperation):
+                    buffer.touched.add(operation.queue)
+                    held = state.queues.by_id.get(operation.queue)
+                    if held is not None:
+                        held.lock(operation.positions, buffer.key, operation.is_durable)
+                    continue
+                ids = operation.message_ids
+                shares = shares_of([state.contents.messages[message_id] for message_id in ids])
+                buffer.touched.update(share.queue for share in shares)
+                reserve(state, shares, 1)
+                counts = durable if operation.is_durable else transient
+                for message_id in ids:
+                    counts[message_id] = counts.get(message_id, 0) + 1
+        state.contents.recount(durable, transient)
