@@ -294,7 +294,7 @@ class SessionCore:
                     release = c.SettleCommand(0, queue, epoch, positions, c.Disposition.RELEASE)
                     effects += self.window.submit(None, release, self.epoch)
             case c.HeartbeatAnswered():
-                self._candidates.succeed()  # Not before: a broker that attaches and ends at once is not to be tried without pause.
+                self._candidates.succeed()  # Not at attachment: one that ends at once is not to be tried without pause.
             case c.PushedBack(_, _, number, _, _):
                 if self.window.push_back(number):
                     pause = self.settings.push_back_ms << min(self._push_backs, 16)

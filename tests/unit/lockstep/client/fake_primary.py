@@ -1,0 +1,144 @@
+"""A resource set as one client sees it: a log, sessions in it, and a primary that can be lost at any point.
+
+It says what a real primary says (the dataclasses of `lockstep.core.commands`), and executes nothing: what is in the log is done.
+"""
+
+from dataclasses import dataclass, field
+
+from lockstep.core import commands as c
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import Epoch, LogIndex, SessionId, SessionKey
+
+
+@dataclass(slots=True)
+class Entry:
+    """One record of the log: what opened a session, or a command of it (with the code of its answer), or an epoch's first."""
+
+    epoch: Epoch
+    session_id: SessionId | None = None
+    session: SessionKey = SessionKey(0)  # noqa: RUF009
+    command: c.AnyCommand | None = None
+    code: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(slots=True)
+class FakeSet:
+    """The log with a commit index; `epoch` of whoever is primary now."""
+
+    epoch: Epoch = Epoch(1)  # noqa: RUF009
+    commit_index: int = 1
+    log: list[Entry] = field(default_factory=lambda: [Entry(Epoch(1))])
+    ended: set[SessionKey] = field(default_factory=set)
+
+    def fail_over(self, keep: int) -> None:
+        """A new epoch, whose log keeps `keep` of the records beyond the commit index."""
+        del self.log[self.commit_index + keep :]
+        self.epoch = Epoch(self.epoch + 1)
+        self.log.append(Entry(self.epoch))
+        self.commit_index = len(self.log)
+
+    def restart(self) -> None:
+        """All brokers: a new epoch in which no session is known."""
+        self.fail_over(0)
+        self.ended.update(SessionKey(index + 1) for index, entry in enumerate(self.log) if entry.session_id)
+
+    def executed(self) -> list[c.AnyCommand]:
+        """Commands in the log that were not rejected."""
+        return [e.command for e in self.log if e.command is not None and e.code is ErrorCode.NONE]
+
+    def next_number(self, session: SessionKey) -> int:
+        return 1 + sum(entry.session == session and entry.command is not None for entry in self.log)
+
+    def opening(self, session_id: SessionId) -> SessionKey:
+        """The live session of that id, 0 if there is none."""
+        for index, entry in enumerate(self.log, 1):
+            if entry.session_id == session_id and index not in self.ended:
+                return SessionKey(index)
+        return SessionKey(0)
+
+
+class FakePrimary:
+    """One stream, served by the primary of one epoch."""
+
+    def __init__(self, world: FakeSet, addresses: tuple[str, ...] = ()) -> None:
+        self.world = world
+        self.epoch = world.epoch
+        self.addresses = addresses
+        self.session = SessionKey(0)
+        self.answered = 0
+        self.pushes_back = False
+        self.requests: list[c.ClientMessage] = []
+
+    def _head(self) -> tuple[Epoch, LogIndex]:
+        return self.epoch, LogIndex(self.world.commit_index)
+
+    def hear(self, message: c.ClientMessage) -> list[c.AnyServerMessage]:
+        """What is said at once; what waits for the commit index comes from `commit`."""
+        match message:
+            case c.AttachSession():
+                return [self._attach(message)]
+            case c.Heartbeat():
+                return [c.HeartbeatAnswered(*self._head())]
+            case c.DetachSession():
+                self.world.ended.add(self.session)
+                return [c.SessionEnded(*self._head(), ErrorCode.NONE, "")]
+            case c.Command():
+                return self._command(message)
+            case c.Describe(request):
+                return [c.Description(*self._head(), request, LogIndex(0), "", (), (), 0, 0, 0, 0)]
+            case _:
+                self.requests.append(message)
+                return []
+
+    def _attach(self, attach: c.AttachSession) -> c.AnyServerMessage:
+        world = self.world
+        self.requests.append(attach)
+        session = attach.session or world.opening(attach.session_id)
+        if not session:
+            world.log.append(Entry(self.epoch, attach.session_id))
+            session = SessionKey(len(world.log))
+            world.commit_index = len(world.log)
+        opened = world.log[session - 1] if session <= len(world.log) else None
+        if session in world.ended or opened is None or opened.session_id != attach.session_id:
+            return c.AttachRefused(*self._head(), ErrorCode.UNKNOWN_SESSION, "no such session", ())
+        self.session, self.answered = session, attach.heard
+        return c.SessionAttached(
+            *self._head(), session, opened.epoch, world.next_number(session), self.addresses
+        )
+
+    def _command(self, command: c.AnyCommand) -> list[c.AnyServerMessage]:
+        expected = self.world.next_number(self.session)
+        if self.pushes_back and command.number == expected:
+            return [c.PushedBack(*self._head(), command.number, ErrorCode.UNAVAILABLE, "busy")]
+        if command.number != expected:
+            return []
+        key = getattr(command, "transaction", None)
+        code = ErrorCode.ROLLED_BACK if key is not None and key[1] < self.epoch else ErrorCode.NONE
+        self.world.log.append(Entry(self.epoch, None, self.session, command, code))
+        if isinstance(command, c.BeginCommand):
+            return [self._answers([c.CommandAnswered(command.number, code, "", len(self.world.log))])]
+        return []
+
+    def commit(self, count: int) -> list[c.AnyServerMessage]:
+        """`count` more records are committed; the answers that were waiting for that."""
+        world = self.world
+        world.commit_index = min(len(world.log), world.commit_index + count)
+        answers = []
+        for index, entry in enumerate(world.log[: world.commit_index], 1):
+            if (
+                entry.session != self.session
+                or entry.command is None
+                or entry.command.number <= self.answered
+            ):
+                continue
+            value = index if isinstance(entry.command, c.BeginCommand) else 0
+            answers.append(c.CommandAnswered(entry.command.number, entry.code, entry.code.name, value))
+            self.answered = entry.command.number
+        return [self._answers(answers)] if answers else []
+
+    def _answers(self, answers: list[c.CommandAnswered]) -> c.Answers:
+        return c.Answers(*self._head(), tuple(answers))
+
+    def deliver(self, consumer: int, queue: str, *positions: int) -> c.Deliveries:
+        messages = tuple(c.DeliveredMessage(p, b"", b"body", 0, 0, True) for p in positions)  # type: ignore[arg-type]
+        return c.Deliveries(*self._head(), consumer, queue, messages)

@@ -1,0 +1,117 @@
+"""A session core between its caller and a fake set: performs effects by hand, so that a test decides what arrives and when."""
+
+from itertools import count
+
+from lockstep.client import session_events as e
+from lockstep.client.session_core import SessionCore
+from lockstep.client.session_settings import SessionSettings
+from lockstep.core import commands as c
+from lockstep.core.ids import SessionId, SetName
+from tests.unit.lockstep.client.fake_primary import FakePrimary, FakeSet
+
+
+class Bench:
+    """`heard` is what the caller heard; `primary` serves the open stream, if there is one."""
+
+    def __init__(
+        self, world: FakeSet | None = None, settings: SessionSettings | None = None, brokers: int = 3
+    ) -> None:
+        self.world = world or FakeSet()
+        self.now = 1_000
+        ids = count(1)
+        self.core = SessionCore(
+            SetName("s"),
+            [f"b{number}" for number in range(1, brokers + 1)],
+            lambda: SessionId(f"session-{next(ids)}"),
+            lambda n: n - 1,
+            settings,
+        )
+        self.primary: FakePrimary | None = None
+        self.stream = 0
+        self.address = ""
+        self.timer: int | None = None
+        self.heard: list[e.Effect] = []
+        self.to_primary: list[c.ClientMessage] = []
+        self.sent: list[c.ClientMessage] = []
+
+    def feed(self, event: e.Input) -> None:
+        for effect in self.core.handle(event, self.now):
+            match effect:
+                case e.OpenStream(stream, address):
+                    self.stream, self.address = stream, address
+                    self.primary = FakePrimary(self.world)
+                    self.to_primary.clear()
+                case e.CloseStream():
+                    self.primary = None
+                case e.Send(stream, messages):
+                    assert stream == self.stream
+                    self.to_primary += messages
+                    self.sent += messages
+                case e.ArmTimer(at):
+                    self.timer = at
+                case _:
+                    self.heard.append(effect)
+
+    def start(self) -> "Bench":
+        self.feed(e.Start())
+        self.exchange()
+        return self
+
+    def write(self) -> None:
+        """The stream takes what was written; the primary has not read it yet."""
+        self.feed(e.Written(self.stream))
+
+    def exchange(self, commit: bool = True) -> None:
+        """Everything on its way arrives, until nobody has anything to say."""
+        while True:
+            self.write()
+            if not self.read(commit):
+                return
+
+    def read(self, commit: bool = True) -> bool:
+        """The primary reads what is on its way, and its answers arrive; whether there was anything."""
+        messages, self.to_primary = self.to_primary, []
+        said: list[c.AnyServerMessage] = []
+        if self.primary is not None:
+            for message in messages:
+                said += self.primary.hear(message)
+            if commit:
+                said += self.primary.commit(len(self.world.log))
+        if said:
+            self.say(*said)
+        return bool(messages or said)
+
+    def say(self, *messages: c.AnyServerMessage) -> None:
+        self.feed(e.Received(self.stream, messages))
+
+    def lose(self) -> None:
+        """The stream breaks; what is on its way is lost."""
+        self.primary = None
+        self.feed(e.StreamLost(self.stream, "reset"))
+
+    def wait(self, milliseconds: int = 0) -> None:
+        """Time passes; the timer fires as it was armed."""
+        end = self.now + milliseconds
+        while self.timer is not None and self.timer <= end:
+            self.now, self.timer = max(self.now, self.timer), None
+            self.feed(e.Tick())
+        self.now = end
+
+    def outcomes(self, ticket: object) -> list[e.Effect]:
+        """What the caller heard of one ticket."""
+        kinds = e.CommandDone | e.CommandRejected | e.CommandInDoubt | e.QuestionAnswered
+        return [effect for effect in self.heard if isinstance(effect, kinds) and effect.ticket == ticket]
+
+    def of(self, kind: type[e.Effect]) -> list[e.Effect]:
+        return [effect for effect in self.heard if isinstance(effect, kind)]
+
+
+def publish(text: str, **fields: object) -> c.PublishCommand:
+    message = c.OutgoingMessage(b"", text.encode())
+    return c.PublishCommand(0, "", "q", (message,), **fields)  # type: ignore[arg-type]
+
+
+def bodies(commands: list[c.AnyCommand]) -> list[str]:
+    """Of all publishes among them."""
+    published = [command for command in commands if isinstance(command, c.PublishCommand)]
+    return [message.body.decode() for command in published for message in command.messages]

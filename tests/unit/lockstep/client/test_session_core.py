@@ -1,0 +1,408 @@
+"""One session through everything that can happen to its stream, its primary and its set."""
+
+import pytest
+
+from lockstep.client import session_events as e
+from lockstep.client.session_core import State
+from lockstep.client.session_settings import SessionSettings
+from lockstep.core import commands as c
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import Epoch, LogIndex
+from tests.unit.lockstep.client.session_bench import Bench, bodies, publish
+
+
+def begun(bench: Bench) -> tuple[LogIndex, Epoch]:
+    bench.feed(e.Submit("begin", c.BeginCommand(0)))
+    bench.exchange()
+    (done,) = bench.outcomes("begin")
+    assert isinstance(done, e.CommandDone)
+    assert done.transaction is not None
+    return done.transaction
+
+
+def test_a_session_attaches_and_its_commands_are_numbered_and_done() -> None:
+    bench = Bench().start()
+    for text in "abc":
+        bench.feed(e.Submit(text, publish(text)))
+    bench.exchange()
+    assert bodies(bench.world.executed()) == ["a", "b", "c"]
+    assert [m.number for m in bench.sent if isinstance(m, c.PublishCommand)] == [1, 2, 3]
+    assert [bench.outcomes(text) for text in "abc"] == [[e.CommandDone(text, 0)] for text in "abc"]
+    assert bench.core.window.heard == 3
+
+
+def test_what_is_submitted_during_a_write_goes_with_the_next_one() -> None:
+    bench = Bench().start()
+    bench.feed(e.Submit("a", publish("a")))
+    for text in "bcd":
+        bench.feed(e.Submit(text, publish(text)))
+    assert bodies(list(bench.to_primary)) == ["a"]  # type: ignore[arg-type]
+    bench.write()
+    assert bodies(list(bench.to_primary)) == ["a", "b", "c", "d"]  # type: ignore[arg-type]
+
+
+def test_no_more_than_the_kept_answers_are_in_flight() -> None:
+    bench = Bench(settings=SessionSettings(send_commands_max=4096)).start()
+    for number in range(c.ANSWERS_KEPT + 5):
+        bench.feed(e.Submit(number, publish("x")))
+    bench.write()
+    assert len(bench.to_primary) == c.ANSWERS_KEPT
+    bench.exchange()
+    assert bench.core.window.heard == c.ANSWERS_KEPT + 5
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_command_whose_stream_broke_takes_effect_once(is_read: bool) -> None:
+    bench = Bench().start()
+    bench.feed(e.Submit("a", publish("a")))
+    bench.write()
+    if is_read:
+        bench.to_primary, messages = [], bench.to_primary
+        assert bench.primary is not None
+        for message in messages:
+            bench.primary.hear(message)
+    bench.lose()
+    bench.exchange()
+    assert bodies(bench.world.executed()) == ["a"]
+    assert bench.outcomes("a") == [e.CommandDone("a", 0)]
+
+
+def test_after_a_failover_only_what_the_new_primary_lacks_is_sent_again() -> None:
+    bench = Bench().start()
+    for text in "abc":
+        bench.feed(e.Submit(text, publish(text)))
+    bench.write()
+    bench.read(commit=False)
+    bench.world.fail_over(keep=2)
+    bench.sent.clear()
+    bench.lose()
+    bench.exchange()
+    assert bodies([m for m in bench.sent if isinstance(m, c.PublishCommand)]) == ["c"]
+    assert bodies(bench.world.executed()) == ["a", "b", "c"]
+
+
+def test_commands_that_a_forgotten_session_may_have_done_are_in_doubt_and_the_others_did_not_happen() -> None:
+    bench = Bench().start()
+    bench.feed(e.Submit("sent", publish("sent")))
+    bench.feed(e.Submit("unsent", publish("unsent")))
+    bench.read(commit=False)
+    bench.world.restart()
+    bench.lose()
+    bench.exchange()
+    assert bench.outcomes("sent") == [
+        e.CommandInDoubt("sent", ErrorCode.UNKNOWN_SESSION, "no such session", None)
+    ]
+    assert bench.outcomes("unsent") == [
+        e.CommandRejected("unsent", ErrorCode.UNKNOWN_SESSION, "no such session")
+    ]
+    assert bench.of(e.SessionLost) == [e.SessionLost(ErrorCode.UNKNOWN_SESSION, "no such session")]
+    assert bench.core.session_id == "session-2"
+    bench.feed(e.Submit("next", publish("next")))
+    bench.exchange()
+    assert bench.outcomes("next") == [e.CommandDone("next", 0)]
+
+
+def test_operations_and_commit_get_their_sequence_and_count() -> None:
+    bench = Bench().start()
+    key = begun(bench)
+    for text in "ab":
+        bench.feed(e.Submit(text, publish(text, transaction=key)))
+    bench.feed(e.Submit("commit", c.CommitCommand(0, key, 0)))
+    bench.exchange()
+    operations = [m for m in bench.sent if isinstance(m, c.PublishCommand)]
+    assert [operation.sequence for operation in operations] == [1, 2]
+    assert [m.operations for m in bench.sent if isinstance(m, c.CommitCommand)] == [2]
+    assert bench.outcomes("commit") == [e.CommandDone("commit", 0)]
+
+
+def test_a_failover_aborts_an_open_transaction_and_the_client_is_told() -> None:
+    bench = Bench().start()
+    key = begun(bench)
+    bench.world.fail_over(keep=0)
+    bench.lose()
+    bench.exchange()
+    assert bench.of(e.TransactionAborted) == [e.TransactionAborted(key)]
+    bench.feed(e.Submit("late", publish("late", transaction=key)))
+    bench.feed(e.Submit("commit", c.CommitCommand(0, key, 1)))
+    bench.exchange()
+    for ticket in ("late", "commit"):
+        (outcome,) = bench.outcomes(ticket)
+        assert isinstance(outcome, e.CommandRejected)
+        assert outcome.code is ErrorCode.ROLLED_BACK
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2, 3])
+def test_a_commit_whose_answer_was_lost_is_resolved_by_the_resumption(keep: int) -> None:
+    bench = Bench().start()
+    bench.feed(e.Submit("begin", c.BeginCommand(0)))
+    bench.write()
+    bench.read(commit=False)
+    (done,) = bench.outcomes("begin")
+    assert isinstance(done, e.CommandDone)
+    assert done.transaction is not None
+    bench.feed(e.Submit("op", publish("op", transaction=done.transaction)))
+    bench.write()
+    bench.feed(e.Submit("commit", c.CommitCommand(0, done.transaction, 0)))
+    bench.write()
+    bench.read(commit=False)
+    bench.world.fail_over(keep)
+    bench.lose()
+    bench.exchange()
+    (commit,) = bench.outcomes("commit")
+    if keep == 3:
+        assert commit == e.CommandDone("commit", 0)
+    else:
+        assert isinstance(commit, e.CommandRejected)
+        assert commit.code is ErrorCode.ROLLED_BACK
+    assert len(bench.outcomes("op")) == 1
+
+
+def test_a_begin_that_was_answered_and_then_dropped_opens_no_second_transaction() -> None:
+    bench = Bench().start()
+    bench.feed(e.Submit("begin", c.BeginCommand(0)))
+    bench.write()
+    bench.read(commit=False)
+    (done,) = bench.outcomes("begin")
+    assert isinstance(done, e.CommandDone)
+    bench.world.fail_over(keep=0)
+    bench.lose()
+    bench.exchange()
+    assert bench.of(e.TransactionAborted) == [e.TransactionAborted(done.transaction)]  # type: ignore[arg-type]
+    assert [m for m in bench.world.executed() if isinstance(m, c.BeginCommand)] == []
+    assert bench.sent[-1] == c.RollbackCommand(1, done.transaction)  # type: ignore[arg-type]
+    assert bench.outcomes("begin") == [done]
+    begun_key = begun_again(bench)
+    assert begun_key[1] == 2
+
+
+def begun_again(bench: Bench) -> tuple[LogIndex, Epoch]:
+    bench.feed(e.Submit("again", c.BeginCommand(0)))
+    bench.exchange()
+    (done,) = bench.outcomes("again")
+    assert isinstance(done, e.CommandDone)
+    assert done.transaction is not None
+    return done.transaction
+
+
+def test_a_begin_that_is_heard_of_only_after_its_epoch_is_rejected() -> None:
+    bench = Bench().start()
+    bench.feed(e.Submit("begin", c.BeginCommand(0)))
+    bench.write()
+    assert bench.primary is not None
+    bench.primary.hear(bench.to_primary.pop())
+    bench.world.fail_over(keep=1)
+    bench.lose()
+    bench.exchange()
+    (outcome,) = bench.outcomes("begin")
+    assert isinstance(outcome, e.CommandRejected)
+    assert outcome.code is ErrorCode.ROLLED_BACK
+
+
+def test_a_commit_in_doubt_names_its_transaction() -> None:
+    bench = Bench().start()
+    key = begun(bench)
+    bench.feed(e.Submit("commit", c.CommitCommand(0, key, 0)))
+    bench.write()
+    bench.world.restart()
+    bench.lose()
+    bench.exchange()
+    assert bench.outcomes("commit") == [
+        e.CommandInDoubt("commit", ErrorCode.UNKNOWN_SESSION, "no such session", key)
+    ]
+
+
+def test_nothing_of_a_lower_epoch_is_believed() -> None:
+    bench = Bench().start()
+    bench.feed(e.Submit("a", publish("a")))
+    bench.write()
+    bench.feed(e.Learn(Epoch(2)))
+    old_stream = bench.stream - 1
+    bench.feed(
+        e.Received(
+            old_stream, (c.Answers(Epoch(1), LogIndex(9), (c.CommandAnswered(1, ErrorCode.NONE, "", 0),)),)
+        )
+    )
+    bench.say(c.SessionAttached(Epoch(1), LogIndex(9), bench.core.session, Epoch(1), 2, ()))
+    assert bench.core.state is not State.ATTACHED
+    assert bench.outcomes("a") == []
+    bench.world.fail_over(keep=0)
+    bench.lose()
+    bench.wait(60)
+    bench.exchange()
+    assert bench.outcomes("a") == [e.CommandDone("a", 0)]
+
+
+def test_an_answer_of_another_epoch_on_an_open_stream_ends_it() -> None:
+    bench = Bench().start()
+    bench.feed(e.Submit("a", publish("a")))
+    bench.say(c.Answers(Epoch(7), LogIndex(9), (c.CommandAnswered(1, ErrorCode.NONE, "", 0),)))
+    assert bench.outcomes("a") == []
+    assert bench.core.state is State.ATTACHING
+    assert bench.core.epoch == 7
+
+
+def test_a_refusal_names_the_primary_and_it_is_tried_next() -> None:
+    bench = Bench()
+    bench.feed(e.Start())
+    assert bench.address == "b3"
+    bench.say(c.AttachRefused(Epoch(0), LogIndex(0), ErrorCode.NOT_PRIMARY, "", ("b2", "b1", "b3")))
+    assert bench.address == "b2"
+    bench.exchange()
+    assert bench.core.state is State.ATTACHED
+
+
+def test_candidates_are_tried_once_a_round_and_then_there_is_a_pause() -> None:
+    bench = Bench()
+    bench.feed(e.Start())
+    tried = []
+    for _ in range(3):
+        tried.append(bench.address)
+        bench.lose()
+    assert sorted(tried) == ["b1", "b2", "b3"]
+    assert repr(bench.core.state) == "<State.WAITING: 'waiting'>"
+    assert bench.timer is not None
+    assert 25 <= bench.timer - bench.now <= 50
+    bench.wait(50)
+    assert bench.core.state is State.ATTACHING
+
+
+def test_a_silent_primary_is_given_up() -> None:
+    bench = Bench().start()
+    bench.feed(e.Submit("a", publish("a")))
+    bench.write()
+    stream = bench.stream
+    bench.wait(900)
+    assert bench.stream == stream
+    bench.wait(200)
+    assert bench.stream != stream
+    bench.exchange()
+    assert bench.outcomes("a") == [e.CommandDone("a", 0)]
+
+
+def test_a_client_that_was_stopped_itself_reads_before_it_gives_the_primary_up() -> None:
+    bench = Bench().start()
+    stream = bench.stream
+    bench.now += 60_000
+    bench.timer = None
+    bench.feed(e.Tick())
+    assert bench.stream == stream
+    bench.say(c.HeartbeatAnswered(Epoch(1), LogIndex(1)))
+    bench.wait(400)
+    assert bench.stream == stream
+
+
+def test_what_was_pushed_back_is_sent_again_later_in_order() -> None:
+    bench = Bench().start()
+    assert bench.primary is not None
+    bench.primary.pushes_back = True
+    for text in "abc":
+        bench.feed(e.Submit(text, publish(text)))
+    bench.exchange()
+    assert bench.world.executed() == []
+    bench.primary.pushes_back = False
+    bench.wait(600)
+    bench.exchange()
+    assert bodies(bench.world.executed()) == ["a", "b", "c"]
+    assert [len(bench.outcomes(text)) for text in "abc"] == [1, 1, 1]
+
+
+def test_a_consumer_is_opened_again_with_the_credit_it_has_left() -> None:
+    bench = Bench().start()
+    bench.feed(e.StartConsuming(1, "q", 10))
+    bench.exchange()
+    assert bench.primary is not None
+    bench.say(bench.primary.deliver(1, "q", 5, 6, 7))
+    bench.feed(e.Grant(1, 1))
+    bench.feed(e.Submit("accept", c.SettleCommand(0, "q", Epoch(1), (5,))))  # type: ignore[arg-type]
+    bench.lose()
+    bench.exchange()
+    assert bench.primary.requests == [
+        c.AttachSession("s", "session-1", 2, 1, 30_000, 0, (c.HeldDeliveries("q", 1, (5, 6, 7)),)),  # type: ignore[arg-type]
+        c.OpenConsumer(1, "q", 8),
+    ]
+    assert bench.of(e.DeliveriesVoided) == []
+
+
+def test_deliveries_of_an_epoch_that_is_over_are_void_and_their_credit_comes_back() -> None:
+    bench = Bench().start()
+    bench.feed(e.StartConsuming(1, "q", 10))
+    bench.exchange()
+    assert bench.primary is not None
+    bench.say(bench.primary.deliver(1, "q", 5, 6, 7))
+    bench.feed(e.Submit("accept", c.SettleCommand(0, "q", Epoch(1), (5,))))  # type: ignore[arg-type]
+    bench.exchange()
+    bench.world.fail_over(keep=0)
+    bench.lose()
+    bench.exchange()
+    assert bench.of(e.DeliveriesVoided) == [e.DeliveriesVoided(1, "q", Epoch(1), (6, 7))]  # type: ignore[arg-type]
+    assert bench.primary.requests[-1] == c.OpenConsumer(1, "q", 9)
+
+
+def test_deliveries_for_a_consumer_that_has_stopped_are_released() -> None:
+    bench = Bench().start()
+    bench.feed(e.StartConsuming(1, "q", 10))
+    bench.exchange()
+    bench.feed(e.StopConsuming(1))
+    assert bench.primary is not None
+    bench.say(bench.primary.deliver(1, "q", 5))
+    bench.exchange()
+    assert bench.world.executed() == [
+        c.SettleCommand(1, "q", Epoch(1), (5,), c.Disposition.RELEASE)  # type: ignore[arg-type]
+    ]
+    assert bench.of(e.Delivered) == []
+
+
+def test_a_question_is_asked_again_after_a_resumption() -> None:
+    bench = Bench().start()
+    bench.feed(e.Ask("how", c.Describe(0)))
+    bench.lose()
+    bench.exchange()
+    (answer,) = bench.outcomes("how")
+    assert isinstance(answer, e.QuestionAnswered)
+
+
+def test_without_a_primary_for_too_long_everything_is_answered() -> None:
+    bench = Bench(settings=SessionSettings(give_up_ms=5_000)).start()
+    bench.feed(e.Submit("sent", publish("sent")))
+    bench.feed(e.Submit("unsent", publish("unsent")))
+    bench.feed(e.Ask("how", c.Describe(0)))
+    for _ in range(400):
+        if bench.primary is not None:
+            bench.lose()
+        bench.wait(25)
+    assert [type(bench.outcomes(t)[0]).__name__ for t in ("sent", "unsent", "how")] == [
+        "CommandInDoubt",
+        "CommandRejected",
+        "CommandRejected",
+    ]
+    assert bench.core.session_id != "session-1"
+
+
+def test_closing_waits_for_what_is_in_flight_and_ends_the_session() -> None:
+    bench = Bench().start()
+    bench.feed(e.Submit("a", publish("a")))
+    bench.feed(e.Close())
+    bench.feed(e.Submit("late", publish("late")))
+    assert bench.of(e.Closed) == []
+    bench.exchange()
+    assert bench.of(e.Closed) == [e.Closed(ErrorCode.NONE, "")]
+    assert bench.outcomes("a") == [e.CommandDone("a", 0)]
+    assert isinstance(bench.outcomes("late")[0], e.CommandRejected)
+    assert bench.world.ended == {bench.core.session}
+
+
+def test_a_session_that_was_never_opened_closes_at_once() -> None:
+    bench = Bench()
+    bench.feed(e.Close())
+    assert bench.of(e.Closed) == [e.Closed(ErrorCode.NONE, "")]
+
+
+def test_a_next_number_that_contradicts_what_was_heard_ends_the_session() -> None:
+    bench = Bench().start()
+    bench.feed(e.Submit("a", publish("a")))
+    bench.exchange()
+    bench.lose()
+    bench.say(c.SessionAttached(Epoch(1), LogIndex(9), bench.core.session, Epoch(1), 1, ()))
+    assert bench.of(e.SessionLost) == [
+        e.SessionLost(ErrorCode.ILLEGAL_STATE, "the set expects command 1, and 2..1 are in flight")
+    ]
