@@ -211,6 +211,8 @@ class MapChanges:
             )
         except (EtcdRejected, EtcdInDoubt) as error:
             _log.info("set=%s event=claim_in_doubt name=%s %s", effect.set_name, effect.name, error.message)
+            # The replica asks again at once.
+            await asyncio.sleep(RETRY_PAUSE_SECONDS)
             self._feed(NameClaimed(effect.set_name, effect.request, Verdict.IN_DOUBT, SetName("")))
             return
         owner = effect.set_name

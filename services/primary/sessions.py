@@ -23,7 +23,7 @@ from lockstep.core.commands import (
 )
 from lockstep.core.effects import CloseClientStream, TellClient
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import BrokerId, Epoch, LogIndex, SetName
+from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.core.inputs import ClientSaid, ClientStreamClosed
 from lockstep.runtime.channels import WRITE_BYTES_MAX
 from lockstep.runtime.clock import boottime_ms
@@ -57,7 +57,7 @@ class _ClientStream:
 class SessionsService:
     """Lives as long as the process; hosted by its gRPC server, driven by effects from the driver.
 
-    `candidates` names the addresses at which a set may be served; `address_of` where a broker listens.
+    `candidates` names the addresses at which a set may be served, the primary's first.
     """
 
     def __init__(
@@ -65,12 +65,10 @@ class SessionsService:
         driver: Driver,
         rights: ServingRights,
         candidates: Callable[[SetName], Sequence[str]],
-        address_of: Callable[[BrokerId], str | None],
     ) -> None:
         self._driver = driver
         self._rights = rights
         self._candidates = candidates
-        self._address_of = address_of
         self._streams: dict[int, _ClientStream] = {}
         driver.on(TellClient, self._tell)
         driver.on(CloseClientStream, self._close)
@@ -152,7 +150,7 @@ class SessionsService:
     async def _write(self, context: Context, stream: _ClientStream) -> None:
         set_name = stream.set_name
         while waiting := await stream.outbox.take(WRITE_BYTES_MAX):
-            messages = [self._addressed(message) for message, _ in waiting]
+            messages = [self._addressed(set_name, message) for message, _ in waiting]
             data = encode_response(set_name, messages).SerializeToString()
             now_ms = boottime_ms()
             if all(right is None or now_ms < right.until_ms for _, right in waiting):
@@ -175,16 +173,13 @@ class SessionsService:
         refused = AttachRefused(Epoch(0), LogIndex(0), code, text, candidates)
         await context.write(encode_response(set_name, [refused]).SerializeToString())
 
-    def _addressed(self, message: AnyServerMessage) -> AnyServerMessage:
-        """With addresses in place of the broker ids by which a replica knows candidates."""
+    def _addressed(self, set_name: SetName, message: AnyServerMessage) -> AnyServerMessage:
+        """With the addresses of those who may serve the set, where the replica, which knows none, left them empty."""
         if not isinstance(message, SessionAttached | AttachRefused | CandidatesChanged):
             return message
-        addresses = tuple(
-            address
-            for candidate in message.candidates
-            if (address := self._address_of(BrokerId(candidate))) is not None
+        return (
+            message if message.candidates else replace(message, candidates=tuple(self._candidates(set_name)))
         )
-        return replace(message, candidates=addresses)
 
 
 def _message_bytes(message: AnyServerMessage) -> int:

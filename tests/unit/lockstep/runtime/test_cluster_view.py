@@ -1,0 +1,106 @@
+"""Cluster view: it only moves forward, and says what each set should hear."""
+
+from lockstep.core.cluster_map import Keys, SetMap
+from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName
+from lockstep.core.inputs import LeaseKeySeen, MapSeen, PresencesSeen
+from lockstep.runtime.cluster_view import ClusterView, MemberEntry
+from lockstep.runtime.etcd import DeleteEvent, Entry, PutEvent
+
+KEYS = Keys("test")
+ORDERS, BILLING = SetName("orders"), SetName("billing")
+B1, B2 = BrokerId("B1"), BrokerId("B2")
+
+
+def entry(key: str, value: bytes, revision: int) -> Entry:
+    return Entry(key, value, revision, revision, 0)
+
+
+def set_map(epoch: int = 0, primary: str = "", name: SetName = ORDERS) -> SetMap:
+    return SetMap(
+        name, Epoch(epoch), BrokerId(primary), Incarnation(""), (), (), (B1, B2), 1, 1, Incarnation("p")
+    )
+
+
+def put_map(revision: int, **fields: object) -> PutEvent:
+    entry_of = set_map(**fields)  # type: ignore[arg-type]
+    return PutEvent(entry(KEYS.set_map(entry_of.set_name), entry_of.encode(), revision))
+
+
+def test_a_full_read_tells_every_set_everything() -> None:
+    view = ClusterView(KEYS)
+    entries = [
+        entry(KEYS.generation, b"g1", 1),
+        entry(KEYS.set_map(ORDERS), set_map().encode(), 5),
+        entry(KEYS.set_lease(ORDERS), b"i1", 6),
+        entry(KEYS.presence(ORDERS, B1), b"i1", 7),
+    ]
+    assert view.read_all(entries, 9) == [
+        MapSeen(ORDERS, set_map(), 5, set_map().encode(), "g1"),
+        LeaseKeySeen(ORDERS, Incarnation("i1")),
+        PresencesSeen(ORDERS, ((B1, Incarnation("i1"), 7),)),
+    ]
+
+
+def test_events_tell_only_what_changed() -> None:
+    view = ClusterView(KEYS)
+    view.read_all([], 1)
+    assert view.apply([put_map(2, epoch=1)]) == [MapSeen(ORDERS, set_map(1), 2, set_map(1).encode(), "")]
+    assert view.apply([DeleteEvent(KEYS.set_lease(ORDERS), 3)]) == [LeaseKeySeen(ORDERS, None)]
+    put = PutEvent(entry(KEYS.presence(ORDERS, B2), b"i2", 4))
+    assert view.apply([put]) == [PresencesSeen(ORDERS, ((B2, Incarnation("i2"), 4),))]
+
+
+def test_events_that_a_read_contains_are_dropped() -> None:
+    view = ClusterView(KEYS)
+    view.read_set(ORDERS, [entry(KEYS.set_map(ORDERS), set_map(3).encode(), 8)], 8)
+    assert view.apply([put_map(7, epoch=2)]) == []
+    assert view.set_map(ORDERS) == set_map(3)
+
+
+def test_a_read_older_than_an_event_is_dropped() -> None:
+    view = ClusterView(KEYS)
+    view.apply([put_map(9, epoch=4)])
+    assert view.read_set(ORDERS, [entry(KEYS.set_map(ORDERS), set_map(3).encode(), 8)], 8) == []
+    assert view.set_map(ORDERS) == set_map(4)
+
+
+def test_a_set_that_a_full_read_does_not_find_any_more_is_gone() -> None:
+    view = ClusterView(KEYS)
+    view.read_all([entry(KEYS.set_map(ORDERS), set_map().encode(), 5)], 5)
+    assert view.read_all([], 9)[0] == MapSeen(ORDERS, None, 9, b"", "")
+
+
+def test_a_new_generation_is_told_to_every_set() -> None:
+    view = ClusterView(KEYS)
+    view.apply([put_map(2), put_map(3, name=BILLING)])
+    seen = view.apply([PutEvent(entry(KEYS.generation, b"g2", 4))])
+    assert [(one.set_name, one.generation) for one in seen if isinstance(one, MapSeen)] == [
+        (BILLING, "g2"),
+        (ORDERS, "g2"),
+    ]
+
+
+def test_a_bad_map_entry_changes_nothing() -> None:
+    view = ClusterView(KEYS)
+    view.apply([put_map(2)])
+    view.apply([PutEvent(entry(KEYS.set_map(ORDERS), b"{", 3))])
+    assert view.set_map(ORDERS) == set_map()
+
+
+def test_candidates_begin_with_the_primary() -> None:
+    view = ClusterView(KEYS)
+    for broker in (B1, B2):
+        member = MemberEntry(broker, f"{broker}:1", Incarnation("i"))
+        view.apply([PutEvent(entry(KEYS.member(broker), member.encode(), 1))])
+    view.apply([put_map(2, epoch=1, primary="B2")])
+    assert view.candidates(ORDERS) == ["B2:1", "B1:1"]
+    assert view.candidates(BILLING) == []
+
+
+def test_the_directory_follows_events() -> None:
+    view = ClusterView(KEYS)
+    key = KEYS.directory("queue", "in")
+    view.apply([PutEvent(entry(key, b"orders", 1))])
+    assert view.directory == {("queue", "in"): ORDERS}
+    view.apply([DeleteEvent(key, 2)])
+    assert view.directory == {}

@@ -1,0 +1,131 @@
+"""The driver with a scripted core: order, batches, and what stops the process."""
+
+import asyncio
+from collections.abc import Callable
+from typing import NoReturn
+
+import pytest
+
+from lockstep.core.clock import Now
+from lockstep.core.effects import AnyEffect, CloseClientStream, Halt, Note
+from lockstep.core.ids import SetName
+from lockstep.core.inputs import AnyInput, ClientStreamClosed, Tick
+from lockstep.runtime.driver import Driver
+
+ORDERS = SetName("orders")
+
+
+class Halted(BaseException):
+    """Stands for the end of the process."""
+
+
+def end(reason: str, error: BaseException | None) -> NoReturn:
+    raise Halted(f"{reason}: {error!r}")
+
+
+class Scripted:
+    """Answers each input with what the script says."""
+
+    def __init__(self, script: Callable[[AnyInput], list[AnyEffect]]) -> None:
+        self._script = script
+        self.handled: list[AnyInput] = []
+
+    def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
+        self.handled.append(given)
+        return self._script(given)
+
+
+def make_driver(script: Callable[[AnyInput], list[AnyEffect]]) -> tuple[Driver, Scripted, list[AnyEffect]]:
+    driver, core, performed = Driver(lambda: Now(1, 2), end), Scripted(script), list[AnyEffect]()
+    driver.host(ORDERS, core)
+    driver.on(CloseClientStream, performed.append)
+    return driver, core, performed
+
+
+async def test_effects_are_performed_in_order() -> None:
+    driver, _, performed = make_driver(
+        lambda given: [CloseClientStream(ORDERS, 1), CloseClientStream(ORDERS, 2)]
+    )
+    driver.feed(Tick(ORDERS))
+    await asyncio.sleep(0)
+    assert performed == [CloseClientStream(ORDERS, 1), CloseClientStream(ORDERS, 2)]
+
+
+async def test_all_waiting_inputs_are_fed_before_any_writer_runs() -> None:
+    driver, core, _ = make_driver(lambda given: [])
+    seen_by_writer: list[int] = []
+    driver.on(CloseClientStream, lambda effect: None)
+    for stream in range(5):
+        driver.feed(ClientStreamClosed(ORDERS, stream))
+    asyncio.get_running_loop().call_soon(lambda: seen_by_writer.append(len(core.handled)))
+    await asyncio.sleep(0)
+    assert seen_by_writer == [5]
+
+
+async def test_inputs_fed_while_performing_wait_for_their_turn() -> None:
+    driver, core, performed = make_driver(
+        lambda given: [CloseClientStream(ORDERS, 1)] if isinstance(given, Tick) else []
+    )
+
+    def perform(effect: CloseClientStream) -> None:
+        performed.append(effect)
+        driver.feed(ClientStreamClosed(ORDERS, effect.stream))
+
+    driver.on(CloseClientStream, perform)
+    driver.feed(Tick(ORDERS))
+    driver.drain()
+    assert core.handled == [Tick(ORDERS)]
+    await asyncio.sleep(0)
+    assert core.handled == [Tick(ORDERS), ClientStreamClosed(ORDERS, 1)]
+
+
+async def test_inputs_of_sets_that_are_not_here_are_dropped() -> None:
+    driver, core, _ = make_driver(lambda given: [])
+    driver.feed(Tick(SetName("billing")))
+    driver.drain()
+    assert core.handled == []
+
+
+async def test_an_exception_in_a_core_halts_the_process() -> None:
+    def fail(given: AnyInput) -> list[AnyEffect]:
+        raise AssertionError("impossible")
+
+    driver, _, _ = make_driver(fail)
+    driver.feed(Tick(ORDERS))
+    with pytest.raises(Halted, match=r"set orders: Tick could not be handled.*impossible"):
+        driver.drain()
+
+
+async def test_an_effect_that_nobody_performs_halts_the_process() -> None:
+    driver = Driver(lambda: Now(1, 2), end)
+    driver.host(ORDERS, Scripted(lambda given: [CloseClientStream(ORDERS, 1)]))
+    driver.feed(Tick(ORDERS))
+    with pytest.raises(Halted):
+        driver.drain()
+
+
+async def test_halt_stops_before_the_effects_behind_it() -> None:
+    driver, _, performed = make_driver(
+        lambda given: [
+            Note(ORDERS, "event", "words"),
+            Halt(ORDERS, "two primaries"),
+            CloseClientStream(ORDERS, 1),
+        ]
+    )
+    driver.feed(Tick(ORDERS))
+    with pytest.raises(Halted, match="set orders: two primaries"):
+        driver.drain()
+    assert performed == []
+
+
+async def test_stream_numbers_are_never_given_out_twice() -> None:
+    driver, _, _ = make_driver(lambda given: [])
+    assert len({driver.new_stream() for _ in range(100)}) == 100
+
+
+async def test_ticks_come_to_every_set() -> None:
+    driver, core, _ = make_driver(lambda given: [])
+    ticking = asyncio.create_task(driver.run_ticks())
+    await asyncio.sleep(0.17)
+    ticking.cancel()
+    assert 2 <= core.handled.count(Tick(ORDERS)) <= 4

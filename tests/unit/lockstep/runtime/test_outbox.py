@@ -1,0 +1,72 @@
+"""Outbox: order, batches, limits and ends."""
+
+import asyncio
+
+from lockstep.runtime.outbox import Outbox
+
+
+async def test_what_gathered_leaves_together_and_in_order() -> None:
+    outbox = Outbox[int]()
+    for item in range(3):
+        outbox.put(item, 10)
+    assert await outbox.take(1000) == [0, 1, 2]
+    assert outbox.bytes_waiting == 0
+
+
+async def test_a_batch_ends_at_the_limit_but_holds_at_least_one_item() -> None:
+    outbox = Outbox[str]()
+    outbox.put("big", 500)
+    outbox.put("small", 60)
+    outbox.put("other", 60)
+    assert await outbox.take(100) == ["big"]
+    assert await outbox.take(100) == ["small"]
+    assert outbox.bytes_waiting == 60
+
+
+async def test_the_writer_wakes_when_something_comes() -> None:
+    outbox = Outbox[int]()
+    taking = asyncio.create_task(outbox.take(100))
+    await asyncio.sleep(0)
+    outbox.put(1)
+    outbox.put(2)
+    assert await taking == [1, 2]
+
+
+async def test_finish_lets_out_what_was_put_before() -> None:
+    outbox = Outbox[int]()
+    outbox.put(1)
+    outbox.finish()
+    outbox.put(2)
+    assert await outbox.take(100) == [1]
+    assert await outbox.take(100) == []
+
+
+async def test_abort_drops_everything_and_wakes_the_writer() -> None:
+    outbox = Outbox[int]()
+    taking = asyncio.create_task(outbox.take(100))
+    await asyncio.sleep(0)
+    outbox.abort()
+    assert await taking == []
+    assert outbox.is_finished
+
+
+async def test_whoever_fills_it_waits_until_there_is_room() -> None:
+    outbox = Outbox[int]()
+    outbox.put(1, 100)
+    outbox.put(2, 100)
+    waiting = asyncio.create_task(outbox.wait_below(100))
+    await asyncio.sleep(0)
+    await outbox.take(100)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await outbox.take(100)
+    await waiting
+
+
+async def test_an_end_frees_those_who_wait_for_room() -> None:
+    outbox = Outbox[int]()
+    outbox.put(1, 100)
+    waiting = asyncio.create_task(outbox.wait_below(100))
+    await asyncio.sleep(0)
+    outbox.abort()
+    await waiting
