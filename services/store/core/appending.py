@@ -1,0 +1,181 @@
+"""Appending and cutting: group commit, repetitions, gaps, epochs (DESIGN 5, R2, R10).
+
+Law: everything that arrived while the last group was being made durable is the next group, and one sync makes it durable. A
+request is appended as a whole or not at all. A frame is appended only at the log's end; at or below it, a frame of the epoch
+that stands there is answered as durable, which it is, and any other is refused: only `Truncate` cuts, and never what was
+committed.
+"""
+
+from lockstep.core.errors import ErrorCode
+from lockstep.core.frames import BadFrame, FrameHeader, check_frame
+from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.store_protocol import Appended, AppendFrames, Truncate, Truncated
+from services.store.core.disk import (
+    DeleteSegments,
+    DiskError,
+    DiskProblem,
+    Lane,
+    Procedure,
+    SyncSegment,
+    WriteSegment,
+)
+from services.store.core.journal import Journal
+from services.store.core.journal_format import (
+    GROUP_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    encode_group_header,
+    salt_of,
+)
+from services.store.core.meta import Seal
+from services.store.core.opening import create_next_segment, raise_epoch, seal
+from services.store.core.stored_set import StoredSet, Waiting
+
+_Refusal = tuple[ErrorCode, str]
+
+
+class _Group:
+    """One group while it is put together: where the log would end behind it, and who is to be answered."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.end, self.epoch = journal.end, journal.epochs.last
+        self.headers: list[FrameHeader] = []
+        self.parts: list[bytes] = []
+        self.body_bytes = 0
+        self.accepted: list[tuple[int, AppendFrames]] = []
+
+    def add(self, stream: int, request: AppendFrames) -> _Refusal | None:
+        """Take a request in, or say why it is refused; then nothing of it is taken."""
+        end, epoch = self.end, self.epoch
+        new: list[tuple[FrameHeader, bytes]] = []
+        for data in request.frames:
+            try:
+                header = check_frame(data)
+            except BadFrame as error:
+                return ErrorCode.INVALID_ARGUMENT, str(error)
+            name = f"frame {header.first}..{header.last} of epoch {header.epoch}"
+            if len(data) != header.frame_bytes:
+                return ErrorCode.INVALID_ARGUMENT, f"bytes behind {name}"
+            if header.epoch > request.epoch:
+                return ErrorCode.ILLEGAL_STATE, f"{name} in a request of epoch {request.epoch}"
+            if header.last <= end:
+                if not self._is_repetition(header, new):
+                    return ErrorCode.ILLEGAL_STATE, f"{name}: another epoch stands there"
+                continue
+            if header.first != end + 1:
+                return ErrorCode.ILLEGAL_STATE, f"{name} does not follow {end}"
+            if header.epoch < epoch:
+                return ErrorCode.ILLEGAL_STATE, f"{name} behind epoch {epoch}"
+            end, epoch = header.last, header.epoch
+            new.append((header, data))
+        self.end, self.epoch = end, epoch
+        self.headers += [header for header, _ in new]
+        self.parts += [data for _, data in new]
+        self.body_bytes += sum(len(data) for _, data in new)
+        if request.frames:
+            self.accepted.append((stream, request))
+        return None
+
+    def _is_repetition(self, header: FrameHeader, new: list[tuple[FrameHeader, bytes]]) -> bool:
+        return self._epoch_at(header.first, new) == header.epoch == self._epoch_at(header.last, new)
+
+    def _epoch_at(self, index: LogIndex, new: list[tuple[FrameHeader, bytes]]) -> Epoch | None:
+        """Epoch of what stands, or will stand, at `index`."""
+        if index <= self.journal.end:
+            return self.journal.epoch_of(index)
+        planned = [*self.headers, *(header for header, _ in new)]
+        return next((header.epoch for header in planned if header.first <= index <= header.last), None)
+
+
+def append(the: StoredSet, requests: list[Waiting]) -> Procedure[None]:
+    """Make one group of `requests`, all of them `AppendFrames`, and answer them; a refused one ends the group."""
+    group: _Group | None = None
+    refused: tuple[int, AppendFrames, _Refusal] | None = None
+    for place, waiting in enumerate(requests):
+        request = waiting.request
+        assert isinstance(request, AppendFrames)
+        refusal = _refusal_of(the, waiting.stream, request)
+        if refusal is None:
+            assert the.journal is not None
+            yield from raise_epoch(the, request.epoch)
+            the.commit_told = max(the.commit_told, request.commit_index)
+            group = group or _Group(the.journal)
+            refusal = group.add(waiting.stream, request)
+        if refusal is not None:
+            refused = waiting.stream, request, refusal
+            the.waiting.extendleft(reversed(requests[place + 1 :]))
+            del requests[place + 1 :]
+            break
+    if group is not None and group.headers:
+        try:
+            yield from _write(the, group)
+        except _NoRoom as error:
+            for stream, request in group.accepted:
+                the.refuse(stream, request, ErrorCode.STORE_FULL, error.message)
+            group = None
+    if group is not None and group.accepted:
+        # All of them came from the writer: one answer covers them.
+        stream, request = group.accepted[-1]
+        end = group.journal.end
+        the.reply(stream, Appended(request.set_name, request.epoch, request.incarnation, end))
+    if refused is not None:
+        stream, request, refusal = refused
+        the.refuse(stream, request, *refusal)
+
+
+def _refusal_of(the: StoredSet, stream: int, request: AppendFrames) -> _Refusal | None:
+    """Why the request is refused whatever its frames are."""
+    refusal = the.refusal_of(stream, request)
+    if refusal is None and the.journal is None:
+        return ErrorCode.ILLEGAL_STATE, "a snapshot is being installed"
+    if refusal is None and the.damage and request.frames:
+        return ErrorCode.ILLEGAL_STATE, f"the set is damaged: {the.damage}"
+    return refusal
+
+
+class _NoRoom(DiskError):
+    """The next segment could not be created; nothing was written."""
+
+
+def _write(the: StoredSet, group: _Group) -> Procedure[None]:
+    journal = group.journal
+    wanted = GROUP_HEADER_BYTES + group.body_bytes
+    if wanted > journal.room:
+        try:
+            yield from create_next_segment(the, SEGMENT_HEADER_BYTES + wanted)
+        except DiskError as error:
+            if error.problem is DiskProblem.FULL:
+                raise _NoRoom(error.problem, error.message, error.step) from error
+            raise
+    segment = journal.segments[-1]
+    header = encode_group_header(
+        salt_of(the.meta.disk), segment.number, segment.end, group.body_bytes, the.commit_index
+    )
+    yield (WriteSegment(segment.number, segment.end, (header, *group.parts)), SyncSegment(segment.number))
+    journal.add_group(group.headers, segment.end + GROUP_HEADER_BYTES)
+    the.has_appended = True
+
+
+def truncate(the: StoredSet, stream: int, request: Truncate) -> Procedure[None]:
+    """Cut everything behind `request.after`, durably, by a seal."""
+    journal = the.journal
+    if journal is None or the.damage:
+        message = f"the set is damaged: {the.damage}" if the.damage else "a snapshot is being installed"
+        the.refuse(stream, request, ErrorCode.ILLEGAL_STATE, message)
+        return
+    if request.after < journal.end:
+        plan = journal.plan_cut(request.after)
+        if request.after < the.commit_index or plan is None:
+            why = f"below the commit index {the.commit_index}" if plan else "not the end of a frame"
+            the.refuse(stream, request, ErrorCode.ILLEGAL_STATE, f"{request.after} is {why}")
+            return
+        yield from the.wait_for(Lane.SPARE, Lane.READ)
+        void = (*plan.given_up, *([the.spare] if the.spare is not None else []))
+        the.spare = None
+        the.number_max += 1
+        next_number = the.number_max
+        yield from seal(the, Seal(plan.number, plan.end, next_number))
+        journal.cut(request.after, plan, next_number)
+        if void:
+            yield (DeleteSegments(void),)
+    the.reply(stream, Truncated(request.set_name, request.epoch, request.incarnation, journal.end))

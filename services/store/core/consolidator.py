@@ -1,0 +1,175 @@
+"""The log consolidator: applies closed segments to the state snapshot, by the same state machine as the broker, and drops them.
+
+Law: only whole closed segments, never beyond the commit index (DESIGN R11, history 11), and a segment is dropped only when the
+snapshot that covers it is durable. Every write carries all that changed up to the end of one frame, together with that frame's
+index: a crash leaves an older snapshot that is as good as a new one. Contents of transactions without outcome are items like all
+others, so no segment has to stay for them.
+
+It works in jobs of the snapshot lane, computing included: the lane has a thread of its own, and appends do not wait for it.
+"""
+
+from functools import partial
+
+from lockstep.core import restoration
+from lockstep.core.frames import BadFrame, Frame, check_frame
+from lockstep.core.ids import LogIndex, MessageId, index_of
+from lockstep.core.items import ENTRY, MESSAGE, Item, numbers_in
+from lockstep.core.set_state import SetState
+from lockstep.core.state_listener import StateListener
+from lockstep.core.store_protocol import StateItem
+from services.store.core.disk import (
+    DeleteSegments,
+    DiskError,
+    DiskProblem,
+    Procedure,
+    ReadSegment,
+    SnapshotFlush,
+    SnapshotWrite,
+    compute,
+    read_bytes,
+    read_items,
+)
+from services.store.core.journal import FramesAt, Journal, Segment
+from services.store.core.meta import SnapshotMeta, encode_meta
+from services.store.core.stored_set import Phase, StoredSet
+
+
+class Consolidator(StateListener):
+    """Of one set; lives as long as it. Its state is loaded when there is work for the first time, and kept without bodies."""
+
+    def __init__(self, the: StoredSet) -> None:
+        self._the = the
+        self._state: SetState | None = None
+        self._journal: Journal | None = None
+        """The journal that the state was loaded beside; another one means that the set was opened again."""
+        self._dirty: dict[bytes, None] = {}
+        """Keys changed since the last write, in the order of their first change."""
+        self.is_resting = False
+        """After a failure, until the next tick."""
+
+    def item_changed(self, key: bytes) -> None:
+        self._dirty[key] = None
+
+    def has_work(self) -> bool:
+        the, journal = self._the, self._the.journal
+        if the.phase is not Phase.OPEN or journal is None or the.damage or the.loads or self.is_resting:
+            return False
+        if len(journal.segments) < 2 and not journal.is_last_closed:
+            return False
+        return bool(journal.closed_up_to(the.commit_index))
+
+    def give_up(self) -> None:
+        """A job failed: forget the state, which may be ahead of what was written."""
+        self._state, self._journal, self.is_resting = None, None, True
+        self._dirty.clear()
+
+    def run(self) -> Procedure[None]:
+        """Consolidate all segments that can be; gives way to readers and to whatever closes the set."""
+        the, journal = self._the, self._the.journal
+        assert journal is not None
+        if self._journal is not journal:
+            self.give_up()
+            self.is_resting = False
+            yield from self._load()
+            self._journal = journal
+        for segment in journal.closed_up_to(the.commit_index):
+            if not (yield from self._consolidate(journal, segment)):
+                return
+
+    def _must_stop(self, journal: Journal) -> bool:
+        the = self._the
+        return the.loads > 0 or the.phase is not Phase.OPEN or the.journal is not journal
+
+    def _load(self) -> Procedure[None]:
+        state = SetState(self._the.name)
+        loading = restoration._Loading(state, keep_bodies=False)
+
+        def take(items: tuple[StateItem, ...]) -> None:
+            for item in items:
+                loading.take(Item(item.key, item.value, True))
+
+        key, is_last = b"", self._the.snapshot is None
+        while not is_last:
+            items, is_last = yield from read_items(key, self._the.limits.chunk_bytes)
+            if items:
+                key = items[-1].key + b"\0"
+                yield from compute(partial(take, items))
+        yield from compute(loading.settle)
+        assert state.applied == self._the.snapshot_index, f"{state.applied} in {self._the.snapshot_index}"
+        state.listener = self
+        self._state = state
+
+    def _consolidate(self, journal: Journal, segment: Segment) -> Procedure[bool]:
+        """Apply one segment, write what it changed, drop it; answers whether to go on."""
+        the, state = self._the, self._state
+        assert state is not None
+        last = LogIndex(0) if segment.is_empty else segment.last
+        while state.applied < last:
+            run = journal.frames_behind(state.applied, last, the.limits.consolidated_bytes)
+            assert run is not None, f"no frame behind {state.applied} up to {last}"
+            data = yield from read_bytes(ReadSegment(run.segment, run.offset, run.length))
+            yield from compute(partial(self._apply, run, data))
+            if len(self._dirty) >= the.limits.batch_items_max:
+                yield from self._write(segment.number)
+            if self._must_stop(journal):
+                return False
+        yield from self._write(self._number_behind(journal, segment))
+        yield (SnapshotFlush(),)
+        the.flushed_index = the.snapshot_index
+        if self._must_stop(journal):
+            return False
+        yield (DeleteSegments((segment.number,)),)
+        journal.drop({segment.number}, the.flushed_index)
+        return True
+
+    @staticmethod
+    def _number_behind(journal: Journal, segment: Segment) -> int:
+        """What continues a closed segment; this never changes any more (see `Journal.plan_cut`)."""
+        place = journal.segments.index(segment)
+        return (
+            journal.segments[place + 1].number if place + 1 < len(journal.segments) else journal.next_number
+        )
+
+    def _apply(self, run: FramesAt, data: bytes) -> None:
+        assert self._state is not None
+        for begin, end in run.spans:
+            durable = data[begin:end]
+            try:
+                self._state.apply_frame(Frame(check_frame(durable), durable, b""))
+            except BadFrame as error:
+                raise DiskError(DiskProblem.CORRUPT, f"segment {run.segment}: {error}") from error
+
+    def _write(self, first_segment: int) -> Procedure[None]:
+        """Write what is dirty as one batch, with the index that the state has now."""
+        the, state = self._the, self._state
+        assert state is not None
+        puts, deletes = yield from compute(self._take_batch)
+        meta = SnapshotMeta(state.applied, tuple(state.epochs.entries), state.time_ms, first_segment)
+        yield (SnapshotWrite(puts, deletes, encode_meta(meta)),)
+        the.snapshot = meta
+
+    def _take_batch(self) -> tuple[tuple[StateItem, ...], tuple[bytes, ...]]:
+        """What is dirty as puts and deletes; bodies that are in it leave the state."""
+        state, written = self._state, self._the.snapshot_index
+        assert state is not None
+        puts, deletes = [], []
+        for key in self._dirty:
+            item = state.item(key)
+            if item is None or not item.is_durable:
+                if not _is_younger(key, written):
+                    deletes.append(key)
+            elif key[:1] != MESSAGE:
+                puts.append(StateItem(key, item.value))
+            else:
+                message_id = MessageId(numbers_in(key)[0])
+                # A body that is away was written before; the item in the snapshot is the better one.
+                if state.contents.get(message_id) is not None:
+                    puts.append(StateItem(key, item.value))
+                    state.drop_content(message_id)
+        self._dirty.clear()
+        return tuple(puts), tuple(deletes)
+
+
+def _is_younger(key: bytes, written: LogIndex) -> bool:
+    """Whether the item came into being behind the last write: it cannot be in the snapshot, and needs no tombstone there."""
+    return key[:1] in (ENTRY, MESSAGE) and index_of(numbers_in(key)[-1]) > written

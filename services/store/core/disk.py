@@ -1,0 +1,275 @@
+"""What the store's core wants done with a disk, and what comes back. The driver and the simulator perform the same steps.
+
+Law: a job is a tuple of steps performed in order by one thread; the core has at most one job under way per (set, lane), and what
+depends on a job waits for its `JobDone`. Steps marked *durable* survive a power loss when they have returned; the others may
+be lost or torn, in 512-byte sectors, until a later durable step on the same file. A step that raises `DiskError` ends its job.
+All steps speak of one set's directory: a meta file, numbered segment files, and the state snapshot.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol, TypeVar
+
+from lockstep.core.ids import DiskId, SetName
+from lockstep.core.store_protocol import StateItem
+
+
+class Lane(Enum):
+    """Jobs of one lane follow each other; lanes of a set run side by side, each in a thread of its own."""
+
+    JOURNAL = "journal"
+    """Appends, opening, truncation, installation: everything that the writer asks for, in its order."""
+    SNAPSHOT = "snapshot"
+    """The log consolidator."""
+    SPARE = "spare"
+    """Creates the next segment before it is needed."""
+    READ = "read"
+    """Reads for others than the writer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Base of all steps."""
+
+
+# --- the meta file ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMeta(Step):
+    """-> the meta file's bytes, b"" when there is none. Creates the set's directory if it is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMeta(Step):
+    """Replaces the meta file: old or new after a crash, never a mixture. Durable."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MakeDiskId(Step):
+    """-> a fresh `DiskId`."""
+
+
+# --- segments ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ListSegments(Step):
+    """-> tuple of (number, file bytes), ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSegment(Step):
+    """A new file of `size_bytes` zeros, `header` at its beginning; an old one of that number is replaced. Durable.
+
+    Raises FULL when less than `reserve_bytes` would be left on the file system.
+    """
+
+    number: int
+    size_bytes: int
+    header: bytes
+    reserve_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSegment(Step):
+    """Writes `parts` one behind the other from `offset` on. Not durable."""
+
+    number: int
+    offset: int
+    parts: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSegment(Step):
+    """fdatasync: makes all writes to the segment durable. After a failure nothing cached of the file may be believed."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class SettleSegment(Step):
+    """Before a recovery reads: makes durable what an earlier process wrote, and drops what is cached, so that reads show the
+    disk.
+    """
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSegment(Step):
+    """-> up to `length` bytes from `offset` on, fewer at the end of the file."""
+
+    number: int
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSegments(Step):
+    """Deletes those that exist. May come back after a power loss."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MoveAside(Step):
+    """Moves segments and snapshot into the subdirectory `aside/<label>`; repeatable after a crash in the middle. Durable."""
+
+    label: str
+
+
+# --- the snapshot -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSnapshotMeta(Step):
+    """-> the bytes last written as `meta`, b"" when there is no snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSnapshotItems(Step):
+    """-> (items, is last chunk): items in key order with keys from `from_key` on, at least one, about `bytes_max` in all."""
+
+    from_key: bytes
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSnapshotValues(Step):
+    """-> tuple of values (None: no such key), in the order of `keys`."""
+
+    keys: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotWrite(Step):
+    """Puts, deletes and the snapshot's meta as one: all or nothing after a crash, and never without the writes before it. Not
+    durable.
+    """
+
+    puts: tuple[StateItem, ...]
+    deletes: tuple[bytes, ...]
+    meta: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFlush(Step):
+    """Makes all snapshot writes durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotClear(Step):
+    """Deletes the snapshot, its meta included. Durable; also the way out of an unreadable snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compute(Step):
+    """-> what `function` returns: work that is too long for whoever drives the core, done by the lane's thread. It touches
+    nothing but what the procedure that waits for it owns, and no disk; it may raise `DiskError` for bytes that turn out to be
+    bad.
+    """
+
+    function: Callable[[], Any]
+
+
+AnyStep = (
+    ReadMeta
+    | WriteMeta
+    | MakeDiskId
+    | ListSegments
+    | CreateSegment
+    | WriteSegment
+    | SyncSegment
+    | SettleSegment
+    | ReadSegment
+    | DeleteSegments
+    | MoveAside
+    | ReadSnapshotMeta
+    | ReadSnapshotItems
+    | ReadSnapshotValues
+    | SnapshotWrite
+    | SnapshotFlush
+    | SnapshotClear
+    | Compute
+)
+SnapshotChunk = tuple[tuple[StateItem, ...], bool]
+StepResult = Any
+"""What each step says behind `->`; None where it says nothing. The functions below give it its type."""
+
+
+class DiskProblem(Enum):
+    FULL = "full"
+    """No room; nothing else is wrong."""
+    FAILED = "failed"
+    """An I/O error: what was written since the last durable step is unknown."""
+    CORRUPT = "corrupt"
+    """Bytes are there and are not what was written."""
+
+
+class DiskError(Exception):
+    """A step failed. `step` is the one that did, None when the performer cannot say."""
+
+    def __init__(self, problem: DiskProblem, message: str, step: Step | None = None) -> None:
+        super().__init__(message)
+        self.problem = problem
+        self.message = message
+        self.step = step
+
+
+class Disk(Protocol):
+    """One data directory. The driver's performs on files, the simulator's on a virtual disk."""
+
+    def perform(self, set_name: SetName, step: AnyStep) -> StepResult:
+        """Performs one step; raises `DiskError`. Called by several threads, never by two for the same (set, lane)."""
+
+
+Steps = tuple[AnyStep, ...]
+Results = tuple[StepResult, ...]
+T = TypeVar("T")
+Procedure = Generator[Steps, Results, T]
+"""A sequence of jobs written as one function: yields steps, is sent their results, and `DiskError` is thrown into it.
+
+Yielding `()` waits until anything at all has happened to the set.
+"""
+
+
+def read_bytes(step: ReadMeta | ReadSegment | ReadSnapshotMeta) -> Procedure[bytes]:
+    """Performs one reading step."""
+    (data,) = yield (step,)
+    assert isinstance(data, bytes)
+    return data
+
+
+def make_disk_id() -> Procedure[DiskId]:
+    (disk,) = yield (MakeDiskId(),)
+    assert isinstance(disk, str)
+    return DiskId(disk)
+
+
+def list_segments() -> Procedure[tuple[tuple[int, int], ...]]:
+    (listed,) = yield (ListSegments(),)
+    assert isinstance(listed, tuple)
+    return listed
+
+
+def read_items(from_key: bytes, bytes_max: int) -> Procedure[SnapshotChunk]:
+    (chunk,) = yield (ReadSnapshotItems(from_key, bytes_max),)
+    items, is_last = chunk
+    return items, is_last
+
+
+def read_values(keys: tuple[bytes, ...]) -> Procedure[tuple[bytes | None, ...]]:
+    (values,) = yield (ReadSnapshotValues(keys),)
+    assert isinstance(values, tuple)
+    return values
+
+
+def compute(function: Callable[[], T]) -> Procedure[T]:
+    """Performs `function` in the lane's thread."""
+    (result,) = yield (Compute(function),)
+    computed: T = result
+    return computed

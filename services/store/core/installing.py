@@ -1,0 +1,66 @@
+"""Installing a snapshot that another broker sent, over whatever was here (DESIGN R8).
+
+Law: it is marked on disk before old state is touched, and the mark goes when all of the new state is durable. A crash in
+between, or an installation that its sender gave up, leaves an empty set with a new disk id: half a snapshot is never taken for
+a set.
+"""
+
+from lockstep.core.epoch_table import EpochTable
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import LogIndex, TimeMs
+from lockstep.core.store_protocol import BeginInstall, EndInstall, Installed, InstallItems
+from services.store.core.disk import (
+    DeleteSegments,
+    Lane,
+    Procedure,
+    SnapshotClear,
+    SnapshotFlush,
+    SnapshotWrite,
+    list_segments,
+)
+from services.store.core.journal import Journal
+from services.store.core.meta import MARK_INSTALL, SnapshotMeta, encode_meta
+from services.store.core.opening import write_meta
+from services.store.core.stored_set import Phase, StoredSet
+
+
+def begin_install(the: StoredSet, stream: int, request: BeginInstall) -> Procedure[None]:
+    """Mark, then remove what is here. A second beginning starts over."""
+    the.phase, the.journal = Phase.INSTALLING, None
+    yield from the.wait_for(Lane.SNAPSHOT, Lane.SPARE, Lane.READ)
+    segments = yield from list_segments()
+    first = max([the.number_max, *(number for number, _ in segments)]) + 1
+    yield from write_meta(
+        the, mark=MARK_INSTALL, highest_epoch=max(request.epoch, the.meta.highest_epoch), first_segment=first
+    )
+    yield (SnapshotClear(), DeleteSegments(tuple(number for number, _ in segments)))
+    the.damage = the.corruption = ""
+    the.spare, the.number_max = None, first
+    the.snapshot = SnapshotMeta(request.index, request.epochs, TimeMs(request.time_ms), first)
+
+
+def install_items(the: StoredSet, stream: int, request: InstallItems) -> Procedure[None]:
+    """Write some of the items."""
+    if the.phase is not Phase.INSTALLING:
+        the.refuse(stream, request, ErrorCode.ILLEGAL_STATE, "no snapshot is being installed")
+        return
+    durable = tuple(item for item in request.items if item.is_durable)
+    size = the.limits.batch_items_max
+    for begin in range(0, len(durable), size):
+        yield (SnapshotWrite(durable[begin : begin + size], (), b""),)
+
+
+def end_install(the: StoredSet, stream: int, request: EndInstall) -> Procedure[None]:
+    """Make the snapshot durable, then take the mark away: from here on it is the set's state."""
+    if the.phase is not Phase.INSTALLING or the.snapshot is None:
+        the.refuse(stream, request, ErrorCode.ILLEGAL_STATE, "no snapshot is being installed")
+        return
+    snapshot = the.snapshot
+    yield (SnapshotWrite((), (), encode_meta(snapshot)), SnapshotFlush())
+    yield from write_meta(
+        the, mark="", commit_index=snapshot.index, first_segment=snapshot.first_segment, seals=()
+    )
+    epochs = EpochTable(list(snapshot.epochs))
+    the.journal = Journal(snapshot.index, epochs, snapshot.time_ms, snapshot.first_segment)
+    the.commit_told, the.flushed_index, the.phase = snapshot.index, LogIndex(snapshot.index), Phase.OPEN
+    the.reply(stream, Installed(request.set_name, request.epoch, request.incarnation, snapshot.index))

@@ -1,0 +1,199 @@
+"""A set's journal in memory: its segments, where each frame lies, the epoch table and the log's end. It performs nothing.
+
+Law: the journal describes what is durable and nothing else: it is told of a group when the group's sync has returned. Frames
+follow each other without gaps, epochs never fall. Segments are a chain: each is continued by the next number, unless a seal in
+the meta file says by which (see `meta.Seal`). Only the last segment is written to, and never at a place that was written before.
+"""
+
+from array import array
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from lockstep.core.epoch_table import EpochTable
+from lockstep.core.frames import FrameHeader
+from lockstep.core.ids import Epoch, LogIndex, TimeMs
+from services.store.core.journal_format import SEGMENT_HEADER_BYTES
+
+
+def _numbers() -> "array[int]":
+    return array("Q")
+
+
+@dataclass(slots=True)
+class Segment:
+    """One segment file. The three arrays have one element per frame."""
+
+    number: int
+    size_bytes: int
+    end: int = SEGMENT_HEADER_BYTES
+    """Where the next group goes."""
+    starts: "array[int]" = field(default_factory=_numbers, repr=False)
+    ends: "array[int]" = field(default_factory=_numbers, repr=False)
+    lasts: "array[int]" = field(default_factory=_numbers, repr=False)
+    """Last index of each frame; ascending."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.lasts
+
+    @property
+    def last(self) -> LogIndex:
+        """Last index of its last frame; it has one."""
+        return LogIndex(self.lasts[-1])
+
+    def add(self, start: int, header: FrameHeader) -> None:
+        self.starts.append(start)
+        self.ends.append(start + header.frame_bytes)
+        self.lasts.append(header.last)
+
+
+@dataclass(frozen=True, slots=True)
+class FramesAt:
+    """A run of frames that lie in one segment, in one stretch of bytes (group headers may lie between them)."""
+
+    segment: int
+    offset: int
+    length: int
+    spans: tuple[tuple[int, int], ...]
+    """(begin, end) of each frame, relative to `offset`."""
+    last: LogIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a cut comes to: segment `number` ends at `end`, those of `given_up` are void."""
+
+    number: int
+    end: int
+    given_up: tuple[int, ...]
+
+
+class Journal:
+    """The journal of one set that is open. Lives from one opening to the next; driven by its `StoredSet`."""
+
+    __slots__ = ("base", "epochs", "is_last_closed", "last_time_ms", "next_number", "segments")
+
+    def __init__(self, base: LogIndex, epochs: EpochTable, time_ms: TimeMs, next_number: int) -> None:
+        self.base = base
+        """Index of the snapshot that it continues: the log's end while there are no frames."""
+        self.epochs = epochs
+        self.last_time_ms = time_ms
+        self.segments: list[Segment] = []
+        """The chain, ascending."""
+        self.is_last_closed = True
+        """Nothing is written to the last segment any more (it is sealed), or there is none: the next group goes to
+        `next_number`.
+        """
+        self.next_number = next_number
+        """Number of the segment that will continue the chain."""
+
+    @property
+    def end(self) -> LogIndex:
+        """Highest index that is durable here."""
+        for segment in reversed(self.segments):
+            if segment.lasts:
+                return max(segment.last, self.base)
+        return self.base
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes of the segment files."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def room(self) -> int:
+        """Bytes that still fit the segment that is written to; 0 if there is none."""
+        return 0 if self.is_last_closed else self.segments[-1].size_bytes - self.segments[-1].end
+
+    def epoch_of(self, index: LogIndex) -> Epoch | None:
+        """Epoch of the record at `index`; None behind the end."""
+        return self.epochs.epoch_at(index) if index <= self.end else None
+
+    def add_segment(self, number: int, size_bytes: int) -> Segment:
+        """A new segment, durably created, is written to from now on."""
+        assert number == self.next_number, (
+            f"segment {number} does not continue the chain, {self.next_number} does"
+        )
+        self.segments.append(Segment(number, size_bytes))
+        self.is_last_closed, self.next_number = False, number + 1
+        return self.segments[-1]
+
+    def add_group(self, frames: list[FrameHeader], body_at: int) -> None:
+        """A group whose frames lie from `body_at` on in the last segment has become durable."""
+        segment, offset = self.segments[-1], body_at
+        for header in frames:
+            segment.add(offset, header)
+            offset += header.frame_bytes
+            self.epochs.observe(header.epoch, header.first)
+        segment.end = offset
+        self.last_time_ms = max(self.last_time_ms, frames[-1].time_ms)
+
+    def plan_cut(self, index: LogIndex) -> Cut | None:
+        """What cutting everything behind `index` comes to; None if no frame (and not the snapshot) ends with `index`."""
+        is_at_end = index == self.base
+        for place, segment in enumerate(self.segments):
+            at = bisect_left(segment.lasts, index + 1)
+            if segment.is_empty or (at == len(segment.lasts) and place + 1 < len(self.segments)):
+                # Wholly kept. Not sealed even if it ends with `index`: what continues a segment never changes.
+                is_at_end = is_at_end or (not segment.is_empty and segment.last == index)
+                continue
+            given_up = tuple(later.number for later in self.segments[place + 1 :])
+            if at > 0:
+                return (
+                    Cut(segment.number, segment.ends[at - 1], given_up)
+                    if segment.lasts[at - 1] == index
+                    else None
+                )
+            return Cut(segment.number, SEGMENT_HEADER_BYTES, given_up) if is_at_end else None
+        return None
+
+    def cut(self, index: LogIndex, cut: Cut, next_number: int) -> None:
+        """The cut of `plan_cut` has become durable; the chain goes on with `next_number`."""
+        place = next(place for place, segment in enumerate(self.segments) if segment.number == cut.number)
+        del self.segments[place + 1 :]
+        segment = self.segments[place]
+        count = bisect_left(segment.lasts, index + 1)
+        del segment.starts[count:], segment.ends[count:], segment.lasts[count:]
+        segment.end = cut.end
+        self.epochs.cut(index)
+        self.is_last_closed, self.next_number = True, next_number
+
+    def frames_behind(self, index: LogIndex, until: LogIndex, bytes_max: int) -> FramesAt | None:
+        """Where the frames behind `index`, up to the one ending with `until`, lie: as many as fit `bytes_max` and one segment, at
+        least one; None when there is none.
+        """
+        for segment in self.segments:
+            if segment.is_empty or segment.last <= index:
+                continue
+            first = bisect_left(segment.lasts, index + 1)
+            limit = bisect_left(segment.lasts, until + 1)
+            if first >= limit:
+                return None
+            offset, behind = segment.starts[first], first + 1
+            while behind < limit and segment.ends[behind] - offset <= bytes_max:
+                behind += 1
+            spans = tuple(
+                (begin - offset, end - offset)
+                for begin, end in zip(segment.starts[first:behind], segment.ends[first:behind], strict=True)
+            )
+            length = segment.ends[behind - 1] - offset
+            return FramesAt(segment.number, offset, length, spans, LogIndex(segment.lasts[behind - 1]))
+        return None
+
+    def closed_up_to(self, commit_index: LogIndex) -> list[Segment]:
+        """The leading segments that nothing is written to any more and that lie wholly at or below the commit index (R11)."""
+        closed = []
+        for segment in self.segments if self.is_last_closed else self.segments[:-1]:
+            if not segment.is_empty and segment.last > commit_index:
+                break
+            closed.append(segment)
+        return closed
+
+    def drop(self, numbers: set[int], covered: LogIndex) -> None:
+        """These leading segments are gone: the snapshot, durable at `covered`, holds what they held."""
+        self.base = max(self.base, covered)
+        self.segments = [segment for segment in self.segments if segment.number not in numbers]
+
+    def first_number(self) -> int:
+        """The lowest segment of the chain, or the one that will be."""
+        return self.segments[0].number if self.segments else self.next_number

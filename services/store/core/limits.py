@@ -1,0 +1,29 @@
+"""Limits of a store's core, each with the reason for its default. `settings.py` reads them, the simulator makes them small."""
+
+from dataclasses import dataclass
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """Bytes throughout."""
+
+    segment_bytes: int = 64 * MIB
+    """Size of a segment file. Recovery replays about one segment, so it bounds that time; smaller ones cost more creations."""
+    group_bytes_max: int = 4 * MIB
+    """Frames that one sync makes durable. Beyond about 1 MiB a bigger group gains nothing; a single request may be bigger."""
+    scan_bytes: int = 1 * MIB
+    """One read of a recovery: the event loop is held for about 2 ms by looking through that many."""
+    chunk_bytes: int = 1 * MIB
+    """One chunk of items or frames on its way to a broker: gRPC's best message size."""
+    chunks_unsent_max: int = 2
+    """Chunks that may wait for a slow reader before no more is read for it."""
+    consolidated_bytes: int = 256 * KIB
+    """Frames that the consolidator applies before it gives way: 2-3 ms of the event loop for messages of 1 KiB."""
+    batch_items_max: int = 2_000
+    """Items in one write to the snapshot: RocksDB's binding holds the GIL for about 1 us for each."""
+    batch_bytes_max: int = 1 * MIB
+    """Values in one write to the snapshot, for the same reason."""
+    reserve_bytes: int = 256 * MIB
+    """Left free by new segments, so that a full disk can still consolidate, and so free, what it has."""

@@ -1,0 +1,86 @@
+"""Sending what is stored: the whole state to the writer, parts of it to readers (DESIGN 5, R11).
+
+Law: nothing whose checksum is wrong is sent, and nothing behind it as if it were complete. While somebody reads, the consolidator
+waits, so that snapshot and frames fit each other. At most a few chunks wait for a slow receiver; then reading waits too.
+"""
+
+from lockstep.core.errors import ErrorCode
+from lockstep.core.frames import BadFrame, check_frame
+from lockstep.core.ids import LogIndex
+from lockstep.core.store_protocol import LoadState, StateChunk, StateItem, StateLoaded
+from services.store.core.disk import (
+    DiskError,
+    DiskProblem,
+    Lane,
+    Procedure,
+    ReadSegment,
+    read_bytes,
+    read_items,
+)
+from services.store.core.journal import FramesAt
+from services.store.core.stored_set import StoredSet
+
+
+def load_state(the: StoredSet, stream: int, request: LoadState) -> Procedure[None]:
+    """The snapshot's items, then the frames behind it."""
+    journal = the.journal
+    if journal is None:
+        the.refuse(stream, request, ErrorCode.ILLEGAL_STATE, "a snapshot is being installed")
+        return
+    the.loads += 1
+    try:
+        yield from the.wait_for(Lane.SNAPSHOT)
+        key, is_last = b"", the.snapshot is None
+        while not is_last:
+            items, is_last = yield from read_items(key, the.limits.chunk_bytes)
+            if items:
+                key = items[-1].key + b"\0"
+                if not (yield from _send(the, stream, request, items, ())):
+                    return
+        index = the.snapshot_index
+        while (run := journal.frames_behind(index, journal.end, the.limits.chunk_bytes)) is not None:
+            frames = yield from read_run(the, run)
+            if not (yield from _send(the, stream, request, (), frames)):
+                return
+            index = run.last
+        loaded = StateLoaded(
+            request.set_name, request.epoch, request.incarnation, the.snapshot_index, journal.end
+        )
+        the.reply(stream, loaded)
+    finally:
+        the.loads -= 1
+
+
+def _send(
+    the: StoredSet,
+    stream: int,
+    request: LoadState,
+    items: tuple[StateItem, ...],
+    frames: tuple[bytes, ...],
+) -> Procedure[bool]:
+    """Answers whether the stream is still there, once there is room for another chunk."""
+    the.reply(stream, StateChunk(request.set_name, request.epoch, request.incarnation, items, frames))
+    return (yield from has_room(the, stream))
+
+
+def has_room(the: StoredSet, stream: int) -> Procedure[bool]:
+    """Counts a chunk that goes out; waits until another may, and answers whether the stream is still there."""
+    the.unsent[stream] += 1
+    while stream not in the.closed_streams and the.unsent[stream] >= the.limits.chunks_unsent_max:
+        yield ()
+    return stream not in the.closed_streams
+
+
+def read_run(the: StoredSet, run: FramesAt) -> Procedure[tuple[bytes, ...]]:
+    """The frames of a run, verified; raises `DiskError`, CORRUPT if one is not what it was when the journal was read."""
+    data = yield from read_bytes(ReadSegment(run.segment, run.offset, run.length))
+    frames = tuple(data[begin:end] for begin, end in run.spans)
+    last = LogIndex(0)
+    try:
+        for frame in frames:
+            last = check_frame(frame).last
+    except BadFrame as error:
+        raise DiskError(DiskProblem.CORRUPT, f"segment {run.segment}: {error}") from error
+    if last != run.last:
+        raise DiskError(DiskProblem.CORRUPT, f"segment {run.segment}: frame {last} where {run.last} was")
+    return frames

@@ -1,0 +1,198 @@
+"""Opening a set: reading what the disk holds, formatting what is empty, fencing, setting aside (DESIGN R1, R2, R10).
+
+Law: the highest epoch ever seen survives everything but the loss of the meta file, formatting and setting aside included. A disk
+id is given when a directory becomes empty, and never to old content. While the meta file has a mark, what lies beside it is
+being removed: that is finished first, however often the process dies in between.
+"""
+
+from lockstep.core.epoch_table import EpochTable
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import DiskId, Epoch, LogIndex, TimeMs
+from lockstep.core.store_protocol import OpenSet, RememberMap, SetAside
+from services.store.core.disk import (
+    CreateSegment,
+    DeleteSegments,
+    DiskError,
+    Lane,
+    MoveAside,
+    Procedure,
+    ReadMeta,
+    ReadSnapshotMeta,
+    SnapshotClear,
+    WriteMeta,
+    list_segments,
+    make_disk_id,
+    read_bytes,
+)
+from services.store.core.journal import Journal
+from services.store.core.journal_format import encode_segment_header, salt_of
+from services.store.core.meta import (
+    MARK_ASIDE,
+    MARK_INSTALL,
+    MARK_LOST,
+    BadMeta,
+    Seal,
+    SetMeta,
+    decode_set_meta,
+    encode_meta,
+)
+from services.store.core.recovery import Recovered, recover
+from services.store.core.stored_set import Phase, StoredSet, is_higher
+
+
+def open_set(the: StoredSet, stream: int, request: OpenSet) -> Procedure[None]:
+    """Make the sender the only writer; read the disk first unless the set is open."""
+    if the.phase is not Phase.OPEN:
+        yield from read_set(the)
+    if request.epoch < the.meta.highest_epoch:
+        message = f"epoch {request.epoch} is below {the.meta.highest_epoch}"
+        the.refuse(stream, request, ErrorCode.WRONG_EPOCH, message)
+        return
+    yield from raise_epoch(the, request.epoch)
+    the.writer = (stream, request.incarnation)
+    the.reply(stream, the.opened(request))
+
+
+def raise_epoch(the: StoredSet, epoch: Epoch) -> Procedure[None]:
+    """Make `epoch` durable if it is higher than all before (R2)."""
+    if is_higher(epoch, the):
+        yield from write_meta(the, highest_epoch=epoch)
+
+
+def write_meta(the: StoredSet, **changes: object) -> Procedure[None]:
+    """Replace the meta file by itself with `changes`, and with the commit index as it is known now."""
+    fields = {name: getattr(the.meta, name) for name in SetMeta.__struct_fields__}
+    if the.phase is Phase.OPEN and not the.damage:
+        fields["commit_index"] = the.commit_index
+    meta = SetMeta(**{**fields, **changes})
+    yield (WriteMeta(encode_meta(meta)),)
+    the.meta = meta
+
+
+def remember_map(the: StoredSet, stream: int, request: RememberMap) -> Procedure[None]:
+    """Keep map, revision and generation. Another generation is newer whatever its revision: etcd was rebuilt (R1)."""
+    if request.generation == the.meta.generation and request.revision <= the.meta.map_revision:
+        return
+    yield from write_meta(
+        the,
+        map_bytes=request.map_bytes,
+        map_revision=request.revision,
+        generation=request.generation,
+        highest_epoch=max(request.epoch, the.meta.highest_epoch),
+    )
+
+
+def set_aside(the: StoredSet, stream: int, request: SetAside) -> Procedure[None]:
+    """Move the content away and start again as an empty set with a new disk id and the old epoch."""
+    the.phase = Phase.UNREAD
+    yield from the.wait_for(Lane.SNAPSHOT, Lane.SPARE, Lane.READ)
+    yield from write_meta(the, mark=MARK_ASIDE, highest_epoch=max(request.epoch, the.meta.highest_epoch))
+    the.note("set aside", f"{the.meta.disk}: {the.damage or 'undamaged'}")
+    the.corruption = ""
+    yield from read_set(the)
+    the.reply(stream, the.opened(request))
+
+
+def read_set(the: StoredSet) -> Procedure[None]:
+    """From whatever the disk holds to an open set, damaged or not."""
+    the.close()
+    yield from the.wait_for(Lane.SNAPSHOT, Lane.SPARE, Lane.READ)
+    the.snapshot, the.spare, the.flushed_index = None, None, LogIndex(0)
+    yield from _read_meta(the)
+    if the.meta.mark in (MARK_INSTALL, MARK_ASIDE):
+        yield from _start_empty(the)
+    found = yield from recover(the.meta, the.limits.scan_bytes)
+    if the.corruption:
+        found.damage, found.snapshot = the.corruption, None
+        found.journal = Journal(LogIndex(0), EpochTable(), TimeMs(0), found.number_max + 1)
+    the.journal, the.snapshot, the.number_max = found.journal, found.snapshot, found.number_max
+    the.flushed_index = the.snapshot_index
+    the.commit_told = found.commit_index
+    the.damage = "the meta file was lost" if the.meta.mark == MARK_LOST else found.damage
+    if the.damage:
+        the.note("damaged", the.damage)
+    else:
+        yield from _make_ready(the, found)
+    the.phase = Phase.OPEN
+
+
+def _read_meta(the: StoredSet) -> Procedure[None]:
+    data = yield from read_bytes(ReadMeta())
+    if data:
+        try:
+            the.meta = decode_set_meta(data)
+        except BadMeta:
+            the.meta = SetMeta(DiskId(""), mark=MARK_LOST)
+        return
+    segments = yield from list_segments()
+    if segments or (yield from read_bytes(ReadSnapshotMeta())):
+        the.meta = SetMeta(DiskId(""), mark=MARK_LOST)
+        return
+    the.meta = SetMeta(DiskId(""))
+    yield from write_meta(the, disk=(yield from make_disk_id()))
+
+
+def _start_empty(the: StoredSet) -> Procedure[None]:
+    """Finish what a mark says; what was here before is deleted, or moved away if it was set aside."""
+    segments = yield from list_segments()
+    if the.meta.mark == MARK_ASIDE:
+        yield (MoveAside(the.meta.disk or "unknown"),)
+    else:
+        yield (SnapshotClear(), DeleteSegments(tuple(number for number, _ in segments)))
+    # Deleted files may come back after a power loss: a number above theirs, and another disk's salt, keep them void.
+    first = max([the.meta.first_segment, *(number for number, _ in segments)]) + 1
+    disk = yield from make_disk_id()
+    yield from write_meta(the, disk=disk, mark="", commit_index=LogIndex(0), first_segment=first, seals=())
+
+
+def _make_ready(the: StoredSet, found: Recovered) -> Procedure[None]:
+    """Seal a torn tail, delete what is void."""
+    journal = found.journal
+    if found.torn:
+        last = journal.segments[-1]
+        the.note("torn tail", f"{found.torn}; the log ends at {journal.end}")
+        the.number_max += 1
+        yield from seal(the, Seal(last.number, last.end, the.number_max))
+        journal.is_last_closed, journal.next_number = True, the.number_max
+    if found.void:
+        yield (DeleteSegments(tuple(found.void)),)
+
+
+def seal(the: StoredSet, new: Seal) -> Procedure[None]:
+    """Make a seal durable; seals of segments that the snapshot has made void are forgotten."""
+    assert the.journal is not None
+    first = min(the.journal.first_number(), new.number)
+    kept = tuple(old for old in the.meta.seals if old.number >= first and old.number != new.number)
+    yield from write_meta(the, seals=(*kept, new))
+
+
+def create_next_segment(the: StoredSet, bytes_min: int) -> Procedure[None]:
+    """Continue the chain with a segment that has room for `bytes_min`; raises `DiskError`, FULL if there is no room for it."""
+    journal = the.journal
+    assert journal is not None
+    number, size = journal.next_number, max(the.limits.segment_bytes, bytes_min)
+    yield from the.wait_for(Lane.SPARE)
+    if the.spare != number or size > the.limits.segment_bytes:
+        yield (create_step(the, number, size),)
+    the.spare = None
+    the.number_max = max(the.number_max, number)
+    journal.add_segment(number, size)
+
+
+def create_step(the: StoredSet, number: int, size_bytes: int) -> CreateSegment:
+    header = encode_segment_header(salt_of(the.meta.disk), number, size_bytes)
+    return CreateSegment(number, size_bytes, header, the.limits.reserve_bytes)
+
+
+def create_spare(the: StoredSet) -> Procedure[None]:
+    """Create the next segment before it is needed; a failure is met again when it is."""
+    assert the.journal is not None
+    number = the.journal.next_number
+    try:
+        yield (create_step(the, number, the.limits.segment_bytes),)
+    except DiskError as error:
+        the.has_no_spare = True
+        the.note("no spare segment", error.message)
+        return
+    the.number_max = max(the.number_max, number)
+    the.spare = number

@@ -1,0 +1,153 @@
+"""Answering those who are not the writer: fences, inspection, contents of messages (DESIGN 5, R2, R11).
+
+Law: a reader gets nothing beyond the commit index, and nothing whose checksum is wrong. None of it changes anything, except
+that a fence makes an epoch durable.
+"""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from lockstep.core.errors import ErrorCode
+from lockstep.core.frames import Frame, check_frame, decode_records
+from lockstep.core.ids import LogIndex, MessageId, index_of
+from lockstep.core.ids import place as packed_place
+from lockstep.core.item_values import decode_content
+from lockstep.core.items import message_key
+from lockstep.core.records import Message, Publish
+from services.store.core.disk import Lane, Procedure, read_items, read_values
+from services.store.core.loading import has_room, read_run
+from services.store.core.messages import ReaderReply
+from services.store.core.opening import raise_epoch, read_set
+from services.store.core.requests import (
+    AnyReaderAnswer,
+    AnyReaderRequest,
+    ContentsRead,
+    FenceSet,
+    FramesRead,
+    ItemsRead,
+    ReadContents,
+    ReadFrames,
+    ReadItems,
+    ReadRefused,
+    SetFenced,
+)
+from services.store.core.stored_set import Phase, StoredSet
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderWaiting:
+    """A reader's request that was not answered yet."""
+
+    stream: int
+    request: AnyReaderRequest
+
+    def reply(self, the: StoredSet, answer: AnyReaderAnswer) -> None:
+        the.effects.append(ReaderReply(self.stream, answer))
+
+    def refuse(self, the: StoredSet, code: ErrorCode, message: str) -> None:
+        self.reply(the, ReadRefused(code, message, the.meta.highest_epoch))
+
+
+def fence(the: StoredSet, reader: ReaderWaiting) -> Procedure[None]:
+    """Make the epoch durable and tell where the log stands. Runs in the journal lane, like all that writes the meta file."""
+    if the.phase is Phase.UNREAD:
+        yield from read_set(the)
+    if reader.request.epoch < the.meta.highest_epoch:
+        reader.refuse(
+            the, ErrorCode.WRONG_EPOCH, f"epoch {reader.request.epoch} is below {the.meta.highest_epoch}"
+        )
+        return
+    yield from raise_epoch(the, reader.request.epoch)
+    end = the.journal.end if the.journal else LogIndex(0)
+    reader.reply(
+        the, SetFenced(the.meta.highest_epoch, end, the.commit_told if the.damage else the.commit_index)
+    )
+
+
+def answer_reader(the: StoredSet, reader: ReaderWaiting) -> Procedure[None]:
+    """Answer anything but a fence. Runs in the read lane."""
+    request = reader.request
+    if the.phase is not Phase.OPEN or the.journal is None:
+        reader.refuse(the, ErrorCode.UNAVAILABLE, "the set is not open")
+        return
+    if request.epoch < the.meta.highest_epoch:
+        reader.refuse(the, ErrorCode.WRONG_EPOCH, f"epoch {request.epoch} is below {the.meta.highest_epoch}")
+        return
+    the.loads += 1
+    try:
+        yield from the.wait_for(Lane.SNAPSHOT)
+        match request:
+            case ReadItems():
+                yield from _read_items(the, reader, request)
+            case ReadFrames():
+                yield from _read_frames(the, reader, request)
+            case ReadContents():
+                yield from _read_contents(the, reader, request)
+            case FenceSet():
+                raise AssertionError("fences are of the journal lane")
+            case _:
+                assert_never(request)
+    finally:
+        the.loads -= 1
+
+
+def _read_items(the: StoredSet, reader: ReaderWaiting, request: ReadItems) -> Procedure[None]:
+    key, is_last = request.from_key, the.snapshot is None
+    while not is_last:
+        items, is_last = yield from read_items(key, the.limits.chunk_bytes)
+        if items and not is_last:
+            key = items[-1].key + b"\0"
+            reader.reply(the, ItemsRead(items, the.snapshot_index, False))
+            if not (yield from has_room(the, reader.stream)):
+                return
+        elif items:
+            reader.reply(the, ItemsRead(items, the.snapshot_index, True))
+            return
+    reader.reply(the, ItemsRead((), the.snapshot_index, True))
+
+
+def _read_frames(the: StoredSet, reader: ReaderWaiting, request: ReadFrames) -> Procedure[None]:
+    journal = the.journal
+    assert journal is not None
+    index = LogIndex(max(request.from_index - 1, 0))
+    while (run := journal.frames_behind(index, the.commit_index, the.limits.chunk_bytes)) is not None:
+        reader.reply(the, FramesRead((yield from read_run(the, run)), False))
+        if not (yield from has_room(the, reader.stream)):
+            return
+        index = run.last
+    reader.reply(the, FramesRead((), True))
+
+
+def _read_contents(the: StoredSet, reader: ReaderWaiting, request: ReadContents) -> Procedure[None]:
+    """From the snapshot, and what is not there from the journal's frames."""
+    found: dict[MessageId, tuple[bytes, bytes]] = {}
+    values = yield from read_values(tuple(message_key(message) for message in request.messages))
+    for message_id, value in zip(request.messages, values, strict=True):
+        content = decode_content(value) if value is not None else None
+        if isinstance(content, Message):
+            found[message_id] = content.properties, content.body
+    missing = {message: None for message in request.messages if message not in found}
+    journal, index = the.journal, LogIndex(-1)
+    assert journal is not None
+    for message_id in sorted(missing):
+        if index_of(message_id) <= index or message_id in found:
+            continue
+        before = LogIndex(index_of(message_id) - 1)
+        run = journal.frames_behind(before, LogIndex(journal.end), 0)
+        if run is None:
+            break
+        for frame in (yield from read_run(the, run)):
+            found.update(_contents_of(frame))
+        index = run.last
+    reader.reply(the, ContentsRead(tuple(found.get(message) for message in request.messages)))
+
+
+def _contents_of(durable: bytes) -> list[tuple[MessageId, tuple[bytes, bytes]]]:
+    found = []
+    for indexed in decode_records(Frame(check_frame(durable), durable, b"")):
+        record = indexed.record
+        if isinstance(record, Publish):
+            for place, message in enumerate(record.messages):
+                message_id = MessageId(packed_place(indexed.index, record.ordinal + place))
+                found.append((message_id, (message.properties, message.body)))
+    return found

@@ -1,0 +1,113 @@
+"""Recovery: from the files of a set to its journal, deciding what is whole, what is torn and what is damaged (DESIGN R10).
+
+Law: a bad tail is *torn* only if no later group follows it, in this segment or a later one, and no commit index known to this
+disk covers it. A torn tail is cut silently, by a seal. Anything else is damage: the log ends before it, and whoever opens is
+told. What is reported as durable was synced by this recovery before it was read (an earlier process may have been killed
+before its sync), and read from the disk rather than from a page cache that a failed sync may have left wrong.
+"""
+
+from dataclasses import dataclass, field
+
+from lockstep.core.epoch_table import EpochTable
+from lockstep.core.ids import LogIndex, TimeMs
+from services.store.core.disk import (
+    DiskError,
+    DiskProblem,
+    Procedure,
+    ReadSnapshotMeta,
+    SettleSegment,
+    list_segments,
+    read_bytes,
+)
+from services.store.core.journal import Journal, Segment
+from services.store.core.journal_format import salt_of
+from services.store.core.meta import BadMeta, Seal, SetMeta, SnapshotMeta, decode_snapshot_meta
+from services.store.core.segment_scan import SegmentScan
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What a recovery found."""
+
+    journal: Journal
+    snapshot: SnapshotMeta | None
+    commit_index: LogIndex
+    """Highest that any of the files knows."""
+    number_max: int
+    """Highest segment number ever used, as far as the files tell."""
+    damage: str = ""
+    torn: str = ""
+    """Why the last segment of the journal must be sealed where the journal ends; "": it need not."""
+    void: list[int] = field(default_factory=list)
+    """Segment files that belong to nothing and may be deleted."""
+
+
+def recover(meta: SetMeta, scan_bytes: int) -> Procedure[Recovered]:
+    """Reads the set's files; `meta` is without a mark. `scan_bytes`: size of one read. Raises `DiskError` for an I/O error."""
+    sizes = dict((yield from list_segments()))
+    snapshot, damage = None, ""
+    try:
+        data = yield from read_bytes(ReadSnapshotMeta())
+        snapshot = decode_snapshot_meta(data) if data else None
+    except BadMeta as error:
+        damage = f"snapshot: {error}"
+    except DiskError as error:
+        if error.problem is not DiskProblem.CORRUPT:
+            raise
+        damage = f"snapshot: {error.message}"
+    first = snapshot.first_segment if snapshot else meta.first_segment
+    number_max = max([first - 1, *sizes, *(seal.next_number - 1 for seal in meta.seals)])
+    base = snapshot.index if snapshot else LogIndex(0)
+    epochs = EpochTable(list(snapshot.epochs) if snapshot else [])
+    journal = Journal(base, epochs, snapshot.time_ms if snapshot else TimeMs(0), first)
+    found = Recovered(journal, snapshot, max(meta.commit_index, base), number_max, damage)
+    if damage:
+        return found  # without the snapshot there is no state, however good the frames behind it are
+    yield from _walk(found, sizes, {seal.number: seal for seal in meta.seals}, salt_of(meta.disk), scan_bytes)
+    if not found.damage and journal.end < found.commit_index:
+        found.damage = f"the log ends at {journal.end}, but {found.commit_index} was acknowledged"
+    return found
+
+
+def _walk(
+    found: Recovered, sizes: dict[int, int], seals: dict[int, Seal], salt: int, scan_bytes: int
+) -> Procedure[None]:
+    """Scans the chain of segments, then makes sure that nothing of the log lies outside of it."""
+    journal, number = found.journal, found.journal.next_number
+    behind: list[int] = []
+    while number in sizes:
+        seal = seals.get(number)
+        if found.torn:
+            behind.append(number)
+        else:
+            yield (SettleSegment(number),)
+            journal.segments.append(Segment(number, sizes[number]))
+            scan = SegmentScan(journal, salt, seal.end if seal else None, scan_bytes)
+            found.torn = yield from scan.run()
+            found.commit_index = max(found.commit_index, scan.commit_index)
+            if found.torn and (seal or scan.is_shortened or (yield from scan.has_group_behind())):
+                found.damage = found.torn
+                return
+        journal.is_last_closed = seal is not None
+        journal.next_number = number = seal.next_number if seal else number + 1
+    if not found.torn:
+        _give_back_spare(journal, seals)
+    for other in sorted({*behind, *(other for other in sizes if other > number)}):
+        alone = Journal(LogIndex(0), EpochTable(), TimeMs(0), other)
+        alone.segments.append(Segment(other, sizes[other]))
+        scan = SegmentScan(alone, salt, None, scan_bytes)
+        if (yield from scan.has_group_behind()):
+            found.damage = found.torn or f"segment {number} is missing, but segment {other} is there"
+            return
+    chain = {segment.number for segment in journal.segments}
+    found.void = sorted(set(sizes) - chain)
+
+
+def _give_back_spare(journal: Journal, seals: dict[int, Seal]) -> None:
+    """An empty segment at the end was created ahead of its use, while the one before it still had room: go on in that one."""
+    if len(journal.segments) < 2 or not journal.segments[-1].is_empty:
+        return
+    if seals.keys() & {segment.number for segment in journal.segments[-2:]}:
+        return
+    spare = journal.segments.pop()
+    journal.is_last_closed, journal.next_number = False, spare.number

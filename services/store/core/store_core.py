@@ -1,0 +1,94 @@
+"""The core of a store: one data directory with any number of resource sets (DESIGN 5).
+
+Law: what an answer reports is durable before the answer is an effect. Sets have nothing to do with each other; requests of one
+set are handled in the order of their arrival.
+"""
+
+from typing import assert_never
+
+from lockstep.core.ids import SetName
+from services.store.core.limits import StoreLimits
+from services.store.core.messages import (
+    ChunkSent,
+    JobDone,
+    JobFailed,
+    ReaderRequested,
+    Requested,
+    Stop,
+    StoreEffect,
+    StoreInput,
+    StreamClosed,
+    Tick,
+)
+from services.store.core.reading import ReaderWaiting
+from services.store.core.requests import FenceSet, SetStatus
+from services.store.core.set_lanes import SetLanes
+from services.store.core.stored_set import Waiting
+
+
+class StoreCore:
+    """Lives as long as the process; driven by the server or the simulator: `handle(input, now) -> effects`."""
+
+    def __init__(self, limits: StoreLimits | None = None) -> None:
+        self._limits = limits or StoreLimits()
+        self._sets: dict[SetName, SetLanes] = {}
+        self._set_of: dict[int, SetName] = {}
+        """Which set a stream speaks of."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is under way and nothing waits."""
+        return all(lanes.is_idle for lanes in self._sets.values())
+
+    def status(self) -> list[SetStatus]:
+        """All sets that were asked for since the start."""
+        return [lanes.the.status() for _, lanes in sorted(self._sets.items())]
+
+    def waiting_requests(self, set_name: SetName) -> int:
+        """Requests that were not taken up yet: a driver reads no more while there are many."""
+        lanes = self._sets.get(set_name)
+        return len(lanes.the.waiting) if lanes else 0
+
+    def handle(self, event: StoreInput, now: float = 0.0) -> list[StoreEffect]:
+        """Take an input in. `now` is not used: nothing in a store depends on time."""
+        match event:
+            case JobDone(set_name, lane, results):
+                lanes = self._sets[set_name]
+                lanes.job_done(lane, results)
+            case Requested(stream, request):
+                lanes = self._lanes_of(stream, request.set_name)
+                lanes.request(Waiting(stream, request))
+            case ReaderRequested(stream, request):
+                lanes = self._lanes_of(stream, request.set_name)
+                if isinstance(request, FenceSet):
+                    lanes.request(Waiting(stream, request))
+                else:
+                    lanes.read(ReaderWaiting(stream, request))
+            case ChunkSent(stream) | StreamClosed(stream):
+                found = self._sets.get(self._set_of.get(stream, SetName("")))
+                if found is None:
+                    return []
+                lanes = found
+                if isinstance(event, StreamClosed):
+                    del self._set_of[stream]
+                    lanes.close_stream(stream)
+                else:
+                    lanes.chunk_sent(stream)
+            case JobFailed(set_name, lane, error):
+                lanes = self._sets[set_name]
+                lanes.job_failed(lane, error)
+            case Tick() | Stop():
+                effects = []
+                for _, each in sorted(self._sets.items()):
+                    each.remember(is_last=isinstance(event, Stop))
+                    effects += each.advance()
+                return effects
+            case _:
+                assert_never(event)
+        return lanes.advance()
+
+    def _lanes_of(self, stream: int, set_name: SetName) -> SetLanes:
+        self._set_of[stream] = set_name
+        if set_name not in self._sets:
+            self._sets[set_name] = SetLanes(set_name, self._limits)
+        return self._sets[set_name]

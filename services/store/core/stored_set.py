@@ -1,0 +1,173 @@
+"""One resource set in a store: what is known of it, and the way from requests to jobs and answers.
+
+Law: requests of the writer are handled one after the other, in the order of their arrival, by procedures of the journal lane;
+answers leave in that order, after the job that they report. The set has one writer: the stream and incarnation of the last
+`OpenSet`. A failed job closes the set: nothing more is done for anybody until it is opened again, and opening reads everything
+back from the disk.
+
+Phases: UNREAD --opened--> OPEN --begin install--> INSTALLING --end install--> OPEN; any of them --failed job--> UNREAD.
+"""
+
+from collections import Counter, deque
+from collections.abc import Generator
+from dataclasses import dataclass
+from enum import Enum
+
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.store_protocol import (
+    AnyStoreAnswer,
+    AnyStoreRequest,
+    SetOpened,
+    StoreRefused,
+    StoreRequest,
+)
+from services.store.core.disk import DiskProblem, Lane
+from services.store.core.journal import Journal
+from services.store.core.limits import StoreLimits
+from services.store.core.messages import Note, Reply, StoreEffect
+from services.store.core.meta import SetMeta, SnapshotMeta
+from services.store.core.requests import FenceSet, SetStatus
+
+
+class Phase(Enum):
+    UNREAD = "unread"
+    """Nothing is known of the disk."""
+    OPEN = "open"
+    """The journal describes the disk. With `damage` it is only read."""
+    INSTALLING = "installing"
+    """A snapshot is being written; there is no journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request that was not taken up yet."""
+
+    stream: int
+    request: AnyStoreRequest | FenceSet
+
+
+class StoredSet:
+    """What the procedures of one set share. Lives as long as the process; `SetLanes` runs the procedures."""
+
+    def __init__(self, name: SetName, limits: StoreLimits) -> None:
+        self.name = name
+        self.limits = limits
+        self.phase = Phase.UNREAD
+        self.meta = SetMeta(DiskId(""))
+        """What the meta file holds."""
+        self.journal: Journal | None = None
+        """While OPEN."""
+        self.snapshot: SnapshotMeta | None = None
+        """What the snapshot holds, flushed or not."""
+        self.flushed_index = LogIndex(0)
+        """Snapshot index that is durable; segments are dropped up to it only."""
+        self.damage = ""
+        self.corruption = ""
+        """A bad checksum that was met while reading, and that a recovery might not meet; it is damage at the next opening too."""
+        self.writer: tuple[int, Incarnation] | None = None
+        self.commit_told = LogIndex(0)
+        """Highest commit index of the set as a broker told it or the disk knew it; may be above the log's end."""
+        self.number_max = 0
+        """Highest segment number ever used."""
+        self.spare: int | None = None
+        """A segment that is created and not yet used; it would be the journal's `next_number`."""
+        self.loads = 0
+        """Readers of snapshot and frames: the consolidator waits for them."""
+        self.unsent: Counter[int] = Counter()
+        """Chunks that have not left yet, by stream."""
+        self.closed_streams: set[int] = set()
+        """Closed while something was still being done for them."""
+        self.busy: set[Lane] = set()
+        """Lanes with a procedure under way."""
+        self.waiting: deque[Waiting] = deque()
+        self.effects: list[StoreEffect] = []
+        """What this call of the core has come to so far."""
+        self.must_close = ""
+        """Why the set has to be closed once the journal lane is idle: something is wrong on the disk that another lane met."""
+        self.has_no_spare = False
+        """The spare segment could not be created; not tried again before the next tick."""
+        self.has_appended = False
+        """Since the last tick."""
+
+    @property
+    def commit_index(self) -> LogIndex:
+        """Highest commit index known, as far as the log reaches: a learner hears of commits beyond its own end."""
+        return min(self.commit_told, self.journal.end) if self.journal else LogIndex(0)
+
+    @property
+    def snapshot_index(self) -> LogIndex:
+        return self.snapshot.index if self.snapshot else LogIndex(0)
+
+    def close(self) -> None:
+        """Nothing is known of the disk any more; whoever wants to go on opens the set again."""
+        self.phase, self.writer, self.journal, self.must_close = Phase.UNREAD, None, None, ""
+
+    def reply(self, stream: int, answer: AnyStoreAnswer) -> None:
+        self.effects.append(Reply(stream, answer))
+
+    def refuse(self, stream: int, request: StoreRequest, code: ErrorCode, message: str) -> None:
+        answer = StoreRefused(
+            request.set_name, request.epoch, request.incarnation, code, message, self.meta.highest_epoch
+        )
+        self.effects.append(Reply(stream, answer))
+
+    def note(self, event: str, details: str) -> None:
+        self.effects.append(Note(self.name, event, details))
+
+    def refusal_of(self, stream: int, request: StoreRequest) -> tuple[ErrorCode, str] | None:
+        """Why `request` (not an `OpenSet`) may not be handled at all; None if it may."""
+        if request.epoch < self.meta.highest_epoch:
+            return ErrorCode.WRONG_EPOCH, f"epoch {request.epoch} is below {self.meta.highest_epoch}"
+        if self.phase is Phase.UNREAD:
+            return ErrorCode.UNAVAILABLE, "the set is not open"
+        if self.writer != (stream, request.incarnation):
+            return ErrorCode.WRONG_EPOCH, "another process has opened the set since"
+        return None
+
+    def opened(self, request: StoreRequest) -> SetOpened:
+        """The answer that tells what the disk holds."""
+        journal = self.journal
+        assert journal is not None, "a set that is open has a journal"
+        return SetOpened(
+            request.set_name,
+            request.epoch,
+            request.incarnation,
+            disk=self.meta.disk,
+            log_end=journal.end,
+            epochs=tuple(journal.epochs.entries),
+            snapshot_index=self.snapshot_index,
+            commit_index=self.commit_told if self.damage else self.commit_index,
+            highest_epoch=self.meta.highest_epoch,
+            map_bytes=self.meta.map_bytes,
+            map_revision=self.meta.map_revision,
+            generation=self.meta.generation,
+            damage=self.damage,
+        )
+
+    def status(self) -> SetStatus:
+        journal = self.journal
+        return SetStatus(
+            self.name,
+            self.meta.disk,
+            journal.end if journal else LogIndex(0),
+            self.snapshot_index,
+            self.commit_index,
+            self.meta.highest_epoch,
+            journal.bytes_total if journal else 0,
+            self.damage,
+        )
+
+    def wait_for(self, *lanes: Lane) -> Generator[tuple[()], tuple[()], None]:
+        """Until none of the lanes has anything under way."""
+        while not self.busy.isdisjoint(lanes):
+            yield ()
+
+
+def code_of(problem: DiskProblem) -> ErrorCode:
+    """What a broker is told when a step failed."""
+    return ErrorCode.STORE_FULL if problem is DiskProblem.FULL else ErrorCode.UNAVAILABLE
+
+
+def is_higher(epoch: Epoch, the: StoredSet) -> bool:
+    return epoch > the.meta.highest_epoch
