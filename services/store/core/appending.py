@@ -19,7 +19,7 @@ from services.store.core.disk import (
     SyncSegment,
     WriteSegment,
 )
-from services.store.core.journal import Journal
+from services.store.core.journal import Cut, Journal
 from services.store.core.journal_format import (
     GROUP_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -169,13 +169,21 @@ def truncate(the: StoredSet, stream: int, request: Truncate) -> Procedure[None]:
             why = f"below the commit index {the.commit_index}" if plan else "not the end of a frame"
             the.refuse(stream, request, ErrorCode.ILLEGAL_STATE, f"{request.after} is {why}")
             return
-        yield from the.wait_for(Lane.SPARE, Lane.READ)
+        yield from _cut(the, journal, request.after, plan)
+    the.reply(stream, Truncated(request.set_name, request.epoch, request.incarnation, journal.end))
+
+
+def _cut(the: StoredSet, journal: Journal, after: LogIndex, plan: Cut) -> Procedure[None]:
+    yield from the.change_chain()
+    yield from the.wait_for(Lane.READ)
+    try:
         void = (*plan.given_up, *([the.spare] if the.spare is not None else []))
         the.spare = None
         the.number_max += 1
         next_number = the.number_max
         yield from seal(the, Seal(plan.number, plan.end, next_number))
-        journal.cut(request.after, plan, next_number)
-        if void:
-            yield (DeleteSegments(void),)
-    the.reply(stream, Truncated(request.set_name, request.epoch, request.incarnation, journal.end))
+        journal.cut(after, plan, next_number)
+    finally:
+        the.is_chain_changing = False
+    if void:
+        yield (DeleteSegments(void),)

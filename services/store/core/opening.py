@@ -171,9 +171,12 @@ def create_next_segment(the: StoredSet, bytes_min: int) -> Procedure[None]:
     journal = the.journal
     assert journal is not None
     number, size = journal.next_number, max(the.limits.segment_bytes, bytes_min)
-    yield from the.wait_for(Lane.SPARE)
-    if the.spare != number or size > the.limits.segment_bytes:
-        yield (create_step(the, number, size),)
+    yield from the.change_chain()
+    try:
+        if the.spare != number or size > the.limits.segment_bytes:
+            yield (create_step(the, number, size),)
+    finally:
+        the.is_chain_changing = False
     the.spare = None
     the.number_max = max(the.number_max, number)
     journal.add_segment(number, size)

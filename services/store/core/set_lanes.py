@@ -131,7 +131,7 @@ class SetLanes:
         the, journal = self.the, self.the.journal
         if the.phase is not Phase.OPEN or journal is None or the.damage or the.spare is not None:
             return False
-        if journal.is_last_closed or the.has_no_spare:
+        if journal.is_last_closed or the.is_chain_changing or the.has_no_spare:
             return False
         return journal.room < the.limits.segment_bytes // 2
 

@@ -85,6 +85,8 @@ class StoredSet:
         """What this call of the core has come to so far."""
         self.must_close = ""
         """Why the set has to be closed once the journal lane is idle: something is wrong on the disk that another lane met."""
+        self.is_chain_changing = False
+        """The journal lane decides which segment continues the chain: no spare may be created meanwhile."""
         self.has_no_spare = False
         """The spare segment could not be created; not tried again before the next tick."""
         self.has_appended = False
@@ -157,6 +159,11 @@ class StoredSet:
             journal.bytes_total if journal else 0,
             self.damage,
         )
+
+    def change_chain(self) -> Generator[tuple[()], tuple[()], None]:
+        """From here on, until `is_chain_changing` is False again, no spare segment is being created."""
+        self.is_chain_changing = True
+        yield from self.wait_for(Lane.SPARE)
 
     def wait_for(self, *lanes: Lane) -> Generator[tuple[()], tuple[()], None]:
         """Until none of the lanes has anything under way."""
