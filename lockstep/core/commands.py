@@ -388,6 +388,8 @@ class BrowseAnswer(ServerMessage):
 class OutcomeState:
     """What `GetOutcome` can say (DESIGN T5). On the wire."""
 
+    UNKNOWN = 0
+    """This set's log has not come as far as the transaction's begin: nobody was ever told that name."""
     OPEN = 1
     PREPARED = 2
     COMMITTED = 3

@@ -78,10 +78,10 @@ def encode_frame(
     durable = [(offset, record) for offset, (record, is_durable) in enumerate(records) if is_durable]
     transient = [(offset, record) for offset, (record, is_durable) in enumerate(records) if not is_durable]
     payload = _ENCODER.encode(durable)
-    header = FrameHeader(len(payload), epoch, first, LogIndex(first + len(records) - 1), commit_index, time_ms)
-    head = _HEADER.pack(
-        MAGIC, VERSION, 0, 0, len(payload), epoch, first, header.last, commit_index, time_ms
+    header = FrameHeader(
+        len(payload), epoch, first, LogIndex(first + len(records) - 1), commit_index, time_ms
     )
+    head = _HEADER.pack(MAGIC, VERSION, 0, 0, len(payload), epoch, first, header.last, commit_index, time_ms)
     crc = google_crc32c.extend(google_crc32c.value(head), payload)
     return Frame(
         header, b"".join((head, _CRC.pack(crc), payload)), _ENCODER.encode(transient) if transient else b""
@@ -92,10 +92,14 @@ def decode_header(data: bytes | memoryview, offset: int = 0) -> FrameHeader:
     """Read a frame's header at `offset`, without checking the sum; raises `BadFrame` if these are not a header's bytes."""
     if len(data) - offset < HEADER_BYTES:
         raise BadFrame(f"{len(data) - offset} bytes are less than a header")
-    magic, version, _, _, payload_bytes, epoch, first, last, commit, time_ms = _HEADER.unpack_from(data, offset)
+    magic, version, _, _, payload_bytes, epoch, first, last, commit, time_ms = _HEADER.unpack_from(
+        data, offset
+    )
     if magic != MAGIC or version != VERSION or last < first or first < 1:
         raise BadFrame(f"no frame header at {offset}")
-    return FrameHeader(payload_bytes, Epoch(epoch), LogIndex(first), LogIndex(last), LogIndex(commit), TimeMs(time_ms))
+    return FrameHeader(
+        payload_bytes, Epoch(epoch), LogIndex(first), LogIndex(last), LogIndex(commit), TimeMs(time_ms)
+    )
 
 
 def check_frame(data: bytes | memoryview, offset: int = 0) -> FrameHeader:
@@ -115,7 +119,9 @@ def read_frame(durable: bytes, transient: bytes) -> Frame:
     """A frame from its two serialised parts, verified; raises `BadFrame`."""
     header = check_frame(durable)
     if len(durable) != header.frame_bytes:
-        raise BadFrame(f"{len(durable) - header.frame_bytes} bytes behind frame {header.first}..{header.last}")
+        raise BadFrame(
+            f"{len(durable) - header.frame_bytes} bytes behind frame {header.first}..{header.last}"
+        )
     return Frame(header, durable, transient)
 
 

@@ -14,11 +14,15 @@ from lockstep.core.set_state import SetState
 class LogCopy:
     """Lives as long as one replica's memory of one resource set; a role core owns it at any time."""
 
-    def __init__(self, state: SetState, commit_index: LogIndex) -> None:
+    def __init__(self, state: SetState, commit_index: LogIndex, retained_bytes_max: int) -> None:
         self.state = state
         self.suffix: deque[Frame] = deque()
         self.commit_index = commit_index
         """Highest known; may lie beyond `log_end` while frames are on their way."""
+        self.retained: deque[Frame] = deque()
+        """Frames kept after they were applied, for backups to come if this replica is promoted; the suffix follows them."""
+        self._retained_bytes = 0
+        self._retained_bytes_max = retained_bytes_max
 
     @property
     def log_end(self) -> LogIndex:
@@ -50,10 +54,23 @@ class LogCopy:
         self.commit_index = max(self.commit_index, commit_index)
         self.apply_to(self.commit_index)
 
-    def apply_to(self, index: LogIndex) -> None:
-        """Apply the suffix up to `index`, in whole frames."""
+    def apply_to(self, index: LogIndex, is_durable_only: bool = False) -> None:
+        """Apply the suffix up to `index`, in whole frames; without their transient parts where those are not to be had yet (R12)."""
         while self.suffix and self.suffix[0].header.last <= index:
-            self.state.apply_frame(self.suffix.popleft())
+            frame = self.suffix.popleft()
+            self.state.apply_frame(frame._replace(transient=b"") if is_durable_only else frame)
+            self._retain(frame)
+
+    def frames_after(self, index: LogIndex) -> list[Frame]:
+        """The frames behind `index` that are kept, oldest first; they reach from `index` + 1 on only if so much is kept."""
+        return [frame for frame in (*self.retained, *self.suffix) if frame.header.first > index]
+
+    def _retain(self, frame: Frame) -> None:
+        self.retained.append(frame)
+        self._retained_bytes += len(frame.durable) + len(frame.transient)
+        while self._retained_bytes > self._retained_bytes_max:
+            oldest = self.retained.popleft()
+            self._retained_bytes -= len(oldest.durable) + len(oldest.transient)
 
 
 def agreement(
@@ -75,7 +92,9 @@ def agreement(
     return LogIndex(agreed)
 
 
-def _spans(starts: tuple[tuple[Epoch, LogIndex], ...], end: LogIndex) -> list[tuple[Epoch, LogIndex, LogIndex]]:
+def _spans(
+    starts: tuple[tuple[Epoch, LogIndex], ...], end: LogIndex
+) -> list[tuple[Epoch, LogIndex, LogIndex]]:
     """(epoch, first index, last index) for each epoch of a table."""
     ends = [LogIndex(first - 1) for _, first in starts[1:]] + [end]
     return [(epoch, first, last) for (epoch, first), last in zip(starts, ends, strict=True)]

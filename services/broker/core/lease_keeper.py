@@ -164,7 +164,10 @@ class LeaseKeeper:
                 return []
             self._calling_since_ms = None
         if not self._lease_id:
-            if self._store_answered_ms is None or now_ms - self._store_answered_ms > settings.lease_seconds * 1000:
+            if (
+                self._store_answered_ms is None
+                or now_ms - self._store_answered_ms > settings.lease_seconds * 1000
+            ):
                 return []
             self._calling_since_ms = self._sent_ms = now_ms
             return [GrantLease(settings.lease_seconds)]

@@ -15,14 +15,20 @@ from lockstep.core.records import AnyRecord
 class ReplicationLog:
     """Lives as long as the epoch; driven by the primary core."""
 
-    def __init__(self, epoch: Epoch, frames: deque[Frame], end: LogIndex, commit_index: LogIndex, time_ms: int) -> None:
+    def __init__(
+        self, epoch: Epoch, frames: deque[Frame], end: LogIndex, commit_index: LogIndex, time_ms: int
+    ) -> None:
         self.epoch = epoch
         self.end = end
         """Last index given out."""
-        self.commit_index = commit_index
+        self.commit_index = LogIndex(0)
         self._time_ms = time_ms
         self._frames = frames
-        self._retained_bytes = sum(len(frame.durable) + len(frame.transient) for frame in frames)
+        self._retained_bytes = sum(_size(frame) for frame in frames)
+        self._uncommitted = deque((frame.header.last, _size(frame)) for frame in frames)
+        self.uncommitted_bytes = self._retained_bytes
+        """Of the frames behind the commit index."""
+        self.committed(commit_index)
         self._pending: list[tuple[AnyRecord, bool]] = []
 
     @property
@@ -54,8 +60,16 @@ class ReplicationLog:
         frame = encode_frame(self.epoch, first, self.commit_index, TimeMs(self._time_ms), self._pending)
         self._pending = []
         self._frames.append(frame)
-        self._retained_bytes += len(frame.durable) + len(frame.transient)
+        self._retained_bytes += _size(frame)
+        self._uncommitted.append((frame.header.last, _size(frame)))
+        self.uncommitted_bytes += _size(frame)
         return frame
+
+    def committed(self, commit_index: LogIndex) -> None:
+        """The commit index moved; it never goes back."""
+        self.commit_index = max(self.commit_index, commit_index)
+        while self._uncommitted and self._uncommitted[0][0] <= self.commit_index:
+            self.uncommitted_bytes -= self._uncommitted.popleft()[1]
 
     def frames_after(self, index: LogIndex) -> list[Frame]:
         """The frames behind `index`, which is the end of a frame and not before `retained_from`."""
@@ -74,4 +88,8 @@ class ReplicationLog:
         limit = min(up_to, self.commit_index)
         while self._retained_bytes > bytes_max and self._frames and self._frames[0].header.last <= limit:
             frame = self._frames.popleft()
-            self._retained_bytes -= len(frame.durable) + len(frame.transient)
+            self._retained_bytes -= _size(frame)
+
+
+def _size(frame: Frame) -> int:
+    return len(frame.durable) + len(frame.transient)

@@ -1,0 +1,35 @@
+"""Joining: the snapshot that a primary sends to a newcomer, on its way into memory and store (R8, R12).
+
+Law: a whole snapshot replaces disk and memory; a memory snapshot is laid over the durable state at its index, and until then
+only durable records are applied. The newcomer counts for nothing before its memory is whole, so it acknowledges nothing.
+"""
+
+from lockstep.core.ids import LogIndex, SetName
+from lockstep.core.log_copy import LogCopy
+from lockstep.core.replication import SubscriptionAccepted
+from lockstep.core.set_state import SetState
+from lockstep.core.store_protocol import StateItem
+
+
+class Joining:
+    """Lives from `SubscriptionAccepted` to the last chunk; driven by the backup core."""
+
+    def __init__(self, accepted: SubscriptionAccepted) -> None:
+        self.snapshot_index: LogIndex = accepted.snapshot_index
+        self.is_whole = accepted.is_snapshot_whole
+        self._items: list[StateItem] = []
+
+    def take(self, items: tuple[StateItem, ...]) -> None:
+        """One chunk."""
+        self._items.extend(items)
+
+    def whole_copy(self, set_name: SetName, commit_index: LogIndex, retained_bytes_max: int) -> LogCopy:
+        """The memory of a newcomer that got everything."""
+        state = SetState.from_items(set_name, self._items)
+        return LogCopy(state, commit_index, retained_bytes_max)
+
+    def lay_over(self, copy: LogCopy) -> None:
+        """Give the durable state at the snapshot's index what is not durable."""
+        copy.apply_to(self.snapshot_index, is_durable_only=True)
+        assert copy.state.applied == self.snapshot_index, (copy.state.applied, self.snapshot_index)
+        copy.state.overlay(self._items)

@@ -1,0 +1,44 @@
+"""Loading: a replica's memory from its own disk, by what `LoadState` answers (DESIGN 5, R9).
+
+Law: only what the commit index covers is applied; the rest of the journal is a suffix that a new primary may cut (R11).
+"""
+
+from lockstep.core.frames import Frame, check_frame
+from lockstep.core.ids import LogIndex, SetName
+from lockstep.core.log_copy import LogCopy
+from lockstep.core.set_state import SetState
+from lockstep.core.store_protocol import StateChunk, StateItem
+
+
+class Loading:
+    """Lives from `LoadState` to `StateLoaded`; driven by the backup core."""
+
+    def __init__(self, set_name: SetName, commit_index: LogIndex, retained_bytes_max: int) -> None:
+        self._set_name = set_name
+        self._commit_index = commit_index
+        self._retained_bytes_max = retained_bytes_max
+        self._items: list[StateItem] = []
+        self._copy: LogCopy | None = None
+
+    def take(self, chunk: StateChunk) -> None:
+        """One part: items first, then frames."""
+        self._items.extend(chunk.items)
+        for durable in chunk.frames:
+            self._whole().append(Frame(check_frame(durable), durable, b""))
+        if self._copy is not None:
+            self._copy.commit(self._commit_index)
+
+    def finish(self) -> LogCopy:
+        """The memory as the disk has it: without anything that is not durable."""
+        copy = self._whole()
+        copy.commit(self._commit_index)
+        return copy
+
+    def _whole(self) -> LogCopy:
+        if self._copy is None:
+            state = (
+                SetState.from_items(self._set_name, self._items) if self._items else SetState(self._set_name)
+            )
+            self._items = []
+            self._copy = LogCopy(state, self._commit_index, self._retained_bytes_max)
+        return self._copy

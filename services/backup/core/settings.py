@@ -1,0 +1,17 @@
+"""Limits and times of the backup role, with the reason for each default."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BackupSettings:
+    """Given by the broker's settings; the simulator draws its own."""
+
+    heartbeat_ms: int = 250
+    """A silent subscription says this often that it lives (DESIGN 9: 200-300 ms)."""
+    heartbeat_misses: int = 3
+    """Heartbeats missing after which the primary's stream counts as lost."""
+    retry_ms: int = 100
+    """Wait between attempts to subscribe or to open the store: failover is a matter of tenths of a second."""
+    retained_bytes_max: int = 64 * 1024 * 1024
+    """Applied frames kept in memory for backups to come, should this replica be promoted."""

@@ -1,0 +1,18 @@
+"""Limits and times of one replica, for both its roles."""
+
+from dataclasses import dataclass, field
+
+from services.backup.core.settings import BackupSettings
+from services.primary.core.settings import PrimarySettings
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSettings:
+    """Given by the broker's settings; the simulator draws its own."""
+
+    primary: PrimarySettings = field(default_factory=PrimarySettings)
+    backup: BackupSettings = field(default_factory=BackupSettings)
+    promotion_retry_ms: int = 100
+    """Wait after a promotion that failed, before the next attempt."""
+    first_promotion_step_ms: int = 3000
+    """A new set belongs to the first of its brokers; each further one waits so much longer before it steps in."""

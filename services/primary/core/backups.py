@@ -1,0 +1,171 @@
+"""The primary's view of its backups: one ReplicatingSubscription for each stream of the log (R8).
+
+Law: a stream carries the log without gaps from where the two logs agree. What a backup acknowledges counts for the process that
+said it and for no other. A disk that the map names is only cut behind this log and appended to; a snapshot of everything goes
+only to a disk that the map does not name.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lockstep.core.cluster_map import Member
+from lockstep.core.effects import CloseBackupStream, TellBackup
+from lockstep.core.frames import Frame
+from lockstep.core.ids import BrokerId, Epoch, LogIndex
+from lockstep.core.log_copy import agreement
+from lockstep.core.replication import (
+    Frames,
+    SnapshotChunk,
+    Subscribe,
+    SubscriptionAccepted,
+    SubscriptionRefused,
+)
+from lockstep.core.store_protocol import StateItem
+from services.primary.core.context import Context
+
+
+@dataclass(slots=True)
+class ReplicatingSubscription:
+    """One backup's stream; ends with it."""
+
+    stream: int
+    member: Member
+    agreed: LogIndex
+    snapshot_index: LogIndex
+    acknowledged: LogIndex
+    heard_ms: int
+    said_ms: int
+    told_commit: LogIndex = LogIndex(0)
+
+
+class Backups:
+    """All subscriptions of one epoch; driven by the primary core."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.by_stream: dict[int, ReplicatingSubscription] = {}
+
+    def brokers(self) -> list[BrokerId]:
+        return sorted(subscription.member.broker for subscription in self.by_stream.values())
+
+    def of_member(self, member: Member) -> ReplicatingSubscription | None:
+        return next((found for found in self.by_stream.values() if found.member == member), None)
+
+    def subscribe(
+        self, stream: int, message: Subscribe, is_disk_named: bool, now_ms: int
+    ) -> ReplicatingSubscription | None:
+        """Accept a subscription and send what it lacks, or refuse it (None). The log has no record outside a frame now."""
+        context = self._context
+        log = context.writer.log
+        assert log.framed_end == log.end, "a subscription begins between frames"
+        member = Member(message.broker, message.disk, message.incarnation)
+        for old in [found for found in self.by_stream.values() if found.member.broker == message.broker]:
+            self.close(old.stream)
+        agreed = agreement(tuple(context.state.epochs.entries), log.end, message.epochs, message.log_end)
+        is_retained = agreed >= log.retained_from
+        if is_retained and message.is_memory_whole and message.applied <= agreed:
+            snapshot_index, is_whole = LogIndex(0), False
+        elif is_retained and agreed >= message.commit_index:
+            snapshot_index, is_whole = log.end, False
+        elif not is_disk_named:
+            snapshot_index, is_whole = log.end, True
+        else:
+            self._refuse(
+                stream, f"the named disk of {message.broker} lacks frames that are not kept: agreed {agreed}"
+            )
+            return None
+        subscription = ReplicatingSubscription(
+            stream, member, agreed, snapshot_index, LogIndex(0) if is_whole else agreed, now_ms, now_ms
+        )
+        self.by_stream[stream] = subscription
+        self._tell(
+            stream,
+            SubscriptionAccepted(
+                context.state.set_name,
+                context.epoch,
+                agreed,
+                snapshot_index,
+                is_whole,
+                tuple(context.state.epochs.entries) if is_whole else (),
+                context.state.time_ms,
+            ),
+        )
+        if not is_whole:
+            self.send(subscription, log.frames_after(agreed))
+        if snapshot_index:
+            self._send_snapshot(stream, is_whole)
+        return subscription
+
+    def send(self, subscription: ReplicatingSubscription, frames: Iterable[Frame]) -> None:
+        """Send frames, as they were serialised, with the commit index."""
+        context = self._context
+        subscription.told_commit = context.writer.log.commit_index
+        parts = tuple((frame.durable, frame.transient) for frame in frames)
+        self._tell(
+            subscription.stream,
+            Frames(context.state.set_name, context.epoch, parts, subscription.told_commit),
+        )
+
+    def broadcast(self, frame: Frame) -> None:
+        """A new frame, to everybody."""
+        for stream in sorted(self.by_stream):
+            self.send(self.by_stream[stream], (frame,))
+
+    def acknowledged(self, stream: int, log_end: LogIndex, now_ms: int) -> ReplicatingSubscription | None:
+        """A backup said how far it is durable; None when its stream is closed already."""
+        subscription = self.by_stream.get(stream)
+        if subscription is not None:
+            subscription.heard_ms = now_ms
+            subscription.acknowledged = max(subscription.acknowledged, log_end)
+        return subscription
+
+    def close(self, stream: int) -> ReplicatingSubscription | None:
+        """End a subscription; None when it was closed already."""
+        subscription = self.by_stream.pop(stream, None)
+        if subscription is not None:
+            self._context.effects.append(CloseBackupStream(self._context.state.set_name, stream))
+            self._context.tx_queues.left(subscription.member.broker)
+        return subscription
+
+    def tick(self, now_ms: int) -> list[ReplicatingSubscription]:
+        """Heartbeats out, and those closed who missed theirs; answers the closed ones."""
+        settings = self._context.settings
+        commit_index = self._context.writer.log.commit_index
+        lost = []
+        for stream in sorted(self.by_stream):
+            subscription = self.by_stream[stream]
+            if now_ms - subscription.heard_ms > settings.heartbeat_ms * settings.heartbeat_misses:
+                self.close(stream)
+                lost.append(subscription)
+            elif (
+                subscription.told_commit < commit_index
+                or now_ms - subscription.said_ms >= settings.heartbeat_ms
+            ):
+                subscription.said_ms = now_ms
+                self.send(subscription, ())
+        return lost
+
+    def refuse_epoch(self, stream: int, epoch: Epoch) -> None:
+        """The subscriber speaks of another epoch than this one."""
+        self._refuse(stream, f"subscribed in epoch {epoch}, this is epoch {self._context.epoch}")
+
+    def _refuse(self, stream: int, reason: str) -> None:
+        self._tell(stream, SubscriptionRefused(self._context.state.set_name, self._context.epoch, reason))
+        self._context.effects.append(CloseBackupStream(self._context.state.set_name, stream))
+
+    def _send_snapshot(self, stream: int, is_whole: bool) -> None:
+        context = self._context
+        chunk: list[StateItem] = []
+        size = 0
+        for item in context.state.items(durable=is_whole, transient=True):
+            chunk.append(StateItem(item.key, item.value, item.is_durable))
+            size += len(item.key) + len(item.value)
+            if size >= context.settings.snapshot_chunk_bytes:
+                self._tell(stream, SnapshotChunk(context.state.set_name, context.epoch, tuple(chunk), False))
+                chunk, size = [], 0
+        self._tell(stream, SnapshotChunk(context.state.set_name, context.epoch, tuple(chunk), True))
+
+    def _tell(
+        self, stream: int, message: SubscriptionAccepted | SubscriptionRefused | SnapshotChunk | Frames
+    ) -> None:
+        self._context.effects.append(TellBackup(self._context.state.set_name, stream, message))

@@ -1,0 +1,84 @@
+"""What the command handlers of one epoch share."""
+
+from dataclasses import dataclass, field
+
+from lockstep.core.clock import Now
+from lockstep.core.commands import CommandAnswered
+from lockstep.core.effects import AnyEffect
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import Epoch, SessionKey, TransactionKey
+from lockstep.core.queues import Queue
+from lockstep.core.records import CommandRef
+from lockstep.core.set_state import SetState
+from services.primary.core.dispatch import Dispatch
+from services.primary.core.expiry import Expiry
+from services.primary.core.settings import PrimarySettings
+from services.primary.core.tx_queue import TxQueues
+from services.primary.core.writer import Writer
+
+
+@dataclass(slots=True)
+class TransactionProgress:
+    """What the primary knows of an open transaction beyond the log: how its client numbers the operations (T1)."""
+
+    session: SessionKey
+    sequence: int = 0
+    """Operations taken so far; the next one has this number + 1."""
+    ordinal: int = 0
+    """Next ordinal."""
+
+
+@dataclass(slots=True)
+class Context:
+    """Lives as long as the epoch; made by the primary core."""
+
+    epoch: Epoch
+    state: SetState
+    writer: Writer
+    dispatch: Dispatch
+    expiry: Expiry
+    tx_queues: TxQueues
+    settings: PrimarySettings
+    progress: dict[TransactionKey, TransactionProgress] = field(default_factory=dict)
+    effects: list[AnyEffect] = field(default_factory=list)
+    """What the input at hand wants done."""
+
+    def queue(self, name: str, session: SessionKey) -> Queue:
+        """The queue of that name for use by `session`; raises `Rejected` NOT_FOUND, or LOCKED when it is another's exclusive one."""
+        queue = self.state.queues.get(name)
+        if queue is None:
+            raise Rejected(ErrorCode.NOT_FOUND, f"no queue {name!r}", queue=name)
+        owner = queue.definition.exclusive_session
+        if owner and owner != session:
+            raise Rejected(ErrorCode.LOCKED, f"queue {name!r} is exclusive to another session", queue=name)
+        return queue
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One command on its way: who asks, under which number, and when."""
+
+    ref: CommandRef
+    now: Now
+
+    @property
+    def session(self) -> SessionKey:
+        return self.ref.session
+
+
+def check_name(kind: str, name: str, bytes_max: int) -> None:
+    """Raises `Rejected` INVALID_ARGUMENT for a name that is empty, too long or not printable."""
+    if not name or len(name.encode("utf-8", "surrogatepass")) > bytes_max or not name.isprintable():
+        raise Rejected(
+            ErrorCode.INVALID_ARGUMENT,
+            f"a {kind} name has 1 to {bytes_max} bytes of printable text, not {name[:80]!r}",
+            kind=kind,
+        )
+
+
+def answer_of(context: Context, ref: CommandRef) -> CommandAnswered:
+    """The recorded answer of a command that was executed."""
+    session = context.state.sessions.get(ref.session)
+    assert session is not None, ref
+    answer = session.answers[ref.number]
+    return CommandAnswered(ref.number, ErrorCode(answer.code), answer.message, answer.value)

@@ -1,0 +1,39 @@
+"""What the primary notices while its own records are applied: messages that may go out, queues that came and went.
+
+Law: a listener appends nothing. What calls for a record (a worn-out message) is kept until the command is done.
+"""
+
+from collections.abc import Sequence
+
+from lockstep.core.ids import QueuePosition
+from lockstep.core.queues import Queue
+from lockstep.core.state_listener import StateListener
+from services.primary.core.dispatch import Consumer
+from services.primary.core.context import Context
+
+
+class PrimaryListener(StateListener):
+    """Lives as long as the epoch, on its state."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.came_back: list[tuple[Queue, Sequence[QueuePosition]]] = []
+        """Given back by a rollback or a failed delivery, to be looked at when the command is done."""
+        self.deleted: list[tuple[Queue, list[Consumer]]] = []
+        """Queues that went, with the consumers they had."""
+
+    def enqueued(self, queue: Queue, positions: Sequence[QueuePosition]) -> None:
+        self._context.dispatch.appended(self._context.writer.log.end, queue.id, positions)
+        self._context.expiry.watch(queue, positions)
+
+    def unlocked(self, queue: Queue, positions: Sequence[QueuePosition]) -> None:
+        self.came_back.append((queue, positions))
+
+    def requeued(self, queue: Queue, positions: Sequence[QueuePosition]) -> None:
+        self.came_back.append((queue, positions))
+
+    def queue_declared(self, queue: Queue) -> None:
+        self._context.dispatch.add_queue(queue)
+
+    def queue_deleted(self, queue: Queue) -> None:
+        self.deleted.append((queue, self._context.dispatch.remove_queue(queue.id)))

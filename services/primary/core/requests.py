@@ -1,0 +1,209 @@
+"""Requests of clients that are not numbered: consumers, credit, browsing, outcomes, descriptions.
+
+Law: what is read is read at the log's end and told when that is committed; so a reader never sees part of a transaction, and
+never something that a successor does not have (R11).
+"""
+
+from lockstep.core.commands import (
+    AnyRequest,
+    Browse,
+    BrowseAnswer,
+    CloseConsumer,
+    ConsumerClosed,
+    ConsumerOpened,
+    DeliveredMessage,
+    Deliveries,
+    Describe,
+    Description,
+    GetOutcome,
+    GrantCredit,
+    OpenConsumer,
+    OutcomeAnswer,
+    OutcomeState,
+    QueueDescription,
+)
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import LogIndex
+from lockstep.core.records import RollbackReason
+from lockstep.core.state_hash import state_hash
+from lockstep.core.transaction_states import TransactionState
+from services.primary.core.clients import Clients, ClientStream
+from services.primary.core.context import Context
+from services.primary.core.dispatch import Consumer, delivered
+from services.primary.core.transacting import append_rollback
+
+CREDIT_MAX = 1_000_000
+"""Beyond it credit is cut: it bounds what one client can hold."""
+
+_OUTCOMES = {
+    TransactionState.UNKNOWN: OutcomeState.UNKNOWN,
+    TransactionState.OPEN: OutcomeState.OPEN,
+    TransactionState.PREPARED: OutcomeState.PREPARED,
+    TransactionState.COMMITTED: OutcomeState.COMMITTED,
+    TransactionState.ROLLED_BACK: OutcomeState.ROLLED_BACK,
+    TransactionState.HEURISTICALLY_COMMITTED: OutcomeState.HEURISTICALLY_COMMITTED,
+    TransactionState.HEURISTICALLY_ROLLED_BACK: OutcomeState.HEURISTICALLY_ROLLED_BACK,
+    TransactionState.EXPIRED: OutcomeState.EXPIRED,
+}
+
+
+def handle_request(context: Context, clients: Clients, stream: ClientStream, request: AnyRequest) -> None:
+    """Do what an attached stream asks for."""
+    match request:
+        case OpenConsumer():
+            _open_consumer(context, clients, stream, request)
+        case GrantCredit():
+            consumer = stream.consumers.get(request.consumer)
+            if consumer is not None:
+                context.dispatch.grant(consumer, min(max(request.credit, 0), CREDIT_MAX))
+        case CloseConsumer():
+            closing = stream.consumers.pop(request.consumer, None)
+            if closing is not None:
+                context.dispatch.remove_consumer(closing)
+                clients.delete_unused(closing)
+        case Browse():
+            _browse(context, clients, stream, request)
+        case GetOutcome():
+            _get_outcome(context, clients, stream, request)
+        case Describe():
+            _describe(context, clients, stream, request)
+        case _:
+            raise AssertionError(request)
+
+
+def deliver(context: Context, clients: Clients) -> None:
+    """Send what may go out now."""
+    for delivery in context.dispatch.deliver():
+        message = Deliveries(
+            context.epoch,
+            context.writer.log.commit_index,
+            delivery.consumer.number,
+            delivery.queue.name,
+            delivery.messages,
+        )
+        clients.tell_now(delivery.consumer.stream, message)
+
+
+def queue_deleted(context: Context, clients: Clients, name: str, consumers: list[Consumer]) -> None:
+    """A queue is gone: its consumers are closed."""
+    for consumer in consumers:
+        stream = clients.streams.get(consumer.stream)
+        if stream is not None and stream.consumers.pop(consumer.number, None) is not None:
+            _closed(
+                context, clients, stream, consumer.number, ErrorCode.NOT_FOUND, f"queue {name!r} was deleted"
+            )
+
+
+def _open_consumer(context: Context, clients: Clients, stream: ClientStream, request: OpenConsumer) -> None:
+    try:
+        if request.consumer in stream.consumers:
+            raise Rejected(ErrorCode.ALREADY_EXISTS, f"consumer {request.consumer} is open")
+        queue = context.queue(request.queue, stream.session)
+        others = context.dispatch.consumers(queue.id)
+        if others and (request.is_exclusive or any(other.is_exclusive for other in others)):
+            raise Rejected(
+                ErrorCode.LOCKED, f"queue {request.queue!r} has an exclusive consumer", queue=request.queue
+            )
+    except Rejected as error:
+        _closed(context, clients, stream, request.consumer, error.code, error.message)
+        return
+    credit = min(max(request.credit, 0), CREDIT_MAX)
+    consumer = Consumer(
+        stream.number, request.consumer, stream.session, queue.id, credit, request.is_exclusive
+    )
+    stream.consumers[request.consumer] = consumer
+    # Not behind the gate: it opens before its first delivery, and a client opens none on what it was not told of.
+    clients.tell_now(
+        stream.number, ConsumerOpened(context.epoch, context.writer.log.commit_index, request.consumer)
+    )
+    context.dispatch.add_consumer(consumer)
+
+
+def _closed(
+    context: Context, clients: Clients, stream: ClientStream, consumer: int, code: ErrorCode, text: str
+) -> None:
+    clients.tell(
+        stream, lambda: ConsumerClosed(context.epoch, context.writer.log.commit_index, consumer, code, text)
+    )
+
+
+def _browse(context: Context, clients: Clients, stream: ClientStream, request: Browse) -> None:
+    settings = context.settings
+    code, text, is_end = ErrorCode.NONE, "", True
+    found: list[DeliveredMessage] = []
+    try:
+        queue = context.queue(request.queue, stream.session)
+    except Rejected as error:
+        code, text = error.code, error.message
+    else:
+        limit = min(max(request.limit, 1), settings.browse_messages_max)
+        size = 0
+        positions = queue.positions(request.after + 1 if request.after else 0, limit + 1)
+        for position in positions[:limit]:
+            message = delivered(queue, position)
+            size += len(message.body) + len(message.properties)
+            if found and size > settings.browse_bytes_max:
+                break
+            found.append(message)
+        is_end = len(found) == len(positions)
+    messages = tuple(found)
+    clients.tell(
+        stream,
+        lambda: BrowseAnswer(
+            context.epoch, context.writer.log.commit_index, request.request, code, text, messages, is_end
+        ),
+    )
+
+
+def _get_outcome(context: Context, clients: Clients, stream: ClientStream, request: GetOutcome) -> None:
+    key = request.transaction
+    outcome = context.state.outcome(key)
+    if outcome.state is TransactionState.OPEN and request.fence:
+        append_rollback(context, key, RollbackReason.FENCED)
+        outcome = context.state.outcome(key)
+    state, reason = _OUTCOMES[outcome.state], outcome.reason
+    clients.tell(
+        stream,
+        lambda: OutcomeAnswer(
+            context.epoch, context.writer.log.commit_index, request.request, key, state, reason
+        ),
+    )
+
+
+def _describe(context: Context, clients: Clients, stream: ClientStream, request: Describe) -> None:
+    description = describe(context, request.request, context.writer.log.end)
+    clients.tell(stream, lambda: description)
+
+
+def describe(context: Context, request: int, log_end: LogIndex) -> Description:
+    """The set in figures, at the log's end."""
+    state = context.state
+    queues = tuple(
+        QueueDescription(
+            queue.name,
+            queue.id,
+            queue.is_durable,
+            queue.length,
+            queue.bytes,
+            context.dispatch.held_count(queue.id) + len(queue.locks),
+            len(context.dispatch.consumers(queue.id)),
+        )
+        for _, queue in sorted(state.queues.by_id.items())
+    )
+    exchanges = tuple(
+        (exchange.name, exchange.kind, exchange.is_durable)
+        for _, exchange in sorted(state.exchanges.by_id.items())
+    )
+    return Description(
+        context.epoch,
+        context.writer.log.commit_index,
+        request,
+        log_end,
+        state_hash(state),
+        queues,
+        exchanges,
+        len(state.transactions.open()),
+        len(state.transactions.prepared()),
+        len(state.sessions.by_key),
+        context.tx_queues.bytes,
+    )

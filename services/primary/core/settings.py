@@ -1,0 +1,53 @@
+"""Limits and times of the primary role, with the reason for each default."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PrimarySettings:
+    """Given by the broker's settings; the simulator draws its own."""
+
+    message_bytes_max: int = 32 * 1024 * 1024
+    """Properties and body of one message: twice what users of other brokers expect to pass."""
+    command_messages_max: int = 10_000
+    """Messages or positions in one command: one record, which every replica handles in one go."""
+    command_bytes_max: int = 64 * 1024 * 1024
+    """Bytes in one command; a frame holds whole commands."""
+    name_bytes_max: int = 255
+    """Of queues, exchanges and keys: AMQP's short string."""
+    transaction_operations_max: int = 1_000_000
+    """Messages and accepts in one transaction; far below what an ordinal can number."""
+    transactions_open_max: int = 10_000
+    """Open transactions in one resource set."""
+    frames_in_flight_max: int = 2
+    """Frames not yet durable at the own store: the next group gathers behind them, no timer (DESIGN 9)."""
+    frame_bytes_max: int = 1024 * 1024
+    """Content after which no further command joins a frame: what one fdatasync carries well."""
+    uncommitted_bytes_max: int = 256 * 1024 * 1024
+    """Frames behind the commit index; beyond it commands are pushed back."""
+    retained_bytes_max: int = 64 * 1024 * 1024
+    """Committed frames kept in memory for backups that return: they are sent only what they lack."""
+    heartbeat_ms: int = 250
+    """A silent stream says this often that it lives (DESIGN 9: 200-300 ms)."""
+    heartbeat_misses: int = 3
+    """Heartbeats missing after which a backup counts as lost."""
+    subscription_grace_ms: int = 1500
+    """How long a new primary waits for the members of its set to subscribe before it removes them."""
+    guard_lag: int = 2000
+    """Log indexes that a learner may be behind when it is guarded: near enough that commits do not wait long for it."""
+    delivery_batch_max: int = 256
+    """Messages in one delivery to one consumer, so that many consumers share a queue fairly."""
+    browse_messages_max: int = 1000
+    """Messages in one answer to a browse."""
+    browse_bytes_max: int = 4 * 1024 * 1024
+    """Bytes in one answer to a browse or one delivery, after which it is cut."""
+    session_timeout_ms_max: int = 300_000
+    """Longest time that a session waits for its client to come back."""
+    outcome_retention_ms: int = 3_600_000
+    """How long outcomes are kept for those who ask (DESIGN T5)."""
+    outcome_sweep_ms: int = 60_000
+    """How often the retention floor is raised."""
+    expiry_batch_max: int = 1000
+    """Messages expired in one go, so that a flood of them does not stop other work."""
+    snapshot_chunk_bytes: int = 1024 * 1024
+    """Size of one part of a snapshot on its way to a newcomer."""

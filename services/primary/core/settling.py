@@ -1,0 +1,104 @@
+"""Settling deliveries: accept, release, fail, reject (DESIGN T6).
+
+Law: only the session that holds a delivery settles it, and only in the epoch that delivered it; an accept of anything else takes
+none of its messages and makes its transaction rollback-only. Each function appends the record that answers the command, or
+raises `Rejected` before it appended anything.
+"""
+
+from collections.abc import Sequence
+
+from lockstep.core.commands import Disposition, SettleCommand
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import QueuePosition
+from lockstep.core.queues import Queue
+from lockstep.core.records import AcceptCommand, Dequeue, DequeueReason
+from services.primary.core.context import Context, Request
+from services.primary.core.removing import (
+    append_dequeue,
+    append_requeue,
+    by_durability,
+    dead_letter,
+    is_worn_out,
+)
+from services.primary.core.transacting import operation
+
+
+def settle(context: Context, request: Request, command: SettleCommand) -> None:
+    queue = context.queue(command.queue, request.session)
+    _check(context, request, command, queue)
+    if command.transaction is not None:
+        _accept_in_transaction(context, request, command, queue)
+        return
+    context.dispatch.let_go(request.session, queue.id, command.positions)
+    match command.disposition:
+        case Disposition.ACCEPT:
+            _accept(context, request, command, queue)
+            return
+        case Disposition.RELEASE:
+            context.dispatch.returned(queue.id, command.positions)
+            context.expiry.watch(queue, command.positions)
+        case Disposition.FAIL:
+            append_requeue(context, queue, command.positions)
+        case Disposition.REJECT:
+            dead_letter(context, queue, command.positions, DequeueReason.REJECTED)
+    context.writer.append(AcceptCommand(request.ref, len(command.positions)), False)
+
+
+def give_back(context: Context, queue: Queue, positions: Sequence[QueuePosition]) -> None:
+    """Messages came back after a failed delivery or a rollback: worn-out ones are dead letters, the others may go out again.
+
+    They go out when the record that gave them back is committed: a successor without it may still hold them locked (P3).
+    """
+    worn_out = [position for position in positions if is_worn_out(queue, position)]
+    fresh = [position for position in positions if not is_worn_out(queue, position)]
+    context.dispatch.appended(context.writer.log.end, queue.id, fresh)
+    context.expiry.watch(queue, fresh)
+    if worn_out:
+        dead_letter(context, queue, worn_out, DequeueReason.REJECTED)
+
+
+def _check(context: Context, request: Request, command: SettleCommand, queue: Queue) -> None:
+    if not 1 <= command.disposition <= Disposition.REJECT:
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, f"no disposition {command.disposition}")
+    if len(command.positions) > context.settings.command_messages_max:
+        raise Rejected(ErrorCode.TOO_LARGE, f"{len(command.positions)} positions in one command")
+    if len(set(command.positions)) != len(command.positions):
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, "a position is named twice", queue=command.queue)
+    if command.delivery_epoch != context.epoch or not context.dispatch.is_held_by(
+        request.session, queue.id, command.positions
+    ):
+        raise Rejected(
+            ErrorCode.STALE_DELIVERY,
+            f"the session does not hold these deliveries of queue {command.queue!r} from epoch {command.delivery_epoch}",
+            queue=command.queue,
+            delivery_epoch=command.delivery_epoch,
+        )
+
+
+def _accept(context: Context, request: Request, command: SettleCommand, queue: Queue) -> None:
+    kinds = by_durability(queue, command.positions)
+    if len(kinds) == 1:
+        is_durable, positions = kinds[0]
+        context.writer.append(Dequeue(request.ref, None, 0, queue.id, positions), is_durable)
+        return
+    append_dequeue(context, queue, command.positions, DequeueReason.ACCEPTED)
+    context.writer.append(AcceptCommand(request.ref, len(command.positions)), False)
+
+
+def _accept_in_transaction(context: Context, request: Request, command: SettleCommand, queue: Queue) -> None:
+    if command.disposition != Disposition.ACCEPT:
+        raise Rejected(
+            ErrorCode.INVALID_ARGUMENT, "only accepts can be in a transaction", queue=command.queue
+        )
+    key = command.transaction
+    assert key is not None
+    kinds = by_durability(queue, command.positions)
+    progress = operation(context, request.session, key, command.sequence, len(kinds))
+    context.dispatch.let_go(request.session, queue.id, command.positions)
+    single = len(kinds) == 1
+    for is_durable, positions in kinds:
+        ref = request.ref if single else None
+        context.writer.append(Dequeue(ref, key, progress.ordinal, queue.id, positions), is_durable)
+        progress.ordinal += 1
+    if not single:
+        context.writer.append(AcceptCommand(request.ref, len(command.positions)), False)

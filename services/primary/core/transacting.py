@@ -1,0 +1,116 @@
+"""Transactions of clients: begin, numbered operations, commit and rollback of a TX (DESIGN 4, T1, T2, T5).
+
+Law: a commit whose count shows a gap, or behind an operation that failed, never commits: the transaction is rolled back and its
+client told so. `prepare(commit_when_prepared)` is the commit of a TX: there is no later "no". Each function appends the record
+that answers the command, or raises `Rejected` before it appended anything that the command did.
+"""
+
+from lockstep.core.clock import Now
+from lockstep.core.commands import BeginCommand, CommitCommand, RollbackCommand
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import SessionKey, TransactionKey, transaction_id
+from lockstep.core.records import Begin, MarkRollbackOnly, Prepare, RejectCommand, Rollback, RollbackReason
+from lockstep.core.transaction_states import ROLLBACKS, TransactionState
+from lockstep.core.tx_buffer import TxBuffer
+from services.primary.core.context import Context, Request, TransactionProgress
+from services.primary.core.removing import evict
+
+
+def begin(context: Context, request: Request, command: BeginCommand) -> None:
+    if len(context.progress) >= context.settings.transactions_open_max:
+        raise Rejected(
+            ErrorCode.UNAVAILABLE,
+            f"{len(context.progress)} transactions are open, transactions_open_max is {context.settings.transactions_open_max}",
+        )
+    record = Begin(request.ref, request.session, b"", max(0, command.timeout_ms), request.now.wall_ms)
+    index = context.writer.append(record, False)
+    context.progress[(index, context.epoch)] = TransactionProgress(request.session)
+
+
+def operation(
+    context: Context, session: SessionKey, key: TransactionKey, sequence: int, ordinals: int
+) -> TransactionProgress:
+    """Take one operation of an open transaction: checks its owner, state and sequence number; raises `Rejected`."""
+    buffer = _open(context, session, key)
+    progress = context.progress[key]
+    if buffer.is_rollback_only:
+        raise _rejected(context, ErrorCode.ROLLBACK_ONLY, "can only be rolled back", key)
+    if sequence != progress.sequence + 1:
+        raise _rejected(
+            context, ErrorCode.SEQUENCE_GAP, f"expects operation {progress.sequence + 1}, not {sequence}", key
+        )
+    if progress.ordinal + ordinals > context.settings.transaction_operations_max:
+        raise _rejected(context, ErrorCode.TOO_LARGE, "has too many operations", key)
+    progress.sequence = sequence
+    return progress
+
+
+def operation_failed(context: Context, session: SessionKey, key: TransactionKey) -> None:
+    """An operation of this transaction was refused: it can only be rolled back now (AMQP 1.0 part 4, 4.4.1)."""
+    buffer = context.state.transactions.get(key)
+    if buffer is not None and buffer.session == session and buffer.state is TransactionState.OPEN:
+        if not buffer.is_rollback_only:
+            context.writer.append(MarkRollbackOnly(None, key), False)
+
+
+def commit(context: Context, request: Request, command: CommitCommand) -> None:
+    key = command.transaction
+    buffer = _open(context, request.session, key)
+    taken = context.progress[key].sequence
+    if buffer.is_rollback_only or command.operations != taken:
+        why = (
+            "can only be rolled back"
+            if buffer.is_rollback_only
+            else f"lacks operations: {taken} of {command.operations} came"
+        )
+        append_rollback(context, key, RollbackReason.ROLLBACK_ONLY)
+        message = f"transaction {transaction_id(context.state.set_name, key)} {why}: rolled back"
+        context.writer.append(RejectCommand(request.ref, ErrorCode.ROLLED_BACK, message), False)
+        return
+    context.writer.append(Prepare(request.ref, key, True), True)
+    del context.progress[key]
+    for queue_id in sorted(buffer.touched):
+        queue = context.state.queues.by_id.get(queue_id)
+        if queue is not None:
+            evict(context, queue)
+
+
+def rollback(context: Context, request: Request, command: RollbackCommand) -> None:
+    _open(context, request.session, command.transaction)
+    context.writer.append(Rollback(request.ref, command.transaction, RollbackReason.CLIENT), True)
+    del context.progress[command.transaction]
+
+
+def append_rollback(context: Context, key: TransactionKey, reason: int) -> None:
+    """Roll an open transaction back by a record of the primary's own."""
+    context.writer.append(Rollback(None, key, reason), True)
+    context.progress.pop(key, None)
+
+
+def roll_back_timed_out(context: Context, now: Now) -> None:
+    """Time-outs run until prepare and act by records (T2)."""
+    for buffer in context.state.transactions.open():
+        if buffer.timeout_ms and now.wall_ms >= buffer.started_ms + buffer.timeout_ms:
+            append_rollback(context, buffer.key, RollbackReason.TIMED_OUT)
+
+
+def _open(context: Context, session: SessionKey, key: TransactionKey) -> TxBuffer:
+    """The open transaction of that name, begun by `session`; raises `Rejected`."""
+    buffer = context.state.transactions.get(key)
+    if buffer is not None and buffer.session == session and key in context.progress:
+        if buffer.state is TransactionState.OPEN:
+            return buffer
+        raise _rejected(context, ErrorCode.ILLEGAL_STATE, f"is {buffer.state.name.lower()}", key)
+    if buffer is not None:
+        raise _rejected(context, ErrorCode.LOCKED, "belongs to another session", key)
+    state = context.state.outcome(key).state
+    if state in ROLLBACKS and key[0] <= context.state.applied:
+        raise _rejected(context, ErrorCode.ROLLED_BACK, "was rolled back", key)
+    if state is TransactionState.COMMITTED:
+        raise _rejected(context, ErrorCode.TRANSACTION_FINISHED, "has committed", key)
+    raise _rejected(context, ErrorCode.UNKNOWN_TRANSACTION, "is not known", key)
+
+
+def _rejected(context: Context, code: ErrorCode, why: str, key: TransactionKey) -> Rejected:
+    name = transaction_id(context.state.set_name, key)
+    return Rejected(code, f"transaction {name} {why}", transaction=name)
