@@ -84,6 +84,20 @@ class SessionCore:
             f" heard={self.window.heard} sent={self.window.sent} last={self.window.last})"
         )
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a command submitted now waits: for a write under way, a primary, or a pause."""
+        return self._is_writing or self.state is not State.ATTACHED or self._resend_at is not None
+
+    def abandon(self) -> list[e.Effect]:
+        """Ends without the set: what is not answered is in doubt, or did not happen. The session ends by its time-out."""
+        effects: list[e.Effect] = []
+        if self.state is not State.CLOSED:
+            self._finish(
+                ErrorCode.UNAVAILABLE, "the client closed the session without having reached its end", effects
+            )
+        return effects
+
     def handle(self, event: e.Input, now: int) -> list[e.Effect]:
         """The effects of one input at `now` (milliseconds)."""
         if self.state is State.CLOSED:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#lockstep/wire/v1/transactions.proto\x12\x10lockstep.wire.v1\"P\n\x11GetOutcomeRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x08\x12\x14\n\x0cis_forwarded\x18\x03 \x01(\x08\"\xa6\x01\n\x12GetOutcomeResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x16\n\x0etransaction_id\x18\x04 \x01(\t\x12-\n\x05state\x18\x05 \x01(\x0e\x32\x1e.lockstep.wire.v1.OutcomeState\x12\x0e\n\x06reason\x18\x06 \x01(\r*\x90\x02\n\x0cOutcomeState\x12\x1d\n\x19OUTCOME_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12OUTCOME_STATE_OPEN\x10\x01\x12\x1a\n\x16OUTCOME_STATE_PREPARED\x10\x02\x12\x1b\n\x17OUTCOME_STATE_COMMITTED\x10\x03\x12\x1d\n\x19OUTCOME_STATE_ROLLED_BACK\x10\x04\x12\x19\n\x15OUTCOME_STATE_EXPIRED\x10\x05\x12)\n%OUTCOME_STATE_HEURISTICALLY_COMMITTED\x10\x06\x12+\n\'OUTCOME_STATE_HEURISTICALLY_ROLLED_BACK\x10\x07\x32g\n\x0cTransactions\x12W\n\nGetOutcome\x12#.lockstep.wire.v1.GetOutcomeRequest\x1a$.lockstep.wire.v1.GetOutcomeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#lockstep/wire/v1/transactions.proto\x12\x10lockstep.wire.v1\"P\n\x11GetOutcomeRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x08\x12\x14\n\x0cis_forwarded\x18\x03 \x01(\x08\"\xa6\x01\n\x12GetOutcomeResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x16\n\x0etransaction_id\x18\x04 \x01(\t\x12-\n\x05state\x18\x05 \x01(\x0e\x32\x1e.lockstep.wire.v1.OutcomeState\x12\x0e\n\x06reason\x18\x06 \x01(\r*\x8c\x02\n\x0cOutcomeState\x12\x19\n\x15OUTCOME_STATE_UNKNOWN\x10\x00\x12\x16\n\x12OUTCOME_STATE_OPEN\x10\x01\x12\x1a\n\x16OUTCOME_STATE_PREPARED\x10\x02\x12\x1b\n\x17OUTCOME_STATE_COMMITTED\x10\x03\x12\x1d\n\x19OUTCOME_STATE_ROLLED_BACK\x10\x04\x12\x19\n\x15OUTCOME_STATE_EXPIRED\x10\x05\x12)\n%OUTCOME_STATE_HEURISTICALLY_COMMITTED\x10\x06\x12+\n\'OUTCOME_STATE_HEURISTICALLY_ROLLED_BACK\x10\x07\x32g\n\x0cTransactions\x12W\n\nGetOutcome\x12#.lockstep.wire.v1.GetOutcomeRequest\x1a$.lockstep.wire.v1.GetOutcomeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,11 +32,11 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lockstep.wire.v1.transactio
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_OUTCOMESTATE']._serialized_start=309
-  _globals['_OUTCOMESTATE']._serialized_end=581
+  _globals['_OUTCOMESTATE']._serialized_end=577
   _globals['_GETOUTCOMEREQUEST']._serialized_start=57
   _globals['_GETOUTCOMEREQUEST']._serialized_end=137
   _globals['_GETOUTCOMERESPONSE']._serialized_start=140
   _globals['_GETOUTCOMERESPONSE']._serialized_end=306
-  _globals['_TRANSACTIONS']._serialized_start=583
-  _globals['_TRANSACTIONS']._serialized_end=686
+  _globals['_TRANSACTIONS']._serialized_start=579
+  _globals['_TRANSACTIONS']._serialized_end=682
 # @@protoc_insertion_point(module_scope)

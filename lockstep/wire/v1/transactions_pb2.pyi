@@ -23,8 +23,8 @@ class _OutcomeState:
 
 class _OutcomeStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OutcomeState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    OUTCOME_STATE_UNSPECIFIED: _OutcomeState.ValueType  # 0
-    """Never sent."""
+    OUTCOME_STATE_UNKNOWN: _OutcomeState.ValueType  # 0
+    """The log of the set does not reach as far as that begin: a failover dropped it, or nobody was ever told that name."""
     OUTCOME_STATE_OPEN: _OutcomeState.ValueType  # 1
     OUTCOME_STATE_PREPARED: _OutcomeState.ValueType  # 2
     OUTCOME_STATE_COMMITTED: _OutcomeState.ValueType  # 3
@@ -36,8 +36,8 @@ class _OutcomeStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OutcomeS
 
 class OutcomeState(_OutcomeState, metaclass=_OutcomeStateEnumTypeWrapper): ...
 
-OUTCOME_STATE_UNSPECIFIED: OutcomeState.ValueType  # 0
-"""Never sent."""
+OUTCOME_STATE_UNKNOWN: OutcomeState.ValueType  # 0
+"""The log of the set does not reach as far as that begin: a failover dropped it, or nobody was ever told that name."""
 OUTCOME_STATE_OPEN: OutcomeState.ValueType  # 1
 OUTCOME_STATE_PREPARED: OutcomeState.ValueType  # 2
 OUTCOME_STATE_COMMITTED: OutcomeState.ValueType  # 3

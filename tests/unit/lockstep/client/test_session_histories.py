@@ -7,11 +7,13 @@ from hypothesis import strategies as st
 from lockstep.client import session_events as e
 from lockstep.client.session_settings import SessionSettings
 from lockstep.core import commands as c
+from lockstep.core.errors import ErrorCode
 from tests.unit.lockstep.client.session_bench import Bench, bodies, publish
 
 STEPS = (
-    "publish", "publish", "begin", "begin and hear of it", "operate", "commit", "roll back", "write", "read", "read without commit", "lose",
-    "fail over", "fail over keeping one", "fail over keeping all", "restart", "push back", "wait", "wait long",
+    "publish", "publish", "begin", "begin and hear of it", "operate", "commit", "roll back",
+    "write", "read", "read without commit", "lose", "fail over", "fail over keeping one", "fail over keeping all",
+    "restart", "push back", "wait", "wait long",
 )  # fmt: skip
 
 
@@ -80,7 +82,7 @@ class History:
 
 
 @pytest.mark.fuzz
-@settings(max_examples=300)
+@settings(max_examples=max(300, settings().max_examples))
 @given(st.lists(st.sampled_from(STEPS), max_size=60))
 def test_every_command_is_answered_once_and_truly(steps: list[str]) -> None:
     history = History()
@@ -111,5 +113,6 @@ def test_every_command_is_answered_once_and_truly(steps: list[str]) -> None:
     assert all(key in told for key in begun_in_log if key[1] == bench.world.epoch), (
         "a transaction nobody knows"
     )
+    assert all(lost.code is not ErrorCode.ILLEGAL_STATE for lost in bench.of(e.SessionLost))  # type: ignore[union-attr]
     assert bench.core.window.heard == bench.core.window.last
     assert not len(bench.core.window) or all(entry.is_answered for entry in bench.core.window._window)

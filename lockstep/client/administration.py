@@ -1,0 +1,79 @@
+"""What people ask of a cluster: its state, new resource sets, handing over, accepting a loss."""
+
+import asyncio
+from dataclasses import dataclass
+
+import grpc.aio
+
+from lockstep.client.directory import CALL_SECONDS, Directory
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.runtime.channels import Channels
+from lockstep.runtime.status import error_from
+from lockstep.wire.v1 import cluster_pb2 as pb
+from lockstep.wire.v1.cluster_pb2_grpc import ClusterStub
+
+PROMOTE_SECONDS = 15.0
+"""A hand-over waits until the new primary serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """What the brokers say: one's view of the map, and each one's view of itself (None: it did not answer)."""
+
+    view: pb.GetClusterStatusResponse
+    brokers: dict[str, pb.GetClusterStatusResponse | None]
+
+    def replica(self, broker: str, set_name: str) -> pb.Replica | None:
+        """A broker's replica of a set, if it answered and has one."""
+        answer = self.brokers.get(broker)
+        replicas = answer.replicas if answer is not None else ()
+        return next((replica for replica in replicas if replica.resource_set == set_name), None)
+
+
+class Administration:
+    """Lives as long as its client."""
+
+    def __init__(self, channels: Channels, directory: Directory) -> None:
+        self._channels = channels
+        self._directory = directory
+
+    async def status(self, *, with_state_hash: bool = False) -> ClusterStatus:
+        """Asks one broker for the cluster and then every broker for itself."""
+        request = pb.GetClusterStatusRequest()
+        view = await self._directory.ask(lambda stub: stub.GetStatus(request, timeout=CALL_SECONDS))
+        self._directory.learn([member.address for member in view.members])
+        answers = await asyncio.gather(
+            *(self._ask_one(member.address, with_state_hash) for member in view.members)
+        )
+        brokers = {member.broker: answer for member, answer in zip(view.members, answers, strict=True)}
+        return ClusterStatus(view, brokers)
+
+    async def _ask_one(self, address: str, with_state_hash: bool) -> pb.GetClusterStatusResponse | None:
+        request = pb.GetClusterStatusRequest(with_state_hash=with_state_hash)
+        try:
+            return await ClusterStub(self._channels.to(address)).GetStatus(request, timeout=CALL_SECONDS)
+        except grpc.aio.AioRpcError:
+            return None
+
+    async def create_set(self, name: str, brokers: list[str], min_in_sync: int = 0) -> pb.CreateSetResponse:
+        """Creates a resource set; the first of `brokers` becomes its first primary. `min_in_sync` 0: the default."""
+        request = pb.CreateSetRequest(name=name, brokers=brokers, min_in_sync=min_in_sync)
+        return await self._directory.ask(lambda stub: stub.CreateSet(request, timeout=CALL_SECONDS))
+
+    async def promote(self, set_name: str, broker: str) -> pb.PromoteResponse:
+        """Hands a set over to an in-sync broker; returns when that one serves."""
+        request = pb.PromoteRequest(resource_set=set_name, broker=broker)
+        return await self._directory.ask(lambda stub: stub.Promote(request, timeout=PROMOTE_SECONDS))
+
+    async def accept_data_loss(self, set_name: str, broker: str) -> pb.AcceptDataLossResponse:
+        """DESIGN R7: the set starts again from this broker's disk; what only the lost disks had is lost."""
+        status = await self.status()
+        address = next((member.address for member in status.view.members if member.broker == broker), None)
+        if address is None:
+            raise Rejected(ErrorCode.NOT_FOUND, f"no broker {broker} in the cluster", broker=broker)
+        request = pb.AcceptDataLossRequest(resource_set=set_name, broker=broker, accept_data_loss=True)
+        try:
+            stub = ClusterStub(self._channels.to(address))
+            return await stub.AcceptDataLoss(request, timeout=PROMOTE_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise error_from(error) from error

@@ -1,0 +1,123 @@
+"""A client of one cluster: channels, directory, and the sessions on them."""
+
+import asyncio
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from lockstep.client.administration import Administration
+from lockstep.client.directory import CALL_SECONDS, PATIENCE_SECONDS, Directory, Kind, Place
+from lockstep.client.outcome import Outcome, OutcomeState
+from lockstep.client.session import Session
+from lockstep.client.session_events import Attached, Learn
+from lockstep.client.session_settings import SessionSettings
+from lockstep.client.set_session import SetSession
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import Epoch, LogIndex, SetName, parse_transaction_id
+from lockstep.runtime.channels import Channels
+from lockstep.wire.v1 import transactions_pb2 as pb
+from lockstep.wire.v1.transactions_pb2_grpc import TransactionsStub
+
+
+class Client:
+    """Lives from `connect` to `close`; used from one event loop. What one of its sessions learns of an epoch, all know."""
+
+    def __init__(self, addresses: Sequence[str], settings: SessionSettings | None = None) -> None:
+        self._channels = Channels()
+        self._directory = Directory(self._channels, addresses)
+        self._settings = settings
+        self._epochs: dict[SetName, Epoch] = {}
+        self._open: weakref.WeakSet[SetSession] = weakref.WeakSet()
+        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+        self.administration = Administration(self._channels, self._directory)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes its sessions and channels."""
+        await asyncio.gather(*(session.close() for session in list(self._sessions)))
+        await self._channels.close()
+
+    def session(self) -> Session:
+        """A new session; nothing is sent before it is used."""
+        session = Session(self._directory, self._open_in, self._ask_fenced)
+        self._sessions.add(session)
+        return session
+
+    async def get_outcome(
+        self, transaction_id: str, *, fence: bool = False, patience_seconds: float = PATIENCE_SECONDS
+    ) -> Outcome:
+        """What became of a transaction; with `fence` an open one is rolled back first, so that the answer is final."""
+        try:
+            set_name, _ = parse_transaction_id(transaction_id)
+        except ValueError as error:
+            raise Rejected(ErrorCode.INVALID_ARGUMENT, str(error), transaction_id=transaction_id) from error
+        request = pb.GetOutcomeRequest(transaction_id=transaction_id, fence=fence)
+        deadline = asyncio.get_running_loop().time() + patience_seconds
+        while True:
+            response = await self._directory.call(
+                lambda channel: TransactionsStub(channel).GetOutcome(request, timeout=CALL_SECONDS),
+                patience_seconds,
+            )
+            if response.epoch >= self._epochs.get(set_name, 0):
+                break
+            if asyncio.get_running_loop().time() >= deadline:
+                raise Rejected(ErrorCode.UNAVAILABLE, f"only deposed primaries of {set_name} answer")
+            await asyncio.sleep(0.1)
+        self._epochs[set_name] = Epoch(response.epoch)
+        return Outcome(
+            transaction_id,
+            OutcomeState(int(response.state)),
+            response.reason,
+            Epoch(response.epoch),
+            LogIndex(response.commit_index),
+        )
+
+    def _ask_fenced(self, transaction_id: str) -> "asyncio.Future[Outcome]":
+        return asyncio.ensure_future(self.get_outcome(transaction_id, fence=True))
+
+    def _open_in(self, place: Place) -> SetSession:
+        candidates = place.candidates or self._directory.addresses
+        session = SetSession(self._channels, place.set_name, candidates, self._settings, self._learn)
+        self._open.add(session)
+        if epoch := max(self._epochs.get(place.set_name, Epoch(0)), place.epoch):
+            session.feed(Learn(epoch))
+        return session
+
+    def _learn(self, session: SetSession, attached: Attached) -> None:
+        """An epoch is served: whoever is with an earlier primary has to leave it (DESIGN R6)."""
+        name = session.set_name
+        if attached.epoch <= self._epochs.get(name, 0):
+            return
+        self._epochs[name] = attached.epoch
+        for other in list(self._open):
+            if other is not session and other.set_name == name:
+                asyncio.get_running_loop().call_soon(other.feed, Learn(attached.epoch, (attached.address,)))
+
+
+async def connect(addresses: str | Sequence[str], *, settings: SessionSettings | None = None) -> Client:
+    """A client of the cluster whose brokers listen at `addresses` (host:port, as a list or comma-separated; one is enough).
+
+    Raises `Rejected` (UNAVAILABLE) when none of them answers.
+    """
+    if isinstance(addresses, str):
+        addresses = [address.strip() for address in addresses.split(",") if address.strip()]
+    if not addresses:
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, "no address of a broker")
+    client = Client(addresses, settings)
+    try:
+        await client.administration.status()
+    except BaseException:
+        await client.close()
+        raise
+    return client
+
+
+__all__ = ["Client", "Kind", "connect"]

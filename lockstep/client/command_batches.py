@@ -1,0 +1,188 @@
+"""Gathers publishes and settles into batches: what comes while a write is under way is one command for each target.
+
+Law: a caller's messages are never split and keep their order; batches are submitted in the order in which they were begun, and
+before whatever is submitted after them. If a batch of several callers is refused, each caller's part is tried alone: nobody is
+refused for what somebody else asked.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lockstep.client.session_events import CommandDone
+from lockstep.client.set_session import SetSession
+from lockstep.core import commands as c
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from lockstep.core.ids import Epoch, QueuePosition, TransactionKey
+
+BATCH_MESSAGES_MAX = 1_000
+BATCH_BYTES_MAX = 1 << 20
+"""About what a primary puts into one batch of its journal."""
+
+_SHARED_REFUSALS = {
+    ErrorCode.QUEUE_FULL,
+    ErrorCode.STALE_DELIVERY,
+    ErrorCode.TOO_LARGE,
+    ErrorCode.INVALID_ARGUMENT,
+}
+"""Refusals that may be due to one part of a batch only."""
+
+Confirmation = asyncio.Future[int]
+"""Done when the set has it for good; need not be awaited. Raises `Rejected` or `InDoubt`."""
+_Part = Sequence[Any]
+"""Messages or positions: what the batch's `make` takes."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    make: Callable[[list[_Part]], c.AnyCommand]
+    is_in_transaction: bool
+    parts: list[_Part] = field(default_factory=list)
+    waiting: list[Confirmation] = field(default_factory=list)
+    count: int = 0
+    size: int = 0
+
+
+class CommandBatches:
+    """Lives as long as the session in its set; used from one event loop."""
+
+    def __init__(self, session: SetSession) -> None:
+        self._session = session
+        self._batches: list[_Batch] = []
+        self._open: dict[Hashable, _Batch] = {}
+        self._kind: Hashable = None
+        self._is_scheduled = False
+        session.before_write = self.flush
+
+    def publish(
+        self,
+        exchange: str,
+        routing_key: str,
+        messages: Sequence[c.OutgoingMessage],
+        transaction: TransactionKey | None,
+    ) -> Confirmation:
+        """Adds one caller's messages; the value is the number of enqueues of the batch that they went with."""
+        key = ("publish", exchange, routing_key, transaction)
+        # Through a named exchange two keys may reach one queue: there, only what follows directly may join.
+        self._enter(
+            ("publish", transaction, key if exchange else None)
+            if transaction is None or exchange
+            else transaction
+        )
+        batch = self._open.get(key)
+        if batch is None:
+            batch = self._begin(
+                key,
+                lambda parts: c.PublishCommand(
+                    0,
+                    exchange,
+                    routing_key,
+                    tuple([m for part in parts for m in part]),
+                    transaction,
+                ),
+                transaction is not None,
+            )
+        size = sum([len(message.body) + len(message.properties) for message in messages])
+        return self._add(key, batch, messages, size)
+
+    def settle(
+        self,
+        queue: str,
+        epoch: Epoch,
+        positions: Sequence[QueuePosition],
+        disposition: int,
+        transaction: TransactionKey | None,
+    ) -> Confirmation:
+        """Adds one caller's dispositions."""
+        key = ("settle", queue, epoch, disposition, transaction)
+        self._enter("settle" if transaction is None else transaction)
+        batch = self._open.get(key)
+        if batch is None:
+            batch = self._begin(
+                key,
+                lambda parts: c.SettleCommand(
+                    0,
+                    queue,
+                    epoch,
+                    tuple([p for part in parts for p in part]),
+                    disposition,
+                    transaction,
+                ),
+                transaction is not None,
+            )
+        return self._add(key, batch, positions, 8 * len(positions))
+
+    def _enter(self, kind: Hashable) -> None:
+        """What is of another kind must not overtake: the batches so far are complete."""
+        if kind != self._kind:
+            self._kind = kind
+            self._open.clear()
+
+    def _begin(
+        self, key: Hashable, make: Callable[[list[_Part]], c.AnyCommand], in_transaction: bool
+    ) -> _Batch:
+        batch = _Batch(make, in_transaction)
+        self._batches.append(batch)
+        self._open[key] = batch
+        return batch
+
+    def _add(self, key: Hashable, batch: _Batch, part: _Part, size: int) -> Confirmation:
+        confirmation: Confirmation = asyncio.get_running_loop().create_future()
+        confirmation.add_done_callback(_retrieve)
+        batch.parts.append(part)
+        batch.waiting.append(confirmation)
+        batch.count += len(part)
+        batch.size += size
+        if batch.count >= BATCH_MESSAGES_MAX or batch.size >= BATCH_BYTES_MAX:
+            del self._open[key]
+        if not self._is_scheduled and not self._session.is_writing:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush_scheduled)
+        return confirmation
+
+    def _flush_scheduled(self) -> None:
+        self._is_scheduled = False
+        if not self._session.is_writing:
+            self.flush()
+
+    def flush(self) -> None:
+        """Submits all that has gathered."""
+        if not self._batches:
+            return
+        batches, self._batches = self._batches, []
+        self._open.clear()
+        self._kind = None
+        for batch in batches:
+            self._submit(batch)
+
+    def _submit(self, batch: _Batch) -> None:
+        answer = self._session.submit(batch.make(batch.parts))
+        answer.add_done_callback(lambda future: self._answered(batch, future))
+
+    def _answered(self, batch: _Batch, future: "asyncio.Future[CommandDone]") -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is None:
+            value = future.result().value
+            for confirmation in batch.waiting:
+                if not confirmation.done():
+                    confirmation.set_result(value)
+            return
+        assert isinstance(error, LockstepError), "a command is answered by an error of ours"
+        is_shared = isinstance(error, Rejected) and error.code in _SHARED_REFUSALS and len(batch.parts) > 1
+        # In a transaction the refusal has made it rollback-only: nothing to be gained.
+        if is_shared and not batch.is_in_transaction:
+            for part, confirmation in zip(batch.parts, batch.waiting, strict=True):
+                self._submit(_Batch(batch.make, False, [part], [confirmation]))
+            return
+        for confirmation in batch.waiting:
+            if not confirmation.done():
+                confirmation.set_exception(type(error)(error.code, error.message, **error.details))
+
+
+def _retrieve(confirmation: Confirmation) -> None:
+    """Marks an error as seen: a confirmation need not be awaited."""
+    if not confirmation.cancelled():
+        confirmation.exception()

@@ -1,0 +1,213 @@
+"""A consumer: messages of one queue as an asynchronous iterator, and what becomes of them.
+
+Law: at most `credit` messages are unsettled in this process; each settled one makes room for another. A message that was
+delivered before a failover is void after it: the queue has it again, and settling it is refused (DESIGN T6).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from lockstep.client import session_events as e
+from lockstep.client.command_batches import CommandBatches, Confirmation
+from lockstep.client.set_session import SetSession
+from lockstep.core.commands import DeliveredMessage, Disposition
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import Epoch, QueuePosition, SetName, TransactionKey
+
+
+class Message:
+    """One delivery. Settle it once: `accept`, `release`, `fail` or `reject`; the result need not be awaited."""
+
+    __slots__ = ("_consumer", "_content", "epoch", "is_settled", "is_void")
+
+    def __init__(self, consumer: "Consumer", epoch: Epoch, content: DeliveredMessage) -> None:
+        self._consumer = consumer
+        self._content = content
+        self.epoch = epoch
+        self.is_settled = False
+        self.is_void = False
+        """Its epoch or session is over: the queue has it again."""
+
+    def __repr__(self) -> str:
+        return f"Message({self.queue}@{self.position >> 24}.{self.position & 0xFFFFFF} epoch={self.epoch})"
+
+    @property
+    def queue(self) -> str:
+        return self._consumer.queue
+
+    @property
+    def set_name(self) -> SetName:
+        return self._consumer.set_name
+
+    @property
+    def body(self) -> bytes:
+        return self._content.body
+
+    @property
+    def properties(self) -> bytes:
+        return self._content.properties
+
+    @property
+    def position(self) -> QueuePosition:
+        return self._content.position
+
+    @property
+    def delivery_count(self) -> int:
+        """Failed deliveries before this one."""
+        return self._content.delivery_count
+
+    @property
+    def is_durable(self) -> bool:
+        return self._content.is_durable
+
+    def accept(self) -> Confirmation:
+        """It is done: take it from the queue."""
+        return self._consumer.settle(self, Disposition.ACCEPT)
+
+    def release(self) -> Confirmation:
+        """Back to the queue, as if never delivered."""
+        return self._consumer.settle(self, Disposition.RELEASE)
+
+    def fail(self) -> Confirmation:
+        """Back to the queue with its delivery count grown by one."""
+        return self._consumer.settle(self, Disposition.FAIL)
+
+    def reject(self) -> Confirmation:
+        """To the queue's dead-letter target, or gone if it has none."""
+        return self._consumer.settle(self, Disposition.REJECT)
+
+    def accept_in(self, transaction: TransactionKey) -> Confirmation:
+        """As `accept`, if the transaction commits; `Transaction.accept` calls it."""
+        return self._consumer.settle(self, Disposition.ACCEPT, transaction)
+
+
+class Consumer:
+    """Lives from `Session.consume` to `close`, or until its queue is gone; then iterating raises `Rejected`."""
+
+    def __init__(
+        self, session: SetSession, batches: CommandBatches, queue: str, credit: int, is_exclusive: bool
+    ) -> None:
+        self.queue = queue
+        self.set_name = session.set_name
+        self._session = session
+        self._batches = batches
+        self._arrived: deque[Message] = deque()
+        self._unsettled: dict[tuple[Epoch, QueuePosition], Message] = {}
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._end: Rejected | None = None
+        self._is_closed = False
+        self._to_grant = 0
+        self._grant_from = max(1, credit // 4)
+        """Credit is granted in portions: one message to the primary per quarter."""
+        self._number = session.consume(self, queue, credit, is_exclusive)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        while True:
+            message = self.take()
+            if message is not None:
+                return message
+            if self._end is not None:
+                raise self._end
+            if self._is_closed:
+                raise StopAsyncIteration
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(future)
+            await future
+
+    def take(self) -> Message | None:
+        """The next message that has arrived already, or None."""
+        return self._arrived.popleft() if self._arrived else None
+
+    async def next(self, timeout_seconds: float) -> Message | None:
+        """The next message, or None when none came in time."""
+        try:
+            return await asyncio.wait_for(self.__anext__(), timeout_seconds)
+        except TimeoutError:
+            return None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """No more messages; those that nobody took are released, those taken stay to be settled."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._session.stop_consuming(self._number)
+        self._wake()
+        released = [message.release() for message in list(self._arrived)]
+        self._arrived.clear()
+        if released:
+            await asyncio.wait(released, timeout=5.0)
+
+    def settle(
+        self, message: Message, disposition: int, transaction: TransactionKey | None = None
+    ) -> Confirmation:
+        """What `Message` calls."""
+        if message.is_settled or message.is_void:
+            why = "void since a failover" if message.is_void else "settled already"
+            refused: Confirmation = asyncio.get_running_loop().create_future()
+            refused.set_exception(
+                Rejected(
+                    ErrorCode.STALE_DELIVERY,
+                    f"the message is {why}",
+                    queue=self.queue,
+                    position=message.position,
+                )
+            )
+            refused.exception()
+            return refused
+        message.is_settled = True
+        self._unsettled.pop((message.epoch, message.position), None)
+        self._grant(1)
+        return self._batches.settle(self.queue, message.epoch, (message.position,), disposition, transaction)
+
+    def settle_all(
+        self, messages: Iterable[Message], disposition: int = Disposition.ACCEPT
+    ) -> list[Confirmation]:
+        """Settles many; one confirmation each."""
+        return [self.settle(message, disposition) for message in messages]
+
+    def _grant(self, count: int) -> None:
+        self._to_grant += count
+        if self._to_grant >= self._grant_from and not self._is_closed:
+            credit, self._to_grant = self._to_grant, 0
+            self._session.feed(e.Grant(self._number, credit))
+
+    # What the session in the set says (ConsumerPort).
+
+    def deliver(self, queue: str, epoch: Epoch, messages: tuple[DeliveredMessage, ...]) -> None:
+        for content in messages:
+            message = Message(self, epoch, content)
+            self._unsettled[epoch, content.position] = message
+            self._arrived.append(message)
+        self._wake()
+
+    def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> None:
+        for position in positions:
+            if (message := self._unsettled.pop((epoch, position), None)) is not None:
+                message.is_void = True
+        self._arrived = deque(message for message in self._arrived if not message.is_void)
+
+    def stop(self, code: ErrorCode, message: str) -> None:
+        if not self._is_closed:
+            self._end = Rejected(code, message, queue=self.queue, resource_set=self.set_name)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Everybody looks again: a waiter that was cancelled must not keep a message from the next one."""
+        waiting, self._waiting = self._waiting, deque()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)

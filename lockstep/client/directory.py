@@ -1,0 +1,117 @@
+"""Which resource set a name belongs to, and which brokers may serve it: asked of any broker, and remembered.
+
+Law: what is remembered may be old. Whoever is told NOT_FOUND by a set forgets the name and asks again once.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import grpc.aio
+
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from lockstep.core.ids import Epoch, SetName
+from lockstep.runtime.channels import Channels
+from lockstep.runtime.status import error_from
+from lockstep.wire.v1 import cluster_pb2 as pb
+from lockstep.wire.v1.cluster_pb2_grpc import ClusterStub
+
+if TYPE_CHECKING:
+    from lockstep.wire.v1.cluster_pb2_grpc import ClusterAsyncStub
+
+Kind = pb.LocateRequest.Kind
+_Result = TypeVar("_Result")
+
+CALL_SECONDS = 2.0
+"""One try at one broker."""
+PATIENCE_SECONDS = 15.0
+"""All tries: several failovers."""
+PAUSE_SECONDS = 0.1
+_TRY_ELSEWHERE = {ErrorCode.UNAVAILABLE, ErrorCode.NOT_PRIMARY, ErrorCode.WRONG_EPOCH}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A resource set and where it may be served, the primary first."""
+
+    set_name: SetName
+    epoch: Epoch
+    candidates: tuple[str, ...]
+
+
+class Directory:
+    """Lives as long as its client."""
+
+    def __init__(self, channels: Channels, addresses: Sequence[str]) -> None:
+        self._channels = channels
+        self.addresses = tuple(addresses)
+        """Brokers to ask; those learnt from answers are asked too."""
+        self._learnt: dict[str, None] = {}
+        self._names: dict[tuple[int, str], Place] = {}
+
+    async def locate(self, kind: "pb.LocateRequest.Kind.ValueType", name: str) -> Place:
+        """The set of a queue, exchange or set name; raises `Rejected` (NOT_FOUND, UNKNOWN_SET)."""
+        known = self._names.get((kind, name))
+        if known is None:
+            request = pb.LocateRequest(kind=kind, name=name)
+            response = await self.ask(lambda stub: stub.Locate(request, timeout=CALL_SECONDS))
+            known = self._remember(kind, name, response)
+        return known
+
+    async def claim(self, kind: "pb.LocateRequest.Kind.ValueType", name: str, set_name: str) -> Place:
+        """Gives a name to a set, unless another has it: raises `Rejected` (ALREADY_EXISTS)."""
+        request = pb.ClaimNameRequest(kind=kind, name=name, resource_set=set_name)
+        response = await self.ask(lambda stub: stub.ClaimName(request, timeout=CALL_SECONDS))
+        return self._remember(kind, name, response)
+
+    async def release(self, kind: "pb.LocateRequest.Kind.ValueType", name: str, set_name: str) -> None:
+        """Takes a name out of the directory, after what it named was deleted."""
+        self.forget(kind, name)
+        request = pb.ReleaseNameRequest(kind=kind, name=name, resource_set=set_name)
+        await self.ask(lambda stub: stub.ReleaseName(request, timeout=CALL_SECONDS))
+
+    def forget(self, kind: "pb.LocateRequest.Kind.ValueType", name: str) -> None:
+        self._names.pop((kind, name), None)
+
+    def learn(self, addresses: Sequence[str]) -> None:
+        """Addresses of brokers, from whoever heard them."""
+        for address in addresses:
+            self._learnt[address] = None
+
+    def _remember(self, kind: int, name: str, response: pb.LocateResponse | pb.ClaimNameResponse) -> Place:
+        place = Place(SetName(response.resource_set), Epoch(response.epoch), tuple(response.candidates))
+        self._names[kind, name] = place
+        self.learn(place.candidates)
+        return place
+
+    async def ask(self, call: "Callable[[ClusterAsyncStub], Awaitable[_Result]]") -> _Result:
+        """Calls any broker for something that may be repeated, until one answers; raises what the last one said."""
+        return await self.call(lambda channel: call(ClusterStub(channel)))
+
+    async def call(
+        self,
+        call: Callable[[grpc.aio.Channel], Awaitable[_Result]],
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> _Result:
+        """As `ask`, for any service."""
+        deadline = asyncio.get_running_loop().time() + patience_seconds
+        while True:
+            addresses = list(dict.fromkeys((*self.addresses, *self._learnt)))
+            random.shuffle(addresses)
+            error: LockstepError = Rejected(ErrorCode.UNAVAILABLE, "no broker")
+            for address in addresses:
+                try:
+                    return await call(self._channels.to(address))
+                except grpc.aio.AioRpcError as failure:
+                    error = error_from(failure, is_read=True)
+                    if error.code not in _TRY_ELSEWHERE:
+                        raise error from failure
+            if asyncio.get_running_loop().time() >= deadline:
+                raise Rejected(
+                    error.code,
+                    f"no broker answered at {', '.join(self.addresses)}: {error.message}",
+                    addresses=list(self.addresses),
+                )
+            await asyncio.sleep(PAUSE_SECONDS)

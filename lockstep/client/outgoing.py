@@ -1,0 +1,32 @@
+"""What a caller may hand to `publish`: one body or message, or many."""
+
+from collections.abc import Sequence
+
+from lockstep.core.commands import OutgoingMessage
+from lockstep.core.errors import ErrorCode, Rejected
+
+Outgoing = bytes | OutgoingMessage | Sequence[bytes | OutgoingMessage]
+Headers = tuple[tuple[str, str], ...]
+
+
+def outgoing(
+    messages: Outgoing, properties: bytes, durable: bool, ttl_ms: int, headers: Headers
+) -> tuple[OutgoingMessage, ...]:
+    """Messages as they go out: bodies get the shared properties, what is a message already keeps its own.
+
+    Raises `Rejected` (INVALID_ARGUMENT) for none at all.
+    """
+    if isinstance(messages, bytes):
+        return (OutgoingMessage(properties, messages, durable, ttl_ms, headers),)
+    if isinstance(messages, OutgoingMessage):
+        return (messages,)
+    if not messages:
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, "nothing to publish")
+    return tuple(
+        [
+            message
+            if isinstance(message, OutgoingMessage)
+            else OutgoingMessage(properties, message, durable, ttl_ms, headers)
+            for message in messages
+        ]
+    )

@@ -1,0 +1,231 @@
+"""A session: what one client does, over any number of resource sets, with everything in order and at most once.
+
+Law: names decide. A queue or exchange belongs to one resource set, which the directory tells; in each set the session keeps one
+stream and one numbering, which survive failovers.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Self
+
+from lockstep.client.command_batches import CommandBatches, Confirmation
+from lockstep.client.consumer import Consumer
+from lockstep.client.directory import Directory, Kind, Place
+from lockstep.client.outcome import Outcome
+from lockstep.client.outgoing import Headers, Outgoing, outgoing
+from lockstep.client.set_session import SetSession
+from lockstep.client.transaction import Transaction
+from lockstep.core import commands as c
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import QueuePosition, SetName
+
+BROWSE_PAGE = 500
+"""Messages of one browse answer."""
+
+
+class Session:
+    """Lives from `Client.session` to `close`; used from one event loop."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        open_in: Callable[[Place], SetSession],
+        ask_outcome: "Callable[[str], asyncio.Future[Outcome]]",
+    ) -> None:
+        self._directory = directory
+        self._open_in = open_in
+        self._ask_outcome = ask_outcome
+        self._sets: dict[SetName, tuple[SetSession, CommandBatches]] = {}
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Waits for what is in flight, then ends the session in every set; its open transactions are rolled back."""
+        self._is_closed = True
+        for _, batches in self._sets.values():
+            batches.flush()
+        await asyncio.gather(*(session.close() for session, _ in self._sets.values()))
+
+    # --- wiring ---
+
+    async def declare_queue(
+        self, name: str, options: c.QueueOptions | None = None, *, set_name: str = ""
+    ) -> int:
+        """Declares a queue, in `set_name` if it is new (which may be left out if there is one set only); returns its id."""
+        place = await self._directory.claim(Kind.KIND_QUEUE, name, set_name)
+        return await self._run(place, c.DeclareQueueCommand(0, name, options or c.QueueOptions()))
+
+    async def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Deletes a queue; returns how many messages were in it."""
+        place = await self._directory.locate(Kind.KIND_QUEUE, name)
+        deleted = await self._run(place, c.DeleteQueueCommand(0, name, if_unused, if_empty))
+        await self._directory.release(Kind.KIND_QUEUE, name, place.set_name)
+        return deleted
+
+    async def purge_queue(self, name: str) -> int:
+        """Removes all messages that nobody holds; returns their number."""
+        return await self._run(
+            await self._directory.locate(Kind.KIND_QUEUE, name), c.PurgeQueueCommand(0, name)
+        )
+
+    async def declare_exchange(
+        self, name: str, kind: str = "direct", *, durable: bool = True, set_name: str = ""
+    ) -> int:
+        """Declares an exchange of kind direct, fanout, topic or headers; returns its id."""
+        place = await self._directory.claim(Kind.KIND_EXCHANGE, name, set_name)
+        return await self._run(place, c.DeclareExchangeCommand(0, name, kind, durable))
+
+    async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
+        place = await self._directory.locate(Kind.KIND_EXCHANGE, name)
+        await self._run(place, c.DeleteExchangeCommand(0, name, if_unused))
+        await self._directory.release(Kind.KIND_EXCHANGE, name, place.set_name)
+
+    async def bind(self, exchange: str, queue: str, key: str = "", arguments: Headers = ()) -> None:
+        """Messages of the exchange that match go to the queue; both are of one set."""
+        await self._bind(exchange, queue, key, arguments, is_unbind=False)
+
+    async def unbind(self, exchange: str, queue: str, key: str = "", arguments: Headers = ()) -> None:
+        await self._bind(exchange, queue, key, arguments, is_unbind=True)
+
+    async def _bind(self, exchange: str, queue: str, key: str, arguments: Headers, is_unbind: bool) -> None:
+        place = await self._directory.locate(Kind.KIND_EXCHANGE, exchange)
+        other = await self._directory.locate(Kind.KIND_QUEUE, queue)
+        if other.set_name != place.set_name:
+            raise Rejected(
+                ErrorCode.OTHER_SET,
+                f"exchange {exchange} is in set {place.set_name}, queue {queue} in {other.set_name}",
+                exchange=exchange,
+                queue=queue,
+            )
+        await self._run(place, c.BindCommand(0, exchange, queue, key, tuple(sorted(arguments)), is_unbind))
+
+    # --- messages ---
+
+    async def publish(
+        self,
+        routing_key: str,
+        messages: Outgoing,
+        *,
+        exchange: str = "",
+        properties: bytes = b"",
+        durable: bool = True,
+        ttl_ms: int = 0,
+        headers: Headers = (),
+    ) -> None:
+        """Publishes one message or many, all or none; returns when they are durable at every in-sync member.
+
+        Without an exchange the routing key is a queue's name. Calls that run at the same time share batches by themselves.
+        """
+        await await_(
+            await self.publish_soon(
+                routing_key,
+                messages,
+                exchange=exchange,
+                properties=properties,
+                durable=durable,
+                ttl_ms=ttl_ms,
+                headers=headers,
+            )
+        )
+
+    async def publish_soon(
+        self,
+        routing_key: str,
+        messages: Outgoing,
+        *,
+        exchange: str = "",
+        properties: bytes = b"",
+        durable: bool = True,
+        ttl_ms: int = 0,
+        headers: Headers = (),
+    ) -> Confirmation:
+        """As `publish`, and returns as soon as they are on their way, with what to wait for. Waits while too much is."""
+        session, batches = await self.of_target(exchange, routing_key)
+        await session.room()
+        return batches.publish(
+            exchange, routing_key, outgoing(messages, properties, durable, ttl_ms, headers), None
+        )
+
+    async def consume(self, queue: str, *, credit: int = 100, exclusive: bool = False) -> Consumer:
+        """Messages of a queue as they come, at most `credit` of them unsettled at a time."""
+        session, batches = await self._of(await self._directory.locate(Kind.KIND_QUEUE, queue))
+        return Consumer(session, batches, queue, credit, exclusive)
+
+    async def browse(
+        self, queue: str, *, after: int = 0, limit: int | None = None
+    ) -> AsyncIterator[c.DeliveredMessage]:
+        """Reads a queue from the head (or behind position `after`) without taking anything."""
+        session, batches = await self._of(await self._directory.locate(Kind.KIND_QUEUE, queue))
+        batches.flush()
+        left = limit
+        while left is None or left > 0:
+            page = BROWSE_PAGE if left is None else min(left, BROWSE_PAGE)
+            answer = await session.ask(c.Browse(0, queue, QueuePosition(after), page))
+            assert isinstance(answer, c.BrowseAnswer), "a browse is answered as one"
+            if answer.code is not ErrorCode.NONE:
+                raise Rejected(answer.code, answer.message, queue=queue)
+            for message in answer.messages:
+                after = message.position
+                yield message
+            if answer.is_end or not answer.messages:
+                return
+            if left is not None:
+                left -= len(answer.messages)
+
+    def transaction(self, *, timeout_ms: int = 0) -> Transaction:
+        """A transaction over queues of one set; `async with` commits it at the end of the block."""
+        return Transaction(self, self._ask_outcome, timeout_ms)
+
+    async def describe(self, set_name: str) -> c.Description:
+        """Queues, exchanges and figures of a set, as its primary has them."""
+        session, batches = await self.of_set(SetName(set_name))
+        batches.flush()
+        answer = await session.ask(c.Describe(0))
+        assert isinstance(answer, c.Description), "a describe is answered as one"
+        return answer
+
+    # --- sets ---
+
+    async def of_target(self, exchange: str, routing_key: str) -> tuple[SetSession, CommandBatches]:
+        """The session in the set of an exchange, or of the queue that the routing key names if there is none."""
+        if exchange:
+            return await self._of(await self._directory.locate(Kind.KIND_EXCHANGE, exchange))
+        return await self._of(await self._directory.locate(Kind.KIND_QUEUE, routing_key))
+
+    async def of_set(self, set_name: SetName) -> tuple[SetSession, CommandBatches]:
+        """The session in a set."""
+        known = self._sets.get(set_name)
+        return known or await self._of(await self._directory.locate(Kind.KIND_SET, set_name))
+
+    async def _of(self, place: Place) -> tuple[SetSession, CommandBatches]:
+        if self._is_closed:
+            raise Rejected(ErrorCode.ILLEGAL_STATE, "the session is closed")
+        known = self._sets.get(place.set_name)
+        if known is None:
+            session = self._open_in(place)
+            known = self._sets[place.set_name] = (session, CommandBatches(session))
+        return known
+
+    async def _run(self, place: Place, command: c.AnyCommand) -> int:
+        session, batches = await self._of(place)
+        batches.flush()
+        try:
+            return (await session.submit(command)).value
+        except Rejected as rejected:
+            if rejected.code is ErrorCode.NOT_FOUND and (name := getattr(command, "name", None)):
+                self._directory.forget(Kind.KIND_QUEUE, name)
+                self._directory.forget(Kind.KIND_EXCHANGE, name)
+            raise
+
+
+async def await_(confirmation: Confirmation) -> int:
+    """Awaits a confirmation; being cancelled cancels the waiting only, not the command."""
+    return await asyncio.shield(confirmation)

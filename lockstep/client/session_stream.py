@@ -1,0 +1,98 @@
+"""One session stream over gRPC: bytes to messages and back.
+
+Law: it says what came, in order, and at last `StreamLost`, once; after `cancel` it says nothing any more. One write at a time.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from lockstep.client.session_events import Received, StreamLost, Written
+from lockstep.core.commands import ClientMessage
+from lockstep.core.errors import LockstepError
+from lockstep.core.ids import SetName
+from lockstep.runtime.session_codec import decode_response, encode_request
+from lockstep.wire.v1 import session_pb2 as pb
+
+METHOD = "/lockstep.wire.v1.Sessions/Open"
+
+
+class SessionStream:
+    """Lives from `OpenStream` to its loss; driven by the session in its set."""
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        set_name: SetName,
+        number: int,
+        hear: Callable[[Received | StreamLost | Written], None],
+    ) -> None:
+        self.number = number
+        self._set_name = set_name
+        self._hear = hear
+        self._is_over = False
+        self._to_write: asyncio.Queue[tuple[ClientMessage, ...]] = asyncio.Queue()
+        method: Any = channel.stream_stream(
+            METHOD,
+            request_serializer=pb.SessionRequest.SerializeToString,
+            response_deserializer=pb.SessionResponse.FromString,
+        )
+        self._call = method()
+        self._reader = asyncio.ensure_future(self._guard(self._read))
+        self._writer = asyncio.ensure_future(self._guard(self._write))
+
+    def write(self, messages: tuple[ClientMessage, ...]) -> None:
+        """Writes them; answered by `Written`."""
+        self._to_write.put_nowait(messages)
+
+    def cancel(self) -> None:
+        """Drops the stream at once, without a word."""
+        self._is_over = True
+        self._call.cancel()
+        self._reader.cancel()
+        self._writer.cancel()
+
+    async def close(self) -> None:
+        """As `cancel`, and returns when nothing of it runs any more."""
+        self.cancel()
+        await asyncio.gather(self._reader, self._writer, return_exceptions=True)
+
+    async def _read(self) -> str:
+        while True:
+            response = await self._call.read()
+            if response is grpc.aio.EOF:
+                status = await self._call.code()
+                return f"{status.name}: {await self._call.details()}"
+            _, messages = decode_response(response)
+            if self._is_over:
+                return "cancelled"
+            self._hear(Received(self.number, messages))
+
+    async def _write(self) -> str:
+        while True:
+            messages = await self._to_write.get()
+            await self._call.write(encode_request(self._set_name, messages))
+            if self._is_over:
+                return "cancelled"
+            self._hear(Written(self.number))
+
+    async def _guard(self, run: Callable[[], Any]) -> None:
+        """Whatever ends reading or writing ends the stream."""
+        try:
+            reason = await run()
+        except grpc.aio.AioRpcError as error:
+            reason = f"{error.code().name}: {error.details()}"
+        except (grpc.aio.UsageError, asyncio.InvalidStateError) as error:
+            reason = str(error)  # The call ended before the write.
+        except LockstepError as error:
+            reason = error.message
+        except asyncio.CancelledError:
+            if self._is_over:
+                raise
+            reason = "the call was cancelled"
+        if not self._is_over:
+            self.cancel()
+            self._hear(StreamLost(self.number, reason))

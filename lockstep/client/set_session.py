@@ -1,0 +1,227 @@
+"""One session in one resource set on the event loop: performs what its session core asks for.
+
+Law: it decides nothing. Every command handed in gets a future, and the core's answer settles it.
+"""
+
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Protocol, assert_never
+
+from lockstep.client import session_events as e
+from lockstep.client.session_core import SessionCore
+from lockstep.client.session_settings import SessionSettings
+from lockstep.client.session_stream import SessionStream
+from lockstep.core import commands as c
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
+from lockstep.core.ids import (
+    Epoch,
+    LogIndex,
+    QueuePosition,
+    SessionId,
+    SetName,
+    TransactionKey,
+    transaction_id,
+)
+from lockstep.runtime.channels import Channels
+
+Answer = c.BrowseAnswer | c.OutcomeAnswer | c.Description
+
+
+class ConsumerPort(Protocol):
+    """What a consumer is told. It must not call back before it has returned."""
+
+    def deliver(self, queue: str, epoch: Epoch, messages: tuple[c.DeliveredMessage, ...]) -> None: ...
+    def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> None: ...
+    def stop(self, code: ErrorCode, message: str) -> None: ...
+
+
+def now_ms() -> int:
+    """A clock that does not go back, in milliseconds."""
+    return int(time.monotonic() * 1000)
+
+
+def new_session_id() -> SessionId:
+    return SessionId(str(uuid.uuid4()))
+
+
+class SetSession:
+    """Lives from its first use in a session until `close`; used from one event loop."""
+
+    BACKLOG_BYTES_MAX = 64 << 20
+    """Publishers wait while so much is not yet answered: memory of this process, and a second or so of a fast primary."""
+
+    def __init__(
+        self,
+        channels: Channels,
+        set_name: SetName,
+        candidates: Iterable[str],
+        settings: SessionSettings | None = None,
+        on_attached: Callable[["SetSession", e.Attached], None] = lambda _session, _attached: None,
+    ) -> None:
+        self.set_name = set_name
+        self.core = SessionCore(set_name, candidates, new_session_id, random.randrange, settings)
+        self.before_write: Callable[[], None] = lambda: None
+        """Called when a write may follow: whoever gathers commands submits them now."""
+        self.lost_sessions = 0
+        self.transactions: dict[TransactionKey, Callable[[], None]] = {}
+        """Open transactions, and whom to tell when they are aborted."""
+        self._channels = channels
+        self._on_attached = on_attached
+        self._stream: SessionStream | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._consumers: dict[int, ConsumerPort] = {}
+        self._last_consumer = 0
+        self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._room: list[asyncio.Future[None]] = []
+        self.feed(e.Start())
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether what is submitted now has to wait for a write under way."""
+        return self.core.is_busy
+
+    def submit(self, command: c.AnyCommand) -> "asyncio.Future[e.CommandDone]":
+        """Hands a command in; the future raises `Rejected` or `InDoubt`."""
+        future: asyncio.Future[e.CommandDone] = asyncio.get_running_loop().create_future()
+        self.feed(e.Submit(future, command))
+        return future
+
+    def ask(self, question: c.Browse | c.GetOutcome | c.Describe) -> "asyncio.Future[Answer]":
+        """Hands a question in."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.feed(e.Ask(future, question))
+        return future
+
+    def consume(self, port: ConsumerPort, queue: str, credit: int, is_exclusive: bool) -> int:
+        """Opens a consumer; returns its number."""
+        self._last_consumer += 1
+        self._consumers[self._last_consumer] = port
+        self.feed(e.StartConsuming(self._last_consumer, queue, credit, is_exclusive))
+        return self._last_consumer
+
+    def stop_consuming(self, consumer: int) -> None:
+        if self._consumers.pop(consumer, None) is not None:
+            self.feed(e.StopConsuming(consumer))
+
+    async def room(self) -> None:
+        """Returns when the backlog has room for more."""
+        while self._is_full() and not self._closed.done():
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._room.append(future)
+            await future
+
+    def _is_full(self) -> bool:
+        window = self.core.window
+        return window.bytes > self.BACKLOG_BYTES_MAX or len(window) > 2 * c.ANSWERS_KEPT
+
+    async def close(self, timeout_seconds: float = 5.0) -> None:
+        """Ends the session; what is not answered within the time is left to the session's own time-out."""
+        self.feed(e.Close())
+        try:
+            await asyncio.wait_for(asyncio.shield(self._closed), timeout_seconds)
+        except TimeoutError:
+            pass
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._stream is not None:
+            await self._stream.close()
+        for effect in self.core.abandon():
+            self._perform(effect)
+
+    def feed(self, event: e.Input) -> None:
+        """One input to the core, and its effects."""
+        for effect in self.core.handle(event, now_ms()):
+            self._perform(effect)
+        if self._room and not self._is_full():
+            waiting, self._room = self._room, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+
+    def _perform(self, effect: e.Effect) -> None:
+        match effect:
+            case e.CommandDone(ticket, _):
+                _settle(ticket, effect)
+            case e.QuestionAnswered(ticket, answer):
+                _settle(ticket, answer)
+            case e.Send(stream, messages):
+                if self._stream is not None and self._stream.number == stream:
+                    self._stream.write(messages)
+            case e.Delivered(consumer, queue, epoch, messages):
+                if (port := self._consumers.get(consumer)) is not None:
+                    port.deliver(queue, epoch, messages)
+            case e.CommandRejected(ticket, code, message):
+                _fail(ticket, Rejected(code, message, resource_set=self.set_name))
+            case e.CommandInDoubt(ticket, code, message, transaction):
+                details: dict[str, str] = {"resource_set": self.set_name}
+                if transaction is not None:
+                    details["transaction_id"] = transaction_id(self.set_name, transaction)
+                _fail(ticket, InDoubt(code, message, **details))
+            case e.ArmTimer(at):
+                if self._timer is not None:
+                    self._timer.cancel()
+                delay = max(0, at - now_ms()) / 1000
+                self._timer = asyncio.get_running_loop().call_later(delay, self.feed, e.Tick())
+            case e.OpenStream(stream, address):
+                self._drop_stream()
+                self._stream = SessionStream(self._channels.to(address), self.set_name, stream, self._hear)
+            case e.CloseStream():
+                self._drop_stream()
+            case e.TransactionAborted(transaction):
+                if (abort := self.transactions.pop(transaction, None)) is not None:
+                    abort()
+            case e.DeliveriesVoided(consumer, _, epoch, positions):
+                if (port := self._consumers.get(consumer)) is not None:
+                    port.void(epoch, positions)
+            case e.ConsumerStopped(consumer, code, message):
+                if (port := self._consumers.pop(consumer, None)) is not None:
+                    port.stop(code, message)
+            case e.Attached():
+                self._on_attached(self, effect)
+            case e.SessionLost():
+                self.lost_sessions += 1
+            case e.ConsumerStarted():
+                pass
+            case e.Closed(code, message):
+                self._end(code, message)
+            case _:
+                assert_never(effect)
+
+    def _hear(self, event: e.Received | e.StreamLost | e.Written) -> None:
+        if isinstance(event, e.Written):
+            self.before_write()
+        self.feed(event)
+
+    def _drop_stream(self) -> None:
+        if self._stream is not None:
+            self._stream.cancel()
+            self._stream = None
+
+    def _end(self, code: ErrorCode, message: str) -> None:
+        for port in self._consumers.values():
+            port.stop(code, message or "the session is closed")
+        self._consumers.clear()
+        for future in self._room:
+            if not future.done():
+                future.set_result(None)
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+
+def key_of(done: e.CommandDone) -> tuple[LogIndex, Epoch]:
+    """The transaction that a begin opened."""
+    assert done.transaction is not None, "a begin is answered with its transaction"
+    return done.transaction
+
+
+def _settle(ticket: e.Ticket, result: object) -> None:
+    if isinstance(ticket, asyncio.Future) and not ticket.done():
+        ticket.set_result(result)
+
+
+def _fail(ticket: e.Ticket, error: Exception) -> None:
+    if isinstance(ticket, asyncio.Future) and not ticket.done():
+        ticket.set_exception(error)

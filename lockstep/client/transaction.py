@@ -1,0 +1,274 @@
+"""A transaction over queues of one resource set, as its caller holds it.
+
+Law: `commit` returns only if the transaction committed, and raises `Rejected` only if it did not and will not. What is in doubt
+is asked for (`GetOutcome` with a fence, DESIGN T5); only if nobody answers that, `InDoubt` is raised, with the id to ask for
+later.
+
+    open --commit--> committed | rolled back | in doubt          open --rollback, failover, time-out--> rolled back
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from enum import Enum
+from types import TracebackType
+from typing import Protocol, Self
+
+from lockstep.client.command_batches import CommandBatches, Confirmation
+from lockstep.client.consumer import Message
+from lockstep.client.outcome import Outcome, OutcomeState
+from lockstep.client.outgoing import Headers, Outgoing, outgoing
+from lockstep.client.session_events import CommandDone
+from lockstep.client.set_session import SetSession, key_of
+from lockstep.core import commands as c
+from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
+from lockstep.core.ids import SetName, TransactionKey, transaction_id
+
+
+class TransactionState(Enum):
+    OPEN = "open"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    IN_DOUBT = "in doubt"
+
+
+class SessionPort(Protocol):
+    """What a transaction needs of its session."""
+
+    async def of_target(self, exchange: str, routing_key: str) -> tuple[SetSession, CommandBatches]: ...
+    async def of_set(self, set_name: SetName) -> tuple[SetSession, CommandBatches]: ...
+
+
+_ENDED = {ErrorCode.ROLLED_BACK, ErrorCode.UNKNOWN_TRANSACTION, ErrorCode.TRANSACTION_FINISHED}
+_GONE = (OutcomeState.ROLLED_BACK, OutcomeState.HEURISTICALLY_ROLLED_BACK)
+_DONE = (OutcomeState.COMMITTED, OutcomeState.HEURISTICALLY_COMMITTED)
+
+
+class Transaction:
+    """Lives from `Session.transaction` to its end. Begins with its first operation, whose queue names its resource set."""
+
+    def __init__(
+        self, session: SessionPort, ask: Callable[[str], Awaitable[Outcome]], timeout_ms: int
+    ) -> None:
+        self.state = TransactionState.OPEN
+        self.was_in_doubt = False
+        """The answer to its commit was lost, and its outcome was asked for."""
+        self._session = session
+        self._ask = ask
+        self._timeout_ms = timeout_ms
+        self._place: tuple[SetSession, CommandBatches] | None = None
+        self._key: TransactionKey | None = None
+        self._beginning: asyncio.Task[TransactionKey] | None = None
+        self._accepts: list[tuple[Message, Confirmation]] = []
+        self._failure: LockstepError | None = None
+        """Why the first operation failed that did."""
+
+    def __repr__(self) -> str:
+        return f"Transaction({self.id or 'not begun'}, {self.state.value})"
+
+    @property
+    def id(self) -> str | None:
+        """Its name for `get_outcome`, as set/index.epoch; None before its first operation."""
+        if self._place is None or self._key is None:
+            return None
+        return transaction_id(self._place[0].set_name, self._key)
+
+    @property
+    def set_name(self) -> SetName | None:
+        return None if self._place is None else self._place[0].set_name
+
+    async def publish(
+        self,
+        routing_key: str,
+        messages: Outgoing,
+        *,
+        exchange: str = "",
+        properties: bytes = b"",
+        durable: bool = True,
+        ttl_ms: int = 0,
+        headers: Headers = (),
+    ) -> Confirmation:
+        """Publishes if it commits. Returns when the operation is on its way; if it fails, so does the commit."""
+        batch = outgoing(messages, properties, durable, ttl_ms, headers)
+        batches, key = await self._enter(await self._session.of_target(exchange, routing_key))
+        return self._watch(batches.publish(exchange, routing_key, batch, key))
+
+    async def accept(self, *messages: Message) -> None:
+        """Takes messages from their queues if it commits; if not, they return there."""
+        for message in messages:
+            _, key = await self._enter(await self._session.of_set(message.set_name))
+            self._accepts.append((message, self._watch(message.accept_in(key))))
+
+    async def commit(self) -> None:
+        """Returns when it is committed. Raises `Rejected` (rolled back) or `InDoubt` (nobody could tell)."""
+        self._check_open()
+        if self._place is None:
+            self.state = TransactionState.COMMITTED
+            return
+        key = await self._begin()
+        session, batches = self._place
+        batches.flush()
+        session.transactions.pop(key, None)
+        self.state = TransactionState.IN_DOUBT
+        try:
+            await asyncio.shield(session.submit(c.CommitCommand(0, key, 0)))
+            self.state = TransactionState.COMMITTED
+        except Rejected as rejected:
+            self.state = TransactionState.ROLLED_BACK
+            if rejected.code not in _ENDED:
+                _forget(session.submit(c.RollbackCommand(0, key)))
+            self._release_unaccepted()
+            raise self._rolled_back(rejected) from (self._failure or rejected)
+        except InDoubt as doubt:
+            self.was_in_doubt = True
+            await self._resolve(doubt)
+
+    async def rollback(self) -> None:
+        """Ends it without effect; does nothing if it is rolled back already."""
+        if self.state is TransactionState.ROLLED_BACK:
+            return
+        self._check_open()
+        self.state = TransactionState.ROLLED_BACK
+        if self._place is None:
+            return
+        key = await self._begin()
+        session, batches = self._place
+        batches.flush()
+        session.transactions.pop(key, None)
+        try:
+            await session.submit(c.RollbackCommand(0, key))
+        except LockstepError:
+            pass  # Without its commit it is not going to happen, whoever ends it.
+        self._release_unaccepted()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commits at the end of the block, if it was not ended in it; rolls back if the block raised."""
+        if error is not None:
+            if self.state is TransactionState.OPEN:
+                await self.rollback()
+        elif self.state is TransactionState.OPEN:
+            await self.commit()
+        elif self._failure is not None and self.state is TransactionState.ROLLED_BACK:
+            raise self._failure
+
+    # Inside
+
+    async def _enter(self, place: tuple[SetSession, CommandBatches]) -> tuple[CommandBatches, TransactionKey]:
+        self._check_open()
+        if self._place is None:
+            self._place = place
+        elif self._place[0] is not place[0]:
+            raise Rejected(
+                ErrorCode.OTHER_SET,
+                f"the transaction is in set {self._place[0].set_name}, the queue in {place[0].set_name}",
+                transaction_id=self.id,
+                resource_set=place[0].set_name,
+            )
+        key = await self._begin()
+        self._check_open()
+        return self._place[1], key
+
+    async def _begin(self) -> TransactionKey:
+        if self._key is None:
+            if self._beginning is None:
+                self._beginning = asyncio.ensure_future(self._send_begin())
+            await asyncio.shield(self._beginning)
+        assert self._key is not None, "a begin that is done has its key"
+        return self._key
+
+    async def _send_begin(self) -> TransactionKey:
+        assert self._place is not None, "a set is known before begin"
+        session, batches = self._place
+        batches.flush()
+        await session.room()
+        self._key = key = key_of(await session.submit(c.BeginCommand(0, self._timeout_ms)))
+        if key in session.core.window.operations:
+            session.transactions[key] = self._abort
+        else:
+            self._abort()
+        return key
+
+    def _abort(self) -> None:
+        if self.state is TransactionState.OPEN:
+            self.state = TransactionState.ROLLED_BACK
+            self._failure = Rejected(
+                ErrorCode.ROLLED_BACK,
+                f"transaction {self.id} was rolled back by a failover or the loss of its session",
+                transaction_id=self.id,
+            )
+
+    def _check_open(self) -> None:
+        if self.state is TransactionState.OPEN:
+            return
+        if self.state is TransactionState.ROLLED_BACK and self._failure is not None:
+            raise self._failure
+        raise Rejected(
+            ErrorCode.TRANSACTION_FINISHED,
+            f"transaction {self.id} is {self.state.value}",
+            transaction_id=self.id,
+        )
+
+    def _watch(self, confirmation: Confirmation) -> Confirmation:
+        confirmation.add_done_callback(self._note_failure)
+        return confirmation
+
+    def _note_failure(self, confirmation: Confirmation) -> None:
+        error = None if confirmation.cancelled() else confirmation.exception()
+        if self._failure is None and isinstance(error, LockstepError):
+            self._failure = error
+
+    def _rolled_back(self, rejected: Rejected) -> Rejected:
+        why = f": {self._failure.message}" if self._failure is not None else f": {rejected.message}"
+        return Rejected(
+            ErrorCode.ROLLED_BACK, f"transaction {self.id} was rolled back{why}", transaction_id=self.id
+        )
+
+    async def _resolve(self, doubt: InDoubt) -> None:
+        assert self.id is not None, "only a begun transaction can be in doubt"
+        try:
+            outcome = await self._ask(self.id)
+        except LockstepError as error:
+            raise InDoubt(
+                doubt.code,
+                f"nobody could tell the outcome of {self.id}: {error.message}",
+                transaction_id=self.id,
+            ) from error
+        if outcome.state in _DONE:
+            self.state = TransactionState.COMMITTED
+        elif outcome.state in _GONE or self._was_dropped(outcome):
+            self.state = TransactionState.ROLLED_BACK
+            raise self._rolled_back(Rejected(ErrorCode.ROLLED_BACK, outcome.state.name.lower()))
+        else:
+            raise InDoubt(
+                doubt.code,
+                f"the outcome of {self.id} is {outcome.state.name.lower()}",
+                transaction_id=self.id,
+            )
+
+    def _was_dropped(self, outcome: Outcome) -> bool:
+        """A later epoch whose log never had its begin: it was not, and will not be."""
+        return (
+            outcome.state is OutcomeState.UNKNOWN and self._key is not None and outcome.epoch > self._key[1]
+        )
+
+    def _release_unaccepted(self) -> None:
+        """What could not be accepted in it is still in this session's hands: back to the queue with it."""
+        for message, confirmation in self._accepts:
+            is_refused = confirmation.done() and not confirmation.cancelled() and confirmation.exception()
+            if is_refused and not message.is_void:
+                message.is_settled = False
+                message.release()
+
+
+def _forget(answer: "asyncio.Future[CommandDone]") -> None:
+    """Nobody waits for this answer, whatever it is."""
+    answer.add_done_callback(lambda future: None if future.cancelled() else future.exception())
+
+
+def all_of(confirmations: Iterable[Confirmation]) -> "asyncio.Future[list[int]]":
+    """One awaitable for many confirmations; raises the first error."""
+    return asyncio.gather(*confirmations)
