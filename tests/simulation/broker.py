@@ -1,0 +1,301 @@
+"""A broker process: the real replicas and the real lease keeper, with a driver that performs their effects in order.
+
+Law: as the real driver: an effect is performed completely or the process has crashed; it may crash or be stopped between any two.
+What it tells a client it drops when the lease ended meanwhile (DESIGN R6).
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, assert_never
+
+from lockstep.core.effects import (
+    AnyEffect,
+    ClaimName,
+    CloseBackupStream,
+    CloseClientStream,
+    CloseSubscription,
+    DropLeaseKey,
+    Halt,
+    Note,
+    OpenSubscription,
+    PromoteSelf,
+    PutPresence,
+    ReleaseName,
+    RestoreLeaseKey,
+    SwapMap,
+    TellBackup,
+    TellClient,
+    TellPrimary,
+    TellStore,
+)
+from lockstep.core.ids import BrokerId, Incarnation, SetName
+from lockstep.core.inputs import (
+    AnyInput,
+    BackupSaid,
+    BackupStreamClosed,
+    ClientSaid,
+    ClientStreamClosed,
+    PrimarySaid,
+    PrimaryStreamClosed,
+    StoreConnected,
+    StoreLost,
+    StoreSaid,
+    Tick,
+)
+from lockstep.core.replication import Refuse
+from services.broker.core.lease_keeper import LeaseTick, StoreAnswered
+from tests.simulation.broker_etcd import BrokerEtcd
+from tests.simulation.hellos import ClientHello, StoreHello, StorePing, StorePong, SubscriptionHello
+from tests.simulation.loop import MS
+from tests.simulation.network import Side
+from tests.simulation.process import Process
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+TICK_US = 100 * MS
+STORE_RECONNECT_US = 50 * MS
+STORE_PING_TICKS = 3
+
+
+class Broker(Process):
+    """One incarnation of a broker; its host is its machine."""
+
+    def __init__(self, world: "World", broker: BrokerId, host: str) -> None:
+        super().__init__(world, f"broker {broker}", host)
+        self.broker = broker
+        self.incarnation = Incarnation(f"{broker}-{world.random.getrandbits(32):08x}")
+        self.clocks = world.clocks[host]
+        self.effects: deque[AnyEffect] = deque()
+        self.fuse: int | None = None
+        """The process crashes in the place of the effect that is so many effects away."""
+        self.pause_fuse: tuple[int, int] | None = None
+        """The same for a pause: (effects away, duration in microseconds)."""
+        self.replicas = {
+            set_name: world.parts.make_replica(set_name, broker, self.incarnation, world.replica_settings)
+            for set_name in world.sets_of(broker)
+        }
+        self._streams = 0
+        self._stores: dict[SetName, Side] = {}
+        self._pings: Side | None = None
+        self._backups: dict[int, Side] = {}
+        self._subscriptions: dict[tuple[SetName, int], Side] = {}
+        self._clients: dict[int, Side] = {}
+        self._stream_sets: dict[int, SetName] = {}
+        self.etcd = BrokerEtcd(self)
+        world.network.listen(f"broker:{broker}", host, self._accept)
+        for set_name in self.replicas:
+            self._connect_store(set_name)
+        self._connect_pings()
+        self._ticks = world.random.randrange(100)
+        world.loop.after(world.random.randrange(TICK_US), self._tick)
+
+    # --- inputs ---------------------------------------------------------------------------------------------------
+
+    def feed(self, given: AnyInput) -> None:
+        """An input reaches this process."""
+        self.post(self._handle, given)
+
+    def _handle(self, given: AnyInput) -> None:
+        replica = self.replicas.get(given.set_name)
+        if replica is not None:
+            effects = replica.handle(given, self.clocks.now())
+            if effects:
+                self.effects.extend(effects)
+            self.world.observe_replica(self, given, effects)
+
+    def _tick(self) -> None:
+        if not self.is_alive:
+            return
+        self.world.loop.after(TICK_US, self._tick)
+        if self.is_paused:
+            return
+        self._ticks += 1
+        self.etcd.handle_lease(LeaseTick())
+        for set_name in self.replicas:
+            self.feed(Tick(set_name))
+        if self._ticks % STORE_PING_TICKS == 0 and self._pings is not None:
+            self._pings.send(StorePing())
+
+    # --- streams that others opened -------------------------------------------------------------------------------
+
+    def _accept(self, side: Side) -> None:
+        self._streams += 1
+        stream = self._streams
+        side.on_message = lambda message: self.post(self._take, stream, side, message)
+        side.on_close = lambda: self.post(self._ended, stream)
+
+    def _take(self, stream: int, side: Side, message: object) -> None:
+        """The first message says what the stream is."""
+        if stream in self._clients:
+            self._handle(ClientSaid(self._stream_sets[stream], stream, message))  # type: ignore[arg-type]
+        elif stream in self._backups:
+            self._handle(BackupSaid(self._stream_sets[stream], stream, message))  # type: ignore[arg-type]
+        elif isinstance(message, SubscriptionHello):
+            self._backups[stream] = side
+            self._stream_sets[stream] = message.set_name
+            self._handle(BackupSaid(message.set_name, stream, message.subscribe))
+        elif isinstance(message, ClientHello):
+            self._clients[stream] = side
+            self._stream_sets[stream] = message.set_name
+
+    def _ended(self, stream: int) -> None:
+        set_name = self._stream_sets.pop(stream, None)
+        if set_name is None:
+            return
+        if self._clients.pop(stream, None) is not None:
+            self._handle(ClientStreamClosed(set_name, stream))
+        elif self._backups.pop(stream, None) is not None:
+            self._handle(BackupStreamClosed(set_name, stream))
+
+    # --- streams that this process opens --------------------------------------------------------------------------
+
+    def _connect_store(self, set_name: SetName) -> None:
+        if not self.is_alive:
+            return
+        side = self.world.network.connect(self.host, f"store:{self.broker}")
+        side.send(StoreHello(set_name))
+
+        def take(message: object) -> None:
+            if isinstance(message, StorePong):
+                self.post(self._store_connected, set_name, side)
+            else:
+                self.post(self._store_said, set_name, side, message)
+
+        side.on_message = take
+        side.on_close = lambda: self.post(self._store_gone, set_name, side)
+
+    def _store_connected(self, set_name: SetName, side: Side) -> None:
+        self._stores[set_name] = side
+        self._handle(StoreConnected(set_name))
+
+    def _store_said(self, set_name: SetName, side: Side, answer: object) -> None:
+        if self._stores.get(set_name) is side:
+            self.etcd.handle_lease(StoreAnswered())
+            self._handle(StoreSaid(set_name, answer))  # type: ignore[arg-type]
+
+    def _store_gone(self, set_name: SetName, side: Side) -> None:
+        if self._stores.get(set_name) is side:
+            del self._stores[set_name]
+            self._handle(StoreLost(set_name))
+        self.world.loop.after(STORE_RECONNECT_US, self._connect_store, set_name)
+
+    def _connect_pings(self) -> None:
+        if not self.is_alive:
+            return
+        side = self.world.network.connect(self.host, f"store:{self.broker}")
+        side.send(StoreHello(None))
+        side.on_message = lambda message: self.post(self.etcd.handle_lease, StoreAnswered())
+        side.on_close = self._pings_lost
+        self._pings = side
+
+    def _pings_lost(self) -> None:
+        self._pings = None
+        self.world.loop.after(STORE_RECONNECT_US, self._connect_pings)
+
+    def _open_subscription(self, effect: OpenSubscription) -> None:
+        set_name, stream = effect.set_name, effect.stream
+        for key in [key for key in self._subscriptions if key[0] == set_name]:
+            self._subscriptions.pop(key).close()
+        side = self.world.network.connect(self.host, f"broker:{effect.broker}")
+        self._subscriptions[set_name, stream] = side
+        side.on_message = lambda message: self.feed(PrimarySaid(set_name, stream, message))  # type: ignore[arg-type]
+        side.on_close = lambda: self.post(self._subscription_gone, set_name, stream)
+        side.send(SubscriptionHello(set_name, effect.subscribe))
+
+    def _subscription_gone(self, set_name: SetName, stream: int) -> None:
+        if self._subscriptions.pop((set_name, stream), None) is not None:
+            self._handle(PrimaryStreamClosed(set_name, stream))
+
+    # --- effects --------------------------------------------------------------------------------------------------
+
+    def finish_begun(self) -> bool:
+        effects = self.effects
+        while effects:
+            if self.fuse is not None:
+                self.fuse -= 1
+                if self.fuse <= 0:
+                    self.world.crash_broker(self.broker, "between effects")
+                    return False
+            if self.pause_fuse is not None:
+                away, duration_us = self.pause_fuse
+                self.pause_fuse = (away - 1, duration_us) if away > 1 else None
+                if away <= 1:
+                    self.world.pause(self, duration_us)
+                    return False
+            self._perform(effects.popleft())
+            if not self.is_alive:
+                return False
+        return True
+
+    def _perform(self, effect: AnyEffect) -> None:
+        match effect:
+            case TellStore():
+                side = self._stores.get(effect.set_name)
+                if side is not None:
+                    side.send(effect.request)
+            case TellBackup():
+                side = self._backups.get(effect.stream)
+                if side is not None:
+                    side.send(effect.message)
+            case TellClient():
+                side = self._clients.get(effect.stream)
+                if side is not None and self._may_say(effect):
+                    side.send((effect.message,))
+            case TellPrimary():
+                side = self._subscriptions.get((effect.set_name, effect.stream))
+                if side is not None:
+                    if isinstance(effect.message, Refuse):  # a call of its own: it may be overtaken
+                        self.world.loop.after(self.world.random.randrange(20 * MS), side.send, effect.message)
+                    else:
+                        side.send(effect.message)
+            case OpenSubscription():
+                self._open_subscription(effect)
+            case CloseSubscription():
+                side = self._subscriptions.pop((effect.set_name, effect.stream), None)
+                if side is not None:
+                    side.close()
+            case CloseBackupStream():
+                side = self._backups.pop(effect.stream, None)
+                if side is not None:
+                    side.close()
+            case CloseClientStream():
+                side = self._clients.pop(effect.stream, None)
+                if side is not None:
+                    side.close()
+            case (
+                SwapMap()
+                | PromoteSelf()
+                | RestoreLeaseKey()
+                | DropLeaseKey()
+                | PutPresence()
+                | ClaimName()
+                | ReleaseName()
+            ):
+                self.etcd.perform(effect)
+            case Halt():
+                self.world.halted(self, effect)
+            case Note():
+                self.world.branches.note(effect)
+            case _:
+                assert_never(effect)
+
+    def _may_say(self, effect: TellClient) -> bool:
+        if effect.serve_until_ms and self.world.parts.is_lease_checked:
+            return self.clocks.boottime_ms() < effect.serve_until_ms
+        return True
+
+    def die(self) -> None:
+        super().die()
+        self.effects.clear()
+        self.world.network.listen(f"broker:{self.broker}", self.host, None)
+        self.etcd.close()
+        sides = [
+            *self._stores.values(),
+            *self._backups.values(),
+            *self._subscriptions.values(),
+            *self._clients.values(),
+        ]
+        for side in sides:
+            side.break_off()
+        if self._pings is not None:
+            self._pings.break_off()

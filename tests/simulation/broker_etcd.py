@@ -1,0 +1,284 @@
+"""The etcd side of a broker's driver: watches, transactions that effects name, and the process lease.
+
+Law: a change is sent once; after a failed or doubtful one the entry is read again and fed before the answer (`SwapAnswered`).
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lockstep.core.cluster_map import SetMap
+from lockstep.core.effects import (
+    ClaimName,
+    DropLeaseKey,
+    PromoteSelf,
+    PutPresence,
+    ReleaseName,
+    RestoreLeaseKey,
+    SwapMap,
+)
+from lockstep.core.ids import BrokerId, Incarnation, SetName
+from lockstep.core.inputs import (
+    LeaseExtended,
+    LeaseKeySeen,
+    LeaseLost,
+    MapSeen,
+    NameClaimed,
+    PresencesSeen,
+    SwapAnswered,
+    Verdict,
+)
+from services.broker.core.lease_keeper import (
+    GrantLease,
+    LeaseCallFailed,
+    LeaseGone,
+    LeaseGranted,
+    LeaseInput,
+    LeaseRenewed,
+    RenewLease,
+    RevokeLease,
+    ServeUntil,
+    StopServing,
+)
+from tests.simulation.etcd import Entry, Etcd
+from tests.simulation.etcd_session import IN_DOUBT, EtcdSession
+from tests.simulation.loop import MS
+
+if TYPE_CHECKING:
+    from tests.simulation.broker import Broker
+
+REREAD_US = 100 * MS
+EtcdEffect = SwapMap | PromoteSelf | RestoreLeaseKey | DropLeaseKey | PutPresence | ClaimName | ReleaseName
+Operation = Callable[[Etcd], object]
+
+
+class BrokerEtcd:
+    """Lives as long as its broker process."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._world = broker.world
+        self._keys = broker.world.keys
+        self.keeper = broker.world.parts.make_lease_keeper(broker.world.lease_settings)
+        self.session = EtcdSession(
+            broker.world.loop, broker.world.network, broker.host, lambda keys: broker.post(self._viewed, keys)
+        )
+
+    def close(self) -> None:
+        self.session.close()
+
+    # --- what is there --------------------------------------------------------------------------------------------
+
+    def _viewed(self, changed: list[str] | None) -> None:
+        """The watch brought changes of these keys; None: everything was read."""
+        if changed is None:
+            for set_name in self._broker.replicas:
+                self._feed_map(set_name)
+                self._feed_lease_key(set_name)
+                self._feed_presences(set_name)
+            return
+        is_generation_new = self._keys.generation in changed
+        for set_name in self._broker.replicas:
+            if is_generation_new or self._keys.set_map(set_name) in changed:
+                self._feed_map(set_name)
+            if self._keys.set_lease(set_name) in changed:
+                self._feed_lease_key(set_name)
+            if any(key.startswith(self._keys.presences(set_name)) for key in changed):
+                self._feed_presences(set_name)
+
+    def _value(self, key: str) -> Entry | None:
+        return self.session.view.get(key)
+
+    def _feed_map(self, set_name: SetName) -> None:
+        entry, generation = self._value(self._keys.set_map(set_name)), self._value(self._keys.generation)
+        word = generation.value.decode() if generation else ""
+        if entry is None:
+            self._broker.feed(MapSeen(set_name, None, 0, b"", word))
+        else:
+            self._broker.feed(
+                MapSeen(set_name, SetMap.decode(entry.value), entry.mod_revision, entry.value, word)
+            )
+
+    def _feed_lease_key(self, set_name: SetName) -> None:
+        entry = self._value(self._keys.set_lease(set_name))
+        self._broker.feed(LeaseKeySeen(set_name, Incarnation(entry.value.decode()) if entry else None))
+
+    def _feed_presences(self, set_name: SetName) -> None:
+        prefix = self._keys.presences(set_name)
+        seen = tuple(
+            (BrokerId(key.removeprefix(prefix)), Incarnation(entry.value.decode()), entry.mod_revision)
+            for key, entry in sorted(self.session.view.items())
+            if key.startswith(prefix)
+        )
+        self._broker.feed(PresencesSeen(set_name, seen))
+
+    def _reread(self, set_name: SetName, then: Callable[[], None]) -> None:
+        """Read the set's keys until that succeeds, feed them, then call `then`."""
+        prefix = f"{self._keys.sets}{set_name}/"
+
+        def read(etcd: Etcd) -> object:
+            keys = (*etcd.prefix(prefix), *etcd.prefix(self._keys.generation))
+            return etcd.revision, dict(keys)
+
+        def take(result: object) -> None:
+            if result is IN_DOUBT:
+                self._world.loop.after(REREAD_US, self._reread, set_name, then)
+                return
+            assert isinstance(result, tuple)
+            revision, found = result
+            known = {key for key in self.session.view if key.startswith(prefix)} | set(found)
+            self.session.learn({key: found.get(key) for key in sorted(known)}, revision)
+            self._feed_map(set_name)
+            self._feed_lease_key(set_name)
+            self._feed_presences(set_name)
+            then()
+
+        if self._broker.is_alive:
+            self.session.call(read, lambda result: self._broker.post(take, result))
+
+    # --- transactions ---------------------------------------------------------------------------------------------
+
+    def perform(self, effect: EtcdEffect) -> None:
+        keys, lease, set_name = self._keys, self.keeper.lease_id, effect.set_name
+        map_key, lease_key = keys.set_map(set_name), keys.set_lease(set_name)
+        checks = self._world.parts
+        match effect:
+            case SwapMap():
+
+                def swap(etcd: Etcd) -> object:
+                    if etcd.mod_revision(map_key) != effect.expected_revision:
+                        return 0
+                    return etcd.put(map_key, effect.set_map.encode())
+
+                self._transact(set_name, effect.request, swap)
+            case PromoteSelf():
+
+                def promote(etcd: Etcd) -> object:
+                    holds = etcd.mod_revision(map_key) == effect.expected_revision and lease in etcd.leases
+                    holds = holds and (etcd.get(lease_key) is None or not checks.is_lease_key_compared)
+                    for broker, revision in effect.presences:
+                        holds = holds and etcd.mod_revision(keys.presence(set_name, broker)) == revision
+                    if not holds:
+                        return 0
+                    etcd.put(lease_key, effect.set_map.primary_incarnation.encode(), lease)
+                    return etcd.put(map_key, effect.set_map.encode())
+
+                self._transact(set_name, effect.request, promote)
+            case RestoreLeaseKey():
+
+                def restore(etcd: Etcd) -> object:
+                    is_same = etcd.mod_revision(map_key) == effect.expected_revision
+                    if not is_same or etcd.get(lease_key) is not None or lease not in etcd.leases:
+                        return 0
+                    etcd.put(lease_key, effect.incarnation.encode(), lease)
+                    return effect.expected_revision
+
+                self._transact(set_name, effect.request, restore)
+            case DropLeaseKey():
+
+                def drop(etcd: Etcd) -> None:
+                    entry = etcd.get(lease_key)
+                    if entry is not None and entry.value == effect.incarnation.encode():
+                        etcd.delete(lease_key)
+
+                self.session.tell(drop)
+            case PutPresence():
+
+                def put(etcd: Etcd) -> None:
+                    if lease in etcd.leases:
+                        etcd.put(
+                            keys.presence(set_name, self._broker.broker), effect.incarnation.encode(), lease
+                        )
+
+                self.session.tell(put)
+            case ClaimName() | ReleaseName():
+                self._perform_name(effect)
+
+    def _perform_name(self, effect: ClaimName | ReleaseName) -> None:
+        key, set_name = self._keys.directory(effect.kind, effect.name), effect.set_name
+
+        def release(etcd: Etcd) -> None:
+            entry = etcd.get(key)
+            if entry is not None and entry.value == set_name.encode():
+                etcd.delete(key)
+
+        def claim(etcd: Etcd) -> object:
+            entry = etcd.get(key)
+            if entry is None:
+                etcd.put(key, set_name.encode())
+                return set_name
+            return entry.value.decode()
+
+        if isinstance(effect, ReleaseName):
+            self.session.tell(release)
+            return
+
+        def take(result: object) -> None:
+            owner = SetName("" if result is IN_DOUBT else str(result))
+            verdict = (
+                Verdict.IN_DOUBT
+                if result is IN_DOUBT
+                else Verdict.DONE
+                if owner == set_name
+                else Verdict.FAILED
+            )
+            self._broker.feed(NameClaimed(set_name, effect.request, verdict, owner))
+
+        self.session.call(claim, lambda result: self._broker.post(take, result))
+
+    def _transact(self, set_name: SetName, request: int, operation: Operation) -> None:
+        """`operation` returns the entry's revision, or 0 when a compare did not hold."""
+
+        def take(result: object) -> None:
+            if result is IN_DOUBT or result == 0:
+                verdict = Verdict.IN_DOUBT if result is IN_DOUBT else Verdict.FAILED
+                self._world.branches.reach(f"etcd transaction {verdict.value}")
+                answer = SwapAnswered(set_name, request, verdict, 0)
+                self._reread(set_name, lambda: self._broker.feed(answer))
+            else:
+                assert isinstance(result, int)
+                self._broker.feed(SwapAnswered(set_name, request, Verdict.DONE, result))
+
+        self.session.call(operation, lambda result: self._broker.post(take, result))
+
+    # --- lease ----------------------------------------------------------------------------------------------------
+
+    def handle_lease(self, given: LeaseInput) -> None:
+        """Give the lease keeper an input and perform what it wants."""
+        for effect in self.keeper.handle(given, self._broker.clocks.now()):
+            sent_ms = self._broker.clocks.boottime_ms()
+            match effect:
+                case GrantLease():
+                    self._grant(effect.ttl_seconds * 1000, sent_ms)
+                case RenewLease():
+                    self._renew(effect.lease_id, sent_ms)
+                case RevokeLease():
+                    lease = effect.lease_id
+                    self.session.tell(lambda etcd, lease=lease: etcd.revoke(lease))  # type: ignore[misc]
+                case ServeUntil():
+                    for set_name in self._broker.replicas:
+                        self._broker.feed(LeaseExtended(set_name, effect.lease_id, effect.serve_until_ms))
+                case StopServing():
+                    for set_name in self._broker.replicas:
+                        self._broker.feed(LeaseLost(set_name))
+
+    def _grant(self, ttl_ms: int, sent_ms: int) -> None:
+        lease = self._world.random.getrandbits(40) + 1
+
+        def take(result: object) -> None:
+            failed = result is IN_DOUBT
+            self.handle_lease(LeaseCallFailed() if failed else LeaseGranted(lease, ttl_ms, sent_ms))
+
+        self.session.call(
+            lambda etcd: etcd.grant(lease, ttl_ms * MS), lambda result: self._broker.post(take, result)
+        )
+
+    def _renew(self, lease: int, sent_ms: int) -> None:
+        ttl_ms = self._world.lease_settings.lease_seconds * 1000
+
+        def take(result: object) -> None:
+            if result is IN_DOUBT:
+                self.handle_lease(LeaseCallFailed())
+            else:
+                self.handle_lease(LeaseRenewed(lease, ttl_ms, sent_ms) if result else LeaseGone(lease))
+
+        self.session.call(lambda etcd: etcd.renew(lease), lambda result: self._broker.post(take, result))

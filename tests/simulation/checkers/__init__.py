@@ -1,0 +1,27 @@
+"""Checkers of the promises P1 to P8 (DESIGN 1): each reads a `Record` and yields a sentence for everything it finds broken."""
+
+from collections.abc import Callable, Iterator
+
+from tests.simulation.checkers import (
+    p1_atomic,
+    p2_consistent,
+    p3_isolated,
+    p4_durable,
+    p5_recoverable,
+    p6_known_outcome,
+    p7_live,
+    p8_fenced,
+)
+from tests.simulation.checkers.record import Record
+
+CHECKERS: dict[str, Callable[[Record], Iterator[str]]] = {
+    "P1": p1_atomic.check,
+    "P2": p2_consistent.check,
+    "P3": p3_isolated.check,
+    "P4": p4_durable.check,
+    "P5": p5_recoverable.check,
+    "P6": p6_known_outcome.check,
+    "P7": p7_live.check,
+    "P8": p8_fenced.check,
+}
+"""Promise -> its checker."""

@@ -1,0 +1,393 @@
+"""A client process: the real session cores, one per resource set that it uses, and the actors that work through them.
+
+Law: what a session core tells its caller is written into the history at that moment, with the epoch and commit index of the
+message that brought it. The edge does nothing by itself: streams, one timer, and the core's own choices.
+"""
+
+from collections.abc import Callable, Generator, Iterable
+from typing import TYPE_CHECKING, assert_never
+
+from lockstep.client import session_events as e
+from lockstep.client.session_core import SessionCore
+from lockstep.core import commands as c
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, SetName, TransactionKey
+from tests.simulation.hellos import ClientHello
+from tests.simulation.history import Browsed, Delivered, Operation, OutcomeHeard, Seen
+from tests.simulation.loop import MS
+from tests.simulation.network import Side
+from tests.simulation.process import Process
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class Promise:
+    """Something that an actor can wait for: a command's end, an answer. Done once."""
+
+    __slots__ = ("_waiter", "asked_us", "is_done", "operation", "question", "value")
+
+    def __init__(self, operation: Operation | None = None, asked_us: int = 0) -> None:
+        self.is_done = False
+        self.operation = operation
+        self.asked_us = asked_us
+        self.question: c.Browse | c.GetOutcome | c.Describe | None = None
+        self.value: object = None
+        self._waiter: Callable[[], None] | None = None
+
+    def resolve(self, value: object = None) -> None:
+        self.is_done = True
+        self.value = value
+        if self._waiter is not None:
+            waiter, self._waiter = self._waiter, None
+            waiter()
+
+    def give_up(self) -> None:
+        if not self.is_done:
+            self.resolve()
+
+    def when_done(self, waiter: Callable[[], None]) -> None:
+        self._waiter = waiter
+
+
+Wait = int | Promise
+"""What an actor yields: microseconds to pause, or a promise to wait for."""
+Actor = Generator[Wait, None, None]
+
+
+class Inbox:
+    """Deliveries of one consumer that its actor has not looked at yet."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Epoch, c.DeliveredMessage]] = []
+        self.is_open = True
+        self._promise: Promise | None = None
+
+    def put(self, epoch: Epoch, messages: Iterable[c.DeliveredMessage]) -> None:
+        self.waiting.extend((epoch, message) for message in messages)
+        self.wake()
+
+    def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> None:
+        gone = frozenset(positions)
+        self.waiting = [held for held in self.waiting if held[0] != epoch or held[1].position not in gone]
+
+    def wake(self) -> None:
+        if self._promise is not None:
+            promise, self._promise = self._promise, None
+            if not promise.is_done:
+                promise.resolve()
+
+    def arrival(self) -> Promise:
+        """Done when something waits here, or the consumer has ended."""
+        promise = Promise()
+        if self.waiting or not self.is_open:
+            promise.is_done = True
+        else:
+            self._promise = promise
+        return promise
+
+
+class ClientSession:
+    """One client's session in one set; made again by the core when the set has lost it."""
+
+    def __init__(self, client: "Client", set_name: SetName, addresses: Iterable[str]) -> None:
+        self.client = client
+        self.world = client.world
+        self.set_name = set_name
+        self.core = SessionCore(
+            set_name,
+            addresses,
+            client.new_session_id,
+            client.world.random.randrange,
+            client.world.session_settings,
+        )
+        self.commit_index = LogIndex(0)
+        self.is_closed = False
+        self.actors = 0
+        self._sides: dict[int, Side] = {}
+        self._inboxes: dict[int, Inbox] = {}
+        self._consumers = 0
+        self._timer = 0
+        self.aborted: set[TransactionKey] = set()
+
+    @property
+    def is_working(self) -> bool:
+        """Whether actors should begin another piece of work."""
+        return self.world.is_working and not self.is_closed
+
+    # --- for actors -----------------------------------------------------------------------------------------------
+
+    def submit(self, command: c.AnyCommand) -> Promise:
+        """Submit a command; the promise has its `Operation`, which says how it ended."""
+        operation = _operation(command, self)
+        self.world.history.operations.append(operation)
+        promise = Promise(operation)
+        self.feed(e.Submit(promise, command))
+        return promise
+
+    def ask(self, question: c.Browse | c.GetOutcome | c.Describe) -> Promise:
+        """Ask; the promise's value is the answer, or None when it was refused."""
+        promise = Promise(asked_us=self.world.loop.now_us)
+        promise.question = question
+        self.feed(e.Ask(promise, question))
+        return promise
+
+    def consume(self, queue: str, credit: int) -> tuple[int, Inbox]:
+        self._consumers += 1
+        inbox = self._inboxes[self._consumers] = Inbox()
+        self.feed(e.StartConsuming(self._consumers, queue, credit))
+        return self._consumers, inbox
+
+    def with_patience(self, promise: Promise, patience_us: int) -> Promise:
+        """The same promise, done at the latest in `patience_us`."""
+        if not promise.is_done:
+            self.world.loop.after(patience_us, self.client.post, promise.give_up)
+        return promise
+
+    def spawn(self, actor: Actor) -> None:
+        """Run an actor until it ends."""
+        self.actors += 1
+        self.client.post(self._step, actor)
+
+    def _step(self, actor: Actor) -> None:
+        for wait in actor:
+            if isinstance(wait, Promise):
+                if wait.is_done:
+                    continue
+                wait.when_done(lambda: self.client.post(self._step, actor))
+            else:
+                self.world.loop.after(wait, self.client.post, self._step, actor)
+            return
+        self.actors -= 1
+
+    # --- the core's edge ------------------------------------------------------------------------------------------
+
+    def feed(self, given: e.Input) -> None:
+        self.client.post(self._handle, given)
+
+    def _handle(self, given: e.Input) -> None:
+        for effect in self.core.handle(given, self.client.now_ms()):
+            self._perform(effect)
+
+    def receive(self, stream: int, messages: tuple[c.AnyServerMessage, ...]) -> None:
+        for message in messages:
+            if stream in self._sides and message.epoch >= self.core.epoch:
+                self.commit_index = message.commit_index
+            self._handle(e.Received(stream, (message,)))
+
+    def _perform(self, effect: e.Effect) -> None:
+        match effect:
+            case e.OpenStream():
+                self._open(effect)
+            case e.CloseStream():
+                side = self._sides.pop(effect.stream, None)
+                if side is not None:
+                    side.close()
+            case e.Send():
+                side = self._sides.get(effect.stream)
+                if side is not None:
+                    side.send(effect.messages)
+                self.world.loop.after(20, self.feed, e.Written(effect.stream))
+            case e.ArmTimer():
+                self._timer = effect.at
+                self.world.loop.after((effect.at - self.client.now_ms()) * MS, self._fire, effect.at)
+            case e.CommandDone():
+                self._end(effect.ticket, ErrorCode.NONE, effect.value, effect.transaction)
+            case e.CommandRejected():
+                self._end(effect.ticket, effect.code, 0, None)
+            case e.CommandInDoubt():
+                self._end(effect.ticket, None, 0, None)
+            case e.QuestionAnswered():
+                self._answered(effect)
+            case e.TransactionAborted():
+                self.aborted.add(effect.transaction)
+            case e.Delivered():
+                self._delivered(effect)
+            case e.DeliveriesVoided():
+                inbox = self._inboxes.get(effect.consumer)
+                if inbox is not None:
+                    inbox.void(effect.epoch, effect.positions)
+            case e.ConsumerStopped():
+                inbox = self._inboxes.pop(effect.consumer, None)
+                if inbox is not None:
+                    inbox.is_open = False
+                    inbox.wake()
+            case e.Attached():
+                self.world.branches.reach("session opened" if effect.is_new else "session resumed")
+            case e.SessionLost():
+                self.world.branches.reach("session lost")
+            case e.Closed():
+                self.is_closed = True
+            case e.ConsumerStarted():
+                pass
+            case _:
+                assert_never(effect)
+
+    def _open(self, effect: e.OpenStream) -> None:
+        stream = effect.stream
+        side = self.world.network.connect(self.client.host, effect.address)
+        self._sides[stream] = side
+        side.on_message = lambda messages: self.client.post(self.receive, stream, messages)
+        side.on_close = lambda: self.client.post(self._lost, stream)
+        side.send(ClientHello(self.set_name))
+
+    def _lost(self, stream: int) -> None:
+        self._sides.pop(stream, None)
+        self._handle(e.StreamLost(stream, "closed"))
+
+    def _fire(self, at: int) -> None:
+        if self._timer == at:
+            self.client.post(self._tick, at)
+
+    def _tick(self, at: int) -> None:
+        if self._timer == at and not self.is_closed:
+            self._handle(e.Tick())
+
+    def break_off(self) -> None:
+        for side in self._sides.values():
+            side.break_off()
+
+    # --- history --------------------------------------------------------------------------------------------------
+
+    def _end(
+        self, ticket: e.Ticket, code: ErrorCode | None, value: int, transaction: TransactionKey | None
+    ) -> None:
+        assert isinstance(ticket, Promise)
+        operation = ticket.operation
+        if operation is None:  # a question
+            ticket.resolve(None)
+            return
+        operation.ended_us = self.world.loop.now_us
+        operation.code, operation.is_in_doubt, operation.value = code, code is None, value
+        operation.epoch, operation.commit_index = self.core.epoch, self.commit_index
+        if transaction is not None:
+            operation.transaction = transaction
+        word = "in doubt" if code is None else "done" if code is ErrorCode.NONE else code.name
+        self.world.branches.reach(f"{operation.kind}: {word}")
+        ticket.resolve(operation)
+
+    def _answered(self, effect: e.QuestionAnswered) -> None:
+        promise, answer, now_us = effect.ticket, effect.answer, self.world.loop.now_us
+        assert isinstance(promise, Promise)
+        question, history = promise.question, self.world.history
+        if isinstance(answer, c.BrowseAnswer) and isinstance(question, c.Browse):
+            if answer.code is ErrorCode.NONE:
+                history.browses.append(
+                    Browsed(
+                        now_us,
+                        self.client.name,
+                        self.set_name,
+                        question.queue,
+                        answer.epoch,
+                        answer.commit_index,
+                        promise.asked_us,
+                        question.after,
+                        question.limit,
+                        _seen(answer.messages),
+                        answer.is_end,
+                    )
+                )
+        elif isinstance(answer, c.OutcomeAnswer) and isinstance(question, c.GetOutcome):
+            history.outcomes.append(
+                OutcomeHeard(
+                    now_us,
+                    self.client.name,
+                    self.set_name,
+                    answer.epoch,
+                    answer.commit_index,
+                    answer.transaction,
+                    answer.state,
+                    question.fence,
+                )
+            )
+        promise.resolve(answer)
+
+    def _delivered(self, effect: e.Delivered) -> None:
+        self.world.history.deliveries.append(
+            Delivered(
+                self.world.loop.now_us,
+                self.client.name,
+                self.set_name,
+                effect.queue,
+                effect.epoch,
+                self.commit_index,
+                _seen(effect.messages),
+            )
+        )
+        inbox = self._inboxes.get(effect.consumer)
+        if inbox is not None:
+            inbox.put(effect.epoch, effect.messages)
+
+
+class Client(Process):
+    """One client process, on a host of its own."""
+
+    def __init__(self, world: "World", name: str, sets: Iterable[SetName]) -> None:
+        super().__init__(world, name, name)
+        self._bodies = 0
+        self._clock_offset_ms = world.random.randrange(1_000_000)
+        self.sessions = {
+            set_name: ClientSession(self, set_name, world.addresses_of(set_name)) for set_name in sets
+        }
+        for session in self.sessions.values():
+            session.feed(e.Start())
+
+    def now_ms(self) -> int:
+        return self.world.loop.now_us // MS + self._clock_offset_ms
+
+    def new_session_id(self) -> SessionId:
+        return SessionId(f"{self.name}-{self.world.random.getrandbits(48):012x}")
+
+    def body(self, size_max: int) -> bytes:
+        """A body that no other message has."""
+        self._bodies += 1
+        head = f"{self.name}/{self._bodies}".encode()
+        return head + b"." * self.world.random.randrange(max(1, size_max - len(head)))
+
+    def die(self) -> None:
+        super().die()
+        for session in self.sessions.values():
+            session.break_off()
+
+
+def _seen(messages: Iterable[c.DeliveredMessage]) -> tuple[Seen, ...]:
+    return tuple(Seen(m.position, m.body, m.delivery_count, m.is_durable) for m in messages)
+
+
+_KINDS: dict[type, str] = {
+    c.DeclareExchangeCommand: "declare exchange",
+    c.DeleteExchangeCommand: "delete exchange",
+    c.DeclareQueueCommand: "declare queue",
+    c.DeleteQueueCommand: "delete queue",
+    c.PurgeQueueCommand: "purge queue",
+    c.BindCommand: "bind",
+    c.PublishCommand: "publish",
+    c.SettleCommand: "settle",
+    c.BeginCommand: "begin",
+    c.CommitCommand: "commit",
+    c.RollbackCommand: "rollback",
+}
+
+
+def _operation(command: c.AnyCommand, session: ClientSession) -> Operation:
+    operation = Operation(
+        session.client.name, session.set_name, _KINDS[type(command)], session.world.loop.now_us
+    )
+    match command:
+        case c.PublishCommand():
+            operation.bodies = tuple(message.body for message in command.messages)
+            operation.queue = command.routing_key if command.exchange == "" else ""
+            operation.is_durable = all(message.is_durable for message in command.messages)
+            operation.transaction = command.transaction
+        case c.SettleCommand():
+            operation.queue, operation.positions = command.queue, command.positions
+            operation.disposition, operation.transaction = command.disposition, command.transaction
+        case c.DeclareQueueCommand():
+            operation.queue, operation.is_durable = command.name, command.options.is_durable
+        case c.DeleteQueueCommand() | c.PurgeQueueCommand():
+            operation.queue = command.name
+        case c.CommitCommand() | c.RollbackCommand():
+            operation.transaction = command.transaction
+        case _:
+            pass
+    return operation

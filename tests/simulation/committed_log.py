@@ -1,0 +1,132 @@
+"""The committed log of each resource set, as the brokers themselves claim it, and whether their claims agree (P2, P4).
+
+Law: `(index, epoch)` names one content for ever, and what one process has called committed, no other may ever contradict. Every
+message that carries a commit index is such a claim, checked against the log that its sender holds.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from lockstep.core.frames import Frame, check_frame, decode_records, read_frame
+from lockstep.core.ids import Epoch, LogIndex, SetName
+from tests.simulation.history import PromiseBroken
+from tests.simulation.log_model import LogModel
+
+
+@dataclass(slots=True)
+class HeldLog:
+    """The log that one broker process holds: frames by first index, in order."""
+
+    name: str
+    firsts: list[int] = field(default_factory=list)
+    frames: dict[int, bytes] = field(default_factory=dict)
+    """First index -> durable part."""
+    claimed: int = 0
+    """Highest commit index that it was held to."""
+
+    def add(self, durable: bytes, first: int, last: int) -> None:
+        if first in self.frames and self.frames[first] == durable:
+            return
+        self.cut(first - 1)
+        self.firsts.append(first)
+        self.frames[first] = durable
+
+    def cut(self, after: int) -> None:
+        while self.firsts and self.firsts[-1] > after:
+            del self.frames[self.firsts.pop()]
+        self.claimed = min(self.claimed, after)
+
+    def clear(self) -> None:
+        self.firsts.clear()
+        self.frames.clear()
+
+
+class CommittedLog:
+    """One resource set's; lives as long as the world."""
+
+    def __init__(self, set_name: SetName) -> None:
+        self.set_name = set_name
+        self.end = LogIndex(0)
+        self._committed: dict[int, tuple[bytes, str]] = {}
+        """First index -> (durable part, who claimed it first)."""
+        self._firsts: list[int] = []
+        self._contents: dict[tuple[int, int], bytes] = {}
+        self._transients: dict[tuple[int, int], bytes] = {}
+
+    def seen(self, durable: bytes, transient: bytes | None) -> tuple[int, int]:
+        """Somebody holds this frame: (index, epoch) must name one content. Returns its first and last index."""
+        header = check_frame(durable)
+        key = (header.first, header.epoch)
+        known = self._contents.setdefault(key, durable)
+        if known is not durable and known != durable:
+            raise PromiseBroken(
+                "P2", f"index {header.first} of epoch {header.epoch} in {self.set_name} names two contents"
+            )
+        if transient is not None:
+            before = self._transients.setdefault(key, transient)
+            if before is not transient and before != transient:
+                raise PromiseBroken(
+                    "P2",
+                    f"index {header.first} of epoch {header.epoch} in {self.set_name} names two transient contents",
+                )
+        return header.first, header.last
+
+    def claim(self, held: HeldLog, commit_index: int) -> None:
+        """The holder of `held` called everything up to `commit_index` committed."""
+        if commit_index <= held.claimed:
+            return
+        place = bisect_right(held.firsts, held.claimed)
+        while place < len(held.firsts):
+            first = held.firsts[place]
+            durable = held.frames[first]
+            header = check_frame(durable)
+            if header.last > commit_index:
+                break
+            self._commit(first, header.last, header.epoch, durable, held.name)
+            place += 1
+            held.claimed = header.last
+
+    def _commit(self, first: int, last: int, epoch: int, durable: bytes, by: str) -> None:
+        known = self._committed.get(first)
+        if known is not None:
+            if known[0] is not durable and known[0] != durable:
+                other = check_frame(known[0])
+                raise PromiseBroken(
+                    "P4",
+                    f"{by} holds epoch {epoch} at index {first} of {self.set_name} as committed, "
+                    f"where {known[1]} had committed epoch {other.epoch}",
+                )
+        elif first == self.end + 1:
+            self._committed[first] = (durable, by)
+            self._firsts.append(first)
+            self.end = LogIndex(last)
+        elif first <= self.end:
+            raise PromiseBroken(
+                "P4",
+                f"{by} holds as committed a frame at index {first} of {self.set_name} where none was committed",
+            )
+        # Else it is ahead of what could be read off so far: whoever holds the log in between will be held to it.
+
+    def check_journal(self, durables: list[bytes], holder: str) -> None:
+        """A journal's frames up to the committed end must be the committed ones."""
+        for durable in durables:
+            first, last = self.seen(durable, None)
+            if last <= self.end:
+                self._commit(first, last, check_frame(durable).epoch, durable, holder)
+
+    def frames(self) -> list[Frame]:
+        """The committed frames, with their transient parts as far as anybody was sent them."""
+        found = []
+        for first in self._firsts:
+            durable = self._committed[first][0]
+            header = check_frame(durable)
+            found.append(read_frame(durable, self._transients.get((first, header.epoch), b"")))
+        return found
+
+    def model(self) -> LogModel:
+        """What the committed log means."""
+        model = LogModel()
+        for frame in self.frames():
+            for indexed in decode_records(frame):
+                model.apply(indexed, Epoch(frame.header.epoch))
+        return model

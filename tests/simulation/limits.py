@@ -1,0 +1,43 @@
+"""Limits of the cores in a world: the real defaults, or so small that every limit is reached in a minute."""
+
+from dataclasses import replace
+from random import Random
+
+from services.backup.core.settings import BackupSettings
+from services.broker.core.settings import ReplicaSettings
+from services.primary.core.settings import PrimarySettings
+from services.store.core.limits import KIB, StoreLimits
+from tests.simulation.options import Options
+
+
+def replica_settings(options: Options, random: Random) -> ReplicaSettings:
+    if not options.small_limits:
+        return ReplicaSettings()
+    retained = random.choice((1, 8, 64)) * KIB
+    primary = PrimarySettings(
+        transactions_open_max=random.choice((20, 10_000)),
+        frame_bytes_max=random.choice((300, 4 * KIB, 1024 * KIB)),
+        uncommitted_bytes_max=random.choice((20, 2000)) * KIB,
+        retained_bytes_max=retained,
+        guard_lag=random.choice((1, 20, 2000)),
+        delivery_batch_max=random.choice((1, 5, 256)),
+        browse_messages_max=random.choice((3, 1000)),
+        snapshot_chunk_bytes=random.choice((200, 4 * KIB)),
+        expiry_batch_max=random.choice((1, 1000)),
+    )
+    return ReplicaSettings(primary, BackupSettings(retained_bytes_max=retained))
+
+
+def store_limits(options: Options, random: Random) -> StoreLimits:
+    """Segments are small in every world: a virtual disk keeps them in memory."""
+    segment = random.choice((16, 64, 256)) * KIB if options.small_limits else 1024 * KIB
+    limits = StoreLimits(segment_bytes=segment, reserve_bytes=1024 * KIB)
+    if not options.small_limits:
+        return limits
+    return replace(
+        limits,
+        group_bytes_max=random.choice((2, 16, 4096)) * KIB,
+        chunk_bytes=random.choice((1, 16, 1024)) * KIB,
+        consolidated_bytes=random.choice((4, 64)) * KIB,
+        batch_items_max=random.choice((5, 100, 2000)),
+    )

@@ -1,0 +1,133 @@
+"""Watches every replica's inputs and effects: who holds which log, what is called committed, which branches were reached.
+
+Law: it only looks. What contradicts a promise at once (two contents of one index, a committed record replaced) it raises at
+once, so that the run ends where the mistake shows; all else is left to the checkers.
+"""
+
+from typing import TYPE_CHECKING
+
+from lockstep.core.effects import AnyEffect, TellBackup, TellClient, TellStore
+from lockstep.core.ids import BrokerId, SetName
+from lockstep.core.inputs import AnyInput, PrimarySaid, StoreSaid
+from lockstep.core.replication import Frames, SubscriptionAccepted
+from lockstep.core.store_protocol import AppendFrames, BeginInstall, StateChunk, StoreRefused, Truncate
+from tests.simulation.checkers.record import ReplicaView
+from tests.simulation.committed_log import CommittedLog, HeldLog
+from tests.simulation.replica_view import view_of
+
+if TYPE_CHECKING:
+    from tests.simulation.broker import Broker
+    from tests.simulation.world import World
+
+
+class Observer:
+    """Lives as long as its world, which tells it of everything that a replica takes and gives."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self.logs = {set_name: CommittedLog(set_name) for set_name in world.set_names}
+        self.views: list[ReplicaView] = []
+        self.halts: list[str] = []
+        self.epochs: dict[SetName, int] = {}
+        self._held: dict[tuple[BrokerId, SetName], HeldLog] = {}
+
+    def forget(self, broker: BrokerId) -> None:
+        """A new process of this broker holds nothing yet."""
+        for key in [key for key in self._held if key[0] == broker]:
+            del self._held[key]
+
+    def _held_by(self, process: "Broker", set_name: SetName) -> HeldLog:
+        key = process.broker, set_name
+        held = self._held.get(key)
+        if held is None:
+            held = self._held[key] = HeldLog(f"{process.incarnation} ({set_name})")
+        return held
+
+    def observe(self, process: "Broker", given: AnyInput, effects: list[AnyEffect]) -> None:
+        if isinstance(given, StoreSaid):
+            self._store_said(process, given)
+        elif isinstance(given, PrimarySaid):
+            self._primary_said(given)
+        for effect in effects:
+            if isinstance(effect, TellStore):
+                self._told_store(process, effect)
+            elif isinstance(effect, TellBackup):
+                message = effect.message
+                if isinstance(message, Frames):
+                    log, held = self.logs[effect.set_name], self._held_by(process, effect.set_name)
+                    for durable, transient in message.frames:
+                        log.seen(durable, transient)
+                    log.claim(held, message.commit_index)
+                elif isinstance(message, SubscriptionAccepted):
+                    kind = (
+                        "none"
+                        if not message.snapshot_index
+                        else "whole"
+                        if message.is_snapshot_whole
+                        else "transient"
+                    )
+                    self._world.branches.reach(f"join with snapshot: {kind}")
+            elif isinstance(effect, TellClient) and effect.serve_until_ms:
+                self.logs[effect.set_name].claim(
+                    self._held_by(process, effect.set_name), effect.message.commit_index
+                )
+
+    def _store_said(self, process: "Broker", given: StoreSaid) -> None:
+        answer = given.answer
+        if isinstance(answer, StateChunk):
+            log, held = self.logs[given.set_name], self._held_by(process, given.set_name)
+            for durable in answer.frames:
+                held.add(durable, *log.seen(durable, None))
+        elif isinstance(answer, StoreRefused):
+            self._world.branches.reach(f"store refused: {answer.code.name}")
+
+    def _primary_said(self, given: PrimarySaid) -> None:
+        message = given.message
+        if isinstance(message, Frames) and not message.frames:
+            return
+        if isinstance(message, Frames):
+            log = self.logs[given.set_name]
+            for durable, transient in message.frames:
+                log.seen(durable, transient)
+
+    def _told_store(self, process: "Broker", effect: TellStore) -> None:
+        request = effect.request
+        if isinstance(request, AppendFrames):
+            log, held = self.logs[effect.set_name], self._held_by(process, effect.set_name)
+            for durable in request.frames:
+                held.add(durable, *log.seen(durable, None))
+            log.claim(held, request.commit_index)
+        elif isinstance(request, Truncate):
+            self._held_by(process, effect.set_name).cut(request.after)
+            self._world.branches.reach("truncation")
+        elif isinstance(request, BeginInstall):
+            held = self._held_by(process, effect.set_name)
+            held.clear()
+            held.claimed = request.index
+
+    def check_journals(self) -> None:
+        """Every live replica's retained log must agree with what was committed."""
+        for process in self._world.brokers.values():
+            for set_name, log in self.logs.items():
+                held = self._held.get((process.broker, set_name))
+                if held is not None and process.is_alive:
+                    frames = [held.frames[first] for first in held.firsts]
+                    log.check_journal(frames, held.name)
+
+    # --- samples --------------------------------------------------------------------------------------------------
+
+    def sample(self) -> None:
+        """Look at every replica's state, where the log behind it is committed."""
+        for broker in self._world.broker_ids:
+            process = self._world.brokers[broker]
+            if not process.is_alive:
+                continue
+            for set_name in self._world.set_names:
+                view = view_of(process, set_name, self._world.loop.now_us)
+                if view is not None and self._is_committed(process, view):
+                    self.views.append(view)
+
+    def _is_committed(self, process: "Broker", view: ReplicaView) -> bool:
+        """Only what this process itself was held to: a state beyond it may be a suffix."""
+        held = self._held.get((process.broker, view.set_name))
+        return held is not None and view.applied <= held.claimed

@@ -1,0 +1,105 @@
+"""Swarm options: everything that a seed draws before its world begins. Most seeds leave some kinds of fault out: others go far.
+
+Law: options are a function of the seed alone; a scenario writes its own.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+
+from tests.simulation.etcd import EtcdOptions
+from tests.simulation.loop import MS, SECOND
+from tests.simulation.network import NetworkOptions
+
+FAULT_KINDS = (
+    "kill broker",
+    "kill broker between effects",
+    "kill store",
+    "power loss",
+    "power loss of all",
+    "full restart",
+    "rolling kill",
+    "pause broker",
+    "pause broker between effects",
+    "pause store",
+    "pause machine",
+    "partition",
+    "isolate machine",
+    "one-way partition",
+    "cut off from etcd",
+    "cut clients off",
+    "refuse connections",
+    "reset streams",
+    "slow link",
+    "etcd restart",
+    "etcd answers lost",
+    "wall clock jump",
+    "disk failure",
+    "disk full",
+    "disk slow",
+    "disk lost",
+)
+"""Kinds that a seed may draw; `tests/simulation/faults.py` does them."""
+
+
+@dataclass(slots=True)
+class Options:
+    """One run."""
+
+    seed: int = 0
+    safety_us: int = 45 * SECOND
+    """Length of the phase with faults."""
+    settle_us: int = 15 * SECOND
+    """At least so long after healing the clients go on with their work."""
+    liveness_us: int = 60 * SECOND
+    """After that everything must come to rest in this time (P7)."""
+    sets: int = 3
+    brokers: int = 3
+    min_in_sync: int = 2
+    clients: int = 5
+    body_bytes_max: int = 200
+    think_us: int = 400 * MS
+    """Mean pause of a client between two pieces of work."""
+    fault_gap_us: int = 4 * SECOND
+    """Mean time between faults."""
+    faults: tuple[str, ...] = FAULT_KINDS
+    lease_seconds: int = 3
+    supervisor_revokes: bool = False
+    rate_error_max: float = 1e-3
+    torn_share: float = 0.9
+    """Share of power losses that tear or drop what was not synced."""
+    disk_sync_us: int = 300
+    small_limits: bool = True
+    """Batches, retained frames and segments so small that every limit is reached."""
+    network: NetworkOptions = field(default_factory=NetworkOptions)
+    etcd: EtcdOptions = field(default_factory=EtcdOptions)
+
+
+def draw(seed: int) -> Options:
+    """The options of a seed."""
+    random = Random(f"options {seed}")
+    kinds = tuple(kind for kind in FAULT_KINDS if random.random() < 0.6) or FAULT_KINDS
+    return Options(
+        seed=seed,
+        min_in_sync=random.choice((1, 2, 2, 2)),
+        clients=random.randint(4, 7),
+        body_bytes_max=random.choice((40, 200, 2000)),
+        think_us=random.choice((200, 300, 400)) * MS,
+        fault_gap_us=random.choice((2, 4, 6)) * SECOND,
+        faults=kinds,
+        lease_seconds=random.choice((2, 3, 3, 4)),
+        supervisor_revokes=random.random() < 0.5,
+        rate_error_max=random.choice((0.0, 1e-4, 1e-3)),
+        torn_share=random.uniform(0.8, 1.0),
+        disk_sync_us=random.choice((100, 300, 2000, 10_000)),
+        small_limits=random.random() < 0.7,
+        network=NetworkOptions(
+            delay_us=random.choice((50, 200, 1000, 5000)),
+            loss=random.choice((0.0, 0.0, 0.001, 0.01)),
+            stall_timeout_us=random.choice((2, 8, 15)) * SECOND,
+        ),
+        etcd=EtcdOptions(
+            answer_lost=random.choice((0.0, 0.0, 0.01)),
+            answer_slow=random.choice((0.0, 0.0, 0.02)),
+            watch_lag_us=random.choice((0, 0, 20, 200)) * MS,
+        ),
+    )

@@ -1,0 +1,34 @@
+"""What a world is built of. A mutation is a world with one part exchanged, nothing else (tests/simulation/mutations)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lockstep.core.ids import BrokerId, Incarnation, SetName
+from services.broker.core.lease_keeper import LeaseKeeper, LeaseSettings
+from services.broker.core.replica import Replica
+from services.broker.core.settings import ReplicaSettings
+from services.store.core.limits import StoreLimits
+from services.store.core.store_core import StoreCore
+from tests.simulation.disk import VirtualDisk
+
+if TYPE_CHECKING:
+    from tests.simulation.client import Client
+    from tests.simulation.world import World
+
+
+@dataclass(slots=True)
+class Parts:
+    """Factories of the real cores, and the checks that the drivers make."""
+
+    make_replica: Callable[[SetName, BrokerId, Incarnation, ReplicaSettings], Replica] = Replica
+    make_store_core: Callable[[StoreLimits], StoreCore] = StoreCore
+    make_lease_keeper: Callable[[LeaseSettings], LeaseKeeper] = LeaseKeeper
+    make_disk: Callable[..., VirtualDisk] = VirtualDisk
+    is_lease_checked: bool = True
+    """The driver drops what it would tell a client after the lease's end (DESIGN R6)."""
+    is_lease_key_compared: bool = True
+    """A promotion's transaction compares that the lease key is absent (DESIGN R5)."""
+    prepare: Callable[["World"], None] | None = None
+    """Called with the world before anything happens in it."""
+    make_client: Callable[..., "Client"] | None = None

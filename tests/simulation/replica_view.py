@@ -1,0 +1,81 @@
+"""Looking into replicas: their state for the checkers, and whether a whole world is at rest."""
+
+from typing import TYPE_CHECKING
+
+from lockstep.core.ids import LogIndex, SetName
+from lockstep.core.log_copy import LogCopy
+from lockstep.core.set_state import SetState
+from lockstep.core.state_hash import state_hash
+from lockstep.core.transaction_states import TransactionState
+from tests.simulation.checkers.record import ReplicaView
+
+if TYPE_CHECKING:
+    from tests.simulation.broker import Broker
+    from tests.simulation.world import World
+
+_COMMITTED = (TransactionState.COMMITTED, TransactionState.HEURISTICALLY_COMMITTED)
+
+
+def state_of(process: "Broker", set_name: SetName) -> SetState | None:
+    """The replica's state, None while it has no whole one."""
+    replica = process.replicas[set_name]
+    if replica.primary is not None:
+        return replica.primary.context.state
+    backup = replica.backup
+    copy: LogCopy | None = backup.copy if backup is not None else None
+    if backup is None or copy is None or not backup.can_stand_unrestarted:
+        return None
+    return copy.state
+
+
+def view_of(process: "Broker", set_name: SetName, now_us: int) -> ReplicaView | None:
+    """What the replica holds now."""
+    state = state_of(process, set_name)
+    if state is None:
+        return None
+    primary = process.replicas[set_name].primary
+    tx_queues = primary.context.tx_queues if primary is not None else None
+    return ReplicaView(
+        now_us,
+        process.broker,
+        set_name,
+        state.applied,
+        state.epoch,
+        state_hash(state),
+        {queue_id: tuple(queue.positions()) for queue_id, queue in sorted(state.queues.by_id.items())},
+        {
+            key: "committed" if outcome.state in _COMMITTED else "rolled back"
+            for key, outcome in state.outcomes.all()
+        },
+        tuple(buffer.key for buffer in state.transactions.prepared()),
+        primary is not None,
+        len(state.transactions.open()),
+        tx_queues.bytes if tx_queues is not None else 0,
+        len(tx_queues.by_key) if tx_queues is not None else 0,
+    )
+
+
+def at_rest(world: "World") -> list[str]:
+    """What still moves, or stands still where it should not; empty when the world is at rest and whole."""
+    found = []
+    for set_map in world.set_maps():
+        set_name = set_map.set_name
+        process = world.brokers.get(set_map.primary)
+        primary = process.replicas[set_name].primary if process is not None and process.is_alive else None
+        if primary is None or not primary.is_serving or primary.epoch != set_map.epoch:
+            found.append(
+                f"{set_name}: no primary serves (the map has {set_map.primary} in epoch {set_map.epoch})"
+            )
+            continue
+        missing = sorted(set(set_map.brokers) - {member.broker for member in set_map.in_sync})
+        if missing:
+            found.append(f"{set_name}: {', '.join(missing)} not in sync with {set_map.primary}")
+        end: LogIndex = primary.log_end
+        if primary.commit_index != end:
+            found.append(f"{set_name}: commit index {primary.commit_index} behind the log's end {end}")
+        for broker in world.broker_ids:
+            state = state_of(world.brokers[broker], set_name)
+            if state is None or state.applied != end:
+                applied = state.applied if state is not None else "nothing"
+                found.append(f"{set_name}: {broker} has applied {applied}, the log ends at {end}")
+    return found

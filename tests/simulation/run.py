@@ -1,0 +1,152 @@
+"""One run: a world through its phases, then the checkers.
+
+start (all machines, then clients) -> safety (faults) -> heal -> settle (work goes on) -> rest (everything ends) -> checks
+"""
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from lockstep.client.session_events import Close
+from tests.simulation.checkers import CHECKERS
+from tests.simulation.checkers.record import Record
+from tests.simulation.history import PromiseBroken
+from tests.simulation.loop import MS, SECOND
+from tests.simulation.options import Options
+from tests.simulation.parts import Parts
+from tests.simulation.replica_view import at_rest, view_of
+from tests.simulation.workloads import start_work
+from tests.simulation.world import World
+
+SAMPLE_US = 1 * SECOND
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run found and did."""
+
+    seed: int
+    broken: list[str] = field(default_factory=list)
+    """Sentences, each beginning with its promise. Empty: all is well."""
+    totals: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    branches: Counter[str] = field(default_factory=Counter)
+    simulated_us: int = 0
+    real_seconds: float = 0.0
+    events: int = 0
+    digest: str = ""
+    """Of the whole history: equal for equal seeds."""
+
+
+def run(options: Options, parts: Parts | None = None) -> Report:
+    """Simulate one seed to its end."""
+    began = time.perf_counter()
+    world = World(options, parts)
+    report = Report(options.seed)
+    try:
+        _safety(world)
+        _liveness(world)
+        record = make_record(world)
+        for promise, check in CHECKERS.items():
+            report.broken += [f"{promise}: {sentence}" for sentence in check(record)]
+    except PromiseBroken as broken:
+        report.broken.append(f"{broken} (at {world.loop.now_us / 1e6:.6f} s)")
+    summarise(world, report)
+    report.real_seconds = time.perf_counter() - began
+    return report
+
+
+def _safety(world: World) -> None:
+    for broker in world.broker_ids:
+        world.loop.after(world.random.randrange(300 * MS), world.start_machine, broker)
+    world.loop.run_until(400 * MS)
+    world.start_clients()
+    for client in world.clients:
+        for session in client.sessions.values():
+            start_work(session)
+    if world.parts.prepare is not None:
+        world.parts.prepare(world)
+    world.loop.after(2 * SECOND, world.faults.start)
+    _advance(world, world.options.safety_us)
+
+
+def _advance(world: World, until_us: int) -> None:
+    while world.loop.now_us < until_us:
+        world.loop.run_until(min(until_us, world.loop.now_us + SAMPLE_US))
+        world.observer.sample()
+
+
+def _liveness(world: World) -> None:
+    world.faults.heal()
+    _advance(world, world.loop.now_us + world.options.settle_us)
+    world.is_working = False
+    limit_us = world.loop.now_us + world.options.liveness_us
+    is_closing = False
+    while world.loop.now_us < limit_us:
+        world.loop.run_until(world.loop.now_us + 200 * MS)
+        sessions = [session for client in world.clients for session in client.sessions.values()]
+        if not is_closing and all(session.actors == 0 for session in sessions):
+            is_closing = True
+            for session in sessions:
+                session.feed(Close())
+        if is_closing and all(session.is_closed for session in sessions) and not at_rest(world):
+            return
+
+
+def make_record(world: World) -> Record:
+    """Everything that the checkers need, at the end of a run."""
+    observer = world.observer
+    observer.check_journals()
+    record = Record(history=world.history, views=observer.views)
+    record.models = {set_name: log.model() for set_name, log in observer.logs.items()}
+    record.unresolved = sorted(world.unresolved)
+    record.stuck = at_rest(world)
+    for client in world.clients:
+        for session in client.sessions.values():
+            if session.actors or not session.is_closed:
+                record.stuck.append(
+                    f"{client.name} in {session.set_name}: {session.actors} actors left, {session.core!r}"
+                )
+    for broker in world.broker_ids:
+        for set_name in world.set_names:
+            view = view_of(world.brokers[broker], set_name, world.loop.now_us)
+            if view is not None:
+                record.final_views.append(view)
+    return record
+
+
+def summarise(world: World, report: Report) -> None:
+    """Totals, for people and for the run's digest."""
+    totals = report.totals
+    for operation in world.history.operations:
+        if operation.kind == "commit":
+            totals["transactions committed"] += operation.is_ok
+            totals["commits rejected"] += operation.is_rejected
+            totals["commits in doubt"] += operation.is_in_doubt
+        elif operation.kind == "rollback":
+            totals["transactions rolled back"] += operation.is_ok
+        elif operation.kind == "publish":
+            totals["messages published"] += len(operation.bodies) if operation.is_ok else 0
+        elif operation.kind == "begin":
+            totals["transactions begun"] += operation.is_ok
+    totals["messages delivered"] = sum(len(delivered.messages) for delivered in world.history.deliveries)
+    totals["failovers"] = sum(max(0, entry.epoch - 1) for entry in world.set_maps())
+    totals["faults"] = sum(world.faults.counts.values())
+    report.faults = world.faults.counts
+    report.branches = world.branches.counts
+    report.simulated_us, report.events = world.loop.now_us, world.loop.events
+    report.digest = digest(world)
+
+
+def digest(world: World) -> str:
+    """A hash of everything that clients saw and of everything that was committed."""
+    import hashlib
+
+    found = hashlib.sha256()
+    history = world.history
+    for part in (history.operations, history.deliveries, history.browses, history.outcomes):
+        for event in part:
+            found.update(repr(event).encode())
+    for set_name, log in world.observer.logs.items():
+        found.update(f"{set_name} {log.end} {world.loop.events}".encode())
+    return found.hexdigest()[:16]

@@ -1,0 +1,153 @@
+"""A store process: the real store core over a virtual disk, with a driver that performs its jobs in virtual time.
+
+Law: as the real driver: steps of a job in order, one job per (set, lane); answers leave in the order of their effects. A kill
+loses the process and none of what it wrote; a power loss takes what was not synced (`tests.simulation.disk`).
+"""
+
+from typing import TYPE_CHECKING, assert_never
+
+from lockstep.core.ids import BrokerId, SetName
+from lockstep.core.store_protocol import StateChunk
+from services.store.core.disk import (
+    CreateSegment,
+    DeleteSegments,
+    DiskError,
+    Lane,
+    MoveAside,
+    SettleSegment,
+    SnapshotClear,
+    SnapshotFlush,
+    Steps,
+    SyncSegment,
+    WriteMeta,
+)
+from services.store.core.messages import (
+    ChunkSent,
+    JobDone,
+    JobFailed,
+    Note,
+    Perform,
+    ReaderReply,
+    Reply,
+    Requested,
+    StoreEffect,
+    StoreInput,
+    StreamClosed,
+    Tick,
+)
+from tests.simulation.hellos import StoreHello, StorePing, StorePong
+from tests.simulation.loop import MS, SECOND
+from tests.simulation.network import Side
+from tests.simulation.process import Process
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_SLOW_STEPS = (
+    CreateSegment,
+    DeleteSegments,
+    MoveAside,
+    SettleSegment,
+    SnapshotClear,
+    SnapshotFlush,
+    SyncSegment,
+    WriteMeta,
+)
+
+_HANDOVER_US = 20
+
+
+class Store(Process):
+    """One incarnation of a store process; its disk outlives it."""
+
+    def __init__(self, world: "World", broker: BrokerId, host: str) -> None:
+        super().__init__(world, f"store {broker}", host)
+        self.broker = broker
+        self.disk = world.disks[broker]
+        self.core = world.parts.make_store_core(world.store_limits)
+        self._streams: dict[int, Side] = {}
+        self._count = 0
+        world.network.listen(f"store:{broker}", host, self._accept)
+        world.loop.after(world.random.randrange(SECOND), self._tick)
+
+    def _tick(self) -> None:
+        if self.is_alive:
+            self.world.loop.after(SECOND, self._tick)
+            if not self.is_paused:
+                self.feed(Tick())
+
+    def feed(self, given: StoreInput) -> None:
+        self.post(self._handle, given)
+
+    def _handle(self, given: StoreInput) -> None:
+        for effect in self.core.handle(given, 0.0):
+            self._perform(effect)
+
+    def _accept(self, side: Side) -> None:
+        self._count += 1
+        stream = self._count
+        self._streams[stream] = side
+        side.on_message = lambda message: self.post(self._take, stream, message)
+        side.on_close = lambda: self.post(self._gone, stream)
+
+    def _take(self, stream: int, message: object) -> None:
+        if isinstance(message, StorePing):
+            if stream in self._streams:
+                self._streams[stream].send(StorePong())
+        elif isinstance(message, StoreHello):
+            if message.set_name is not None and stream in self._streams:
+                self._streams[stream].send(StorePong())
+        else:
+            self._handle(Requested(stream, message))  # type: ignore[arg-type]
+
+    def _gone(self, stream: int) -> None:
+        if self._streams.pop(stream, None) is not None:
+            self._handle(StreamClosed(stream))
+
+    def _perform(self, effect: StoreEffect) -> None:
+        match effect:
+            case Perform():
+                self._work(effect.set_name, effect.lane, effect.steps, 0, [])
+            case Reply():
+                side = self._streams.get(effect.stream)
+                if side is not None:
+                    side.send(effect.answer)
+                    if isinstance(effect.answer, StateChunk):
+                        self.world.loop.after(1 * MS, self.feed, ChunkSent(effect.stream))
+            case ReaderReply():
+                pass
+            case Note():
+                self.world.branches.reach(f"store: {effect.event}")
+            case _:
+                assert_never(effect)
+
+    def _work(
+        self,
+        set_name: SetName,
+        lane: Lane,
+        steps: Steps,
+        place: int,
+        results: list[object],
+        has_waited: bool = False,
+    ) -> None:
+        """Perform steps from `place` on; one that takes time is performed at the end of its time."""
+        if not self.is_alive:
+            return
+        try:
+            while place < len(steps):
+                if isinstance(steps[place], _SLOW_STEPS) and not has_waited:
+                    delay_us = self.world.disk_delay_us(self.broker)
+                    self.world.loop.after(delay_us, self._work, set_name, lane, steps, place, results, True)
+                    return
+                results.append(self.disk.perform(set_name, steps[place]))
+                place, has_waited = place + 1, False
+        except DiskError as error:
+            self.world.loop.after(_HANDOVER_US, self.feed, JobFailed(set_name, lane, error))
+            return
+        self.world.loop.after(_HANDOVER_US, self.feed, JobDone(set_name, lane, tuple(results)))
+
+    def die(self) -> None:
+        super().die()
+        self.world.network.listen(f"store:{self.broker}", self.host, None)
+        for side in self._streams.values():
+            side.break_off()

@@ -1,0 +1,42 @@
+"""Plain publishes: batches for one queue or, through a fanout exchange, for two; durable and not."""
+
+from lockstep.core.commands import OutgoingMessage, PublishCommand
+from lockstep.core.ids import TransactionKey
+from tests.simulation.client import Actor, ClientSession
+from tests.simulation.workloads.queues import name
+
+
+def messages(
+    session: ClientSession, count: int, is_durable: bool = True, ttl_ms: int = 0
+) -> tuple[OutgoingMessage, ...]:
+    """New messages with bodies that nobody else has."""
+    size = session.world.options.body_bytes_max
+    return tuple(OutgoingMessage(b"", session.client.body(size), is_durable, ttl_ms) for _ in range(count))
+
+
+def publish_to(
+    session: ClientSession,
+    queue: str,
+    sent: tuple[OutgoingMessage, ...],
+    transaction: TransactionKey | None = None,
+) -> PublishCommand:
+    return PublishCommand(0, "", name(session.set_name, queue), sent, transaction)
+
+
+def produce(session: ClientSession) -> Actor:
+    """Publish now and then, sometimes several commands at once, and wait for the answers."""
+    random = session.world.random
+    while session.is_working:
+        yield session.world.think_us()
+        promises = []
+        for _ in range(random.choice((1, 1, 1, 2, 5))):
+            queue = random.choice(
+                ("in", "in", "in", "in", "a", "b", "full", "evicting", "short", "retry", "fleeting")
+            )
+            sent = messages(session, random.choice((1, 1, 2, 4)), random.random() < 0.85)
+            if random.random() < 0.15:
+                command = PublishCommand(0, name(session.set_name, "fan"), "", sent)
+            else:
+                command = publish_to(session, queue, sent)
+            promises.append(session.submit(command))
+        yield from promises
