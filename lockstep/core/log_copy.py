@@ -55,7 +55,7 @@ class LogCopy:
         self.apply_to(self.commit_index)
 
     def apply_to(self, index: LogIndex, is_durable_only: bool = False) -> None:
-        """Apply the suffix up to `index`, in whole frames; without their transient parts where those are not to be had yet (R12)."""
+        """Apply the suffix up to `index`, in whole frames; without transient parts where those are to come yet (R12)."""
         while self.suffix and self.suffix[0].header.last <= index:
             frame = self.suffix.popleft()
             self.state.apply_frame(frame._replace(transient=b"") if is_durable_only else frame)
@@ -97,4 +97,4 @@ def _spans(
 ) -> list[tuple[Epoch, LogIndex, LogIndex]]:
     """(epoch, first index, last index) for each epoch of a table."""
     ends = [LogIndex(first - 1) for _, first in starts[1:]] + [end]
-    return [(epoch, first, last) for (epoch, first), last in zip(starts, ends, strict=True)]
+    return [(epoch, first, last) for (epoch, first), last in zip(starts, ends[: len(starts)], strict=True)]

@@ -42,12 +42,12 @@ from lockstep.core.replication import (
 from lockstep.core.store_protocol import (
     AnyStoreAnswer,
     AnyStoreRequest,
-    AppendFrames,
     Appended,
+    AppendFrames,
     BeginInstall,
     EndInstall,
-    InstallItems,
     Installed,
+    InstallItems,
     LoadState,
     OpenSet,
     SetAside,
@@ -437,9 +437,8 @@ class BackupCore:
                 self._lost_primary(now)
             elif now.boottime_ms - self._said_ms >= settings.heartbeat_ms:
                 self._acknowledge(now)
-        if self.state is BackupState.FOLLOWING and self.copy is not None:
-            if self._told_commit < self.copy.commit_index:
-                self._append((), self.copy.commit_index)
+        if self.state is BackupState.FOLLOWING and self.copy is not None and self._told_commit < self.copy.commit_index:
+            self._append((), self.copy.commit_index)
 
     # --- effects ---
 

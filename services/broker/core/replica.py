@@ -9,6 +9,7 @@ only while its set's lease key lives under a lease that was renewed in time (R6)
 
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Member, SetMap
+from lockstep.core.commands import AttachRefused
 from lockstep.core.effects import (
     AnyEffect,
     CloseBackupStream,
@@ -22,7 +23,6 @@ from lockstep.core.effects import (
     TellClient,
     TellStore,
 )
-from lockstep.core.commands import AttachRefused
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.inputs import (
@@ -39,7 +39,6 @@ from lockstep.core.inputs import (
     StoreConnected,
     StoreLost,
     SwapAnswered,
-    Tick,
     Verdict,
 )
 from lockstep.core.replication import SubscriptionRefused
@@ -223,9 +222,8 @@ class Replica:
             self._memory_number += 1
             self._put_presence()
             self._map_due = True
-        if self.backup is None or self.backup.epoch != set_map.epoch:
-            if self.backup is None or self._map_due:
-                self._begin_following(set_map, now)
+        if (self.backup is None or self.backup.epoch != set_map.epoch) and (self.backup is None or self._map_due):
+            self._begin_following(set_map, now)
         self._map_due = False
         if self.backup is not None and self.backup.state is BackupState.DAMAGED:
             self._leave_damaged(set_map, self.backup)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from lockstep.core.clock import Now
 from lockstep.core.commands import (
-    AnyServerMessage,
     Answers,
+    AnyServerMessage,
     AttachRefused,
     AttachSession,
     BeginCommand,
@@ -72,9 +72,7 @@ class Clients:
         self.streams: dict[int, ClientStream] = {}
         self._attached: dict[SessionKey, int] = {}
         """The stream that serves a session."""
-        self._away_since_ms: dict[SessionKey, int] = {
-            key: now.boottime_ms for key in sorted(context.state.sessions.by_key)
-        }
+        self._away_since_ms: dict[SessionKey, int] = dict.fromkeys(sorted(context.state.sessions.by_key), now.boottime_ms)
         self._away_consumers: dict[SessionKey, list[Consumer]] = {}
         """Consumers that ended with their stream; their auto-delete queues end with the session."""
         self._claims: dict[int, tuple[int, Command, str, str]] = {}

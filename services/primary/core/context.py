@@ -44,7 +44,7 @@ class Context:
     """What the input at hand wants done."""
 
     def queue(self, name: str, session: SessionKey) -> Queue:
-        """The queue of that name for use by `session`; raises `Rejected` NOT_FOUND, or LOCKED when it is another's exclusive one."""
+        """The queue of that name for use by `session`; raises `Rejected` NOT_FOUND, or LOCKED if exclusive to another."""
         queue = self.state.queues.get(name)
         if queue is None:
             raise Rejected(ErrorCode.NOT_FOUND, f"no queue {name!r}", queue=name)

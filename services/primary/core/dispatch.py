@@ -7,7 +7,7 @@ while nobody else holds it. What is held belongs to a session, not to its stream
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush, heapify
+from heapq import heapify, heappop, heappush
 
 from lockstep.core.commands import DeliveredMessage
 from lockstep.core.ids import LogIndex, QueueId, QueuePosition, SessionKey

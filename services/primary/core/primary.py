@@ -43,7 +43,7 @@ from lockstep.core.inputs import (
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.records import DequeueReason, EpochBegins, ForgetOutcomes, RollbackReason
 from lockstep.core.replication import Acknowledge, Refuse, Subscribe
-from lockstep.core.store_protocol import AppendFrames, Appended, OpenSet, SetOpened, StoreRefused
+from lockstep.core.store_protocol import Appended, AppendFrames, OpenSet, SetOpened, StoreRefused
 from lockstep.core.transaction_states import TransactionState
 from services.primary.core.backups import Backups, ReplicatingSubscription
 from services.primary.core.clients import Clients, ClientStream
@@ -88,7 +88,7 @@ class PrimaryCore:
         state = copy.state
         log = ReplicationLog(self.epoch, copy.retained, copy.log_end, copy.commit_index, state.time_ms)
         tx_queues = TxQueues()
-        own_factory = TxQueueObserverFactory(tx_queues, lambda: self.backups.brokers())
+        own_factory = TxQueueObserverFactory(tx_queues, self._subscribed_brokers)
         writer = Writer(log, state, (own_factory, *factories))
         queues = [queue for _, queue in sorted(state.queues.by_id.items())]
         dispatch = Dispatch(queues, settings.delivery_batch_max, settings.browse_bytes_max)
@@ -206,6 +206,9 @@ class PrimaryCore:
             self._cut_frames(now)
             self._advance(now)
         return self._take_effects()
+
+    def _subscribed_brokers(self) -> list[BrokerId]:
+        return self.backups.brokers()
 
     def _take_effects(self) -> list[AnyEffect]:
         effects, self.context.effects = self.context.effects, []
@@ -424,16 +427,15 @@ class PrimaryCore:
 
     def _advance(self, now: Now) -> None:
         candidate = self.membership.commit_candidate()
-        if candidate > self._log.commit_index:
-            # Nothing of an earlier epoch is committed by itself: only what lies before this epoch's record, together with it.
-            if candidate >= self._epoch_index:
-                was_serving = self.is_serving
-                self._log.committed(candidate)
-                self.context.dispatch.committed(candidate)
-                self.context.tx_queues.release(candidate)
-                self._log.forget(candidate, self._settings.retained_bytes_max)
-                if not was_serving:
-                    self._begin_serving(now)
+        # Nothing of an earlier epoch is committed by itself: only what lies before this epoch's record, together with it.
+        if candidate > self._log.commit_index and candidate >= self._epoch_index:
+            was_serving = self.is_serving
+            self._log.committed(candidate)
+            self.context.dispatch.committed(candidate)
+            self.context.tx_queues.release(candidate)
+            self._log.forget(candidate, self._settings.retained_bytes_max)
+            if not was_serving:
+                self._begin_serving(now)
         if self.is_serving and now.boottime_ms < self.clients.serve_until_ms:
             self._gate.open_to(self._log.commit_index)
             deliver(self.context, self.clients)

@@ -48,9 +48,10 @@ def operation(
 def operation_failed(context: Context, session: SessionKey, key: TransactionKey) -> None:
     """An operation of this transaction was refused: it can only be rolled back now (AMQP 1.0 part 4, 4.4.1)."""
     buffer = context.state.transactions.get(key)
-    if buffer is not None and buffer.session == session and buffer.state is TransactionState.OPEN:
-        if not buffer.is_rollback_only:
-            context.writer.append(MarkRollbackOnly(None, key), False)
+    if buffer is None or buffer.session != session or buffer.state is not TransactionState.OPEN:
+        return
+    if not buffer.is_rollback_only:
+        context.writer.append(MarkRollbackOnly(None, key), False)
 
 
 def commit(context: Context, request: Request, command: CommitCommand) -> None:
