@@ -50,15 +50,29 @@ class Directory:
         """Brokers to ask; those learnt from answers are asked too."""
         self._learnt: dict[str, None] = {}
         self._names: dict[tuple[int, str], Place] = {}
+        self._asking: dict[tuple[int, str], asyncio.Future[Place]] = {}
+        """Questions under way: who asks the same waits for the same answer, in the order of asking."""
 
     async def locate(self, kind: "pb.LocateRequest.Kind.ValueType", name: str) -> Place:
         """The set of a queue, exchange or set name; raises `Rejected` (NOT_FOUND, UNKNOWN_SET)."""
         known = self._names.get((kind, name))
-        if known is None:
-            request = pb.LocateRequest(kind=kind, name=name)
-            response = await self.ask(lambda stub: stub.Locate(request, timeout=CALL_SECONDS))
-            known = self._remember(kind, name, response)
-        return known
+        if known is not None:
+            return known
+        asking = self._asking.get((kind, name))
+        if asking is None:
+            asking = self._asking[kind, name] = asyncio.ensure_future(self._locate(kind, name))
+            asking.add_done_callback(lambda done: self._asked(kind, name, done))
+        return await asyncio.shield(asking)
+
+    async def _locate(self, kind: "pb.LocateRequest.Kind.ValueType", name: str) -> Place:
+        request = pb.LocateRequest(kind=kind, name=name)
+        response = await self.ask(lambda stub: stub.Locate(request, timeout=CALL_SECONDS))
+        return self._remember(kind, name, response)
+
+    def _asked(self, kind: int, name: str, done: "asyncio.Future[Place]") -> None:
+        del self._asking[kind, name]
+        if not done.cancelled():
+            done.exception()
 
     async def claim(self, kind: "pb.LocateRequest.Kind.ValueType", name: str, set_name: str) -> Place:
         """Gives a name to a set, unless another has it: raises `Rejected` (ALREADY_EXISTS)."""

@@ -1,0 +1,230 @@
+"""The SDK over real gRPC, against a fake broker."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+import lockstep
+from lockstep.client import Client, InDoubt, Rejected, Session, TransactionState
+from lockstep.core import commands as c
+from lockstep.core.errors import ErrorCode
+from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
+from tests.unit.lockstep.client.session_bench import bodies
+
+
+@pytest_asyncio.fixture
+async def broker() -> AsyncIterator[FakeBroker]:
+    async with FakeBroker("one", "two") as running:
+        running.directory |= {"a": "one", "b": "one", "c": "two", "x": "two"}
+        yield running
+
+
+@pytest_asyncio.fixture
+async def client(broker: FakeBroker) -> AsyncIterator[Client]:
+    async with await lockstep.connect(broker.address) as connected:
+        yield connected
+
+
+@pytest_asyncio.fixture
+async def session(client: Client) -> AsyncIterator[Session]:
+    async with client.session() as opened:
+        yield opened
+
+
+async def test_a_message_goes_to_the_set_of_its_queue(broker: FakeBroker, session: Session) -> None:
+    await session.publish("a", b"1")
+    await session.publish("c", [b"2", b"3"])
+    assert bodies(broker.worlds["one"].executed()) == ["1"]
+    assert bodies(broker.worlds["two"].executed()) == ["2", "3"]
+
+
+async def test_publishes_at_the_same_time_share_commands(broker: FakeBroker, session: Session) -> None:
+    await session.publish("a", b"first")
+    await asyncio.gather(*(session.publish("a", str(i).encode()) for i in range(200)))
+    published = [m for m in broker.worlds["one"].executed() if isinstance(m, c.PublishCommand)]
+    assert bodies(list(published)) == ["first", *map(str, range(200))]
+    assert len(published) < 20
+
+
+async def test_a_caller_is_not_refused_for_what_another_asked(broker: FakeBroker, session: Session) -> None:
+    broker.refusals["a"] = (ErrorCode.QUEUE_FULL, 2)
+    big = session.publish("a", [b"1", b"2", b"3"])
+    results = await asyncio.gather(
+        big, session.publish("a", b"4"), session.publish("a", b"5"), return_exceptions=True
+    )
+    assert [type(result) for result in results] == [Rejected, type(None), type(None)]
+    assert bodies(broker.worlds["one"].executed()) == ["4", "5"]
+
+
+async def test_an_unknown_queue_is_a_typed_error(session: Session) -> None:
+    with pytest.raises(Rejected) as raised:
+        await session.publish("nowhere", b"")
+    assert repr(raised.value) == "Rejected(NOT_FOUND, 'no nowhere', name='nowhere')"
+
+
+async def test_declaring_claims_the_name_and_deleting_releases_it(
+    broker: FakeBroker, session: Session
+) -> None:
+    await session.declare_queue("new", set_name="two")
+    assert broker.directory["new"] == "two"
+    with pytest.raises(Rejected) as raised:
+        await session.declare_queue("new", set_name="one")
+    assert raised.value.code is ErrorCode.ALREADY_EXISTS
+    await session.delete_queue("new")
+    assert "new" not in broker.directory
+
+
+async def test_a_lost_stream_is_not_noticed_by_the_caller(broker: FakeBroker, session: Session) -> None:
+    await session.publish("a", b"before")
+    broker.is_holding = True
+    publishing = asyncio.ensure_future(session.publish("a", b"during"))
+    await eventually(lambda: len(broker.worlds["one"].log) == 4)
+    broker.is_holding = False
+    broker.hang_up()
+    await publishing
+    assert bodies(broker.worlds["one"].executed()) == ["before", "during"]
+
+
+async def test_a_transaction_sends_each_target_once(broker: FakeBroker, session: Session) -> None:
+    async with session.transaction() as transaction:
+        for number in range(10):
+            await transaction.publish("a", str(number).encode())
+            await transaction.publish("b", str(number).encode())
+    assert transaction.state is TransactionState.COMMITTED
+    begin, *operations, commit = broker.worlds["one"].executed()
+    assert isinstance(begin, c.BeginCommand)
+    assert [type(m).__name__ for m in operations] == ["PublishCommand"] * len(operations)
+    assert len(operations) <= 4
+    assert isinstance(commit, c.CommitCommand)
+    assert commit.operations == len(operations)
+
+
+async def test_a_block_that_raises_rolls_back(broker: FakeBroker, session: Session) -> None:
+    transaction = session.transaction()
+
+    async def block() -> None:
+        async with transaction:
+            await transaction.publish("a", b"")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        await block()
+    assert transaction.state is TransactionState.ROLLED_BACK
+    assert isinstance(broker.worlds["one"].executed()[-1], c.RollbackCommand)
+
+
+async def test_another_sets_queue_is_a_clear_error(session: Session) -> None:
+    transaction = session.transaction()
+    await transaction.publish("a", b"")
+    with pytest.raises(Rejected) as raised:
+        await transaction.publish("c", b"")
+    assert raised.value.code is ErrorCode.OTHER_SET
+    assert "set one, the queue in two" in raised.value.message
+
+
+async def test_a_failover_ends_an_open_transaction(broker: FakeBroker, session: Session) -> None:
+    transaction = session.transaction()
+    await transaction.publish("a", b"")
+    broker.worlds["one"].fail_over(keep=9)
+    broker.hang_up()
+    await eventually(lambda: transaction.state is TransactionState.ROLLED_BACK)
+    with pytest.raises(Rejected) as raised:
+        await transaction.commit()
+    assert raised.value.code is ErrorCode.ROLLED_BACK
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_a_commit_in_doubt_is_resolved(broker: FakeBroker, session: Session, is_kept: bool) -> None:
+    transaction = session.transaction()
+    await transaction.publish("a", b"x")
+    broker.is_holding = True
+    committing = asyncio.ensure_future(transaction.commit())
+    world = broker.worlds["one"]
+    await eventually(lambda: isinstance(world.log[-1].command, c.CommitCommand))
+    if is_kept:
+        world.commit_index = len(world.log)
+    world.restart()
+    broker.is_holding = False
+    broker.hang_up()
+    if is_kept:
+        await committing
+        assert transaction.state is TransactionState.COMMITTED
+    else:
+        with pytest.raises(Rejected) as raised:
+            await committing
+        assert raised.value.code is ErrorCode.ROLLED_BACK
+    assert transaction.was_in_doubt
+
+
+async def test_a_commit_that_nobody_can_tell_of_stays_in_doubt(broker: FakeBroker, session: Session) -> None:
+    transaction = session.transaction()
+    await transaction.publish("a", b"x")
+    broker.outcome = c.OutcomeState.EXPIRED
+    broker.is_holding = True
+    committing = asyncio.ensure_future(transaction.commit())
+    await eventually(lambda: isinstance(broker.worlds["one"].log[-1].command, c.CommitCommand))
+    broker.worlds["one"].restart()
+    broker.is_holding = False
+    broker.hang_up()
+    with pytest.raises(InDoubt) as raised:
+        await committing
+    assert raised.value.details == {"transaction_id": transaction.id}
+
+
+async def test_messages_are_consumed_and_accepted_in_batches(broker: FakeBroker, session: Session) -> None:
+    async with await session.consume("a", credit=8) as consumer:
+        await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)
+        await broker.deliver("one", 1, "a", *range(1, 9))
+        taken = [await anext(consumer) for _ in range(8)]
+        assert [message.body for message in taken] == [b"body"] * 8
+        await asyncio.gather(*(message.accept() for message in taken))
+    settles = [m for m in broker.worlds["one"].executed() if isinstance(m, c.SettleCommand)]
+    assert settles == [c.SettleCommand(1, "a", 1, tuple(range(1, 9)))]  # type: ignore[arg-type]
+    grants = [m for m in broker.streams[0][1].requests if isinstance(m, c.GrantCredit)]
+    assert sum(grant.credit for grant in grants) == 8
+
+
+async def test_deliveries_before_a_failover_are_void(broker: FakeBroker, session: Session) -> None:
+    consumer = await session.consume("a", credit=8)
+    await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)
+    await broker.deliver("one", 1, "a", 1, 2, 3)
+    first = await anext(consumer)
+    broker.worlds["one"].fail_over(keep=9)
+    broker.hang_up()
+    await eventually(lambda: first.is_void)
+    assert consumer.take() is None
+    with pytest.raises(Rejected) as raised:
+        await first.accept()
+    assert raised.value.code is ErrorCode.STALE_DELIVERY
+    await consumer.close()
+
+
+async def test_closing_a_consumer_releases_what_nobody_took(broker: FakeBroker, session: Session) -> None:
+    consumer = await session.consume("a", credit=8)
+    await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)
+    await broker.deliver("one", 1, "a", 1, 2, 3)
+    first = await anext(consumer)
+    await consumer.close()
+    assert broker.worlds["one"].executed() == [
+        c.SettleCommand(1, "a", 1, (2, 3), c.Disposition.RELEASE)  # type: ignore[arg-type]
+    ]
+    await first.accept()
+    with pytest.raises(StopAsyncIteration):
+        await anext(consumer)
+
+
+async def test_an_outcome_is_asked_of_any_broker(client: Client, session: Session) -> None:
+    async with session.transaction() as transaction:
+        await transaction.publish("a", b"x")
+    assert transaction.id is not None
+    assert (await client.get_outcome(transaction.id)).state.name == "COMMITTED"
+    with pytest.raises(Rejected, match="not a transaction id"):
+        await client.get_outcome("nonsense")
+
+
+async def test_nobody_at_the_address_is_a_clear_error() -> None:
+    async with Client(["127.0.0.1:1"]) as client:
+        with pytest.raises(Rejected, match=r"no broker answered at 127\.0\.0\.1:1"):
+            await client.get_outcome("s/1.1", patience_seconds=0)
