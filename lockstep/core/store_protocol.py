@@ -12,6 +12,9 @@ from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
 
 
+FREE_BYTES_UNKNOWN = 1 << 62
+
+
 @dataclass(frozen=True, slots=True)
 class StateItem:
     """One item of a state snapshot on its way: key, value, and whether it is durable state."""
@@ -129,6 +132,8 @@ class Appended(StoreAnswer):
     """Everything up to `log_end` is durable. Cumulative: one answer may cover many requests."""
 
     log_end: LogIndex
+    free_bytes: int = FREE_BYTES_UNKNOWN
+    """Room left on the disk when it was written: below a reserve, backups refuse open transactions and publishes are rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +173,14 @@ class StoreRefused(StoreAnswer):
 
 
 AnyStoreRequest = (
-    OpenSet | AppendFrames | Truncate | LoadState | BeginInstall | InstallItems | EndInstall | RememberMap | SetAside
+    OpenSet
+    | AppendFrames
+    | Truncate
+    | LoadState
+    | BeginInstall
+    | InstallItems
+    | EndInstall
+    | RememberMap
+    | SetAside
 )
 AnyStoreAnswer = SetOpened | Appended | Truncated | StateChunk | StateLoaded | Installed | StoreRefused

@@ -20,7 +20,7 @@ from lockstep.core.effects import (
     TellStore,
 )
 from lockstep.core.frames import Frame, check_frame
-from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName, TransactionKey
 from lockstep.core.inputs import (
     AnyInput,
     PrimarySaid,
@@ -34,6 +34,7 @@ from lockstep.core.log_copy import LogCopy
 from lockstep.core.replication import (
     Acknowledge,
     Frames,
+    Refuse,
     SnapshotChunk,
     Subscribe,
     SubscriptionAccepted,
@@ -124,6 +125,8 @@ class BackupCore:
         self._said_ms = 0
         self._retry_ms = 0
         self._told_commit = LogIndex(0)
+        self._is_reserve_low = False
+        self._refused_transactions: set[TransactionKey] = set()
         self._effects: list[AnyEffect] = []
 
     @property
@@ -217,6 +220,8 @@ class BackupCore:
                 self._ready(now)
             case Appended() | Installed() if self.state is not BackupState.OPENING:
                 self.durable_end = max(self.durable_end, answer.log_end)
+                if isinstance(answer, Appended):
+                    self._is_reserve_low = answer.free_bytes < self._settings.reserve_bytes
                 if self.state is BackupState.SENDING and self.copy and self.durable_end >= self.copy.log_end:
                     self._ready(now)
                 self._acknowledge(now)
@@ -437,8 +442,30 @@ class BackupCore:
                 self._lost_primary(now)
             elif now.boottime_ms - self._said_ms >= settings.heartbeat_ms:
                 self._acknowledge(now)
-        if self.state is BackupState.FOLLOWING and self.copy is not None and self._told_commit < self.copy.commit_index:
+        if self.state is BackupState.FOLLOWING and self._is_reserve_low:
+            self._refuse_open()
+        if (
+            self.state is BackupState.FOLLOWING
+            and self.copy is not None
+            and self._told_commit < self.copy.commit_index
+        ):
             self._append((), self.copy.commit_index)
+
+    def _refuse_open(self) -> None:
+        """Vote no on every open transaction that brings content: its `prepare` could find no place here (DESIGN 3)."""
+        assert self.copy is not None
+        for buffer in self.copy.state.transactions.open():
+            if buffer.publishes and buffer.key not in self._refused_transactions:
+                self._refused_transactions.add(buffer.key)
+                refuse = Refuse(
+                    self.set_name,
+                    self.epoch,
+                    self._broker,
+                    self._incarnation,
+                    buffer.key,
+                    "the store's reserve is exhausted",
+                )
+                self._effects.append(TellPrimary(self.set_name, self.stream, refuse))
 
     # --- effects ---
 

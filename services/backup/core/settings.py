@@ -13,5 +13,7 @@ class BackupSettings:
     """Heartbeats missing after which the primary's stream counts as lost."""
     retry_ms: int = 100
     """Wait between attempts to subscribe or to open the store: failover is a matter of tenths of a second."""
+    reserve_bytes: int = 64 * 1024 * 1024
+    """Room on the own disk below which open transactions are refused: what is prepared already must still find its place."""
     retained_bytes_max: int = 64 * 1024 * 1024
     """Applied frames kept in memory for backups to come, should this replica be promoted."""

@@ -222,7 +222,9 @@ class Replica:
             self._memory_number += 1
             self._put_presence()
             self._map_due = True
-        if (self.backup is None or self.backup.epoch != set_map.epoch) and (self.backup is None or self._map_due):
+        if (self.backup is None or self.backup.epoch != set_map.epoch) and (
+            self.backup is None or self._map_due
+        ):
             self._begin_following(set_map, now)
         self._map_due = False
         if self.backup is not None and self.backup.state is BackupState.DAMAGED:

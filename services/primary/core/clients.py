@@ -72,7 +72,9 @@ class Clients:
         self.streams: dict[int, ClientStream] = {}
         self._attached: dict[SessionKey, int] = {}
         """The stream that serves a session."""
-        self._away_since_ms: dict[SessionKey, int] = dict.fromkeys(sorted(context.state.sessions.by_key), now.boottime_ms)
+        self._away_since_ms: dict[SessionKey, int] = dict.fromkeys(
+            sorted(context.state.sessions.by_key), now.boottime_ms
+        )
         self._away_consumers: dict[SessionKey, list[Consumer]] = {}
         """Consumers that ended with their stream; their auto-delete queues end with the session."""
         self._claims: dict[int, tuple[int, Command, str, str]] = {}

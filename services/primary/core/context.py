@@ -40,6 +40,8 @@ class Context:
     tx_queues: TxQueues
     settings: PrimarySettings
     progress: dict[TransactionKey, TransactionProgress] = field(default_factory=dict)
+    is_store_low: bool = False
+    """The own disk's reserve is touched: nothing is published, so that everything else still finds its place."""
     effects: list[AnyEffect] = field(default_factory=list)
     """What the input at hand wants done."""
 

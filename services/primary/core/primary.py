@@ -457,8 +457,9 @@ class PrimaryCore:
                 self._store_retry_ms = 0
             case StoreConnected():
                 self._open_store()
-            case StoreSaid(answer=Appended(log_end=log_end)) if self._is_store_open:
-                self._own_durable(log_end)
+            case StoreSaid(answer=Appended() as appended) if self._is_store_open:
+                self.context.is_store_low = appended.free_bytes < self._settings.reserve_bytes
+                self._own_durable(appended.log_end)
             case StoreSaid(answer=SetOpened() as opened):
                 self._store_opened(opened)
             case StoreSaid(answer=StoreRefused() as refused):

@@ -21,6 +21,12 @@ _Routed = list[tuple[OutgoingMessage, tuple[QueueId, ...]]]
 
 
 def publish(context: Context, request: Request, command: PublishCommand) -> None:
+    if context.is_store_low:
+        raise Rejected(
+            ErrorCode.STORE_FULL,
+            f"the store of resource set {context.state.set_name!r} is full",
+            set_name=context.state.set_name,
+        )
     _check_sizes(context, command)
     routed = _route(context, command, request.session)
     _check_limits(context, routed)

@@ -25,6 +25,8 @@ class PrimarySettings:
     """Content after which no further command joins a frame: what one fdatasync carries well."""
     uncommitted_bytes_max: int = 256 * 1024 * 1024
     """Frames behind the commit index; beyond it commands are pushed back."""
+    reserve_bytes: int = 64 * 1024 * 1024
+    """Room on the own disk below which publishes are rejected, so that commits, accepts and deletions still find their place."""
     retained_bytes_max: int = 64 * 1024 * 1024
     """Committed frames kept in memory for backups that return: they are sent only what they lack."""
     heartbeat_ms: int = 250
