@@ -59,7 +59,9 @@ def apply_prepare(state: SetState, index: LogIndex, epoch: Epoch, record: Prepar
     transition = Transition.COMMIT_WHEN_PREPARED if record.commit_when_prepared else Transition.PREPARE
     buffer = state.buffer_of(record.transaction, epoch)
     if buffer is None or not is_legal(buffer.state, transition):
-        return refused(state.outcome(record.transaction))
+        outcome = state.outcome(record.transaction)
+        is_repeated = record.commit_when_prepared and outcome.state in COMMITS
+        return Reply(value=outcome.state) if is_repeated else refused(outcome)
     if record.commit_when_prepared:
         _end(state, index, buffer, transition, record.xid, 0)
         return Reply(value=TransactionState.COMMITTED)

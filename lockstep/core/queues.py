@@ -93,6 +93,7 @@ class Queue:
 
     def positions(self, start: int = 0, limit: int | None = None) -> list[QueuePosition]:
         """Positions from `start` on, ascending, at most `limit`; locked ones included. A copy: the queue may change after."""
+        self.head()  # Moves `_start` past what is gone, so that nobody walks over it again.
         entries, order = self.entries, self._order
         place = max(self._start, bisect_left(order, start)) if start else self._start
         if limit is None:

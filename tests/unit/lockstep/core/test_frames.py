@@ -1,0 +1,107 @@
+"""Records and frames through their codec."""
+
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.core.apply_table import APPLY
+from lockstep.core.frames import (
+    HEADER_BYTES,
+    BadFrame,
+    Frame,
+    check_frame,
+    decode_header,
+    decode_records,
+    encode_frame,
+    read_frame,
+)
+from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SetName, TimeMs, place
+from lockstep.core.records import AnyRecord, CommandRef, DeclareQueue, Dequeue, Message, Publish
+from lockstep.core.set_state import SetState
+
+KINDS: list[type[AnyRecord]] = list(get_args(AnyRecord))
+
+
+def is_encodable(record: AnyRecord) -> bool:
+    """MessagePack has no larger numbers than 64 bits, and no log has."""
+    try:
+        msgspec.msgpack.encode(record)
+    except OverflowError:
+        return False
+    return True
+
+
+RECORDS = st.one_of([st.from_type(kind) for kind in KINDS]).filter(is_encodable)
+BATCHES = st.lists(st.tuples(RECORDS, st.booleans()), min_size=1, max_size=8)
+
+
+@pytest.mark.fuzz
+@given(BATCHES, st.integers(1, 2**40), st.integers(0, 2**40))
+def test_what_is_written_into_a_frame_is_read_from_it(
+    batch: list[tuple[AnyRecord, bool]], first: int, time_ms: int
+) -> None:
+    frame = encode_frame(Epoch(7), LogIndex(first), LogIndex(0), TimeMs(time_ms), batch)
+    read = read_frame(frame.durable, frame.transient)
+    assert read == frame
+    assert decode_header(frame.durable) == frame.header
+    assert [(found.index, found.record, found.is_durable) for found in decode_records(read)] == [
+        (first + place, record, is_durable) for place, (record, is_durable) in enumerate(batch)
+    ]
+
+
+@pytest.mark.fuzz
+@given(BATCHES, st.data())
+def test_a_damaged_frame_is_noticed(batch: list[tuple[AnyRecord, bool]], data: st.DataObject) -> None:
+    frame = encode_frame(Epoch(7), LogIndex(1), LogIndex(0), TimeMs(0), batch)
+    damaged = bytearray(frame.durable)
+    damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(BadFrame):
+        check_frame(bytes(damaged))
+    with pytest.raises(BadFrame):
+        check_frame(frame.durable[: data.draw(st.integers(0, len(frame.durable) - 1))])
+
+
+def test_every_kind_of_record_is_applied() -> None:
+    assert set(APPLY) == set(KINDS)
+
+
+def test_transient_records_leave_only_their_indexes_in_the_durable_part() -> None:
+    declare = DeclareQueue(None, "q", True)
+    publish = Publish(None, None, 0, (Message((), b"", b"secret"),))
+    frame = encode_frame(
+        Epoch(1), LogIndex(1), LogIndex(0), TimeMs(0), [(publish, False), (declare, True), (publish, False)]
+    )
+    assert b"secret" not in frame.durable
+    assert [found.index for found in decode_records(frame._replace(transient=b""))] == [2]
+    assert frame.header.last == 3
+    assert len(frame.durable) == HEADER_BYTES + frame.header.payload_bytes
+
+
+def test_a_frame_that_does_not_decode_changes_nothing() -> None:
+    good = encode_frame(
+        Epoch(1), LogIndex(1), LogIndex(0), TimeMs(5), [(DeclareQueue(None, "q", True), True)]
+    )
+    bad = Frame(good.header, good.durable, b"\xc1")
+    state = SetState(SetName("orders"))
+    with pytest.raises(BadFrame):
+        state.apply_frame(bad)
+    assert (state.applied, state.time_ms, state.queues.by_id) == (0, 0, {})
+
+
+def test_a_frame_that_does_not_follow_is_our_own_bug() -> None:
+    frame = encode_frame(
+        Epoch(1), LogIndex(2), LogIndex(0), TimeMs(5), [(DeclareQueue(None, "q", True), True)]
+    )
+    with pytest.raises(AssertionError, match=r"frame 2\.\.2 behind 0"):
+        SetState(SetName("orders")).apply_frame(frame)
+
+
+def test_a_record_names_its_command_as_a_pair() -> None:
+    record = Dequeue(CommandRef(3, 4), None, 0, 5, (QueuePosition(place(1, 2)),))  # type: ignore[arg-type]
+    frame = encode_frame(Epoch(1), LogIndex(1), LogIndex(0), TimeMs(5), [(record, True)])
+    (found,) = decode_records(frame)
+    assert found.record.command == CommandRef(3, 4)  # type: ignore[arg-type]
+    assert type(found.record.command) is CommandRef

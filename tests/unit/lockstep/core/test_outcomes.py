@@ -1,0 +1,125 @@
+"""Outcomes, and what a state answers when it is asked for one (DESIGN T5)."""
+
+from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.records import Commit, ForgetHeuristic, ForgetOutcomes, RollbackReason
+from lockstep.core.transaction_states import TransactionState
+from tests.unit.lockstep.core.history import Log
+
+
+def test_open_and_prepared_are_answered_before_there_is_an_outcome() -> None:
+    log = Log()
+    tx, dtx = log.begin(), log.begin(b"branch")
+    log.prepare(dtx, b"branch")
+    assert log.state.outcome(tx).state is TransactionState.OPEN
+    assert log.state.outcome(dtx).state is TransactionState.PREPARED
+
+
+def test_an_outcome_tells_why_and_where_it_was_decided() -> None:
+    log = Log()
+    key = log.begin()
+    index = log.rollback(key, RollbackReason.TIMED_OUT)
+    outcome = log.state.outcome(key)
+    assert (outcome.state, outcome.reason, outcome.index) == (
+        TransactionState.ROLLED_BACK,
+        RollbackReason.TIMED_OUT,
+        index,
+    )
+
+
+def test_below_the_retention_floor_an_outcome_is_expired_and_above_it_is_kept() -> None:
+    log = Log()
+    old, recent = log.begin(), log.begin()
+    floor = log.commit(old)
+    log.commit(recent)
+    log.append(ForgetOutcomes(None, floor))
+    assert log.state.outcome(old).state is TransactionState.EXPIRED
+    assert log.state.outcome(recent).state is TransactionState.COMMITTED
+    assert log.state.retention_floor == floor
+
+
+def test_the_retention_floor_never_falls() -> None:
+    log = Log()
+    key = log.begin()
+    floor = log.commit(key)
+    log.append(ForgetOutcomes(None, floor))
+    log.append(ForgetOutcomes(None, LogIndex(0)))
+    assert log.state.retention_floor == floor
+
+
+def test_an_open_transaction_that_began_below_the_floor_is_open() -> None:
+    log = Log()
+    key = log.begin()
+    log.append(ForgetOutcomes(None, key[0]))
+    assert log.state.outcome(key).state is TransactionState.OPEN
+    log.commit(key)
+    assert log.state.outcome(key).state is TransactionState.COMMITTED
+
+
+def test_above_the_floor_a_key_without_an_outcome_was_rolled_back() -> None:
+    log = Log()
+    key = log.begin()
+    log.begin_epoch()
+    assert log.state.outcome(key).state is TransactionState.ROLLED_BACK
+
+
+def test_a_key_of_another_epoch_than_the_log_has_there_was_rolled_back_even_below_the_floor() -> None:
+    log = Log()
+    log.begin_epoch()
+    log.begin_epoch()
+    index = log.begin()[0]
+    log.append(ForgetOutcomes(None, log.commit((index, Epoch(2)))))
+    assert log.state.outcome((index, Epoch(2))).state is TransactionState.EXPIRED
+    assert log.state.outcome((index, Epoch(1))).state is TransactionState.ROLLED_BACK
+
+
+def test_a_begin_in_a_dropped_suffix_of_an_earlier_epoch_was_rolled_back() -> None:
+    log = Log()
+    log.begin_epoch()
+    log.begin_epoch()
+    assert log.state.outcome((LogIndex(99), Epoch(1))).state is TransactionState.ROLLED_BACK
+
+
+def test_a_replica_does_not_speak_of_what_it_has_not_reached() -> None:
+    log = Log()
+    log.begin_epoch()
+    assert log.state.outcome((LogIndex(99), Epoch(1))).state is TransactionState.UNKNOWN
+    assert log.state.outcome((LogIndex(1), Epoch(7))).state is TransactionState.UNKNOWN
+
+
+def test_a_heuristic_outcome_is_kept_until_forgotten_and_stays_true_afterwards() -> None:
+    log = Log()
+    key = log.begin(b"branch")
+    log.prepare(key, b"branch")
+    index = log.append(Commit(None, key, is_heuristic=True))
+    log.append(ForgetOutcomes(None, LogIndex(index - 1)))
+    log.append(ForgetHeuristic(None, key))
+    assert log.state.recover() == []
+    assert log.state.outcome(key).state is TransactionState.COMMITTED
+
+
+def test_a_heuristic_outcome_below_the_floor_is_kept_and_then_forgotten_at_once() -> None:
+    log = Log()
+    key = log.begin(b"branch")
+    log.prepare(key, b"branch")
+    index = log.rollback(key, RollbackReason.HEURISTIC)
+    log.append(ForgetOutcomes(None, index))
+    assert log.state.outcome(key).state is TransactionState.HEURISTICALLY_ROLLED_BACK
+    log.append(ForgetHeuristic(None, key))
+    assert log.state.outcome(key).state is TransactionState.EXPIRED
+
+
+def test_the_coordinators_decision_behind_a_heuristic_one_changes_nothing() -> None:
+    log = Log()
+    key = log.begin(b"branch")
+    log.prepare(key, b"branch")
+    log.rollback(key, RollbackReason.HEURISTIC)
+    log.append(Commit(None, key))
+    assert log.state.outcome(key).state is TransactionState.HEURISTICALLY_ROLLED_BACK
+
+
+def test_forgetting_what_is_not_heuristic_changes_nothing() -> None:
+    log = Log()
+    key = log.begin()
+    log.commit(key)
+    log.append(ForgetHeuristic(None, key))
+    assert log.state.outcome(key).state is TransactionState.COMMITTED

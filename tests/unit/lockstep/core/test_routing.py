@@ -1,0 +1,142 @@
+"""Routing against matchers that are obviously right."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.core.ids import QueueId
+from lockstep.core.records import Bind, DeleteExchange, DeleteQueue, Unbind
+from lockstep.core.routing import CACHE_MAX, Arguments, TopicMatcher, matcher_of
+from tests.unit.lockstep.core.history import Log
+
+WORDS = st.sampled_from(("a", "b", "", "*", "#", "long-word"))
+PATTERNS = st.lists(WORDS, max_size=5).map(".".join)
+QUEUES = st.integers(1, 6).map(QueueId)
+HEADERS = st.dictionaries(st.sampled_from(("colour", "size", "x-trace")), st.sampled_from(("", "red", "s")))
+ARGUMENTS = st.dictionaries(
+    st.sampled_from(("colour", "size", "x-match", "x-other")), st.sampled_from(("", "red", "s", "any", "all"))
+).map(lambda pairs: tuple(sorted(pairs.items())))
+BINDINGS = st.sets(st.tuples(QUEUES, PATTERNS, ARGUMENTS), max_size=12)
+
+
+def words_of(text: str) -> list[str]:
+    return text.split(".") if text else []
+
+
+def is_topic_match(pattern: list[str], words: list[str]) -> bool:
+    """The definition, read aloud: `#` is any number of words, `*` is one."""
+    if not pattern:
+        return not words
+    if pattern[0] == "#":
+        return any(is_topic_match(pattern[1:], words[count:]) for count in range(len(words) + 1))
+    return bool(words) and pattern[0] in ("*", words[0]) and is_topic_match(pattern[1:], words[1:])
+
+
+def is_headers_match(arguments: Arguments, headers: dict[str, str]) -> bool:
+    pairs = [(name, value) for name, value in arguments if not name.startswith("x-")]
+    agreeing = [name for name, value in pairs if name in headers and value in ("", headers[name])]
+    return bool(agreeing) if ("x-match", "any") in arguments else len(agreeing) == len(pairs)
+
+
+def expected(
+    kind: str, bindings: set[tuple[QueueId, str, Arguments]], key: str, headers: dict[str, str]
+) -> tuple[QueueId, ...]:
+    chosen = set()
+    for queue, pattern, arguments in bindings:
+        is_match = {
+            "fanout": True,
+            "direct": pattern == key,
+            "topic": is_topic_match(words_of(pattern), words_of(key)),
+            "headers": is_headers_match(arguments, headers),
+        }[kind]
+        if is_match:
+            chosen.add(queue)
+    return tuple(sorted(chosen))
+
+
+@pytest.mark.fuzz
+@given(st.sampled_from(("direct", "fanout", "topic", "headers")), BINDINGS, BINDINGS, PATTERNS, HEADERS)
+def test_routing_agrees_with_the_definition(
+    kind: str,
+    bindings: set[tuple[QueueId, str, Arguments]],
+    removed: set[tuple[QueueId, str, Arguments]],
+    key: str,
+    headers: dict[str, str],
+) -> None:
+    matcher = matcher_of(kind)
+    for binding in sorted(bindings | removed):
+        matcher.add(*binding)
+    assert matcher.match(key, headers) == expected(kind, bindings | removed, key, headers)
+    for binding in sorted(removed):
+        matcher.remove(*binding)
+    assert matcher.match(key, headers) == expected(kind, bindings - removed, key, headers)
+
+
+def test_many_hashes_in_a_pattern_do_not_explode() -> None:
+    matcher = TopicMatcher()
+    matcher.add(QueueId(1), ".".join(["#", "a"] * 20), ())
+    assert matcher.match(".".join(["a"] * 60), {}) == (1,)
+    assert matcher.match(".".join(["b"] * 60), {}) == ()
+
+
+def test_more_keys_than_the_cache_holds_are_routed_right() -> None:
+    matcher = TopicMatcher()
+    matcher.add(QueueId(7), "key.*", ())
+    assert all(matcher.match(f"key.{number}", {}) == (7,) for number in range(CACHE_MAX + 10))
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="no exchange kind 'rumour'"):
+        matcher_of("rumour")
+
+
+def test_the_default_exchange_routes_by_queue_name() -> None:
+    log = Log()
+    queue = log.queue("orders")
+    assert log.state.route("", "orders", {}) == (queue.id,)
+    assert log.state.route("", "nobody", {}) == ()
+
+
+def test_an_exchange_is_found_by_name_and_by_id_and_an_unknown_one_routes_nothing() -> None:
+    log = Log()
+    queue, exchange = log.queue("q"), log.exchange("x", "direct")
+    log.append(Bind(None, exchange, queue.id, "k"))
+    assert log.state.route("x", "k", {}) == log.state.route(exchange, "k", {}) == (queue.id,)
+    assert log.state.route("y", "k", {}) == ()
+
+
+def test_a_binding_made_twice_is_one() -> None:
+    log = Log()
+    queue, exchange = log.queue("q"), log.exchange("x", "direct")
+    for _ in range(2):
+        log.append(Bind(None, exchange, queue.id, "k"))
+    log.append(Unbind(None, exchange, queue.id, "k"))
+    assert log.state.route("x", "k", {}) == ()
+
+
+def test_bindings_that_differ_only_in_their_arguments_are_two() -> None:
+    log = Log()
+    queue, exchange = log.queue("q"), log.exchange("x", "fanout")
+    log.append(Bind(None, exchange, queue.id, ""))
+    log.append(Bind(None, exchange, queue.id, "", (("n", "1"),)))
+    log.append(Unbind(None, exchange, queue.id, ""))
+    assert log.state.route("x", "", {}) == (queue.id,)
+
+
+def test_a_transient_unbind_leaves_a_durable_binding() -> None:
+    log = Log()
+    queue, exchange = log.queue("q"), log.exchange("x", "fanout")
+    log.append(Bind(None, exchange, queue.id, ""))
+    log.append(Unbind(None, exchange, queue.id, ""), is_durable=False)
+    assert log.state.route("x", "", {}) == (queue.id,)
+
+
+def test_deleting_either_end_deletes_the_binding() -> None:
+    log = Log()
+    queue, other, exchange = log.queue("q"), log.queue("other"), log.exchange("x", "fanout")
+    for bound in (queue, other):
+        log.append(Bind(None, exchange, bound.id, ""))
+    log.append(DeleteQueue(None, queue.id))
+    assert log.state.route("x", "", {}) == (other.id,)
+    log.append(DeleteExchange(None, exchange))
+    assert log.state.exchanges.bindings_of(other.id) == []

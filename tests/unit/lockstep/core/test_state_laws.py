@@ -1,0 +1,198 @@
+"""Laws of the state machine over histories that a primary might write."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.invariants import check_invariants
+from lockstep.core.items import Item
+from lockstep.core.records import EpochBegins
+from lockstep.core.set_state import SetState
+from lockstep.core.state_hash import state_hash
+from lockstep.core.state_listener import StateListener
+from tests.unit.lockstep.core.history import SET, Log, Writer, durable_replay, replay
+
+HISTORIES = st.builds(
+    lambda random, steps: Writer(random).write(steps),
+    st.randoms(use_true_random=True),
+    st.integers(min_value=0, max_value=120),
+)
+
+
+class Mirror(StateListener):
+    """A consolidator in small: keeps the durable items by the keys that it hears have changed."""
+
+    def __init__(self) -> None:
+        self.dirty: set[bytes] = set()
+        self.kept: dict[bytes, Item] = {}
+
+    def item_changed(self, key: bytes) -> None:
+        self.dirty.add(key)
+
+    def write(self, state: SetState) -> None:
+        for key in sorted(self.dirty):
+            item = state.item(key)
+            if item is None or not item.is_durable:
+                self.kept.pop(key, None)
+            else:
+                self.kept[key] = item
+        self.dirty.clear()
+
+
+def items_of(state: SetState, durable: bool = True, transient: bool = True) -> list[Item]:
+    return list(state.items(durable, transient))
+
+
+@pytest.mark.fuzz
+@given(st.randoms(use_true_random=True), st.integers(min_value=0, max_value=120))
+def test_invariants_hold_after_every_record(random: Random, steps: int) -> None:
+    writer = Writer(random)
+    for _ in range(steps):
+        writer.step()
+        check_invariants(writer.log.state)
+
+
+@pytest.mark.fuzz
+@given(HISTORIES)
+def test_durable_state_is_a_function_of_the_durable_records_alone(log: Log) -> None:
+    whole, durable = log.state, durable_replay(log.frames)
+    assert items_of(whole, transient=False) == items_of(durable, transient=False)
+    assert state_hash(whole, durable_only=True) == state_hash(durable, durable_only=True)
+    check_invariants(durable)
+
+
+@pytest.mark.fuzz
+@given(HISTORIES, st.randoms(use_true_random=True))
+def test_durable_state_does_not_depend_on_which_transient_records_are_missing(
+    log: Log, random: Random
+) -> None:
+    state = SetState(SET)
+    for frame in log.frames:
+        state.apply_frame(frame if random.random() < 0.5 else frame._replace(transient=b""))
+    assert items_of(state, transient=False) == items_of(log.state, transient=False)
+
+
+@pytest.mark.fuzz
+@given(HISTORIES)
+def test_replicas_that_applied_the_same_frames_are_equal(log: Log) -> None:
+    backup = replay(log.frames)
+    assert items_of(backup) == items_of(log.state)
+    assert state_hash(backup) == state_hash(log.state)
+    assert backup.epochs == log.state.epochs
+
+
+@pytest.mark.fuzz
+@given(HISTORIES)
+def test_a_snapshot_gives_back_the_state(log: Log) -> None:
+    restored = SetState.from_items(SET, log.state.items())
+    check_invariants(restored)
+    assert items_of(restored) == items_of(log.state)
+    assert state_hash(restored) == state_hash(log.state)
+
+
+@pytest.mark.fuzz
+@given(HISTORIES, st.randoms(use_true_random=True))
+def test_items_may_come_in_any_order(log: Log, random: Random) -> None:
+    items = items_of(log.state)
+    random.shuffle(items)
+    assert items_of(SetState.from_items(SET, items)) == items_of(log.state)
+
+
+@pytest.mark.fuzz
+@given(st.randoms(use_true_random=True), st.integers(0, 80), st.integers(0, 40))
+def test_a_restored_state_goes_on_like_the_one_it_was_taken_from(
+    random: Random, before: int, after: int
+) -> None:
+    writer = Writer(random)
+    log = writer.write(before)
+    known = len(log.frames)
+    restored = SetState.from_items(SET, log.state.items())
+    writer.write(after)
+    for frame in log.frames[known:]:
+        restored.apply_frame(frame)
+        check_invariants(restored)
+    assert items_of(restored) == items_of(log.state)
+
+
+@pytest.mark.fuzz
+@given(HISTORIES)
+def test_transient_items_laid_over_the_durable_state_give_the_whole(log: Log) -> None:
+    rebuilt = durable_replay(log.frames)
+    rebuilt = SetState.from_items(SET, rebuilt.items(transient=False))
+    rebuilt.overlay(log.state.items(durable=False))
+    check_invariants(rebuilt)
+    assert items_of(rebuilt) == items_of(log.state)
+    assert state_hash(rebuilt) == state_hash(log.state)
+
+
+@pytest.mark.fuzz
+@given(st.randoms(use_true_random=True), st.integers(0, 80), st.integers(0, 40))
+def test_an_overlaid_replay_goes_on_like_the_state_that_it_joined(
+    random: Random, before: int, after: int
+) -> None:
+    writer = Writer(random)
+    log = writer.write(before)
+    known = len(log.frames)
+    returned = durable_replay(log.frames)
+    returned.overlay(log.state.items(durable=False))
+    writer.write(after)
+    for frame in log.frames[known:]:
+        returned.apply_frame(frame)
+    check_invariants(returned)
+    assert items_of(returned) == items_of(log.state)
+
+
+@pytest.mark.fuzz
+@given(HISTORIES)
+def test_a_restart_leaves_what_the_durable_items_hold(log: Log) -> None:
+    journal = SetState.from_items(SET, log.state.items(transient=False))
+    restart = EpochBegins(None, Epoch(log.epoch + 1), "broker", True)
+    for state in (log.state, journal):
+        state.apply(LogIndex(state.applied + 1), restart.epoch, restart, True)
+        check_invariants(state)
+    assert items_of(journal) == items_of(log.state)
+    assert not items_of(log.state, durable=False)
+
+
+@pytest.mark.fuzz
+@given(HISTORIES)
+def test_changed_items_are_enough_to_keep_a_store(log: Log) -> None:
+    mirror = Mirror()
+    state = SetState(SET, mirror)
+    for frame in log.frames:
+        state.apply_frame(frame._replace(transient=b""))
+        mirror.write(state)
+        assert [item for _, item in sorted(mirror.kept.items())] == items_of(state, transient=False)
+
+
+@pytest.mark.fuzz
+@given(HISTORIES)
+def test_a_consolidator_without_bodies_keeps_the_same_items(log: Log) -> None:
+    mirror = Mirror()
+    state = SetState(SET, mirror)
+    for frame in log.frames:
+        state.apply_frame(frame._replace(transient=b""))
+        mirror.write(state)
+        for message_id in sorted(state.contents.messages):
+            state.drop_content(message_id)
+    check_invariants(state)
+    whole = durable_replay(log.frames)
+    assert [item for _, item in sorted(mirror.kept.items())] == items_of(whole, transient=False)
+    assert state_hash(state) == state_hash(whole)
+
+
+@pytest.mark.fuzz
+@given(HISTORIES)
+def test_every_item_can_be_asked_for_by_its_key(log: Log) -> None:
+    for item in log.state.items():
+        assert log.state.item(item.key) == item
+
+
+@pytest.mark.fuzz
+@given(HISTORIES)
+def test_items_come_in_key_order(log: Log) -> None:
+    keys = [item.key for item in log.state.items()]
+    assert keys == sorted(set(keys))
