@@ -8,6 +8,8 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
+import grpc
+
 from lockstep.core.effects import CloseBackupStream, TellBackup
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, LogIndex, SetName
@@ -65,7 +67,7 @@ class PrimaryService:
         driver.on(TellBackup, self._tell)
         driver.on(CloseBackupStream, self._close)
 
-    def handlers(self) -> object:
+    def handlers(self) -> grpc.GenericRpcHandler:
         """For `grpc.aio.Server.add_generic_rpc_handlers`."""
         return service(
             "Primary",

@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+import grpc
+
 from lockstep.core.commands import (
     Answers,
     AnyServerMessage,
@@ -54,6 +56,29 @@ class _ClientStream:
     outbox: Outbox[_Waiting] = field(default_factory=Outbox)
 
 
+class LocalStream:
+    """A client stream that ends in this process; from `SessionsService.open_local` to `close`."""
+
+    def __init__(self, driver: Driver, streams: dict[int, _ClientStream], stream: _ClientStream) -> None:
+        self._driver = driver
+        self._streams = streams
+        self._stream = stream
+
+    def say(self, *messages: ClientMessage) -> None:
+        self._driver.feed(ClientSaid(self._stream.set_name, self._stream.number, messages))
+
+    async def hear(self) -> list[AnyServerMessage]:
+        """Waits for messages; none when the replica closed the stream, or this process may not serve any more."""
+        waiting = await self._stream.outbox.take(WRITE_BYTES_MAX)
+        now_ms = boottime_ms()
+        return [message for message, right in waiting if right is None or now_ms < right.until_ms]
+
+    def close(self) -> None:
+        if self._streams.pop(self._stream.number, None) is not None:
+            self._stream.outbox.abort()
+            self._driver.feed(ClientStreamClosed(self._stream.set_name, self._stream.number))
+
+
 class SessionsService:
     """Lives as long as the process; hosted by its gRPC server, driven by effects from the driver.
 
@@ -73,9 +98,15 @@ class SessionsService:
         driver.on(TellClient, self._tell)
         driver.on(CloseClientStream, self._close)
 
-    def handlers(self) -> object:
+    def handlers(self) -> grpc.GenericRpcHandler:
         """For `grpc.aio.Server.add_generic_rpc_handlers`."""
         return service("Sessions", {"Open": stream_stream(self._open)})
+
+    def open_local(self, set_name: SetName) -> LocalStream:
+        """A stream of this process's own, for asking a replica what clients can ask it. The caller closes it."""
+        stream = _ClientStream(set_name, self._driver.new_stream())
+        self._streams[stream.number] = stream
+        return LocalStream(self._driver, self._streams, stream)
 
     @property
     def streams(self) -> int:

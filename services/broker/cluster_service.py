@@ -1,0 +1,198 @@
+"""The Cluster service: where a set is, what the cluster looks like, and what operators do to it.
+
+Law: what is written to etcd here is written by compare, and an operator's command that weakens a promise (R7) is logged with its
+names before it takes effect.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import grpc
+
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
+from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName
+from lockstep.core.inputs import AcceptDataLoss, HandOver
+from lockstep.runtime.cluster_view import ClusterView
+from lockstep.runtime.driver import Driver
+from lockstep.runtime.etcd import Absent, Compare, EtcdClient, Get, GetDone, Put
+from lockstep.runtime.rpc import service, unary
+from lockstep.wire.v1 import cluster_pb2 as pb
+from services.broker.core.set_creation import check_set_name, first_entry
+from services.broker.directory_service import Directory
+from services.broker.forwarding import Forwarding
+from services.broker.status_report import StatusReport
+
+_log = logging.getLogger("lockstep.cluster")
+
+CHANGE_SECONDS = 8.0
+"""How long an operator's command waits to see its effect: two leases and a promotion."""
+_POLL_SECONDS = 0.05
+_Found = TypeVar("_Found")
+
+
+class ClusterService:
+    """Lives as long as the process; hosted by its gRPC server."""
+
+    def __init__(
+        self,
+        broker: BrokerId,
+        process: Incarnation,
+        etcd: EtcdClient,
+        view: ClusterView,
+        driver: Driver,
+        forwarding: Forwarding,
+        directory: Directory,
+        report: StatusReport,
+        read_set: Callable[[SetName], Awaitable[None]],
+    ) -> None:
+        self._broker = broker
+        self._process = process
+        self._etcd = etcd
+        self._view = view
+        self._driver = driver
+        self._forwarding = forwarding
+        self._directory = directory
+        self._report = report
+        self._read_set = read_set
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """For `grpc.aio.Server.add_generic_rpc_handlers`."""
+        return service(
+            "Cluster",
+            {
+                "GetStatus": unary(pb.GetClusterStatusRequest, self._report.get_status),
+                "Locate": unary(pb.LocateRequest, self._directory.locate),
+                "ClaimName": unary(pb.ClaimNameRequest, self._directory.claim_name),
+                "ReleaseName": unary(pb.ReleaseNameRequest, self._directory.release_name),
+                "CreateSet": unary(pb.CreateSetRequest, self._create_set),
+                "Promote": unary(pb.PromoteRequest, self._promote),
+                "AcceptDataLoss": unary(pb.AcceptDataLossRequest, self._accept_data_loss),
+            },
+        )
+
+    async def _create_set(self, request: pb.CreateSetRequest) -> pb.CreateSetResponse:
+        entry = first_entry(
+            request.name, request.brokers, request.min_in_sync, self._view.members, self._process
+        )
+        key = self._view.keys.set_map(entry.set_name)
+        result = await self._etcd.transact([Absent(key)], [Put(key, entry.encode())])
+        if not result.succeeded:
+            raise Rejected(ErrorCode.ALREADY_EXISTS, f"set {request.name!r} exists", set_name=request.name)
+        _log.info("set=%s event=set_created brokers=%s", request.name, ",".join(request.brokers))
+        return pb.CreateSetResponse(name=request.name, min_in_sync=entry.min_in_sync)
+
+    async def _promote(self, request: pb.PromoteRequest) -> pb.PromoteResponse:
+        set_name, broker = SetName(request.resource_set), BrokerId(request.broker)
+        if not self._forwarding.is_here(set_name):
+            forwarded = pb.PromoteRequest()
+            forwarded.CopyFrom(request)
+            forwarded.is_forwarded = True
+            return await self._forwarding.to_primary(
+                set_name,
+                "Cluster/Promote",
+                forwarded,
+                pb.PromoteResponse,
+                is_forwarded=request.is_forwarded,
+                is_read=False,
+            )
+        set_map = self._view.set_map(set_name)
+        assert set_map is not None, "a set that is here has an entry"
+        if set_map.member(broker) is None:
+            raise Rejected(
+                ErrorCode.ILLEGAL_STATE,
+                f"{broker[:80]!r} is not in sync with set {set_name!r}",
+                set_name=set_name,
+                broker=broker[:80],
+            )
+        if broker != self._broker:
+            _log.warning("set=%s event=hand_over to=%s by an operator", set_name, broker)
+            self._driver.feed(HandOver(set_name, broker))
+            epoch = await self._primary_above(set_name, broker, set_map.epoch)
+        else:
+            epoch = set_map.epoch
+        replica = self._report.replica(set_name)
+        return pb.PromoteResponse(epoch=epoch, primary=broker, commit_index=replica.commit_index)
+
+    async def _accept_data_loss(self, request: pb.AcceptDataLossRequest) -> pb.AcceptDataLossResponse:
+        set_name, broker = SetName(request.resource_set), BrokerId(request.broker)
+        if not request.accept_data_loss:
+            raise Rejected(ErrorCode.INVALID_ARGUMENT, "accept_data_loss is not set", set_name=set_name[:80])
+        if broker != self._broker:
+            return await self._forwarding.to_broker(
+                broker, "Cluster/AcceptDataLoss", request, pb.AcceptDataLossResponse, is_read=False
+            )
+        check_set_name(set_name)
+        set_map = self._view.set_map(set_name)
+        if set_map is None:
+            raise Rejected(ErrorCode.UNKNOWN_SET, f"no resource set {set_name!r}", set_name=set_name)
+        if self._driver.core(set_name) is None:
+            raise Rejected(ErrorCode.NOT_FOUND, f"{broker} has no replica of {set_name!r}", set_name=set_name)
+        generation = await self._change_generation(set_name)
+        _log.critical(
+            "set=%s event=data_loss_accepted broker=%s epoch=%d in_sync=%s generation=%s: what only lost disks held is gone",
+            set_name,
+            broker,
+            set_map.epoch,
+            ",".join(member.broker for member in set_map.in_sync),
+            generation,
+        )
+        await self._until(lambda: self._view.generation == generation or None, set_name)
+        await self._read_set(set_name)
+        self._driver.feed(AcceptDataLoss(set_name))
+        epoch = await self._primary_above(set_name, broker, set_map.epoch)
+        replica = self._report.replica(set_name)
+        return pb.AcceptDataLossResponse(
+            epoch=epoch,
+            generation=generation,
+            log_end=replica.log_end,
+            commit_index=replica.commit_index,
+        )
+
+    # Inside
+
+    async def _change_generation(self, set_name: SetName) -> str:
+        """R7: only while nobody holds the set's lease key."""
+        generation, lease_key = str(uuid.uuid4()), self._view.keys.set_lease(set_name)
+        compares: list[Compare] = [Absent(lease_key)]
+        result = await self._etcd.transact(
+            compares, [Put(self._view.keys.generation, generation.encode())], [Get(lease_key)]
+        )
+        if not result.succeeded:
+            (got,) = result.responses
+            holder = (
+                got.entry.value.decode(errors="replace") if isinstance(got, GetDone) and got.entry else ""
+            )
+            raise Rejected(
+                ErrorCode.IN_USE,
+                f"set {set_name!r} is led: its lease is held",
+                set_name=set_name,
+                holder=holder,
+            )
+        return generation
+
+    async def _primary_above(self, set_name: SetName, broker: BrokerId, epoch: Epoch) -> Epoch:
+        """Waits until the map says that `broker` began an epoch above `epoch`; returns that epoch."""
+
+        def found() -> Epoch | None:
+            set_map = self._view.set_map(set_name)
+            is_so = set_map is not None and set_map.primary == broker and set_map.epoch > epoch
+            return set_map.epoch if set_map is not None and is_so else None
+
+        return await self._until(found, set_name)
+
+    @staticmethod
+    async def _until(found: Callable[[], _Found | None], set_name: SetName) -> _Found:
+        try:
+            async with asyncio.timeout(CHANGE_SECONDS):
+                while (value := found()) is None:
+                    await asyncio.sleep(_POLL_SECONDS)
+                return value
+        except TimeoutError:
+            raise InDoubt(
+                ErrorCode.UNAVAILABLE,
+                f"set {set_name!r} did not change within {CHANGE_SECONDS:g} s",
+                set_name=set_name,
+            ) from None

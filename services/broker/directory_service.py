@@ -1,0 +1,117 @@
+"""Directory: which resource set has a name, and who may serve it (DESIGN 2: names are unique in the cluster, etcd decides).
+
+Law: "nobody has it" is only said after etcd was asked; the view may lag behind a claim made through another broker.
+"""
+
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import SetName
+from lockstep.runtime.cluster_view import ClusterView
+from lockstep.runtime.driver import Driver
+from lockstep.runtime.etcd import Absent, Delete, EtcdClient, Get, GetDone, Put, ValueEquals
+from lockstep.wire.v1 import cluster_pb2 as pb
+from services.broker.status_report import StatusReport
+
+NAME_BYTES_MAX = 255
+"""AMQP's short string, as the primary checks it too."""
+
+_KINDS = {pb.LocateRequest.KIND_QUEUE: "queue", pb.LocateRequest.KIND_EXCHANGE: "exchange"}
+
+
+class Directory:
+    """Lives as long as the process; part of the Cluster service."""
+
+    def __init__(self, etcd: EtcdClient, view: ClusterView, driver: Driver, report: StatusReport) -> None:
+        self._etcd = etcd
+        self._view = view
+        self._driver = driver
+        self._report = report
+
+    async def locate(self, request: pb.LocateRequest) -> pb.LocateResponse:
+        """Raises `Rejected` NOT_FOUND, UNKNOWN_SET, or INVALID_ARGUMENT."""
+        if request.kind == pb.LocateRequest.KIND_SET:
+            set_name = self._set_or_only(request.name)
+        else:
+            kind = self._kind(request.kind, request.name)
+            owner = await self._owner(kind, request.name)
+            if owner is None:
+                raise Rejected(ErrorCode.NOT_FOUND, f"no {kind} {request.name!r}", **{kind: request.name})
+            set_name = owner
+        epoch, commit_index, candidates = self._place(set_name)
+        return pb.LocateResponse(
+            resource_set=set_name, epoch=epoch, commit_index=commit_index, candidates=candidates
+        )
+
+    async def claim_name(self, request: pb.ClaimNameRequest) -> pb.ClaimNameResponse:
+        """Raises `Rejected` ALREADY_EXISTS when another set has the name."""
+        kind = self._kind(request.kind, request.name)
+        set_name = SetName(request.resource_set)
+        if not set_name:
+            set_name = await self._owner(kind, request.name) or self._set_or_only("")
+        elif self._view.set_map(set_name) is None:
+            raise Rejected(
+                ErrorCode.UNKNOWN_SET, f"no resource set {set_name[:80]!r}", set_name=set_name[:80]
+            )
+        key = self._view.keys.directory(kind, request.name)
+        result = await self._etcd.transact([Absent(key)], [Put(key, set_name.encode())], [Get(key)])
+        if not result.succeeded:
+            (got,) = result.responses
+            owner = got.entry.value.decode(errors="replace") if isinstance(got, GetDone) and got.entry else ""
+            if owner != set_name:
+                raise Rejected(
+                    ErrorCode.ALREADY_EXISTS,
+                    f"{kind} {request.name!r} belongs to resource set {owner!r}",
+                    set_name=owner,
+                    **{kind: request.name},
+                )
+        epoch, commit_index, candidates = self._place(set_name)
+        return pb.ClaimNameResponse(
+            resource_set=set_name, epoch=epoch, commit_index=commit_index, candidates=candidates
+        )
+
+    async def release_name(self, request: pb.ReleaseNameRequest) -> pb.ReleaseNameResponse:
+        key = self._view.keys.directory(self._kind(request.kind, request.name), request.name)
+        owner = request.resource_set.encode()
+        result = await self._etcd.transact([ValueEquals(key, owner)], [Delete(key)])
+        return pb.ReleaseNameResponse(was_released=result.succeeded)
+
+    # Inside
+
+    def _place(self, set_name: SetName) -> tuple[int, int, list[str]]:
+        """(epoch, commit index here, candidates)."""
+        set_map = self._view.set_map(set_name)
+        commit_index = (
+            self._report.replica(set_name).commit_index if self._driver.core(set_name) is not None else 0
+        )
+        return set_map.epoch if set_map is not None else 0, commit_index, self._view.candidates(set_name)
+
+    def _set_or_only(self, name: str) -> SetName:
+        if name:
+            if self._view.set_map(SetName(name)) is None:
+                raise Rejected(ErrorCode.UNKNOWN_SET, f"no resource set {name[:80]!r}", set_name=name[:80])
+            return SetName(name)
+        names = [name for name, view in sorted(self._view.sets.items()) if view.set_map is not None]
+        if len(names) != 1:
+            raise Rejected(
+                ErrorCode.UNKNOWN_SET, f"there are {len(names)} resource sets: name one", set_names=names[:20]
+            )
+        return names[0]
+
+    @staticmethod
+    def _kind(kind: "pb.LocateRequest.Kind.ValueType", name: str) -> str:
+        word = _KINDS.get(kind)
+        if word is None:
+            raise Rejected(
+                ErrorCode.INVALID_ARGUMENT, "a name in the directory is a queue's or an exchange's"
+            )
+        if not name or len(name.encode()) > NAME_BYTES_MAX or not name.isprintable():
+            raise Rejected(
+                ErrorCode.INVALID_ARGUMENT, f"a {word} name has 1 to {NAME_BYTES_MAX} bytes of printable text"
+            )
+        return word
+
+    async def _owner(self, kind: str, name: str) -> SetName | None:
+        known = self._view.directory.get((kind, name))
+        if known is not None:
+            return known
+        entry = await self._etcd.get(self._view.keys.directory(kind, name))
+        return SetName(entry.value.decode(errors="replace")) if entry is not None else None

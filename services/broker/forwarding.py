@@ -1,0 +1,76 @@
+"""Forwarding: sends a call on to the broker that can answer it.
+
+Law: a call is forwarded once. Whoever gets a forwarded call and cannot answer it says NOT_PRIMARY, and the caller, who may know
+better by then, decides.
+"""
+
+from typing import Any, TypeVar
+
+import grpc.aio
+from google.protobuf.message import Message
+
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import BrokerId, SetName
+from lockstep.runtime.channels import Channels
+from lockstep.runtime.cluster_view import ClusterView
+from lockstep.runtime.status import error_from
+from lockstep.runtime.wire import parse
+
+FORWARD_SECONDS = 10.0
+"""Above any wait of the other broker itself."""
+
+_Response = TypeVar("_Response", bound=Message)
+
+
+class Forwarding:
+    """Lives as long as the process."""
+
+    def __init__(self, broker: BrokerId, view: ClusterView, channels: Channels) -> None:
+        self._broker = broker
+        self._view = view
+        self._channels = channels
+
+    def is_here(self, set_name: SetName) -> bool:
+        """Whether the map names this broker as the set's primary. Raises `Rejected` UNKNOWN_SET."""
+        set_map = self._view.set_map(set_name)
+        if set_map is None:
+            raise Rejected(
+                ErrorCode.UNKNOWN_SET, f"no resource set {set_name[:80]!r}", set_name=set_name[:80]
+            )
+        return set_map.primary == self._broker
+
+    async def to_primary(
+        self,
+        set_name: SetName,
+        method: str,
+        request: Message,
+        kind: type[_Response],
+        *,
+        is_forwarded: bool,
+        is_read: bool,
+    ) -> _Response:
+        """The primary's response. Raises its error, or NOT_PRIMARY / UNAVAILABLE when there is nobody to ask."""
+        set_map = self._view.set_map(set_name)
+        if is_forwarded or set_map is None:
+            raise Rejected(
+                ErrorCode.NOT_PRIMARY, f"{self._broker} is not the primary of {set_name!r}", set_name=set_name
+            )
+        if not set_map.primary:
+            raise Rejected(ErrorCode.UNAVAILABLE, f"set {set_name!r} has no primary yet", set_name=set_name)
+        return await self.to_broker(set_map.primary, method, request, kind, is_read=is_read)
+
+    async def to_broker(
+        self, broker: BrokerId, method: str, request: Message, kind: type[_Response], *, is_read: bool
+    ) -> _Response:
+        """That broker's response. Raises its error, NOT_FOUND when nobody knows it, or what became of the call."""
+        address = self._view.address(broker)
+        if address is None:
+            raise Rejected(
+                ErrorCode.NOT_FOUND, f"no broker {broker[:80]!r} is registered", broker=broker[:80]
+            )
+        call: Any = self._channels.to(address).unary_unary(f"/lockstep.wire.v1.{method}")
+        try:
+            data = await call(request.SerializeToString(), timeout=FORWARD_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise error_from(error, is_read=is_read) from error
+        return parse(kind(), data)

@@ -1,0 +1,233 @@
+"""A broker process: everything put together, started in order, and stopped in order (DESIGN 2).
+
+Law: nothing is served before the process is registered; and a process that stops gives its sets up first, its lease second, and
+its server last, so that no client waits for a lease to end that nobody uses.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import uuid
+from collections.abc import Iterable
+
+import grpc.aio
+
+from lockstep.core.cluster_map import Keys
+from lockstep.core.effects import (
+    ClaimName,
+    DropLeaseKey,
+    PromoteSelf,
+    PutPresence,
+    ReleaseName,
+    RestoreLeaseKey,
+    SwapMap,
+    TellStore,
+)
+from lockstep.core.ids import Incarnation, SetName
+from lockstep.core.inputs import AnyInput, HandOver, MapSeen
+from lockstep.runtime.channels import Channels, make_server
+from lockstep.runtime.cluster_view import ClusterView, MemberEntry
+from lockstep.runtime.driver import Driver
+from lockstep.runtime.etcd import EtcdClient
+from lockstep.runtime.etcd_watcher import EtcdWatcher
+from lockstep.runtime.map_changes import MapChanges
+from lockstep.runtime.metrics import serve_metrics
+from lockstep.runtime.process import spawn
+from lockstep.runtime.pulses import Pulses
+from lockstep.runtime.serving import ServingRights
+from lockstep.runtime.store_link import StoreLink
+from services.backup.subscriber import Subscriber
+from services.broker.cluster_service import ClusterService
+from services.broker.core.replica import Replica
+from services.broker.core.settings import ReplicaSettings
+from services.broker.directory_service import Directory
+from services.broker.forwarding import Forwarding
+from services.broker.lease_loop import LeaseLoop
+from services.broker.registration import register
+from services.broker.samples import BrokerSamples
+from services.broker.set_queries import SetQueries
+from services.broker.settings import BrokerSettings
+from services.broker.status_report import StatusReport
+from services.broker.transactions_service import TransactionsService
+from services.primary.server import PrimaryService
+from services.primary.sessions import SessionsService
+
+_log = logging.getLogger("lockstep.broker")
+
+ETCD_TIMEOUT_SECONDS = 1.0
+"""Of each call: below the lease, so that a renewal can be tried again within it."""
+SERVER_GRACE_SECONDS = 0.3
+"""For streams to end by themselves when the process stops."""
+
+
+async def serve(settings: BrokerSettings) -> int:
+    """Runs a broker until SIGTERM or SIGINT; returns its exit status."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    async with EtcdClient(settings.etcd, ETCD_TIMEOUT_SECONDS) as etcd:
+        broker = Broker(settings, etcd)
+        await broker.start()
+        await stopping.wait()
+        await broker.stop()
+    return 0
+
+
+class Broker:
+    """All of one broker process; from `start` to `stop`."""
+
+    def __init__(self, settings: BrokerSettings, etcd: EtcdClient) -> None:
+        self._settings = settings
+        self._process = Incarnation(str(uuid.uuid4()))
+        self._etcd = etcd
+        keys = Keys(settings.cluster)
+        self._driver = driver = Driver()
+        self._channels = Channels()
+        self._pulses = Pulses()
+        self._rights = ServingRights()
+        self._view = view = ClusterView(keys)
+        self._watcher = EtcdWatcher(etcd, view, self._heard)
+        self._lease = LeaseLoop(
+            settings.lease,
+            etcd,
+            view,
+            driver,
+            self._rights,
+            settings.broker,
+            self._process,
+            settings.lease_file,
+        )
+        self._changes = MapChanges(
+            etcd, keys, settings.broker, lambda: self._lease.lease_id, self._watcher.read_set, driver.feed
+        )
+        self._store = StoreLink(settings.store, driver, self._lease.store_answered)
+        self._primary_service = PrimaryService(driver, self._pulses)
+        self._sessions = SessionsService(driver, self._rights, view.candidates)
+        self._subscriber = Subscriber(driver, self._pulses, self._channels, view.address)
+        self._perform_effects()
+        forwarding = Forwarding(settings.broker, view, self._channels)
+        report = StatusReport(settings.broker, self._process, settings.cluster, view, driver)
+        self._transactions = TransactionsService(SetQueries(self._sessions), forwarding)
+        directory = Directory(etcd, view, driver, report)
+        self._cluster = ClusterService(
+            settings.broker,
+            self._process,
+            etcd,
+            view,
+            driver,
+            forwarding,
+            directory,
+            report,
+            self._watcher.read_set,
+        )
+        self._samples = BrokerSamples(driver, self._sessions, self._primary_service, self._lease, report)
+        self._server: grpc.aio.Server | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._cleanup = contextlib.ExitStack()
+
+    async def start(self) -> None:
+        settings = self._settings
+        self._server = server = make_server()
+        server.add_generic_rpc_handlers(
+            tuple(
+                hosted.handlers()
+                for hosted in (self._primary_service, self._sessions, self._transactions, self._cluster)
+            )
+        )
+        port = server.add_insecure_port(settings.listen)
+        host = settings.listen.rpartition(":")[0]
+        address = settings.advertise or f"{host}:{port}"
+        await register(self._etcd, self._view.keys, MemberEntry(settings.broker, address, self._process))
+        if settings.metrics_port:
+            self._cleanup.callback(serve_metrics(settings.metrics_port, [self._samples.read]))
+        for name, coroutine in (
+            ("ticks", self._driver.run_ticks()),
+            ("pulses", self._pulses.run()),
+            ("store heartbeat", self._store.run()),
+            ("lease", self._lease.run()),
+            ("watch", self._watcher.run()),
+        ):
+            self._tasks.append(spawn(coroutine, name))
+        await self._watcher.has_read()
+        await server.start()
+        _log.info("broker=%s event=started process=%s address=%s", settings.broker, self._process, address)
+
+    async def stop(self) -> None:
+        _log.info("broker=%s event=stopping", self._settings.broker)
+        await self._hand_over()
+        await self._lease.stop()
+        assert self._server is not None, "stopped after it was started"
+        await self._server.stop(SERVER_GRACE_SECONDS)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._subscriber.close()
+        await self._changes.close()
+        await self._store.close()
+        await self._channels.close()
+        self._cleanup.close()
+        _log.info("broker=%s event=stopped", self._settings.broker)
+
+    # Inside
+
+    def _perform_effects(self) -> None:
+        driver, changes = self._driver, self._changes
+        driver.on(TellStore, self._store.tell)
+        driver.on(SwapMap, changes.perform)
+        driver.on(PromoteSelf, changes.perform)
+        driver.on(RestoreLeaseKey, changes.perform)
+        driver.on(PutPresence, changes.perform)
+        driver.on(ClaimName, changes.perform)
+        driver.on(ReleaseName, changes.perform)
+        driver.on(DropLeaseKey, self._drop_lease_key)
+
+    def _drop_lease_key(self, effect: DropLeaseKey) -> None:
+        self._rights.end(effect.set_name)
+        self._changes.perform(effect)
+
+    def _heard(self, inputs: Iterable[AnyInput]) -> None:
+        for given in inputs:
+            if isinstance(given, MapSeen):
+                self._host(given)
+            self._driver.feed(given)
+
+    def _host(self, seen: MapSeen) -> None:
+        """A replica for every set whose entry names this broker; it stays until the process ends."""
+        set_name, settings = seen.set_name, self._settings
+        if seen.set_map is None or settings.broker not in seen.set_map.brokers:
+            return
+        if self._driver.core(set_name) is not None:
+            return
+        replica = Replica(set_name, settings.broker, self._process, ReplicaSettings())
+        self._driver.host(set_name, replica)
+        for given in self._view.everything_of(set_name):
+            self._driver.feed(given)
+        self._lease.tell(set_name)
+        self._store.open(set_name)
+        _log.info("set=%s event=replica_created", set_name)
+
+    async def _hand_over(self) -> None:
+        """Gives each set that is led here to a backup in sync, and waits until they have it."""
+        waiting: list[SetName] = []
+        for set_name in self._driver.set_names:
+            set_map = self._view.set_map(set_name)
+            if set_map is None or set_map.primary != self._settings.broker:
+                continue
+            others = [
+                member.broker
+                for member in set_map.in_sync
+                if member.broker != self._settings.broker and member.broker in self._view.running
+            ]
+            if others:
+                self._driver.feed(HandOver(set_name, others[0]))
+                waiting.append(set_name)
+        deadline = asyncio.get_running_loop().time() + self._settings.hand_over_seconds
+        while waiting and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.02)
+            waiting = [name for name in waiting if self._is_led_here(name)]
+
+    def _is_led_here(self, set_name: SetName) -> bool:
+        set_map = self._view.set_map(set_name)
+        return set_map is not None and set_map.primary == self._settings.broker

@@ -1,0 +1,115 @@
+"""Set queries: asks a replica of this process what clients can ask it (outcomes, descriptions), for calls that have no session.
+
+Law: one session per set serves all queries of this process, and every query ends: with its answer, with the end of the stream, or
+with its time-out.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from lockstep.core.commands import (
+    AnyRequest,
+    AnyServerMessage,
+    AttachRefused,
+    AttachSession,
+    Describe,
+    Description,
+    GetOutcome,
+    OutcomeAnswer,
+    SessionEnded,
+)
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
+from lockstep.core.ids import Epoch, SessionId, SessionKey, SetName, TransactionKey
+from lockstep.runtime.process import spawn
+from services.primary.sessions import LocalStream, SessionsService
+
+QUERY_SECONDS = 5.0
+"""Longer than a failover; a set that answers nothing for so long is unavailable."""
+_SESSION_TIMEOUT_MS = 10_000
+
+
+@dataclass(slots=True)
+class _Link:
+    """The stream to one set's replica, until it ends."""
+
+    stream: LocalStream
+    answers: dict[int, asyncio.Future[AnyServerMessage]] = field(default_factory=dict)
+    task: asyncio.Task[None] | None = None
+
+
+class SetQueries:
+    """Lives as long as the process."""
+
+    def __init__(self, sessions: SessionsService) -> None:
+        self._sessions = sessions
+        self._session_id = SessionId(str(uuid.uuid4()))
+        self._links: dict[SetName, _Link] = {}
+        self._last_request = 0
+
+    async def outcome(self, set_name: SetName, transaction: TransactionKey, fence: bool) -> OutcomeAnswer:
+        """What became of a transaction. Raises `Rejected` (NOT_PRIMARY) or `InDoubt` (no answer in time)."""
+        answer = await self._ask(set_name, lambda number: GetOutcome(number, transaction, fence))
+        assert isinstance(answer, OutcomeAnswer), answer
+        return answer
+
+    async def description(self, set_name: SetName) -> Description:
+        """The set in figures. Raises as `outcome`."""
+        answer = await self._ask(set_name, Describe)
+        assert isinstance(answer, Description), answer
+        return answer
+
+    async def _ask(self, set_name: SetName, make: Callable[[int], AnyRequest]) -> AnyServerMessage:
+        link = self._links.get(set_name) or self._open(set_name)
+        self._last_request += 1
+        number = self._last_request
+        answer: asyncio.Future[AnyServerMessage] = asyncio.get_running_loop().create_future()
+        link.answers[number] = answer
+        link.stream.say(make(number))
+        try:
+            async with asyncio.timeout(QUERY_SECONDS):
+                return await answer
+        except TimeoutError:
+            raise InDoubt(
+                ErrorCode.UNAVAILABLE, f"set {set_name!r} did not answer", set_name=set_name
+            ) from None
+        finally:
+            link.answers.pop(number, None)
+
+    def _open(self, set_name: SetName) -> _Link:
+        stream = self._sessions.open_local(set_name)
+        stream.say(
+            AttachSession(
+                set_name, self._session_id, SessionKey(0), Epoch(0), timeout_ms=_SESSION_TIMEOUT_MS, heard=0
+            )
+        )
+        link = self._links[set_name] = _Link(stream)
+        link.task = spawn(self._listen(set_name, link), f"queries of {set_name}")
+        return link
+
+    async def _listen(self, set_name: SetName, link: _Link) -> None:
+        reason = Rejected(ErrorCode.NOT_PRIMARY, f"set {set_name!r} is not served here", set_name=set_name)
+        is_open = True
+        while is_open:
+            messages = await link.stream.hear()
+            is_open = bool(messages)
+            for message in messages:
+                match message:
+                    case OutcomeAnswer() | Description():
+                        waiting = link.answers.get(message.request)
+                        if waiting is not None and not waiting.done():
+                            waiting.set_result(message)
+                    case AttachRefused() | SessionEnded():
+                        reason = Rejected(
+                            message.code or ErrorCode.NOT_PRIMARY, message.message, set_name=set_name
+                        )
+                        is_open = False
+                    case _:
+                        pass
+        link.stream.close()
+        if self._links.get(set_name) is link:
+            del self._links[set_name]
+        for waiting in list(link.answers.values()):
+            if not waiting.done():
+                waiting.set_exception(reason)

@@ -1,0 +1,68 @@
+"""Settings of a broker process, from its command line. Limits and times of the cores are in their own `settings.py`."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lockstep.core.ids import BrokerId
+from services.broker.core.lease_keeper import LeaseSettings
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """What one broker process is told."""
+
+    broker: BrokerId
+    """Name of this broker; survives restarts."""
+    listen: str
+    """host:port of its gRPC server; port 0 takes a free one."""
+    store: str
+    """host:port, or unix:path, of its own store."""
+    etcd: str
+    """Endpoints, separated by commas."""
+    cluster: str
+    """Name of the cluster: part of every key in etcd."""
+    advertise: str = ""
+    """host:port under which clients and other brokers reach it; "": as it listens."""
+    lease_file: Path | None = None
+    """Where the id of the process lease stands, for a supervisor that sees this process exit (R6)."""
+    metrics_port: int = 0
+    """Port of /metrics; 0: none."""
+    lease: LeaseSettings = field(default_factory=LeaseSettings)
+    hand_over_seconds: float = 3.0
+    """How long a stopping broker waits for others to take its sets: a promotion takes a few tenths; then the lease does it."""
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> BrokerSettings:
+    """Raises `SystemExit`, with a usage line, for arguments that are none."""
+    parser = argparse.ArgumentParser(prog="services.broker", description="A broker of Lockstep.")
+    parser.add_argument("--id", required=True, help="name of this broker, such as B1")
+    parser.add_argument("--listen", required=True, metavar="HOST:PORT")
+    parser.add_argument(
+        "--store", required=True, metavar="ADDRESS", help="host:port or unix:path of its store"
+    )
+    parser.add_argument("--etcd", required=True, metavar="URL[,URL...]")
+    parser.add_argument("--cluster", required=True, metavar="NAME")
+    parser.add_argument("--advertise", default="", metavar="HOST:PORT")
+    parser.add_argument("--lease-file", type=Path, metavar="PATH")
+    parser.add_argument("--metrics-port", type=int, default=0, metavar="PORT")
+    parser.add_argument("--lease-seconds", type=int, default=LeaseSettings().lease_seconds, metavar="N")
+    given = parser.parse_args(arguments)
+    for name in ("id", "cluster"):
+        value = getattr(given, name)
+        if not value or "/" in value or not value.isprintable() or len(value) > 64:
+            parser.error(f"--{name} is a name of 1 to 64 characters without '/', not {value!r}")
+    if given.lease_seconds < 2:
+        parser.error("--lease-seconds: etcd grants no lease below 2 s")
+    return BrokerSettings(
+        broker=BrokerId(given.id),
+        listen=given.listen,
+        store=given.store,
+        etcd=given.etcd,
+        cluster=given.cluster,
+        advertise=given.advertise,
+        lease_file=given.lease_file,
+        metrics_port=given.metrics_port,
+        lease=LeaseSettings(lease_seconds=given.lease_seconds),
+    )

@@ -1,0 +1,123 @@
+"""Status report: what this broker knows of the cluster, and its own part in every set that it serves.
+
+Law: it only reads. Figures of a primary stand at its log's end, those of a backup at what it has applied; nobody may take them
+for committed, and nothing is decided by them.
+"""
+
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import BrokerId, Incarnation, SetName
+from lockstep.core.set_state import SetState
+from lockstep.core.state_hash import state_hash
+from lockstep.runtime.cluster_view import ClusterView
+from lockstep.runtime.driver import Driver
+from lockstep.wire.v1 import cluster_pb2 as pb
+from services.backup.core.backup import BackupCore, BackupState
+from services.broker.core.replica import Replica
+from services.primary.core.primary import PrimaryCore
+
+
+class StatusReport:
+    """Lives as long as the process; part of the Cluster service."""
+
+    def __init__(
+        self, broker: BrokerId, process: Incarnation, cluster: str, view: ClusterView, driver: Driver
+    ) -> None:
+        self._broker = broker
+        self._process = process
+        self._cluster = cluster
+        self._view = view
+        self._driver = driver
+
+    async def get_status(self, request: pb.GetClusterStatusRequest) -> pb.GetClusterStatusResponse:
+        view = self._view
+        return pb.GetClusterStatusResponse(
+            broker=self._broker,
+            incarnation=self._process,
+            cluster=self._cluster,
+            generation=view.generation,
+            members=[
+                pb.GetClusterStatusResponse.Member(
+                    broker=broker, address=member.address, incarnation=view.running.get(broker, "")
+                )
+                for broker, member in sorted(view.members.items())
+            ],
+            sets=[self._resource_set(set_name) for set_name in sorted(view.sets) if view.set_map(set_name)],
+            replicas=[self.replica(name, request.with_state_hash) for name in self._driver.set_names],
+        )
+
+    def replica(self, set_name: SetName, with_state_hash: bool = False) -> pb.Replica:
+        """This broker's replica of a set. Raises `Rejected` NOT_FOUND."""
+        core = self._driver.core(set_name)
+        if not isinstance(core, Replica):
+            raise Rejected(
+                ErrorCode.NOT_FOUND, f"no replica of {set_name[:80]!r} here", set_name=set_name[:80]
+            )
+        report = pb.Replica(resource_set=set_name, log_end=core.log_end)
+        state: SetState | None = None
+        if core.primary is not None:
+            state = core.primary.context.state
+            _describe_primary(report, core.primary, core.is_serving)
+        elif core.backup is not None:
+            state = core.backup.copy.state if core.backup.copy is not None else None
+            is_in_sync = core.set_map is not None and core.set_map.member(self._broker) is not None
+            _describe_backup(report, core.backup, is_in_sync)
+        if state is not None:
+            _describe_state(report, state)
+            if with_state_hash:
+                report.state_hash = state_hash(state)
+        return report
+
+    def _resource_set(self, set_name: SetName) -> pb.GetClusterStatusResponse.ResourceSet:
+        view = self._view.sets[set_name]
+        set_map = view.set_map
+        assert set_map is not None, "sets without an entry are not reported"
+        return pb.GetClusterStatusResponse.ResourceSet(
+            name=set_name,
+            epoch=set_map.epoch,
+            primary=set_map.primary,
+            in_sync=[member.broker for member in set_map.in_sync],
+            learners=[member.broker for member in set_map.learners],
+            brokers=set_map.brokers,
+            min_in_sync=set_map.min_in_sync,
+            is_led=view.lease_holder is not None,
+        )
+
+
+def _describe_primary(report: pb.Replica, primary: PrimaryCore, is_serving: bool) -> None:
+    report.epoch = primary.epoch
+    report.commit_index = primary.commit_index
+    report.role = pb.ROLE_PRIMARY if is_serving else pb.ROLE_PROMOTING
+    report.trouble = primary.stopped
+    report.tx_queue_bytes = primary.context.tx_queues.bytes
+    in_sync = {member.broker for member in primary.membership.set_map.in_sync}
+    followers = {one.member.broker: one.acknowledged for one in primary.backups.by_stream.values()}
+    for broker in sorted(in_sync | followers.keys()):
+        if broker != primary.membership.own.broker:
+            report.followers.add(
+                broker=broker, durable_index=followers.get(broker, 0), is_in_sync=broker in in_sync
+            )
+
+
+def _describe_backup(report: pb.Replica, backup: BackupCore, is_in_sync: bool) -> None:
+    report.epoch = backup.epoch
+    report.commit_index = backup.copy.commit_index if backup.copy is not None else 0
+    if backup.state is BackupState.DAMAGED:
+        report.role = pb.ROLE_STOPPED
+        report.trouble = f"the disk is damaged: {backup.opened.damage if backup.opened else ''}"
+    elif backup.state is BackupState.OPENING:
+        report.role = pb.ROLE_UNSPECIFIED
+        report.trouble = "waits for its store"
+    elif backup.state is BackupState.FOLLOWING and is_in_sync:
+        report.role = pb.ROLE_BACKUP
+    else:
+        report.role = pb.ROLE_LEARNER
+        report.trouble = "" if backup.state is BackupState.FOLLOWING else backup.state.value
+
+
+def _describe_state(report: pb.Replica, state: SetState) -> None:
+    report.state_index = state.applied
+    report.open_transactions = len(state.transactions.open())
+    report.prepared_transactions = len(state.transactions.prepared())
+    report.sessions = len(state.sessions.by_key)
+    report.queues = len(state.queues.by_id)
+    report.messages = sum(queue.length for queue in state.queues.by_id.values())
