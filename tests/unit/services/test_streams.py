@@ -364,7 +364,7 @@ async def test_a_slow_client_is_not_read_from(node: Node) -> None:
         message = "x" * 1024 * 1024
         big = AttachRefused(E1, LogIndex(1), ErrorCode.NONE, message, ("a:1",))
         node.core.script = lambda given: []
-        many = [TellClient(ORDERS, stream, big, 0)] * 4
+        many = [TellClient(ORDERS, stream, big, 0)] * 48
         waiting = node.sessions._streams[stream].outbox
         # Sizes are counted for what is long by nature; here the writer just has a lot to do.
         for effect in many:
@@ -374,7 +374,7 @@ async def test_a_slow_client_is_not_read_from(node: Node) -> None:
         await client.say(Heartbeat())
         await asyncio.sleep(0.1)
         assert len(await node.hears(ClientSaid, count=2)) == 2
-        for _ in range(4):
+        for _ in range(48):
             await client.hear()
         await node.hears(ClientSaid, count=3)
         await node.do(CloseClientStream(ORDERS, stream))
