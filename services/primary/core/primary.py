@@ -6,7 +6,6 @@ anything at all once the lease is over (R6). An epoch is begun by its own record
     beginning --epoch record committed--> serving --stop, a higher epoch, a lost store--> stopped
 """
 
-from collections import deque
 from collections.abc import Sequence
 
 from lockstep.core.clock import Now
@@ -19,9 +18,9 @@ from lockstep.core.commands import (
     Heartbeat,
     HeartbeatAnswered,
 )
-from lockstep.core.effects import AnyEffect, Note, ReleaseName, SwapMap, TellStore
+from lockstep.core.effects import AnyEffect, Note, ReleaseName
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import BrokerId, Epoch, Incarnation, LogIndex, QueuePosition
+from lockstep.core.ids import BrokerId, Epoch, LogIndex
 from lockstep.core.inputs import (
     AnyInput,
     BackupSaid,
@@ -38,12 +37,10 @@ from lockstep.core.inputs import (
     StoreSaid,
     SwapAnswered,
     Tick,
-    Verdict,
 )
 from lockstep.core.log_copy import LogCopy
-from lockstep.core.records import DequeueReason, EpochBegins, ForgetOutcomes, RollbackReason
+from lockstep.core.records import EpochBegins, RollbackReason
 from lockstep.core.replication import Acknowledge, Refuse, Subscribe
-from lockstep.core.store_protocol import Appended, AppendFrames, OpenSet, SetOpened, StoreRefused
 from lockstep.core.transaction_states import TransactionState
 from services.primary.core.backups import Backups, ReplicatingSubscription
 from services.primary.core.clients import Clients, ClientStream
@@ -51,15 +48,18 @@ from services.primary.core.context import Context
 from services.primary.core.dispatch import Dispatch
 from services.primary.core.expiry import Expiry
 from services.primary.core.gate import CommitGate
+from services.primary.core.housekeeping import Housekeeping
 from services.primary.core.listener import PrimaryListener
-from services.primary.core.membership import Guard, Membership, SwapState
+from services.primary.core.map_keeping import MapKeeping
+from services.primary.core.membership import Guard, Membership
 from services.primary.core.observers import TransactionObserverFactory, TxQueueObserverFactory
-from services.primary.core.removing import dead_letter
+from services.primary.core.own_store import OwnStore
+from services.primary.core.reign import ReignOver
 from services.primary.core.replication_log import ReplicationLog
 from services.primary.core.requests import deliver, handle_request, queue_deleted
 from services.primary.core.settings import PrimarySettings
 from services.primary.core.settling import give_back
-from services.primary.core.transacting import append_rollback, roll_back_timed_out
+from services.primary.core.transacting import append_rollback
 from services.primary.core.tx_queue import TxQueues
 from services.primary.core.writer import Writer
 
@@ -99,24 +99,14 @@ class PrimaryCore:
         self.backups = Backups(self.context)
         self.membership = Membership(own, set_map, map_revision)
         self.membership.durable[own] = LogIndex(0)
+        self._store = OwnStore(self.context, self.membership)
+        self._map = MapKeeping(self.context, self.membership, self.backups, now)
+        self._housekeeping = Housekeeping(self.context, now)
         self._listener = PrimaryListener(self.context)
         state.listener = self._listener
-        self._began_ms = now.boottime_ms
         self._epoch_index = LogIndex(0)
         self._early: list[ClientSaid] = []
         """What clients said before this epoch serves."""
-        self._in_flight: deque[LogIndex] = deque()
-        """Last indexes of frames on their way to the own store."""
-        self._is_store_open = False
-        self._store_retry_ms = 0
-        self._store_told_commit = LogIndex(0)
-        self._swap_number = 0
-        self._swap_request = 0
-        self._swap_retry_ms = 0
-        self._presences: dict[BrokerId, Incarnation] | None = None
-        self._ever_subscribed: set[Member] = set()
-        self._sweeps: deque[tuple[int, LogIndex]] = deque()
-        self._swept_ms = now.wall_ms
         self._is_restarted = is_restarted
         self.stopped: str = ""
         """Why this reign is over; "" while it is not."""
@@ -138,7 +128,7 @@ class PrimaryCore:
 
     def begin(self, now: Now) -> list[AnyEffect]:
         """Fence the own store and append the epoch's first record."""
-        self._open_store()
+        self._store.open()
         record = EpochBegins(None, self.epoch, self._own.broker, self._is_restarted)
         self._epoch_index = self.context.writer.append(record, True)
         return self._finish(now)
@@ -147,7 +137,10 @@ class PrimaryCore:
         """Take one input; returns effects to perform in order."""
         if self.stopped:
             return []
-        self._take(given, now)
+        try:
+            self._take(given, now)
+        except ReignOver as over:
+            self._stop(over.reason)
         return self._finish(now)
 
     def stop(self, reason: str) -> list[AnyEffect]:
@@ -178,17 +171,17 @@ class PrimaryCore:
                 if lost is not None:
                     self._backup_lost(lost)
             case StoreSaid() | StoreConnected() | StoreLost():
-                self._store_input(given, now)
+                self._store.handle(given, now)
             case LeaseExtended():
                 self.clients.serve_until_ms = given.serve_until_ms
             case LeaseLost():
                 self.clients.serve_until_ms = 0
             case MapSeen():
-                self._map_seen(given)
+                self._map.map_seen(given)
             case PresencesSeen():
-                self._presences = {broker: incarnation for broker, incarnation, _ in given.presences}
+                self._map.presences_seen(given)
             case SwapAnswered():
-                self._swap_answered(given, now)
+                self._map.answered(given, now)
             case NameClaimed():
                 stream = self.clients.claimed(given, now)
                 if stream is not None:
@@ -202,7 +195,7 @@ class PrimaryCore:
         """After every input: settle what it caused, write, see what is committed, say what may be said."""
         if not self.stopped:
             self._settle_listened()
-            self._plan_membership(now)
+            self._map.plan(now)
             self._cut_frames(now)
             self._advance(now)
         return self._take_effects()
@@ -280,8 +273,7 @@ class PrimaryCore:
     def _backup_said(self, given: BackupSaid, now: Now) -> None:
         message = given.message
         if message.epoch > self.epoch:
-            self._stop(f"{message.broker} has seen epoch {message.epoch}")
-            return
+            raise ReignOver(f"{message.broker} has seen epoch {message.epoch}")
         if message.epoch < self.epoch:
             self.backups.refuse_epoch(given.stream, message.epoch)
             return
@@ -310,7 +302,7 @@ class PrimaryCore:
         subscription = self.backups.subscribe(stream, message, bool(entries), now.boottime_ms)
         if subscription is None:
             return
-        self._ever_subscribed.add(subscription.member)
+        self._map.subscribed(subscription.member)
         self.context.tx_queues.joined(message.broker)
         kind = "whole snapshot" if subscription.acknowledged < subscription.agreed else "log"
         kind = "memory snapshot" if subscription.snapshot_index and kind == "log" else kind
@@ -333,97 +325,20 @@ class PrimaryCore:
         self.membership.guards.pop(lost.member, None)
         self._note("backup lost", f"{lost.member.broker}")
 
-    def _lost_brokers(self, now: Now) -> set[BrokerId]:
-        """In-sync brokers whose replica is gone: their stream ended, their process is another, or they never came."""
-        lost = set()
-        is_grace_over = now.boottime_ms - self._began_ms > self._settings.subscription_grace_ms
-        for entry in self.membership.set_map.in_sync:
-            if entry == self._own or self.backups.of_member(entry) is not None:
-                continue
-            is_gone = self._presences is not None and self._presences.get(entry.broker) != entry.incarnation
-            if is_grace_over or is_gone or entry in self._ever_subscribed:
-                lost.add(entry.broker)
-        return lost
-
-    # --- the map ---
-
-    def _plan_membership(self, now: Now) -> None:
-        membership = self.membership
-        if membership.swap_state is SwapState.SENT or now.boottime_ms < self._swap_retry_ms:
-            return
-        target = membership.plan(self._lost_brokers(now))
-        if target is not None:
-            self._swap_number += 1
-            self._swap_request = self._swap_number
-            membership.sent(target)
-            self.context.effects.append(
-                SwapMap(self.context.state.set_name, self._swap_request, membership.revision, target)
-            )
-
-    def _map_seen(self, given: MapSeen) -> None:
-        membership = self.membership
-        if given.set_map is None:
-            self._stop("the resource set was deleted")
-        elif given.set_map.epoch > self.epoch or given.set_map.primary_incarnation != self._own.incarnation:
-            self._stop(f"epoch {given.set_map.epoch} began on {given.set_map.primary}")
-        elif given.mod_revision > membership.revision:
-            if membership.is_own(given.set_map):
-                self._confirm(given.set_map, given.mod_revision)
-            else:
-                self._stop("the map entry was changed by somebody else")
-
-    def _confirm(self, set_map: SetMap, revision: int) -> None:
-        members = ", ".join(member.broker for member in set_map.in_sync)
-        self._note("in sync", f"{members} (change {set_map.change})")
-        self.membership.confirmed(set_map, revision)
-
-    def _swap_answered(self, given: SwapAnswered, now: Now) -> None:
-        membership = self.membership
-        if given.request != self._swap_request or membership.swap_state is not SwapState.SENT:
-            return
-        if given.verdict is Verdict.DONE:
-            self._confirm(membership.latest_target(), given.mod_revision)
-            return
-        # The entry was read again before this input: a swap of ours that landed is confirmed already.
-        self._swap_retry_ms = now.boottime_ms + 100
-        if given.verdict is Verdict.FAILED:
-            membership.failed()
-        else:
-            self._note("swap in doubt", f"change {membership.latest_target().change}")
-            membership.in_doubt()
-
     # --- the log ---
 
     def _cut_frames(self, now: Now) -> None:
-        while self._is_store_open and len(self._in_flight) < self._settings.frames_in_flight_max:
-            if not self._cut_frame(now):
-                break
+        while self._store.takes_frames and self._cut_frame(now):
+            pass
 
     def _cut_frame(self, now: Now) -> bool:
         frame = self._log.cut_frame(now.wall_ms)
         if frame is None:
             return False
         self.context.state.close_frame(frame.header)
-        self._in_flight.append(frame.header.last)
-        if self._is_store_open:
-            self._tell_store_frames((frame.durable,))
+        self._store.send(frame)
         self.backups.broadcast(frame)
         return True
-
-    def _tell_store_frames(self, frames: tuple[bytes, ...]) -> None:
-        self._store_told_commit = self._log.commit_index
-        self.context.effects.append(
-            TellStore(
-                self.context.state.set_name,
-                AppendFrames(
-                    self.context.state.set_name,
-                    self.epoch,
-                    self._own.incarnation,
-                    frames,
-                    self._log.commit_index,
-                ),
-            )
-        )
 
     def _advance(self, now: Now) -> None:
         candidate = self.membership.commit_candidate()
@@ -448,103 +363,12 @@ class PrimaryCore:
             self._client_said(said, now)
         self._cut_frames(now)
 
-    # --- the own store ---
-
-    def _store_input(self, given: StoreSaid | StoreConnected | StoreLost, now: Now) -> None:
-        match given:
-            case StoreLost():
-                self._is_store_open = False
-                self._store_retry_ms = 0
-            case StoreConnected():
-                self._open_store()
-            case StoreSaid(answer=Appended() as appended) if self._is_store_open:
-                self.context.is_store_low = appended.free_bytes < self._settings.reserve_bytes
-                self._own_durable(appended.log_end)
-            case StoreSaid(answer=SetOpened() as opened):
-                self._store_opened(opened)
-            case StoreSaid(answer=StoreRefused() as refused):
-                self._store_refused(refused, now)
-            case _:
-                pass
-
-    def _open_store(self) -> None:
-        self._is_store_open = False
-        self._store_retry_ms = 0
-        set_name = self.context.state.set_name
-        self.context.effects.append(TellStore(set_name, OpenSet(set_name, self.epoch, self._own.incarnation)))
-
-    def _store_opened(self, opened: SetOpened) -> None:
-        """The store came back: send again from its log's end, if it kept what it had acknowledged."""
-        if opened.incarnation != self._own.incarnation or opened.epoch != self.epoch:
-            return
-        acknowledged = self.membership.durable[self._own]
-        if opened.disk != self._own.disk or opened.damage or opened.log_end < acknowledged:
-            self._stop(f"the own store lost what it had acknowledged: {opened.damage or opened.log_end}")
-            self._note("damaged", "the own disk (R10)")
-            return
-        self._is_store_open = True
-        self._in_flight.clear()
-        self._own_durable(opened.log_end)
-        for frame in self._log.frames_after(opened.log_end):
-            self._in_flight.append(frame.header.last)
-            self._tell_store_frames((frame.durable,))
-
-    def _store_refused(self, refused: StoreRefused, now: Now) -> None:
-        if refused.incarnation != self._own.incarnation or refused.epoch != self.epoch:
-            return
-        if refused.highest_epoch > self.epoch:
-            self._stop(f"the own store has seen epoch {refused.highest_epoch}")
-            return
-        self._note("store refused", f"{refused.code.name}: {refused.message}")
-        self._is_store_open = False
-        self._store_retry_ms = now.boottime_ms + 500
-
-    def _own_durable(self, log_end: LogIndex) -> None:
-        durable = self.membership.durable
-        durable[self._own] = max(durable[self._own], log_end)
-        while self._in_flight and self._in_flight[0] <= log_end:
-            self._in_flight.popleft()
-
     # --- time ---
 
     def _tick(self, now: Now) -> None:
         for lost in self.backups.tick(now.boottime_ms):
             self._backup_lost(lost)
-        if self._store_retry_ms and now.boottime_ms >= self._store_retry_ms:
-            self._open_store()
-        if self._is_store_open and self._store_told_commit < self._log.commit_index:
-            self._tell_store_frames(())
+        self._store.tick(now)
         if self.is_serving:
-            self._expire(now)
-            roll_back_timed_out(self.context, now)
+            self._housekeeping.tick(now)
             self.clients.end_timed_out(now)
-            self._sweep_outcomes(now)
-
-    def _expire(self, now: Now) -> None:
-        context = self.context
-        for queue_id, positions in context.expiry.take_due(
-            now.wall_ms, self._settings.expiry_batch_max
-        ).items():
-            queue = context.state.queues.by_id.get(queue_id)
-            if queue is None:
-                continue
-            free: list[QueuePosition] = []
-            taken: list[QueuePosition] = []
-            for position in positions:
-                if position in queue.entries:
-                    is_taken = position in queue.locks or context.dispatch.is_held(queue_id, position)
-                    (taken if is_taken else free).append(position)
-            dead_letter(context, queue, free, DequeueReason.EXPIRED)
-            context.expiry.watch_again(now.wall_ms + 1000, queue_id, taken)
-
-    def _sweep_outcomes(self, now: Now) -> None:
-        """Raise the retention floor: outcomes are kept for `outcome_retention_ms` at least (T5)."""
-        if now.wall_ms - self._swept_ms < self._settings.outcome_sweep_ms:
-            return
-        self._swept_ms = now.wall_ms
-        self._sweeps.append((now.wall_ms, self._log.end))
-        floor = LogIndex(0)
-        while self._sweeps and self._sweeps[0][0] <= now.wall_ms - self._settings.outcome_retention_ms:
-            floor = self._sweeps.popleft()[1]
-        if floor > self.context.state.retention_floor:
-            self.context.writer.append(ForgetOutcomes(None, floor), True)

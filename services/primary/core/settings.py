@@ -33,6 +33,10 @@ class PrimarySettings:
     """A silent stream says this often that it lives (DESIGN 9: 200-300 ms)."""
     heartbeat_misses: int = 3
     """Heartbeats missing after which a backup counts as lost."""
+    store_retry_ms: int = 500
+    """Wait after the own store refused (full, an I/O error), before it is opened again."""
+    swap_retry_ms: int = 100
+    """Wait after a swap that failed or is in doubt, before the next one."""
     subscription_grace_ms: int = 1500
     """How long a new primary waits for the members of its set to subscribe before it removes them."""
     guard_lag: int = 2000
@@ -51,5 +55,7 @@ class PrimarySettings:
     """How often the retention floor is raised."""
     expiry_batch_max: int = 1000
     """Messages expired in one go, so that a flood of them does not stop other work."""
+    expiry_retry_ms: int = 1000
+    """When a message whose time is up, but that somebody has, is looked at again."""
     snapshot_chunk_bytes: int = 1024 * 1024
     """Size of one part of a snapshot on its way to a newcomer."""

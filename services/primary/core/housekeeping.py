@@ -1,0 +1,57 @@
+"""What the primary does by itself as time passes: expiry, time-outs, forgetting outcomes.
+
+Law: time acts by records only, so the log decides every race with it (DESIGN 3).
+"""
+
+from collections import deque
+
+from lockstep.core.clock import Now
+from lockstep.core.ids import LogIndex, QueuePosition
+from lockstep.core.records import DequeueReason, ForgetOutcomes
+from services.primary.core.context import Context
+from services.primary.core.removing import dead_letter
+from services.primary.core.transacting import roll_back_timed_out
+
+
+class Housekeeping:
+    """Lives as long as the epoch; driven by the primary core's ticks."""
+
+    def __init__(self, context: Context, now: Now) -> None:
+        self._context = context
+        self._sweeps: deque[tuple[int, LogIndex]] = deque()
+        """(wall time, log's end then) of past sweeps, younger than the retention."""
+        self._swept_ms = now.wall_ms
+
+    def tick(self, now: Now) -> None:
+        roll_back_timed_out(self._context, now)
+        self._expire(now)
+        self._sweep_outcomes(now)
+
+    def _expire(self, now: Now) -> None:
+        context = self._context
+        due = context.expiry.take_due(now.wall_ms, context.settings.expiry_batch_max)
+        for queue_id, positions in due.items():
+            queue = context.state.queues.by_id.get(queue_id)
+            if queue is None:
+                continue
+            free: list[QueuePosition] = []
+            taken: list[QueuePosition] = []
+            for position in positions:
+                if position in queue.entries:
+                    is_taken = position in queue.locks or context.dispatch.is_held(queue_id, position)
+                    (taken if is_taken else free).append(position)
+            dead_letter(context, queue, free, DequeueReason.EXPIRED)
+            context.expiry.watch_again(now.wall_ms + context.settings.expiry_retry_ms, queue_id, taken)
+
+    def _sweep_outcomes(self, now: Now) -> None:
+        """Raise the retention floor: outcomes are kept for `outcome_retention_ms` at least (T5)."""
+        context = self._context
+        if now.wall_ms - self._swept_ms < context.settings.outcome_sweep_ms:
+            return
+        self._swept_ms = now.wall_ms
+        self._sweeps.append((now.wall_ms, context.writer.log.end))
+        floor = LogIndex(0)
+        while self._sweeps and self._sweeps[0][0] <= now.wall_ms - context.settings.outcome_retention_ms:
+            floor = self._sweeps.popleft()[1]
+        if floor > context.state.retention_floor:
+            context.writer.append(ForgetOutcomes(None, floor), True)

@@ -1,0 +1,127 @@
+"""The primary's own store: frames out, in groups, and what is durable back (DESIGN 5).
+
+Law: at most `frames_in_flight_max` frames are on their way; what arrives meanwhile is the next frame. The store's log end says
+what it has; a store that lost what it had acknowledged ends the reign (R10), one that only restarted gets the rest again.
+"""
+
+from collections import deque
+
+from lockstep.core.clock import Now
+from lockstep.core.cluster_map import Member
+from lockstep.core.effects import Note, TellStore
+from lockstep.core.frames import Frame
+from lockstep.core.ids import LogIndex
+from lockstep.core.inputs import StoreConnected, StoreLost, StoreSaid
+from lockstep.core.store_protocol import (
+    AnyStoreRequest,
+    Appended,
+    AppendFrames,
+    OpenSet,
+    SetOpened,
+    StoreRefused,
+)
+from services.primary.core.context import Context
+from services.primary.core.membership import Membership
+from services.primary.core.reign import ReignOver
+
+
+class OwnStore:
+    """Lives as long as the epoch; driven by the primary core."""
+
+    def __init__(self, context: Context, membership: Membership) -> None:
+        self._context = context
+        self._membership = membership
+        self._own: Member = membership.own
+        self._in_flight: deque[LogIndex] = deque()
+        """Last indexes of frames on their way."""
+        self._is_open = False
+        self._retry_ms = 0
+        """When to open it again after a refusal; 0: not."""
+        self._told_commit = LogIndex(0)
+
+    @property
+    def takes_frames(self) -> bool:
+        """Whether another frame may be sent now."""
+        return self._is_open and len(self._in_flight) < self._context.settings.frames_in_flight_max
+
+    def open(self) -> None:
+        """Become the store's writer in this epoch; it answers with its log's end."""
+        self._is_open = False
+        self._retry_ms = 0
+        set_name = self._context.state.set_name
+        self._tell(OpenSet(set_name, self._context.epoch, self._own.incarnation))
+
+    def send(self, frame: Frame) -> None:
+        """One more frame; while the store is not open it is only remembered: the log has it."""
+        if self._is_open:
+            self._in_flight.append(frame.header.last)
+            self._append((frame.durable,))
+
+    def handle(self, given: StoreSaid | StoreConnected | StoreLost, now: Now) -> None:
+        """Take what the stream to the store brings; raises `ReignOver`."""
+        match given:
+            case StoreLost():
+                self._is_open = False
+                self._retry_ms = 0
+            case StoreConnected():
+                self.open()
+            case StoreSaid(answer=answer) if (answer.epoch, answer.incarnation) != (
+                self._context.epoch,
+                self._own.incarnation,
+            ):
+                pass
+            case StoreSaid(answer=Appended() as appended) if self._is_open:
+                self._context.is_store_low = appended.free_bytes < self._context.settings.reserve_bytes
+                self._durable(appended.log_end)
+            case StoreSaid(answer=SetOpened() as opened):
+                self._opened(opened)
+            case StoreSaid(answer=StoreRefused() as refused):
+                self._refused(refused, now)
+            case _:
+                pass
+
+    def tick(self, now: Now) -> None:
+        """Open it again when it is time; let it know the commit index when nothing else does."""
+        if self._retry_ms and now.boottime_ms >= self._retry_ms:
+            self.open()
+        if self._is_open and self._told_commit < self._context.writer.log.commit_index:
+            self._append(())
+
+    def _opened(self, opened: SetOpened) -> None:
+        acknowledged = self._membership.durable[self._own]
+        if opened.disk != self._own.disk or opened.damage or opened.log_end < acknowledged:
+            self._note("damaged", opened.damage or f"the own disk ends at {opened.log_end}")
+            raise ReignOver("the own store lost what it had acknowledged")
+        self._is_open = True
+        self._in_flight.clear()
+        self._durable(opened.log_end)
+        for frame in self._context.writer.log.frames_after(opened.log_end):
+            self.send(frame)
+
+    def _refused(self, refused: StoreRefused, now: Now) -> None:
+        if refused.highest_epoch > self._context.epoch:
+            raise ReignOver(f"the own store has seen epoch {refused.highest_epoch}")
+        self._note("store refused", f"{refused.code.name}: {refused.message}")
+        self._is_open = False
+        self._retry_ms = now.boottime_ms + self._context.settings.store_retry_ms
+
+    def _durable(self, log_end: LogIndex) -> None:
+        durable = self._membership.durable
+        durable[self._own] = max(durable[self._own], log_end)
+        while self._in_flight and self._in_flight[0] <= log_end:
+            self._in_flight.popleft()
+
+    def _append(self, frames: tuple[bytes, ...]) -> None:
+        context = self._context
+        self._told_commit = context.writer.log.commit_index
+        self._tell(
+            AppendFrames(
+                context.state.set_name, context.epoch, self._own.incarnation, frames, self._told_commit
+            )
+        )
+
+    def _tell(self, request: AnyStoreRequest) -> None:
+        self._context.effects.append(TellStore(self._context.state.set_name, request))
+
+    def _note(self, event: str, details: str) -> None:
+        self._context.effects.append(Note(self._context.state.set_name, event, details))
