@@ -30,14 +30,15 @@ class Expiry:
                 heappush(self._due, (message.expires_ms, queue.id, position))
 
     def take_due(self, wall_ms: int, limit: int) -> dict[QueueId, list[QueuePosition]]:
-        """Up to `limit` positions whose time is up, by queue. Some may have left meanwhile; nobody asks for them again."""
-        due: dict[QueueId, list[QueuePosition]] = {}
+        """Up to `limit` positions whose time is up, by queue, each once however often it was watched: moved twice, a message
+        would be doubled. Some may have left meanwhile; nobody asks for them again."""
+        due: dict[QueueId, dict[QueuePosition, None]] = {}
         taken = 0
         while self._due and self._due[0][0] <= wall_ms and taken < limit:
             _, queue_id, position = heappop(self._due)
-            due.setdefault(queue_id, []).append(position)
+            due.setdefault(queue_id, {})[position] = None
             taken += 1
-        return due
+        return {queue_id: list(positions) for queue_id, positions in due.items()}
 
     def watch_again(self, wall_ms: int, queue_id: QueueId, positions: Sequence[QueuePosition]) -> None:
         """These are due but somebody has them: look again at `wall_ms`."""
