@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lockstep.core.apply_messages import enqueue, release, reserve, shares_of
 from lockstep.core.apply_wiring import delete_queue
-from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionKey
+from lockstep.core.ids import Epoch, LogIndex, QueueId, QueuePosition
 from lockstep.core.items import operation_key, transaction_key
 from lockstep.core.outcomes import Outcome
 from lockstep.core.records import (
@@ -137,11 +137,8 @@ def apply_epoch_begins(
 def _drop_transients(state: SetState) -> None:
     """What a restart loses, non-durable effects inside prepared transactions included (Reliability Requirements, T7)."""
     for buffer in state.transactions.prepared():
-        lost = [operation for operation in buffer.operations if not operation.is_durable]
-        _give_back(state, buffer, lost)
-        buffer.operations = [operation for operation in buffer.operations if operation.is_durable]
-        buffer.session = SessionKey(0)
-        buffer.timeout_ms = buffer.started_ms = 0
+        _give_back(state, buffer, buffer.drop_transients())
+        buffer.touched = {queue for operation in buffer.operations for queue in _queues_of(state, operation)}
     for _, session in sorted(state.sessions.by_key.items()):
         state.sessions.remove(session)
         if state.listener is not None:
@@ -233,6 +230,14 @@ def _give_back(
             reserve(state, shares_of([state.contents.messages[message_id] for message_id in ids]), -1)
             state.contents.release(ids, operation.is_durable)
     return [(queue, sorted(positions)) for queue, positions in unlocked.values() if positions]
+
+
+def _queues_of(state: SetState, operation: Operation) -> list[QueueId]:
+    """Queues that an operation names."""
+    if isinstance(operation, DequeueOperation):
+        return [operation.queue]
+    messages = [state.contents.messages[message_id] for message_id in operation.message_ids]
+    return [queue for message in messages for queue in message.queues]
 
 
 def _remove(state: SetState, buffer: TxBuffer) -> None:

@@ -110,6 +110,10 @@ class Queue:
         message_id = self.entries.get(position)
         return self._contents.get(message_id) if message_id is not None else None
 
+    def size_of(self, position: QueuePosition) -> int:
+        """Bytes of the message at a position that is there, as `bytes` counts them, whether or not its body is away."""
+        return self._contents.total_size((self.entries[position],))
+
     def delivery_count(self, position: QueuePosition) -> int:
         return self.delivery_counts.get(position, 0)
 

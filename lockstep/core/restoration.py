@@ -36,16 +36,19 @@ if TYPE_CHECKING:
 
 def restore(state: SetState, items: Iterable[Item], keep_bodies: bool = True) -> None:
     """Add items to a state, which is new or, for transient items, at the index at which they were taken."""
-    loading = _Loading(state, keep_bodies)
+    restoration = Restoration(state, keep_bodies)
     for item in items:
-        loading.take(item)
-    loading.settle()
+        restoration.take(item)
+    restoration.settle()
 
 
-class _Loading:
-    """One restoration under way."""
+class Restoration:
+    """One restoration under way, for whoever gets the items piece by piece: `take` each, then `settle` once.
 
-    def __init__(self, state: SetState, keep_bodies: bool) -> None:
+    In between the state is good for nothing. With `keep_bodies` False contents are dropped as they come.
+    """
+
+    def __init__(self, state: SetState, keep_bodies: bool = True) -> None:
         self._state = state
         self._keep_bodies = keep_bodies
         self._epochs: list[tuple[Epoch, LogIndex]] = []
@@ -60,6 +63,7 @@ class _Loading:
         self._sessions: list[Session] = []
 
     def take(self, item: Item) -> None:
+        """Add one item; raises `ValueError` (msgspec's included) for what is none."""
         kind = item.key[:1]
         if kind == keys.ENTRY:
             self._take_entry(item)
@@ -191,3 +195,6 @@ class _Loading:
                 for message_id in ids:
                     counts[message_id] = counts.get(message_id, 0) + 1
         state.contents.recount(durable, transient)
+
+
+_Loading = Restoration

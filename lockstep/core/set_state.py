@@ -190,7 +190,7 @@ class SetState:
 
     def overlay(self, items: Iterable[Item]) -> None:
         """Add a live state's transient items to this one, which durable records built up to the same index (DESIGN R12)."""
-        restore(self, items)
+        restore(self, _transient_ones(items))
 
     # --- for the functions that apply records --------------------------------------------------------------------------
 
@@ -218,3 +218,9 @@ class SetState:
     def tell(self, call: Callable[..., None], *arguments: Any) -> None:
         """Call a method of the listener once the record that is being applied is done."""
         self._calls.append((call, arguments))
+
+
+def _transient_ones(items: Iterable[Item]) -> Iterator[Item]:
+    for item in items:
+        assert not item.is_durable, f"durable item {item.key!r} laid over durable state"
+        yield item

@@ -78,6 +78,17 @@ class TxBuffer:
         used = operation.count if isinstance(operation, PublishOperation) else 1
         self.next_ordinal = max(self.next_ordinal, operation.ordinal + used)
 
+    def drop_transients(self) -> list[Operation]:
+        """A restart: forget everything that is not durable; answers the operations that are lost."""
+        lost = [operation for operation in self.operations if not operation.is_durable]
+        kept = [operation for operation in self.operations if operation.is_durable]
+        self.operations, self.next_ordinal = [], 0
+        for operation in kept:
+            self.add(operation)
+        self.session = _NO_SESSION
+        self.timeout_ms = self.started_ms = 0
+        return lost
+
     def advance(self, transition: Transition) -> None:
         """Change the state by the table; raises `IllegalTransition` and changes nothing."""
         self.state = after(self.state, transition)

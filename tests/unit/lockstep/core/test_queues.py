@@ -44,6 +44,7 @@ def test_a_queue_is_a_sorted_dict(data: st.DataObject) -> None:
         assert queue.positions() == sorted(model)
         assert queue.head() == min(model, default=None)
         assert (queue.length, queue.bytes) == (len(model), sum(map(len, model.values())))
+        assert all(queue.size_of(position) == len(model[position]) for position in queue.positions())
         start, limit = data.draw(st.integers(0, last + 2)), data.draw(st.integers(0, 9))
         assert (
             queue.positions(start, limit) == [number for number in sorted(model) if number >= start][:limit]

@@ -154,6 +154,8 @@ def test_a_restart_leaves_what_the_durable_items_hold(log: Log) -> None:
         state.apply(LogIndex(state.applied + 1), restart.epoch, restart, True)
         check_invariants(state)
     assert items_of(journal) == items_of(log.state)
+    left = [state.transactions.live for state in (log.state, journal)]
+    assert left[0] == left[1], "what is derived of buffers too"
     assert not items_of(log.state, durable=False)
 
 
@@ -196,3 +198,10 @@ def test_every_item_can_be_asked_for_by_its_key(log: Log) -> None:
 def test_items_come_in_key_order(log: Log) -> None:
     keys = [item.key for item in log.state.items()]
     assert keys == sorted(set(keys))
+
+
+@given(HISTORIES)
+def test_durable_items_are_not_laid_over_durable_state(log: Log) -> None:
+    rebuilt = durable_replay(log.frames)
+    with pytest.raises(AssertionError, match="laid over durable state"):
+        rebuilt.overlay(log.state.items())
