@@ -35,6 +35,7 @@ from lockstep.runtime.map_changes import MapChanges
 from lockstep.runtime.metrics import serve_metrics
 from lockstep.runtime.process import spawn
 from lockstep.runtime.pulses import Pulses
+from lockstep.runtime.registration import register
 from lockstep.runtime.serving import ServingRights
 from lockstep.runtime.store_link import StoreLink
 from services.backup.subscriber import Subscriber
@@ -44,7 +45,6 @@ from services.broker.core.settings import ReplicaSettings
 from services.broker.directory_service import Directory
 from services.broker.forwarding import Forwarding
 from services.broker.lease_loop import LeaseLoop
-from services.broker.registration import register
 from services.broker.samples import BrokerSamples
 from services.broker.set_queries import SetQueries
 from services.broker.settings import BrokerSettings

@@ -40,12 +40,6 @@ class TransactionsService:
                 is_read=not request.fence,
             )
         answer = await self._queries.outcome(set_name, key, request.fence)
-        if answer.state == 0:
-            raise Rejected(
-                ErrorCode.UNKNOWN_TRANSACTION,
-                f"set {set_name!r} never had transaction {request.transaction_id[:80]!r}",
-                transaction=request.transaction_id[:80],
-            )
         return pb.GetOutcomeResponse(
             resource_set=set_name,
             epoch=answer.epoch,

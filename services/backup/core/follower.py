@@ -1,0 +1,109 @@
+"""Follower: a replica that is a backup and nothing else, for a process that has only this role (`python -m services.backup`).
+
+Law: it follows whoever the map names as primary, in the map's epoch, and never stands for promotion. So it puts no presence key:
+one that says "a member with its memory is here" would keep those away who can be promoted (DESIGN R5).
+"""
+
+from lockstep.core.clock import Now
+from lockstep.core.cluster_map import SetMap
+from lockstep.core.effects import AnyEffect, Note, TellStore
+from lockstep.core.ids import BrokerId, Incarnation, SetName
+from lockstep.core.inputs import AnyInput, MapSeen, StoreConnected, StoreLost
+from lockstep.core.store_protocol import RememberMap
+from services.backup.core.backup import BackupCore, BackupState
+from services.backup.core.settings import BackupSettings
+
+
+class Follower:
+    """Lives as long as its process serves the set; driven by the driver."""
+
+    def __init__(
+        self, set_name: SetName, broker: BrokerId, incarnation: Incarnation, settings: BackupSettings
+    ) -> None:
+        self.set_name = set_name
+        self.broker = broker
+        self._process = incarnation
+        self._memory_number = 0
+        self.backup: BackupCore | None = None
+        self._settings = settings
+        self._seen: MapSeen | None = None
+        self._remembered_revision = 0
+        self._is_store_connected = False
+
+    @property
+    def incarnation(self) -> Incarnation:
+        """Names this replica's present memory (R12)."""
+        return Incarnation(f"{self._process}.{self._memory_number}")
+
+    def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
+        """Take one input; returns effects to perform in order."""
+        effects: list[AnyEffect] = []
+        match given:
+            case MapSeen():
+                if self._seen is None or given.mod_revision >= self._seen.mod_revision:
+                    self._seen = given
+            case StoreConnected():
+                self._is_store_connected = True
+            case StoreLost():
+                self._is_store_connected = False
+                self._remembered_revision = 0
+            case _:
+                pass
+        if self.backup is not None:
+            effects += self.backup.handle(given, now)
+        if self._seen is not None:
+            effects += self._follow(self._seen.set_map, now)
+            effects += self._remember(self._seen)
+        return effects
+
+    def _follow(self, set_map: SetMap | None, now: Now) -> list[AnyEffect]:
+        """Have a backup core for the epoch that the map names; give a damaged disk up once nobody counts on it (R10)."""
+        backup = self.backup
+        if set_map is None:
+            self.backup = None
+            return backup.end() if backup is not None else []
+        effects: list[AnyEffect] = []
+        if backup is not None and backup.has_lost_memory:
+            # The map may still name the incarnation whose memory is gone: nobody may take this replica for it.
+            effects += backup.end()
+            backup = None
+            self._memory_number += 1
+        if backup is not None and backup.epoch == set_map.epoch:
+            is_free = backup.opened is not None and not set_map.names_disk(backup.opened.disk)
+            return backup.set_aside() if backup.state is BackupState.DAMAGED and is_free else []
+        copy, is_whole, stream = None, False, self._memory_number * 1_000_000
+        if backup is not None:
+            effects += backup.end()
+            copy, is_whole, stream = backup.copy, backup.can_stand_unrestarted, backup.stream
+        primary = set_map.primary if set_map.epoch and set_map.primary != self.broker else None
+        self.backup = BackupCore(
+            self.set_name,
+            self.broker,
+            self.incarnation,
+            set_map.epoch,
+            primary,
+            copy,
+            is_whole,
+            stream,
+            self._settings,
+        )
+        effects.append(Note(self.set_name, "follows", f"{primary} in epoch {set_map.epoch}"))
+        if self._is_store_connected:
+            effects += self.backup.begin(now)
+        return effects
+
+    def _remember(self, seen: MapSeen) -> list[AnyEffect]:
+        """The store keeps the last map (R1)."""
+        backup = self.backup
+        if backup is None or backup.opened is None or self._remembered_revision >= seen.mod_revision:
+            return []
+        self._remembered_revision = seen.mod_revision
+        remember = RememberMap(
+            self.set_name,
+            backup.epoch,
+            self.incarnation,
+            seen.map_bytes,
+            seen.mod_revision,
+            seen.generation,
+        )
+        return [TellStore(self.set_name, remember)]

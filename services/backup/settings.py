@@ -1,0 +1,36 @@
+"""Settings of a process that has only the backup role, from its command line."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lockstep.core.ids import BrokerId
+
+
+@dataclass(frozen=True, slots=True)
+class BackupProcessSettings:
+    """What one backup process is told."""
+
+    broker: BrokerId
+    """Under this name sets list it among their brokers."""
+    store: str
+    """host:port, or unix:path, of its own store."""
+    etcd: str
+    """Endpoints, separated by commas."""
+    cluster: str
+    """Name of the cluster: part of every key in etcd."""
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> BackupProcessSettings:
+    """Raises `SystemExit`, with a usage line, for arguments that are none."""
+    parser = argparse.ArgumentParser(
+        prog="services.backup", description="A backup of Lockstep that is never promoted."
+    )
+    parser.add_argument("--id", required=True, help="name among the brokers of its sets, such as B2")
+    parser.add_argument(
+        "--store", required=True, metavar="ADDRESS", help="host:port or unix:path of its store"
+    )
+    parser.add_argument("--etcd", required=True, metavar="URL[,URL...]")
+    parser.add_argument("--cluster", required=True, metavar="NAME")
+    given = parser.parse_args(arguments)
+    return BackupProcessSettings(BrokerId(given.id), given.store, given.etcd, given.cluster)
