@@ -74,17 +74,16 @@ class Directory:
         if not done.cancelled():
             done.exception()
 
-    async def claim(self, kind: "pb.LocateRequest.Kind.ValueType", name: str, set_name: str) -> Place:
-        """Gives a name to a set, unless another has it: raises `Rejected` (ALREADY_EXISTS)."""
-        request = pb.ClaimNameRequest(kind=kind, name=name, resource_set=set_name)
-        response = await self.ask(lambda stub: stub.ClaimName(request, timeout=CALL_SECONDS))
-        return self._remember(kind, name, response)
-
-    async def release(self, kind: "pb.LocateRequest.Kind.ValueType", name: str, set_name: str) -> None:
-        """Takes a name out of the directory, after what it named was deleted."""
-        self.forget(kind, name)
-        request = pb.ReleaseNameRequest(kind=kind, name=name, resource_set=set_name)
-        await self.ask(lambda stub: stub.ReleaseName(request, timeout=CALL_SECONDS))
+    async def place_for(self, kind: "pb.LocateRequest.Kind.ValueType", name: str, set_name: str) -> Place:
+        """Where to declare a name: in `set_name`; if that is empty where it is already, else in the only set there is."""
+        if set_name:
+            return await self.locate(Kind.KIND_SET, set_name)
+        try:
+            return await self.locate(kind, name)
+        except Rejected as rejected:
+            if rejected.code is not ErrorCode.NOT_FOUND:
+                raise
+        return await self.locate(Kind.KIND_SET, "")
 
     def forget(self, kind: "pb.LocateRequest.Kind.ValueType", name: str) -> None:
         self._names.pop((kind, name), None)
@@ -94,7 +93,7 @@ class Directory:
         for address in addresses:
             self._learnt[address] = None
 
-    def _remember(self, kind: int, name: str, response: pb.LocateResponse | pb.ClaimNameResponse) -> Place:
+    def _remember(self, kind: int, name: str, response: pb.LocateResponse) -> Place:
         place = Place(SetName(response.resource_set), Epoch(response.epoch), tuple(response.candidates))
         self._names[kind, name] = place
         self.learn(place.candidates)

@@ -60,14 +60,14 @@ class Session:
         self, name: str, options: c.QueueOptions | None = None, *, set_name: str = ""
     ) -> int:
         """Declares a queue, in `set_name` if it is new (which may be left out if there is one set only); returns its id."""
-        place = await self._directory.claim(Kind.KIND_QUEUE, name, set_name)
+        place = await self._directory.place_for(Kind.KIND_QUEUE, name, set_name)
         return await self._run(place, c.DeclareQueueCommand(0, name, options or c.QueueOptions()))
 
     async def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Deletes a queue; returns how many messages were in it."""
         place = await self._directory.locate(Kind.KIND_QUEUE, name)
         deleted = await self._run(place, c.DeleteQueueCommand(0, name, if_unused, if_empty))
-        await self._directory.release(Kind.KIND_QUEUE, name, place.set_name)
+        self._directory.forget(Kind.KIND_QUEUE, name)
         return deleted
 
     async def purge_queue(self, name: str) -> int:
@@ -80,13 +80,13 @@ class Session:
         self, name: str, kind: str = "direct", *, durable: bool = True, set_name: str = ""
     ) -> int:
         """Declares an exchange of kind direct, fanout, topic or headers; returns its id."""
-        place = await self._directory.claim(Kind.KIND_EXCHANGE, name, set_name)
+        place = await self._directory.place_for(Kind.KIND_EXCHANGE, name, set_name)
         return await self._run(place, c.DeclareExchangeCommand(0, name, kind, durable))
 
     async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
         place = await self._directory.locate(Kind.KIND_EXCHANGE, name)
         await self._run(place, c.DeleteExchangeCommand(0, name, if_unused))
-        await self._directory.release(Kind.KIND_EXCHANGE, name, place.set_name)
+        self._directory.forget(Kind.KIND_EXCHANGE, name)
 
     async def bind(self, exchange: str, queue: str, key: str = "", arguments: Headers = ()) -> None:
         """Messages of the exchange that match go to the queue; both are of one set."""

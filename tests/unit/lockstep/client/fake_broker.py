@@ -41,8 +41,6 @@ class FakeBroker:
             "Cluster": {
                 "GetStatus": grpc.unary_unary_rpc_method_handler(self._status),
                 "Locate": grpc.unary_unary_rpc_method_handler(self._locate),
-                "ClaimName": grpc.unary_unary_rpc_method_handler(self._claim),
-                "ReleaseName": grpc.unary_unary_rpc_method_handler(self._release),
             },
             "Transactions": {"GetOutcome": grpc.unary_unary_rpc_method_handler(self._outcome)},
         }
@@ -112,6 +110,10 @@ class FakeBroker:
 
     async def _locate(self, data: bytes, context: Context) -> bytes:
         request = cluster_pb2.LocateRequest.FromString(data)
+        if not request.name:
+            await abort(
+                context, Rejected(ErrorCode.UNKNOWN_SET, f"there are {len(self.worlds)} resource sets")
+            )
         is_set = request.kind == cluster_pb2.LocateRequest.KIND_SET
         name = request.name if is_set else self.directory.get(request.name)
         if name not in self.worlds:
@@ -119,17 +121,6 @@ class FakeBroker:
         return cluster_pb2.LocateResponse(
             resource_set=name, epoch=1, candidates=[self.address]
         ).SerializeToString()
-
-    async def _claim(self, data: bytes, context: Context) -> bytes:
-        request = cluster_pb2.ClaimNameRequest.FromString(data)
-        name = self.directory.setdefault(request.name, request.resource_set or next(iter(self.worlds)))
-        if request.resource_set and name != request.resource_set:
-            await abort(context, Rejected(ErrorCode.ALREADY_EXISTS, f"{request.name} is in set {name}"))
-        return cluster_pb2.ClaimNameResponse(resource_set=name, candidates=[self.address]).SerializeToString()
-
-    async def _release(self, data: bytes, _context: Context) -> bytes:
-        del self.directory[cluster_pb2.ReleaseNameRequest.FromString(data).name]
-        return cluster_pb2.ReleaseNameResponse(was_released=True).SerializeToString()
 
     async def _outcome(self, data: bytes, _context: Context) -> bytes:
         request = transactions_pb2.GetOutcomeRequest.FromString(data)

@@ -16,7 +16,7 @@ class Entry:
 
     epoch: Epoch
     session_id: SessionId | None = None
-    session: SessionKey = SessionKey(0)  # noqa: RUF009
+    session: SessionKey = SessionKey(0)
     command: c.AnyCommand | None = None
     code: ErrorCode = ErrorCode.NONE
 
@@ -25,7 +25,7 @@ class Entry:
 class FakeSet:
     """The log with a commit index; `epoch` of whoever is primary now."""
 
-    epoch: Epoch = Epoch(1)  # noqa: RUF009
+    epoch: Epoch = Epoch(1)
     commit_index: int = 1
     log: list[Entry] = field(default_factory=lambda: [Entry(Epoch(1))])
     ended: set[SessionKey] = field(default_factory=set)

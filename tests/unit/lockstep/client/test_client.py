@@ -64,16 +64,17 @@ async def test_an_unknown_queue_is_a_typed_error(session: Session) -> None:
     assert repr(raised.value) == "Rejected(NOT_FOUND, 'no nowhere', name='nowhere')"
 
 
-async def test_declaring_claims_the_name_and_deleting_releases_it(
+async def test_a_queue_is_declared_where_it_is_or_where_the_caller_says(
     broker: FakeBroker, session: Session
 ) -> None:
     await session.declare_queue("new", set_name="two")
-    assert broker.directory["new"] == "two"
-    with pytest.raises(Rejected) as raised:
-        await session.declare_queue("new", set_name="one")
-    assert raised.value.code is ErrorCode.ALREADY_EXISTS
-    await session.delete_queue("new")
-    assert "new" not in broker.directory
+    await session.declare_queue("a")
+    assert [m.name for m in broker.worlds["two"].executed() if isinstance(m, c.DeclareQueueCommand)] == [
+        "new"
+    ]
+    assert [m.name for m in broker.worlds["one"].executed() if isinstance(m, c.DeclareQueueCommand)] == ["a"]
+    with pytest.raises(Rejected, match="there are 2 resource sets"):
+        await session.declare_queue("other")
 
 
 async def test_a_lost_stream_is_not_noticed_by_the_caller(broker: FakeBroker, session: Session) -> None:

@@ -1,0 +1,227 @@
+"""A whole cluster on this machine: etcd, and a store and a broker for each broker id, as child processes on one data directory.
+
+Law: a start on the same directory gives the same cluster: the same disks, ports and names (`cluster.json`), and a directory has
+one cluster at a time. A broker process that was seen to exit has its lease revoked, by the id that it wrote down (DESIGN R6);
+nothing is started again by itself.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import msgspec
+
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from lockstep.runtime.etcd import EtcdClient
+from lockstep.runtime.etcd_process import EtcdProcess
+from lockstep.runtime.ports import choose_ports, is_free
+from lockstep.runtime.supervisor import ChildProcess, wait_for_port
+
+FIRST_PORT = 7071
+"""Of the first broker; the others follow. Where `lockstep` looks for a cluster unless told otherwise."""
+STOP_SECONDS = 8.0
+"""A stopping broker hands its sets over, which may take a few seconds, before it is killed."""
+
+_log = logging.getLogger("lockstep.cluster")
+
+
+class ClusterFile(msgspec.Struct, frozen=True):
+    """What `cluster.json` holds: the shape of the cluster in this directory."""
+
+    cluster: str
+    broker_ports: dict[str, int]
+    store_ports: dict[str, int]
+
+
+class LocalBroker:
+    """One broker and its store; both live as long as the cluster object, their processes come and go."""
+
+    def __init__(
+        self, name: str, broker: ChildProcess, store: ChildProcess, address: str, lease_file: Path
+    ) -> None:
+        self.name = name
+        self.broker = broker
+        self.store = store
+        self.address = address
+        self.lease_file = lease_file
+
+
+class LocalCluster:
+    """From `start` to `stop`, or as `async with`; used from one event loop."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        brokers: int = 3,
+        cluster: str = "local",
+        first_port: int = FIRST_PORT,
+        broker_arguments: Sequence[str] = (),
+    ) -> None:
+        """`first_port` 0: any free ports. A directory that has a cluster keeps its number of brokers, whatever is asked."""
+        self.directory = directory.resolve()
+        self.etcd: EtcdProcess | None = None
+        self.brokers: dict[str, LocalBroker] = {}
+        self.is_new = True
+        """Nothing was in the directory before."""
+        self._stores: dict[str, ChildProcess] = {}
+        self._lock: IO[str] | None = None
+        self._wanted = brokers
+        self._cluster = cluster
+        self._first_port = first_port
+        self._broker_arguments = tuple(broker_arguments)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Of all brokers, as clients reach them."""
+        return [broker.address for broker in self.brokers.values()]
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Starts everything; returns when all ports are served. Raises `Rejected`, with nothing left running."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop(grace_seconds=1.0)
+            raise
+
+    async def _start(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._lock_directory()
+        shape = self._shape()
+        etcd, stores = await asyncio.gather(
+            EtcdProcess.start(self.directory / "etcd"), self._start_stores(shape), return_exceptions=True
+        )
+        if isinstance(etcd, BaseException):
+            raise etcd
+        self.etcd = etcd
+        if isinstance(stores, BaseException):
+            raise stores
+        self._add_brokers(shape, etcd.endpoint)
+        await asyncio.gather(*(self.start_broker(name) for name in self.brokers))
+
+    async def _start_stores(self, shape: ClusterFile) -> None:
+        self._stores = {name: self._store(name, port) for name, port in shape.store_ports.items()}
+        await asyncio.gather(*(store.start() for store in self._stores.values()))
+        await asyncio.gather(
+            *(
+                wait_for_port(store, f"127.0.0.1:{shape.store_ports[name]}")
+                for name, store in self._stores.items()
+            )
+        )
+
+    def _store(self, name: str, port: int) -> ChildProcess:
+        home = self.directory / name
+        command = (
+            *(sys.executable, "-m", "services.store"),
+            *("--data", str(home / "store"), "--listen", f"127.0.0.1:{port}"),
+        )
+        return ChildProcess(f"store of {name}", command, home / "store.log")
+
+    def _add_brokers(self, shape: ClusterFile, etcd: str) -> None:
+        for name, port in shape.broker_ports.items():
+            home = self.directory / name
+            address = f"127.0.0.1:{port}"
+            lease_file = home / "broker-lease"
+            command = (
+                *(sys.executable, "-m", "services.broker", "--id", name, "--listen", address),
+                *("--store", f"127.0.0.1:{shape.store_ports[name]}", "--etcd", etcd),
+                *("--cluster", self._cluster, "--lease-file", str(lease_file), *self._broker_arguments),
+            )
+            broker = ChildProcess(f"broker {name}", command, home / "broker.log", self._revoke_lease)
+            self.brokers[name] = LocalBroker(name, broker, self._stores[name], address, lease_file)
+
+    async def start_broker(self, name: str) -> None:
+        """Starts a broker (not its store) and waits until it listens."""
+        local = self.brokers[name]
+        await local.broker.start()
+        await wait_for_port(local.broker, local.address)
+
+    async def start_store(self, name: str) -> None:
+        """Starts a store and waits until it listens."""
+        store = self.brokers[name].store
+        await store.start()
+        await wait_for_port(store, store.command[-1])
+
+    async def stop(self, grace_seconds: float = STOP_SECONDS) -> None:
+        """Stops brokers, then stores, then etcd; kills what does not end in time. May be called again."""
+        await asyncio.gather(*(local.broker.stop(grace_seconds) for local in self.brokers.values()))
+        await asyncio.gather(*(store.stop(grace_seconds) for store in self._stores.values()))
+        if self.etcd is not None:
+            await self.etcd.stop()
+        if self._lock is not None:
+            self._lock.close()
+
+    async def _revoke_lease(self, broker: ChildProcess) -> None:
+        """The process is gone for certain: others need not wait for its lease to end."""
+        local = next(local for local in self.brokers.values() if local.broker is broker)
+        if self.etcd is None or not self.etcd.is_running:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            lease_id = int(local.lease_file.read_text())
+            try:
+                async with EtcdClient(self.etcd.endpoint, timeout_seconds=1.0) as etcd:
+                    await etcd.lease_revoke(lease_id)
+            except LockstepError as error:
+                _log.warning("lease %x of %s could not be revoked: %s", lease_id, local.name, error.message)
+
+    # The directory
+
+    def _lock_directory(self) -> None:
+        self._lock = (self.directory / "cluster.lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Rejected(
+                ErrorCode.IN_USE, f"a cluster runs on {self.directory} already", directory=str(self.directory)
+            ) from error
+
+    def _shape(self) -> ClusterFile:
+        """Of the cluster in the directory; made, and written down, at its first start."""
+        path = self.directory / "cluster.json"
+        found = self._read_shape(path)
+        self.is_new = found is None
+        names = list(found.broker_ports) if found else [f"B{number}" for number in range(1, self._wanted + 1)]
+        if found is not None:
+            self._cluster = found.cluster
+            wanted = list(found.broker_ports.values())
+            stores = [found.store_ports[name] for name in names]
+        else:
+            wanted = [self._first_port + place if self._first_port else 0 for place in range(len(names))]
+            stores = [0] * len(names)
+        spare = choose_ports(2 * len(names))
+        ports = [port if port and is_free(port) else spare.pop() for port in (*wanted, *stores)]
+        shape = ClusterFile(
+            self._cluster,
+            dict(zip(names, ports[: len(names)], strict=True)),
+            dict(zip(names, ports[len(names) :], strict=True)),
+        )
+        scratch = path.with_name("cluster.json.new")
+        scratch.write_bytes(msgspec.json.format(msgspec.json.encode(shape)))
+        scratch.replace(path)
+        return shape
+
+    @staticmethod
+    def _read_shape(path: Path) -> ClusterFile | None:
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=ClusterFile)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise Rejected(
+                ErrorCode.INVALID_ARGUMENT, f"{path} is not the description of a cluster: {error}"
+            ) from error

@@ -1,0 +1,165 @@
+"""Child processes on this machine: started, watched, stopped, stalled and killed, each with its log in a file.
+
+Law: what is said to have exited has exited: it was waited for by its pid, which nobody else can have had meanwhile (DESIGN R6). A
+child never outlives the process that started it, keeps none of its descriptors, and gets no signal from its terminal.
+
+    stopped --start--> running --kill, stop, or by itself--> stopped          running <--stall / resume--> stalled
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.runtime.process import MALLOC_ENVIRONMENT
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG = 1
+POLL_SECONDS = 0.02
+
+
+class ChildProcess:
+    """One program, started any number of times with the same command; driven from one event loop."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        on_exit: "Callable[[ChildProcess], Awaitable[None]] | None" = None,
+    ) -> None:
+        """`on_exit` is awaited each time that the process was seen to exit, whoever ended it."""
+        self.name = name
+        self.command = tuple(command)
+        self.log = log
+        self.is_expected_to_run = False
+        """Started, and nobody has asked it to end."""
+        self._on_exit = on_exit
+        self._process: asyncio.subprocess.Process | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        state = f"pid {self.pid}" if self.is_running else f"status {self.status}"
+        return f"ChildProcess({self.name}, {state})"
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs; raises `Rejected` (ILLEGAL_STATE) when none does."""
+        return self._running().pid
+
+    @property
+    def status(self) -> int | None:
+        """Exit status of the last process (negative: the signal that ended it); None before the first, and while one runs."""
+        return None if self._process is None else self._process.returncode
+
+    async def start(self) -> None:
+        """Starts it; raises `Rejected` (ILLEGAL_STATE) when it runs already."""
+        if self.is_running:
+            raise Rejected(ErrorCode.ILLEGAL_STATE, f"{self.name} runs already", name=self.name)
+        if self._watching is not None:
+            await self._watching
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self.command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**MALLOC_ENVIRONMENT, **os.environ},
+                close_fds=True,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        self.is_expected_to_run = True
+        self._watching = asyncio.ensure_future(self._watch(self._process))
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        await process.wait()
+        if self._on_exit is not None:
+            await self._on_exit(self)
+
+    async def exited(self) -> None:
+        """Returns when it has exited and `on_exit` is through."""
+        if self._watching is not None:
+            await asyncio.shield(self._watching)
+
+    async def kill(self) -> None:
+        """SIGKILL; returns when it has exited. Of one that does not run nothing happens."""
+        self.is_expected_to_run = False
+        self._signal(signal.SIGKILL)
+        await self.exited()
+
+    def stall(self) -> None:
+        """SIGSTOP: it hangs, and its sockets stay open."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._running().send_signal(signal.SIGCONT)
+
+    async def stop(self, grace_seconds: float = 5.0) -> None:
+        """SIGTERM, and SIGKILL after `grace_seconds`; returns when it has exited."""
+        self.is_expected_to_run = False
+        self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)
+        try:
+            await asyncio.wait_for(self.exited(), grace_seconds)
+        except TimeoutError:
+            await self.kill()
+
+    def last_words(self, lines: int = 5) -> str:
+        """The end of its log."""
+        with contextlib.suppress(OSError):
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        return ""
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    def _running(self) -> asyncio.subprocess.Process:
+        if self._process is None or self._process.returncode is not None:
+            raise Rejected(ErrorCode.ILLEGAL_STATE, f"{self.name} does not run", name=self.name)
+        return self._process
+
+
+def _die_with_parent() -> None:
+    """In the child, before its program: SIGKILL when its parent is gone, however that ended."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+async def wait_for_port(child: ChildProcess, address: str, seconds: float = 20.0) -> None:
+    """Returns when something listens at `address`; raises `Rejected` (UNAVAILABLE) if the child exits before, or in time."""
+    host, _, port = address.rpartition(":")
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not child.is_running:
+            raise Rejected(
+                ErrorCode.UNAVAILABLE,
+                f"{child.name} exited with status {child.status}; its log {child.log} ends with: {child.last_words(1)}",
+                name=child.name,
+            )
+        try:
+            _, writer = await asyncio.open_connection(host, int(port))
+        except OSError:
+            await asyncio.sleep(POLL_SECONDS)
+            continue
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        return
+    raise Rejected(
+        ErrorCode.UNAVAILABLE,
+        f"{child.name} does not listen at {address} after {seconds:g} s",
+        name=child.name,
+    )
