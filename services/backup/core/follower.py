@@ -1,7 +1,7 @@
 """Follower: a replica that is a backup and nothing else, for a process that has only this role (`python -m services.backup`).
 
-Law: it follows whoever the map names as primary, in the map's epoch, and never stands for promotion. So it puts no presence key:
-one that says "a member with its memory is here" would keep those away who can be promoted (DESIGN R5).
+Law: it follows whoever the map names as primary, in the map's epoch, and never stands for promotion. So it puts no presence
+key: one that says "a member with its memory is here" would keep those away who can be promoted (DESIGN R5).
 """
 
 from lockstep.core.clock import Now
