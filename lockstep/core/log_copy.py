@@ -21,6 +21,8 @@ class LogCopy:
         """Highest known; may lie beyond `log_end` while frames are on their way."""
         self.retained: deque[Frame] = deque()
         """Frames kept after they were applied, for backups to come if this replica is promoted; the suffix follows them."""
+        self.transients_from = state.applied
+        """Of kept frames only those behind this index have their transient parts: a disk gives back durable ones (R12)."""
         self._retained_bytes = 0
         self._retained_bytes_max = retained_bytes_max
 

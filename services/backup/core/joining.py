@@ -33,3 +33,4 @@ class Joining:
         copy.apply_to(self.snapshot_index, is_durable_only=True)
         assert copy.state.applied == self.snapshot_index, (copy.state.applied, self.snapshot_index)
         copy.state.overlay(self._items)
+        copy.transients_from = max(copy.transients_from, self.snapshot_index)

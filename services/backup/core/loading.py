@@ -32,6 +32,7 @@ class Loading:
         """The memory as the disk has it: without anything that is not durable."""
         copy = self._whole()
         copy.commit(self._commit_index)
+        copy.transients_from = copy.log_end
         return copy
 
     def _whole(self) -> LogCopy:

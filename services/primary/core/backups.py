@@ -63,7 +63,10 @@ class Backups:
             self.close(old.stream)
         agreed = agreement(tuple(context.state.epochs.entries), log.end, message.epochs, message.log_end)
         is_retained = agreed >= log.retained_from
-        if is_retained and message.is_memory_whole and message.applied <= agreed:
+        is_memory_whole = (
+            message.is_memory_whole and message.applied <= agreed and agreed >= log.transients_from
+        )
+        if is_retained and is_memory_whole:
             snapshot_index, is_whole = LogIndex(0), False
         elif is_retained and agreed >= message.commit_index:
             snapshot_index, is_whole = log.end, False

@@ -86,7 +86,9 @@ class PrimaryCore:
         self._own = own
         self.epoch: Epoch = set_map.epoch
         state = copy.state
-        log = ReplicationLog(self.epoch, copy.retained, copy.log_end, copy.commit_index, state.time_ms)
+        log = ReplicationLog(
+            self.epoch, copy.retained, copy.transients_from, copy.log_end, copy.commit_index, state.time_ms
+        )
         tx_queues = TxQueues()
         own_factory = TxQueueObserverFactory(tx_queues, self._subscribed_brokers)
         writer = Writer(log, state, (own_factory, *factories))

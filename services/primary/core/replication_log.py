@@ -16,9 +16,17 @@ class ReplicationLog:
     """Lives as long as the epoch; driven by the primary core."""
 
     def __init__(
-        self, epoch: Epoch, frames: deque[Frame], end: LogIndex, commit_index: LogIndex, time_ms: int
+        self,
+        epoch: Epoch,
+        frames: deque[Frame],
+        transients_from: LogIndex,
+        end: LogIndex,
+        commit_index: LogIndex,
+        time_ms: int,
     ) -> None:
         self.epoch = epoch
+        self.transients_from = transients_from
+        """Frames up to here may lack their transient parts, and make nobody's memory whole (R12)."""
         self.end = end
         """Last index given out."""
         self.commit_index = LogIndex(0)
