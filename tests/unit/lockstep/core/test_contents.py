@@ -6,6 +6,7 @@ from lockstep.core.ids import MessageId
 from lockstep.core.invariants import check_invariants
 from lockstep.core.item_values import decode_content
 from lockstep.core.items import MESSAGE, message_key
+from lockstep.core.records import Requeue
 from lockstep.core.set_state import SetState
 from lockstep.core.state_hash import state_hash
 from tests.unit.lockstep.core.history import SET, Log, bodies, message
@@ -95,6 +96,8 @@ def test_what_is_applied_while_a_snapshot_is_read_is_not_in_it() -> None:
     log = Log()
     queue = log.queue("q")
     log.publish(message((queue,), b"a"), message((queue,), b"b"))
+    log.publish(message((queue,), b"t", is_durable=False), is_durable=False)
+    log.append(Requeue(None, queue.id, tuple(queue.positions(0, 1))))
     key = log.begin()
     log.publish(message((queue,), b"c"), transaction=key)
     log.flush()

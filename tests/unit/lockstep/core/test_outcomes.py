@@ -123,3 +123,28 @@ def test_forgetting_what_is_not_heuristic_changes_nothing() -> None:
     log.commit(key)
     log.append(ForgetHeuristic(None, key))
     assert log.state.outcome(key).state is TransactionState.COMMITTED
+
+
+def test_a_forgotten_heuristic_outcome_leaves_with_those_of_its_time() -> None:
+    log = Log()
+    branch, tx, late = log.begin(b"branch"), log.begin(), log.begin()
+    log.prepare(branch, b"branch")
+    log.append(Commit(None, branch, is_heuristic=True))
+    floor = log.commit(tx)
+    log.commit(late)
+    log.append(ForgetHeuristic(None, branch))
+    log.append(ForgetOutcomes(None, floor))
+    states = [log.state.outcome(key).state for key in (branch, tx, late)]
+    assert states == [TransactionState.EXPIRED, TransactionState.EXPIRED, TransactionState.COMMITTED]
+
+
+def test_a_heuristic_outcome_forgotten_between_others_is_dropped_in_the_order_of_the_log() -> None:
+    log = Log()
+    tx, branch, late = log.begin(), log.begin(b"branch"), log.begin()
+    log.prepare(branch, b"branch")
+    log.commit(tx)
+    floor = log.append(Commit(None, branch, is_heuristic=True))
+    log.commit(late)
+    log.append(ForgetHeuristic(None, branch))
+    log.append(ForgetOutcomes(None, floor))
+    assert [key for key, _ in log.state.outcomes.all()] == [late]

@@ -140,3 +140,19 @@ def test_deleting_either_end_deletes_the_binding() -> None:
     assert log.state.route("x", "", {}) == (other.id,)
     log.append(DeleteExchange(None, exchange))
     assert log.state.exchanges.bindings_of(other.id) == []
+
+
+def test_a_binding_is_durable_only_if_its_record_and_both_its_ends_are_and_becomes_so_when_made_again() -> (
+    None
+):
+    log = Log()
+    durable, transient = log.queue("durable"), log.queue("transient", is_durable=False)
+    exchange = log.exchange("x", "fanout")
+    log.append(Bind(None, exchange, transient.id, ""))
+    log.append(Bind(None, exchange, durable.id, ""), is_durable=False)
+    bindings = log.state.exchanges.by_id[exchange].bindings
+    assert [bindings[binding] for binding in sorted(bindings)] == [False, False]
+    log.append(Bind(None, exchange, durable.id, ""))
+    log.append(Bind(None, exchange, durable.id, ""), is_durable=False)
+    assert [bindings[binding] for binding in sorted(bindings)] == [True, False]
+    assert log.state.route("x", "", {}) == (durable.id, transient.id)
