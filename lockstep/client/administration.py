@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import grpc.aio
 
-from lockstep.client.directory import CALL_SECONDS, Directory
+from lockstep.client.directory import CALL_SECONDS, PATIENCE_SECONDS, Directory
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.runtime.channels import Channels
 from lockstep.runtime.status import error_from
@@ -37,10 +37,14 @@ class Administration:
         self._channels = channels
         self._directory = directory
 
-    async def status(self, *, with_state_hash: bool = False) -> ClusterStatus:
+    async def status(
+        self, *, with_state_hash: bool = False, patience_seconds: float = PATIENCE_SECONDS
+    ) -> ClusterStatus:
         """Asks one broker for the cluster and then every broker for itself."""
         request = pb.GetClusterStatusRequest()
-        view = await self._directory.ask(lambda stub: stub.GetStatus(request, timeout=CALL_SECONDS))
+        view = await self._directory.call(
+            lambda channel: ClusterStub(channel).GetStatus(request, timeout=CALL_SECONDS), patience_seconds
+        )
         self._directory.learn([member.address for member in view.members])
         answers = await asyncio.gather(
             *(self._ask_one(member.address, with_state_hash) for member in view.members)

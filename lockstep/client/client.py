@@ -19,6 +19,9 @@ from lockstep.runtime.channels import Channels
 from lockstep.wire.v1 import transactions_pb2 as pb
 from lockstep.wire.v1.transactions_pb2_grpc import TransactionsStub
 
+CONNECT_SECONDS = 3.0
+"""A cluster that nobody answers for in this time is taken for absent: brokers start within a second."""
+
 
 class Client:
     """Lives from `connect` to `close`; used from one event loop. What one of its sessions learns of an epoch, all know."""
@@ -102,10 +105,15 @@ class Client:
                 asyncio.get_running_loop().call_soon(other.feed, Learn(attached.epoch, (attached.address,)))
 
 
-async def connect(addresses: str | Sequence[str], *, settings: SessionSettings | None = None) -> Client:
+async def connect(
+    addresses: str | Sequence[str],
+    *,
+    settings: SessionSettings | None = None,
+    patience_seconds: float = CONNECT_SECONDS,
+) -> Client:
     """A client of the cluster whose brokers listen at `addresses` (host:port, as a list or comma-separated; one is enough).
 
-    Raises `Rejected` (UNAVAILABLE) when none of them answers.
+    Raises `Rejected` (UNAVAILABLE) when none of them answers for `patience_seconds`.
     """
     if isinstance(addresses, str):
         addresses = [address.strip() for address in addresses.split(",") if address.strip()]
@@ -113,7 +121,7 @@ async def connect(addresses: str | Sequence[str], *, settings: SessionSettings |
         raise Rejected(ErrorCode.INVALID_ARGUMENT, "no address of a broker")
     client = Client(addresses, settings)
     try:
-        await client.administration.status()
+        await client.administration.status(patience_seconds=patience_seconds)
     except BaseException:
         await client.close()
         raise

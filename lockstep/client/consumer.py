@@ -156,16 +156,8 @@ class Consumer:
     ) -> Confirmation:
         """What `Message` calls."""
         if message.is_settled or message.is_void:
-            why = "void since a failover" if message.is_void else "settled already"
             refused: Confirmation = asyncio.get_running_loop().create_future()
-            refused.set_exception(
-                Rejected(
-                    ErrorCode.STALE_DELIVERY,
-                    f"the message is {why}",
-                    queue=self.queue,
-                    position=message.position,
-                )
-            )
+            refused.set_exception(stale(message))
             refused.exception()
             return refused
         message.is_settled = True
@@ -211,3 +203,11 @@ class Consumer:
         for future in waiting:
             if not future.done():
                 future.set_result(None)
+
+
+def stale(message: Message) -> Rejected:
+    """Why a message cannot be settled any more."""
+    why = "void since a failover" if message.is_void else "settled already"
+    return Rejected(
+        ErrorCode.STALE_DELIVERY, f"the message is {why}", queue=message.queue, position=message.position
+    )

@@ -14,7 +14,7 @@ import grpc.aio
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import Epoch, SetName
 from lockstep.runtime.channels import Channels
-from lockstep.runtime.status import error_from
+from lockstep.runtime.status import error_from, is_ours
 from lockstep.wire.v1 import cluster_pb2 as pb
 from lockstep.wire.v1.cluster_pb2_grpc import ClusterStub
 
@@ -113,14 +113,16 @@ class Directory:
         while True:
             addresses = list(dict.fromkeys((*self.addresses, *self._learnt)))
             random.shuffle(addresses)
-            error: LockstepError = Rejected(ErrorCode.UNAVAILABLE, "no broker")
+            error: LockstepError = Rejected(ErrorCode.UNAVAILABLE, "none of them can be reached")
             for address in addresses:
                 try:
                     return await call(self._channels.to(address))
                 except grpc.aio.AioRpcError as failure:
-                    error = error_from(failure, is_read=True)
-                    if error.code not in _TRY_ELSEWHERE:
-                        raise error from failure
+                    heard = error_from(failure, is_read=True)
+                    if heard.code not in _TRY_ELSEWHERE:
+                        raise heard from failure
+                    if is_ours(failure):
+                        error = heard
             if asyncio.get_running_loop().time() >= deadline:
                 raise Rejected(
                     error.code,

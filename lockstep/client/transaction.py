@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from lockstep.client.command_batches import CommandBatches, Confirmation
-from lockstep.client.consumer import Message
+from lockstep.client.consumer import Message, stale
 from lockstep.client.outcome import Outcome, OutcomeState
 from lockstep.client.outgoing import Headers, Outgoing, outgoing
 from lockstep.client.session_events import CommandDone
@@ -96,6 +96,10 @@ class Transaction:
         """Takes messages from their queues if it commits; if not, they return there."""
         for message in messages:
             _, key = await self._enter(await self._session.of_set(message.set_name))
+            if message.is_void or message.is_settled:
+                # Not an operation that the set would count: the caller hears of it here, and a commit after all is refused.
+                self._failure = self._failure or stale(message)
+                raise stale(message)
             self._accepts.append((message, self._watch(message.accept_in(key))))
 
     async def commit(self) -> None:
@@ -107,6 +111,10 @@ class Transaction:
         key = await self._begin()
         session, batches = self._place
         batches.flush()
+        if self._failure is not None:
+            failure = self._failure
+            await self.rollback()
+            raise self._rolled_back(Rejected(failure.code, failure.message)) from failure
         session.transactions.pop(key, None)
         self.state = TransactionState.IN_DOUBT
         try:

@@ -91,6 +91,11 @@ def error_from(error: grpc.aio.AioRpcError, is_read: bool = False) -> LockstepEr
     return kind(code, text, **_details(metadata.get(DETAILS_KEY)))
 
 
+def is_ours(error: grpc.aio.AioRpcError) -> bool:
+    """Whether a broker said it, and not the transport."""
+    return any(name == CODE_KEY for name, _ in error.trailing_metadata() or ())
+
+
 def _details(encoded: str | bytes | None) -> dict[str, Any]:
     try:
         details = json.loads(encoded) if encoded else {}

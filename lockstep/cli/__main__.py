@@ -1,0 +1,6 @@
+"""`python -m lockstep.cli`."""
+
+from lockstep.cli.main import app
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,5 @@
+"""`lockstep demo`: see the package."""
+
+
+def demo() -> None:
+    """To come."""

@@ -1,0 +1,26 @@
+"""The command `lockstep`: groups of commands, each in a module of its own."""
+
+import typer
+
+from lockstep.cli import cluster, demo, exchange, messages, queue, resource_set, status, transfer, up
+
+app = typer.Typer(
+    name="lockstep",
+    help="A highly available, transactional message broker.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("up")(up.up)
+app.command("status")(status.status)
+app.add_typer(resource_set.app, name="set", help="Resource sets: groups of queues with one primary.")
+app.add_typer(queue.app, name="queue", help="Queues.")
+app.add_typer(exchange.app, name="exchange", help="Exchanges and bindings.")
+app.command("publish")(messages.publish)
+app.command("consume")(messages.consume)
+app.command("browse")(messages.browse)
+app.command("transfer")(transfer.transfer)
+app.command("outcome")(messages.outcome)
+app.command("promote")(cluster.promote)
+app.add_typer(cluster.app, name="cluster", help="What operators do in an emergency.")
+app.command("demo")(demo.demo)

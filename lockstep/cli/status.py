@@ -1,0 +1,159 @@
+"""`lockstep status`: brokers, resource sets, and how far each replica is."""
+
+from typing import Annotated, Any
+
+import typer
+
+from lockstep.cli.connection import DEFAULT_BROKERS, Brokers, Json, console, print_json, table, with_client
+from lockstep.client import Client
+from lockstep.client.administration import ClusterStatus
+from lockstep.wire.v1 import cluster_pb2 as pb
+
+ROLES = {
+    pb.ROLE_UNSPECIFIED: "undecided",
+    pb.ROLE_PRIMARY: "primary",
+    pb.ROLE_BACKUP: "backup",
+    pb.ROLE_LEARNER: "learner",
+    pb.ROLE_PROMOTING: "promoting",
+    pb.ROLE_STOPPED: "stopped",
+}
+
+
+def status(
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: Json = False,
+    state_hash: Annotated[
+        bool, typer.Option("--hash", help="Compute each replica's state hash (walks its whole state).")
+    ] = False,
+) -> None:
+    """Brokers, resource sets, epochs, who is in sync, lag, and open and prepared transactions."""
+
+    async def command(client: Client) -> None:
+        found = await client.administration.status(with_state_hash=state_hash)
+        if json:
+            print_json(as_json(found))
+        else:
+            show(found, state_hash)
+
+    with_client(brokers, command)
+
+
+def as_json(status: ClusterStatus) -> dict[str, Any]:
+    """Everything, by broker and by set."""
+    return {
+        "cluster": status.view.cluster,
+        "generation": status.view.generation,
+        "brokers": [
+            {
+                "broker": member.broker,
+                "address": member.address,
+                "runs": bool(member.incarnation),
+                "answers": status.brokers.get(member.broker) is not None,
+            }
+            for member in status.view.members
+        ],
+        "sets": [
+            {
+                "set": entry.name,
+                "epoch": entry.epoch,
+                "primary": entry.primary,
+                "is_led": entry.is_led,
+                "brokers": list(entry.brokers),
+                "in_sync": list(entry.in_sync),
+                "learners": list(entry.learners),
+                "min_in_sync": entry.min_in_sync,
+                "replicas": [
+                    _replica_as_json(broker, replica)
+                    for broker in entry.brokers
+                    if (replica := status.replica(broker, entry.name)) is not None
+                ],
+            }
+            for entry in status.view.sets
+        ],
+    }
+
+
+def _replica_as_json(broker: str, replica: pb.Replica) -> dict[str, Any]:
+    return {
+        "broker": broker,
+        "role": ROLES.get(replica.role, "unknown"),
+        "trouble": replica.trouble,
+        "epoch": replica.epoch,
+        "commit_index": replica.commit_index,
+        "log_end": replica.log_end,
+        "state_index": replica.state_index,
+        "state_hash": replica.state_hash,
+        "open_transactions": replica.open_transactions,
+        "prepared_transactions": replica.prepared_transactions,
+        "sessions": replica.sessions,
+        "tx_queue_bytes": replica.tx_queue_bytes,
+        "queues": replica.queues,
+        "messages": replica.messages,
+    }
+
+
+def show(status: ClusterStatus, with_hash: bool) -> None:
+    """Two tables for people."""
+    members = table("BROKER", "ADDRESS", "STATE")
+    for member in status.view.members:
+        answers = status.brokers.get(member.broker) is not None
+        state = "up" if answers else "does not answer" if member.incarnation else "down"
+        members.add_row(member.broker, member.address, f"[green]{state}" if answers else f"[red]{state}")
+    console.print(members)
+    console.print()
+    columns = (
+        "SET",
+        "BROKER",
+        "ROLE",
+        "#EPOCH",
+        "IN SYNC",
+        "#COMMITTED",
+        "#LAG",
+        "#OPEN",
+        "#PREPARED",
+        "#MESSAGES",
+    )
+    replicas = table(*columns, *(("STATE HASH",) if with_hash else ()), "")
+    for entry in status.view.sets:
+        ends = [replica.log_end for replica in _replicas(status, entry)]
+        for place, broker in enumerate(entry.brokers):
+            replica = status.replica(broker, entry.name)
+            row = [entry.name if place == 0 else "", broker]
+            in_sync = "[green]yes" if broker in entry.in_sync else "[yellow]no"
+            if replica is None:
+                row += [
+                    "-",
+                    str(entry.epoch),
+                    in_sync,
+                    *("-" for _ in range(5)),
+                    *([""] if with_hash else []),
+                    "",
+                ]
+            else:
+                row += [
+                    _role(replica),
+                    str(replica.epoch),
+                    in_sync,
+                    str(replica.commit_index),
+                    str(max(ends) - replica.log_end),
+                    str(replica.open_transactions),
+                    str(replica.prepared_transactions),
+                    str(replica.messages),
+                    *([replica.state_hash[:16]] if with_hash else []),
+                    f"[red]{replica.trouble}" if replica.trouble else "",
+                ]
+            replicas.add_row(*row)
+    if status.view.sets:
+        console.print(replicas)
+    else:
+        console.print("No resource sets yet: lockstep set create NAME --brokers B1,B2,B3")
+
+
+def _replicas(status: ClusterStatus, entry: pb.GetClusterStatusResponse.ResourceSet) -> list[pb.Replica]:
+    found = (status.replica(broker, entry.name) for broker in entry.brokers)
+    return [replica for replica in found if replica is not None]
+
+
+def _role(replica: pb.Replica) -> str:
+    role = ROLES.get(replica.role, "unknown")
+    return f"[bold]{role}" if replica.role == pb.ROLE_PRIMARY else role

@@ -1,0 +1,121 @@
+"""`lockstep transfer`: moves messages from one queue to others, in transactions.
+
+Law: a message is in its source or in every target, never in between and never twice; what is in doubt is resolved first.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from lockstep.cli.connection import DEFAULT_BROKERS, Brokers, Json, console, errors, print_json, with_client
+from lockstep.client import Client, Consumer, ErrorCode, Message, OutgoingMessage, Rejected, Session
+
+
+@dataclass(slots=True)
+class Moved:
+    """What a transfer did."""
+
+    messages: int = 0
+    committed: int = 0
+    rolled_back: int = 0
+    resolved: int = 0
+    """Commits that were in doubt, and then known."""
+
+
+def transfer(
+    source: Annotated[str, typer.Argument(help="Queue to take from.")],
+    targets: Annotated[
+        list[str], typer.Argument(help="Queues to move to, of the same set; each gets every message.")
+    ],
+    batch: Annotated[int, typer.Option(min=1, help="Messages in one transaction.")] = 100,
+    count: Annotated[
+        int, typer.Option("--count", "-n", help="Stop after so many; 0: all there are now.")
+    ] = 0,
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: Json = False,
+) -> None:
+    """Move messages between queues in transactions, through any failover."""
+
+    async def command(client: Client) -> None:
+        async with client.session() as session:
+            wanted = count or await length(client, session, source)
+            moved = Moved()
+            started = time.monotonic()
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+            )
+            with Progress(*columns, console=errors, disable=json, transient=True) as progress:
+                task = progress.add_task(f"{source} -> {', '.join(targets)}", total=wanted)
+                async with await session.consume(source, credit=4 * batch) as consumer:
+                    while moved.messages < wanted:
+                        taken = await take(consumer, min(batch, wanted - moved.messages), wait_seconds=2.0)
+                        if not taken:
+                            break
+                        await move(session, taken, targets, moved)
+                        progress.update(task, completed=moved.messages)
+        seconds = time.monotonic() - started
+        if json:
+            print_json(
+                {
+                    "messages": moved.messages,
+                    "committed": moved.committed,
+                    "rolled_back": moved.rolled_back,
+                    "resolved": moved.resolved,
+                    "seconds": round(seconds, 3),
+                }
+            )
+        else:
+            console.print(
+                f"Moved {moved.messages} messages from {source} to {', '.join(targets)} in {moved.committed}"
+                f" transactions ({moved.rolled_back} rolled back and repeated) and {seconds:.1f} s."
+            )
+
+    with_client(brokers, command)
+
+
+async def length(client: Client, session: Session, queue: str) -> int:
+    """Messages in a queue now; raises `Rejected` (NOT_FOUND)."""
+    status = await client.administration.status()
+    for entry in status.view.sets:
+        for found in (await session.describe(entry.name)).queues:
+            if found.name == queue:
+                return found.length
+    raise Rejected(ErrorCode.NOT_FOUND, f"no queue {queue!r}", queue=queue)
+
+
+async def take(consumer: Consumer, count: int, wait_seconds: float) -> list[Message]:
+    """Up to `count` messages: waits for the first, and takes what has come with it."""
+    first = await consumer.next(wait_seconds)
+    taken = [] if first is None else [first]
+    while len(taken) < count and (message := consumer.take()) is not None:
+        taken.append(message)
+    return taken
+
+
+async def move(session: Session, taken: list[Message], targets: list[str], moved: Moved) -> bool:
+    """One transaction; False when it was rolled back: its messages are back in the source."""
+    transaction = session.transaction()
+    try:
+        async with transaction:
+            await transaction.accept(*taken)
+            for target in targets:
+                copies = [
+                    OutgoingMessage(message.properties, message.body, message.is_durable) for message in taken
+                ]
+                await transaction.publish(target, copies)
+    except Rejected as rejected:
+        if rejected.code not in (ErrorCode.ROLLED_BACK, ErrorCode.STALE_DELIVERY):
+            raise
+        moved.rolled_back += 1
+        return False
+    finally:
+        moved.resolved += transaction.was_in_doubt
+    moved.committed += 1
+    moved.messages += len(taken)
+    return True

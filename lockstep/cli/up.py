@@ -1,0 +1,153 @@
+"""`lockstep up`: a whole cluster on this machine, until Ctrl-C."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lockstep.cli.connection import Json, console, print_json_line, run, table
+from lockstep.client import Client, ErrorCode, Rejected, connect
+from lockstep.runtime.local_cluster import FIRST_PORT, LocalCluster
+from lockstep.wire.v1 import cluster_pb2 as pb
+
+READY_SECONDS = 30.0
+
+
+def up(
+    data: Annotated[Path, typer.Option("--data", help="Directory of everything that is kept.")] = Path(
+        "lockstep-data"
+    ),
+    brokers: Annotated[int, typer.Option(min=1, max=9, help="Brokers, each with a store of its own.")] = 3,
+    sets: Annotated[int, typer.Option(min=0, max=9, help="Resource sets of a new cluster.")] = 1,
+    port: Annotated[int, typer.Option(help="Port of the first broker; 0: any free ports.")] = FIRST_PORT,
+    restart: Annotated[bool, typer.Option("--restart", help="Start a process again that exits.")] = False,
+    json: Json = False,
+) -> None:
+    """Run a cluster on this machine: etcd, stores and brokers, with its data in a directory. Ctrl-C stops it."""
+    run(serve(data, brokers, sets, port, restart, json))
+
+
+async def serve(data: Path, brokers: int, sets: int, port: int, restart: bool, json: bool) -> None:
+    """Starts, reports, waits for a signal (or the end of all brokers), stops."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    started = time.monotonic()
+    cluster = LocalCluster(data, brokers=brokers, first_port=port)
+    await _unless(stopping, cluster.start())
+    try:
+        if not stopping.is_set():
+            async with await connect(cluster.addresses) as client:
+                await _unless(stopping, prepare(client, cluster, sets))
+        if not stopping.is_set():
+            _report(cluster, time.monotonic() - started, json)
+        watching = asyncio.ensure_future(_watch(cluster, restart, json))
+        await stopping.wait()
+        watching.cancel()
+        if not json:
+            console.print("Stopping.")
+    finally:
+        await cluster.stop()
+
+
+async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Runs `work` to its end, or until a signal comes."""
+    working = asyncio.ensure_future(work)
+    waiting = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if working.done():
+        working.result()
+    else:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+
+async def prepare(client: Client, cluster: LocalCluster, sets: int) -> None:
+    """Creates the sets of a new cluster, each with another first primary, and waits until all sets are served."""
+    names = list(cluster.brokers)
+    status = await client.administration.status()
+    if cluster.is_new and not status.view.sets:
+        for number in range(sets):
+            first = number % len(names)
+            name = "main" if sets == 1 else f"set-{number + 1}"
+            await client.administration.create_set(name, names[first:] + names[:first])
+    await wait_until_led(client, expected=sets if cluster.is_new else 0)
+
+
+async def wait_until_led(client: Client, expected: int = 0, seconds: float = READY_SECONDS) -> None:
+    """Returns when every set has a primary that serves; raises `Rejected` (UNAVAILABLE) after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        status = await client.administration.status()
+        waiting = [
+            entry.name
+            for entry in status.view.sets
+            if not entry.is_led
+            or (replica := status.replica(entry.primary, entry.name)) is None
+            or replica.role != pb.ROLE_PRIMARY
+        ]
+        if not waiting and len(status.view.sets) >= expected:
+            return
+        if time.monotonic() >= deadline:
+            raise Rejected(
+                ErrorCode.UNAVAILABLE, f"no primary of {', '.join(waiting) or 'any set'} after {seconds:g} s"
+            )
+        await asyncio.sleep(0.05)
+
+
+def _report(cluster: LocalCluster, seconds: float, json: bool) -> None:
+    if json:
+        print_json_line(
+            {
+                "ready": True,
+                "seconds": round(seconds, 3),
+                "brokers": {name: broker.address for name, broker in cluster.brokers.items()},
+                "etcd": cluster.etcd.endpoint if cluster.etcd else "",
+                "data": str(cluster.directory),
+                "pid": os.getpid(),
+            }
+        )
+        return
+    made = table("BROKER", "ADDRESS", "PID", "STORE PID", "LOG")
+    for name, broker in cluster.brokers.items():
+        made.add_row(
+            name, broker.address, str(broker.broker.pid), str(broker.store.pid), str(broker.broker.log)
+        )
+    console.print(made)
+    console.print(f"\nReady after {seconds:.1f} s. Ctrl-C stops it; the data stays in {cluster.directory}.")
+
+
+async def _watch(cluster: LocalCluster, restart: bool, json: bool) -> None:
+    """Tells of processes that exit by themselves."""
+    processes = {
+        process.name: (name, process)
+        for name, local in cluster.brokers.items()
+        for process in (local.broker, local.store)
+    }
+    told: set[str] = set()
+    while True:
+        await asyncio.sleep(0.1)
+        for label, (name, process) in processes.items():
+            if process.is_running:
+                told.discard(label)
+            elif process.is_expected_to_run and label not in told:
+                told.add(label)
+                if json:
+                    print_json_line({"exited": label, "status": process.status})
+                else:
+                    console.print(
+                        f"[red]{label} exited with status {process.status}[/red] (log: {process.log})"
+                    )
+                if restart:
+                    await (
+                        cluster.start_broker
+                        if process is cluster.brokers[name].broker
+                        else cluster.start_store
+                    )(name)
