@@ -23,6 +23,8 @@ class LogCopy:
         """Frames kept after they were applied, for backups to come if this replica is promoted; the suffix follows them."""
         self.transients_from = state.applied
         """Of kept frames only those behind this index have their transient parts: a disk gives back durable ones (R12)."""
+        self.is_durable_only = False
+        """The state holds nothing that is not durable: it comes from a disk."""
         self._retained_bytes = 0
         self._retained_bytes_max = retained_bytes_max
 
@@ -62,6 +64,12 @@ class LogCopy:
             frame = self.suffix.popleft()
             self.state.apply_frame(frame._replace(transient=b"") if is_durable_only else frame)
             self._retain(frame)
+
+    def forget_transients(self) -> None:
+        """Leave only what durable records built, for the transient items of a primary to be laid over it (R12)."""
+        if not self.is_durable_only:
+            self.state = SetState.from_items(self.state.set_name, list(self.state.items(transient=False)))
+            self.is_durable_only = True
 
     def frames_after(self, index: LogIndex) -> list[Frame]:
         """The frames behind `index` that are kept, oldest first; they reach from `index` + 1 on only if so much is kept."""

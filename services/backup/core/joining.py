@@ -29,8 +29,10 @@ class Joining:
         return LogCopy(state, commit_index, retained_bytes_max)
 
     def lay_over(self, copy: LogCopy) -> None:
-        """Give the durable state at the snapshot's index what is not durable."""
+        """Give the durable state at the snapshot's index what is not durable, in place of what this memory may still have of it."""
+        copy.forget_transients()
         copy.apply_to(self.snapshot_index, is_durable_only=True)
         assert copy.state.applied == self.snapshot_index, (copy.state.applied, self.snapshot_index)
         copy.state.overlay(self._items)
+        copy.is_durable_only = False
         copy.transients_from = max(copy.transients_from, self.snapshot_index)

@@ -33,6 +33,7 @@ class Loading:
         copy = self._whole()
         copy.commit(self._commit_index)
         copy.transients_from = copy.log_end
+        copy.is_durable_only = True
         return copy
 
     def _whole(self) -> LogCopy:
