@@ -8,6 +8,7 @@ import multiprocessing
 import sys
 from collections import Counter
 
+from lockstep.core.ids import SetName
 from tests.simulation.branches import missing
 from tests.simulation.options import draw
 from tests.simulation.run import Report, run
@@ -33,12 +34,17 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help="the first one")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--scenario", default="", help="run this scenario (all: every one) instead of seeds")
+    parser.add_argument("--trace", default="", help="print the timeline of this set (one seed, one job)")
     parser.add_argument("--keep-going", action="store_true", help="run all seeds although one has failed")
     arguments = parser.parse_args()
     if arguments.scenario:
         from tests.simulation.scenarios import run_named
 
         return run_named(arguments.scenario)
+    if arguments.trace:
+        report = run(draw(arguments.start), traced=frozenset((SetName(arguments.trace),)))
+        print(failure(report) if report.broken else "nothing broken")
+        return 1 if report.broken else 0
     seeds = range(arguments.start, arguments.start + arguments.seeds)
     failed = 0
     total = Summary()

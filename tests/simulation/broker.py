@@ -275,7 +275,7 @@ class Broker(Process):
             case Halt():
                 self.world.halted(self, effect)
             case Note():
-                self.world.branches.note(effect)
+                self.world.note(self, effect)
             case _:
                 assert_never(effect)
 

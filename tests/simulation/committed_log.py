@@ -7,7 +7,7 @@ message that carries a commit index is such a claim, checked against the log tha
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
-from lockstep.core.frames import Frame, check_frame, decode_records, read_frame
+from lockstep.core.frames import Frame, FrameHeader, decode_header, decode_records, read_frame
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from tests.simulation.history import PromiseBroken
 from tests.simulation.log_model import LogModel
@@ -19,17 +19,19 @@ class HeldLog:
 
     name: str
     firsts: list[int] = field(default_factory=list)
-    frames: dict[int, bytes] = field(default_factory=dict)
-    """First index -> durable part."""
+    frames: dict[int, tuple[FrameHeader, bytes]] = field(default_factory=dict)
+    """First index -> (header, durable part)."""
     claimed: int = 0
     """Highest commit index that it was held to."""
 
-    def add(self, durable: bytes, first: int, last: int) -> None:
-        if first in self.frames and self.frames[first] == durable:
+    def add(self, header: FrameHeader, durable: bytes) -> None:
+        first = header.first
+        known = self.frames.get(first)
+        if known is not None and known[1] == durable:
             return
         self.cut(first - 1)
         self.firsts.append(first)
-        self.frames[first] = durable
+        self.frames[first] = header, durable
 
     def cut(self, after: int) -> None:
         while self.firsts and self.firsts[-1] > after:
@@ -53,23 +55,23 @@ class CommittedLog:
         self._contents: dict[tuple[int, int], bytes] = {}
         self._transients: dict[tuple[int, int], bytes] = {}
 
-    def seen(self, durable: bytes, transient: bytes | None) -> tuple[int, int]:
-        """Somebody holds this frame: (index, epoch) must name one content. Returns its first and last index."""
-        header = check_frame(durable)
+    def seen(self, durable: bytes, transient: bytes | None) -> FrameHeader:
+        """Somebody holds this frame: (index, epoch) must name one content. Returns its header."""
+        header = decode_header(durable)
         key = (header.first, header.epoch)
         known = self._contents.setdefault(key, durable)
         if known is not durable and known != durable:
             raise PromiseBroken(
                 "P2", f"index {header.first} of epoch {header.epoch} in {self.set_name} names two contents"
             )
-        if transient is not None:
+        if transient:  # a replica that loaded the frame from a journal has none to pass on (R12)
             before = self._transients.setdefault(key, transient)
             if before is not transient and before != transient:
                 raise PromiseBroken(
                     "P2",
                     f"index {header.first} of epoch {header.epoch} in {self.set_name} names two transient contents",
                 )
-        return header.first, header.last
+        return header
 
     def claim(self, held: HeldLog, commit_index: int) -> None:
         """The holder of `held` called everything up to `commit_index` committed."""
@@ -78,19 +80,19 @@ class CommittedLog:
         place = bisect_right(held.firsts, held.claimed)
         while place < len(held.firsts):
             first = held.firsts[place]
-            durable = held.frames[first]
-            header = check_frame(durable)
+            header, durable = held.frames[first]
             if header.last > commit_index:
                 break
-            self._commit(first, header.last, header.epoch, durable, held.name)
+            self._commit(header, durable, held.name)
             place += 1
             held.claimed = header.last
 
-    def _commit(self, first: int, last: int, epoch: int, durable: bytes, by: str) -> None:
+    def _commit(self, header: FrameHeader, durable: bytes, by: str) -> None:
+        first, last, epoch = header.first, header.last, header.epoch
         known = self._committed.get(first)
         if known is not None:
             if known[0] is not durable and known[0] != durable:
-                other = check_frame(known[0])
+                other = decode_header(known[0])
                 raise PromiseBroken(
                     "P4",
                     f"{by} holds epoch {epoch} at index {first} of {self.set_name} as committed, "
@@ -110,16 +112,16 @@ class CommittedLog:
     def check_journal(self, durables: list[bytes], holder: str) -> None:
         """A journal's frames up to the committed end must be the committed ones."""
         for durable in durables:
-            first, last = self.seen(durable, None)
-            if last <= self.end:
-                self._commit(first, last, check_frame(durable).epoch, durable, holder)
+            header = self.seen(durable, None)
+            if header.last <= self.end:
+                self._commit(header, durable, holder)
 
     def frames(self) -> list[Frame]:
         """The committed frames, with their transient parts as far as anybody was sent them."""
         found = []
         for first in self._firsts:
             durable = self._committed[first][0]
-            header = check_frame(durable)
+            header = decode_header(durable)
             found.append(read_frame(durable, self._transients.get((first, header.epoch), b"")))
         return found
 

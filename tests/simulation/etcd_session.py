@@ -19,7 +19,9 @@ RECONNECT_US = 100 * MS
 class EtcdSession:
     """Lives as long as the process that owns it; reconnects by itself until `close`."""
 
-    def __init__(self, loop: Loop, network: Network, host: str, on_view: Callable[[list[str] | None], None]) -> None:
+    def __init__(
+        self, loop: Loop, network: Network, host: str, on_view: Callable[[list[str] | None], None]
+    ) -> None:
         """`on_view` is called with the keys that changed in `view`; None: it was read anew."""
         self._loop = loop
         self._network = network

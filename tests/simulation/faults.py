@@ -33,6 +33,7 @@ class Faults:
         """Stop all faults and repair everything."""
         world = self._world
         self._is_active = False
+        world.trace(None, "healed")
         world.network.heal()
         if not world.etcd.is_up:
             world.etcd.start()
@@ -58,6 +59,7 @@ class Faults:
 
     def strike(self, kind: str) -> None:
         """Do one fault of `kind` now."""
+        self._world.trace(None, f"fault: {kind}")
         method = getattr(self, "_" + kind.replace(" ", "_").replace("-", "_"))
         if method() is not False:
             self.counts[kind] += 1
@@ -173,6 +175,9 @@ class Faults:
             self._later(100 * MS, 1 * SECOND)
             if self._world.random.random() < 0.4
             else self._later(1 * SECOND, 10 * SECOND)
+        )
+        self._world.trace(
+            None, f"cut for {duration_us / 1e6:.3f} s: {', '.join(f'{a}->{b}' for a, b in pairs)}"
         )
         for source, target in pairs:
             network.block(source, target)

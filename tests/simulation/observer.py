@@ -7,7 +7,7 @@ once, so that the run ends where the mistake shows; all else is left to the chec
 from typing import TYPE_CHECKING
 
 from lockstep.core.effects import AnyEffect, TellBackup, TellClient, TellStore
-from lockstep.core.ids import BrokerId, SetName
+from lockstep.core.ids import BrokerId, LogIndex, SetName
 from lockstep.core.inputs import AnyInput, PrimarySaid, StoreSaid
 from lockstep.core.replication import Frames, SubscriptionAccepted
 from lockstep.core.store_protocol import AppendFrames, BeginInstall, StateChunk, StoreRefused, Truncate
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.simulation.broker import Broker
     from tests.simulation.world import World
 
+HASHED_SAMPLES = 4
+
 
 class Observer:
     """Lives as long as its world, which tells it of everything that a replica takes and gives."""
@@ -28,7 +30,7 @@ class Observer:
         self.logs = {set_name: CommittedLog(set_name) for set_name in world.set_names}
         self.views: list[ReplicaView] = []
         self.halts: list[str] = []
-        self.epochs: dict[SetName, int] = {}
+        self._samples = 0
         self._held: dict[tuple[BrokerId, SetName], HeldLog] = {}
 
     def forget(self, broker: BrokerId) -> None:
@@ -77,7 +79,7 @@ class Observer:
         if isinstance(answer, StateChunk):
             log, held = self.logs[given.set_name], self._held_by(process, given.set_name)
             for durable in answer.frames:
-                held.add(durable, *log.seen(durable, None))
+                held.add(log.seen(durable, None), durable)
         elif isinstance(answer, StoreRefused):
             self._world.branches.reach(f"store refused: {answer.code.name}")
 
@@ -94,8 +96,16 @@ class Observer:
         request = effect.request
         if isinstance(request, AppendFrames):
             log, held = self.logs[effect.set_name], self._held_by(process, effect.set_name)
+            primary = process.replicas[effect.set_name].primary
             for durable in request.frames:
-                held.add(durable, *log.seen(durable, None))
+                header = log.seen(durable, None)
+                held.add(header, durable)
+                if primary is not None and header.epoch == primary.epoch:
+                    # A primary without backups sends its transient parts to nobody; they count all the same.
+                    log.seen(
+                        durable,
+                        primary.context.writer.log.frames_after(LogIndex(header.first - 1))[0].transient,
+                    )
             log.claim(held, request.commit_index)
         elif isinstance(request, Truncate):
             self._held_by(process, effect.set_name).cut(request.after)
@@ -111,19 +121,21 @@ class Observer:
             for set_name, log in self.logs.items():
                 held = self._held.get((process.broker, set_name))
                 if held is not None and process.is_alive:
-                    frames = [held.frames[first] for first in held.firsts]
+                    frames = [held.frames[first][1] for first in held.firsts]
                     log.check_journal(frames, held.name)
 
     # --- samples --------------------------------------------------------------------------------------------------
 
     def sample(self) -> None:
-        """Look at every replica's state, where the log behind it is committed."""
+        """Look at every replica's state, where the log behind it is committed. Hashes are dear: only now and then."""
+        self._samples += 1
+        is_hashed = self._samples % HASHED_SAMPLES == 0
         for broker in self._world.broker_ids:
             process = self._world.brokers[broker]
             if not process.is_alive:
                 continue
             for set_name in self._world.set_names:
-                view = view_of(process, set_name, self._world.loop.now_us)
+                view = view_of(process, set_name, self._world.loop.now_us, is_hashed)
                 if view is not None and self._is_committed(process, view):
                     self.views.append(view)
 

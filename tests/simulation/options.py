@@ -57,7 +57,7 @@ class Options:
     min_in_sync: int = 2
     clients: int = 5
     body_bytes_max: int = 200
-    think_us: int = 400 * MS
+    think_us: int = 1500 * MS
     """Mean pause of a client between two pieces of work."""
     fault_gap_us: int = 4 * SECOND
     """Mean time between faults."""
@@ -83,7 +83,7 @@ def draw(seed: int) -> Options:
         min_in_sync=random.choice((1, 2, 2, 2)),
         clients=random.randint(4, 7),
         body_bytes_max=random.choice((40, 200, 2000)),
-        think_us=random.choice((200, 300, 400)) * MS,
+        think_us=random.choice((1000, 1500, 2500)) * MS,
         fault_gap_us=random.choice((2, 4, 6)) * SECOND,
         faults=kinds,
         lease_seconds=random.choice((2, 3, 3, 4)),

@@ -28,8 +28,8 @@ def state_of(process: "Broker", set_name: SetName) -> SetState | None:
     return copy.state
 
 
-def view_of(process: "Broker", set_name: SetName, now_us: int) -> ReplicaView | None:
-    """What the replica holds now."""
+def view_of(process: "Broker", set_name: SetName, now_us: int, is_hashed: bool = True) -> ReplicaView | None:
+    """What the replica holds now; without `is_hashed` its hash is left out."""
     state = state_of(process, set_name)
     if state is None:
         return None
@@ -41,7 +41,7 @@ def view_of(process: "Broker", set_name: SetName, now_us: int) -> ReplicaView | 
         set_name,
         state.applied,
         state.epoch,
-        state_hash(state),
+        state_hash(state) if is_hashed else "",
         {queue_id: tuple(queue.positions()) for queue_id, queue in sorted(state.queues.by_id.items())},
         {
             key: "committed" if outcome.state in _COMMITTED else "rolled back"

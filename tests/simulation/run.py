@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from lockstep.client.session_events import Close
+from lockstep.core.ids import SetName
 from tests.simulation.checkers import CHECKERS
 from tests.simulation.checkers.record import Record
 from tests.simulation.history import PromiseBroken
@@ -18,7 +19,7 @@ from tests.simulation.replica_view import at_rest, view_of
 from tests.simulation.workloads import start_work
 from tests.simulation.world import World
 
-SAMPLE_US = 1 * SECOND
+SAMPLE_US = 1700 * MS
 
 
 @dataclass(slots=True)
@@ -38,10 +39,11 @@ class Report:
     """Of the whole history: equal for equal seeds."""
 
 
-def run(options: Options, parts: Parts | None = None) -> Report:
-    """Simulate one seed to its end."""
+def run(options: Options, parts: Parts | None = None, traced: frozenset[SetName] | None = None) -> Report:
+    """Simulate one seed to its end; `traced`: print what happens in these sets."""
     began = time.perf_counter()
     world = World(options, parts)
+    world.traced = traced
     report = Report(options.seed)
     try:
         _safety(world)

@@ -8,7 +8,7 @@ from random import Random
 
 from lockstep.client.session_settings import SessionSettings
 from lockstep.core.cluster_map import Keys, SetMap
-from lockstep.core.effects import AnyEffect, Halt
+from lockstep.core.effects import AnyEffect, Halt, Note
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName, TransactionKey
 from lockstep.core.inputs import AnyInput
 from services.broker.core.lease_keeper import LeaseSettings
@@ -48,6 +48,7 @@ class World:
         self.set_names = [SetName(f"s{number}") for number in range(1, options.sets + 1)]
         self.unresolved: set[tuple[SetName, TransactionKey]] = set()
         self.is_working = True
+        self.traced: frozenset[SetName] | None = None
         self.lease_settings = LeaseSettings(lease_seconds=options.lease_seconds)
         self.session_settings = SessionSettings(heartbeat_ms=400, silence_ms=1600)
         self.replica_settings = replica_settings(options, self.random)
@@ -134,6 +135,7 @@ class World:
         if process is None or not process.is_alive:
             self.observer.forget(broker)
             self.brokers[broker] = Broker(self, broker, self.host_of(broker))
+            self.trace(None, f"broker {broker}: started as {self.brokers[broker].incarnation}")
 
     def crash_broker(self, broker: BrokerId, why: str) -> None:
         """The process is gone. A supervisor that saw it exit may revoke its lease (R6)."""
@@ -141,6 +143,7 @@ class World:
         if process is None or not process.is_alive:
             return
         self.branches.reach(f"broker crash: {why}")
+        self.trace(None, f"{process.name}: {why}")
         lease = process.etcd.keeper.lease_id
         process.die()
         if self.options.supervisor_revokes and lease:
@@ -163,6 +166,7 @@ class World:
 
     def power_loss(self, broker: BrokerId) -> None:
         """The machine is gone, and what was not synced is torn or lost, mostly."""
+        self.trace(None, f"machine of {broker}: power loss")
         process, store = self.brokers.get(broker), self.stores.get(broker)
         if process is not None and process.is_alive:
             process.die()
@@ -180,6 +184,7 @@ class World:
 
     def pause(self, process: Process, duration_us: int) -> None:
         """SIGSTOP, and SIGCONT after `duration_us`."""
+        self.trace(None, f"{process.name}: stopped for {duration_us / 1e6:.3f} s")
         process.pause()
         self.loop.after(duration_us, process.resume)
 
@@ -191,6 +196,15 @@ class World:
         )
         self.crash_broker(process.broker, "halt")
         self.loop.after(1_000 * MS, self.start_machine, process.broker)
+
+    def note(self, process: Broker, effect: Note) -> None:
+        self.branches.note(effect)
+        self.trace(effect.set_name, f"{process.name}: {effect.event}: {effect.details}")
+
+    def trace(self, set_name: SetName | None, line: str) -> None:
+        """A line of the timeline that `--trace` prints; None: it concerns every set."""
+        if self.traced is not None and (set_name is None or set_name in self.traced):
+            print(f"{self.loop.now_us / 1e6:12.6f}  {line}")
 
     def observe_replica(self, process: Broker, given: AnyInput, effects: list[AnyEffect]) -> None:
         self.observer.observe(process, given, effects)

@@ -60,6 +60,8 @@ def _hashes(record: Record) -> Iterator[str]:
     """Equal logs, equal states. (Transients that a restart took are gone behind the next epoch's record, on all.)"""
     known: dict[tuple[SetName, LogIndex], tuple[str, str]] = {}
     for view in (*record.views, *record.final_views):
+        if not view.state_hash:
+            continue
         who = f"{view.broker} at {seconds(view.time_us)}"
         other, by = known.setdefault((view.set_name, view.applied), (view.state_hash, who))
         if other != view.state_hash:

@@ -27,9 +27,9 @@ def produce(session: ClientSession) -> Actor:
     """Publish now and then, sometimes several commands at once, and wait for the answers."""
     random = session.world.random
     while session.is_working:
-        yield session.world.think_us()
+        yield session.world.think_us() * 2
         promises = []
-        for _ in range(random.choice((1, 1, 1, 2, 5))):
+        for _ in range(random.choice((1, 1, 2, 4))):
             queue = random.choice(
                 ("in", "in", "in", "in", "a", "b", "full", "evicting", "short", "retry", "fleeting")
             )

@@ -291,7 +291,7 @@ def frame(first: int, epoch: int, body: bytes) -> bytes:
 def held(name: str, *frames: bytes) -> tuple[CommittedLog, HeldLog]:
     log, holder = CommittedLog(SET), HeldLog(name)
     for durable in frames:
-        holder.add(durable, *log.seen(durable, None))
+        holder.add(log.seen(durable, None), durable)
     return log, holder
 
 
@@ -306,7 +306,7 @@ def test_replaced_committed_record_is_found() -> None:
     log.claim(first, 2)
     successor = HeldLog("b2")
     for durable in (frame(1, 1, b"x"), frame(2, 2, b"z")):
-        successor.add(durable, *log.seen(durable, None))
+        successor.add(log.seen(durable, None), durable)
     log.claim(successor, 1)
     with pytest.raises(PromiseBroken, match=r"P4.*epoch 2 at index 2"):
         log.claim(successor, 2)
@@ -316,7 +316,7 @@ def test_agreeing_claims_are_accepted() -> None:
     log, first = held("b1", frame(1, 1, b"x"), frame(2, 1, b"y"))
     log.claim(first, 2)
     other = HeldLog("b2")
-    other.add(frame(1, 1, b"x"), 1, 1)
-    other.add(frame(2, 1, b"y"), 2, 2)
+    for durable in (frame(1, 1, b"x"), frame(2, 1, b"y")):
+        other.add(log.seen(durable, None), durable)
     log.claim(other, 2)
     assert log.end == 2
