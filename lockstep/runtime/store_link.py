@@ -1,8 +1,8 @@
 """Store link: a broker process's streams to its own store, one per resource set (DESIGN 5, R6).
 
 Law: what waits leaves as one request where it can, in order; a stream that ended is told to the replica before the next one, and
-nothing that was meant for it is sent on the next one. The store counts as alive only while it answers *and* gets on with what it
-was given: one whose disk hangs must not keep a lease alive (history 27).
+nothing that was meant for it is sent on the next one. The store counts as alive while it answers heartbeats on a stream of their
+own, which it does not while its disk hangs: such a store must not keep a lease alive (history 27).
 """
 
 import asyncio
@@ -16,24 +16,14 @@ import grpc.aio
 
 from lockstep.core.effects import TellStore
 from lockstep.core.errors import Rejected
-from lockstep.core.frames import decode_header
-from lockstep.core.ids import LogIndex, SetName
+from lockstep.core.ids import SetName
 from lockstep.core.inputs import StoreConnected, StoreLost, StoreSaid
-from lockstep.core.store_protocol import (
-    AnyStoreAnswer,
-    AnyStoreRequest,
-    Appended,
-    AppendFrames,
-    InstallItems,
-    RememberMap,
-    StateChunk,
-)
+from lockstep.core.store_protocol import AnyStoreRequest, AppendFrames, InstallItems
 from lockstep.runtime.channels import WRITE_BYTES_MAX, open_channel
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.outbox import Outbox
 from lockstep.runtime.process import spawn
-from lockstep.runtime.store_codec import decode_answer, encode_request
-from lockstep.wire.v1 import store_pb2
+from lockstep.runtime.store_codec import HEARTBEAT, decode_answer, encode_request
 
 _log = logging.getLogger("lockstep.store_link")
 
@@ -42,8 +32,6 @@ _END: Any = grpc.aio.EOF
 
 HEARTBEAT_SECONDS = 0.25
 HEARTBEAT_TIMEOUT_SECONDS = 1.0
-STUCK_SECONDS = 1.0
-"""An append takes milliseconds, 0.1 s on a bad day; without any progress for so long the disk hangs."""
 RECONNECT_SECONDS = 0.05
 
 
@@ -54,10 +42,6 @@ class _SetStream:
     set_name: SetName
     outbox: Outbox[AnyStoreRequest] | None = None
     """None: there is no stream."""
-    sent_end: LogIndex | None = None
-    """Last index of the frames sent on this stream."""
-    waiting_since: float | None = None
-    """Since when the store owes an answer without any progress (loop time); None: it owes nothing."""
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
 
@@ -83,17 +67,23 @@ class StoreLink:
 
     async def run(self) -> None:
         """The heartbeat; a task of the process."""
-        get_status: Any = self._channel.unary_unary(f"{_SERVICE}GetStatus")
-        request = store_pb2.GetStoreStatusRequest().SerializeToString()
+        append: Any = self._channel.stream_stream(f"{_SERVICE}Append")
         while True:
+            await self._connected()
+            call = append()
             try:
-                await get_status(request, timeout=HEARTBEAT_TIMEOUT_SECONDS)
-            except grpc.aio.AioRpcError:
-                pass
-            else:
-                if not self._is_stuck():
+                while True:
+                    async with asyncio.timeout(HEARTBEAT_TIMEOUT_SECONDS):
+                        await call.write(HEARTBEAT)
+                        if await call.read() is _END:
+                            break
                     self._store_answered()
-            await asyncio.sleep(HEARTBEAT_SECONDS)
+                    await asyncio.sleep(HEARTBEAT_SECONDS)
+            except (TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                pass
+            finally:
+                call.cancel()
+            await asyncio.sleep(RECONNECT_SECONDS)
 
     async def close(self) -> None:
         tasks = [task for stream in self._streams.values() for task in stream.tasks]
@@ -121,7 +111,6 @@ class StoreLink:
         append: Any = self._channel.stream_stream(f"{_SERVICE}Append")
         call = append()
         outbox = stream.outbox = Outbox[AnyStoreRequest]()
-        stream.sent_end = stream.waiting_since = None
         self._driver.feed(StoreConnected(stream.set_name))
         halves = [
             asyncio.ensure_future(self._read(call, stream)),
@@ -135,47 +124,20 @@ class StoreLink:
             call.cancel()
             ends = await asyncio.gather(*halves, return_exceptions=True)
             outbox.abort()
-            stream.outbox = stream.waiting_since = None
+            stream.outbox = None
             self._driver.feed(StoreLost(stream.set_name))
         return _why(ends)
 
     async def _read(self, call: Any, stream: _SetStream) -> None:
         while (data := await call.read()) is not _END:
             answer = decode_answer(data)
-            self._note_progress(stream, answer)
-            self._driver.feed(StoreSaid(stream.set_name, answer))
-            self._store_answered()
+            if answer is not None:
+                self._driver.feed(StoreSaid(stream.set_name, answer))
 
     async def _write(self, call: Any, stream: _SetStream, outbox: Outbox[AnyStoreRequest]) -> None:
         while requests := await outbox.take(WRITE_BYTES_MAX):
             for request in joined(requests):
-                self._note_sent(stream, request)
                 await call.write(encode_request(request))
-
-    # Whether it gets on
-
-    def _note_sent(self, stream: _SetStream, request: AnyStoreRequest) -> None:
-        if isinstance(request, RememberMap | InstallItems):
-            return
-        if isinstance(request, AppendFrames):
-            if not request.frames:
-                return
-            stream.sent_end = decode_header(request.frames[-1]).last
-        if stream.waiting_since is None:
-            stream.waiting_since = asyncio.get_running_loop().time()
-
-    def _note_progress(self, stream: _SetStream, answer: AnyStoreAnswer) -> None:
-        is_more_to_come = isinstance(answer, StateChunk) or (
-            isinstance(answer, Appended) and stream.sent_end is not None and answer.log_end < stream.sent_end
-        )
-        stream.waiting_since = asyncio.get_running_loop().time() if is_more_to_come else None
-
-    def _is_stuck(self) -> bool:
-        now = asyncio.get_running_loop().time()
-        return any(
-            stream.waiting_since is not None and now - stream.waiting_since > STUCK_SECONDS
-            for stream in self._streams.values()
-        )
 
 
 def joined(requests: Sequence[AnyStoreRequest]) -> Iterator[AnyStoreRequest]:
