@@ -98,8 +98,8 @@ async def take(consumer: Consumer, count: int, wait_seconds: float) -> list[Mess
     return taken
 
 
-async def move(session: Session, taken: list[Message], targets: list[str], moved: Moved) -> bool:
-    """One transaction; False when it was rolled back: its messages are back in the source."""
+async def move(session: Session, taken: list[Message], targets: list[str], moved: Moved) -> str | None:
+    """One transaction; its id, or None when it was rolled back: its messages are back in the source."""
     transaction = session.transaction()
     try:
         async with transaction:
@@ -113,9 +113,9 @@ async def move(session: Session, taken: list[Message], targets: list[str], moved
         if rejected.code not in (ErrorCode.ROLLED_BACK, ErrorCode.STALE_DELIVERY):
             raise
         moved.rolled_back += 1
-        return False
+        return None
     finally:
         moved.resolved += transaction.was_in_doubt
     moved.committed += 1
     moved.messages += len(taken)
-    return True
+    return transaction.id

@@ -1,5 +1,0 @@
-"""`lockstep demo`: see the package."""
-
-
-def demo() -> None:
-    """To come."""

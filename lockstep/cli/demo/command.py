@@ -1,0 +1,128 @@
+"""The command `lockstep demo`: starts a cluster of its own, plays, and prints the account."""
+
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from lockstep.cli.connection import Json, console, errors, print_json, run, table
+from lockstep.cli.demo.play import Play, Result
+from lockstep.client import connect
+from lockstep.runtime.local_cluster import LocalCluster
+
+
+def demo(
+    messages: Annotated[int, typer.Option(min=0, help="Messages; 0: every row of the data sets once.")] = 0,
+    movers: Annotated[int, typer.Option(min=1, help="Clients that move messages.")] = 4,
+    batch: Annotated[int, typer.Option(min=1, help="Messages in one transaction.")] = 10,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Directory to use and keep; otherwise a temporary one.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """A cluster on this machine, real data, a killed primary, and an account of every message."""
+
+    async def command() -> None:
+        if not await play(messages, movers, batch, data, json):
+            sys.exit(1)
+
+    run(command())
+
+
+async def play(messages: int, movers: int, batch: int, data: Path | None, json: bool) -> bool:
+    """Runs it all; whether nothing was lost, duplicated or torn."""
+    started = time.monotonic()
+    directory = data or Path(tempfile.mkdtemp(prefix="lockstep-demo-"))
+    columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    try:
+        with Progress(*columns, console=errors, disable=json, transient=True) as progress:
+            task = progress.add_task("Starting", total=None)
+
+            def say(text: str) -> None:
+                if not json:
+                    progress.console.print(f"{time.monotonic() - started:5.1f} s  {text}", highlight=False)
+
+            def show(what: str, completed: int, total: int) -> None:
+                progress.update(task, description=what, completed=completed, total=total)
+
+            async with LocalCluster(directory, brokers=3, cluster="demo", first_port=0) as cluster:
+                say(f"{len(cluster.brokers)} brokers with their stores, and etcd, run on this machine")
+                async with await connect(cluster.addresses) as client:
+                    result = await Play(cluster, client, say, show).run(messages, movers, batch)
+                progress.update(task, description="Stopping")
+    finally:
+        if data is None:
+            shutil.rmtree(directory, ignore_errors=True)
+    seconds = time.monotonic() - started
+    print_json(as_json(result, seconds)) if json else show_result(result, seconds)
+    return result.is_clean
+
+
+def as_json(result: Result, seconds: float) -> dict[str, object]:
+    account, tally = result.account, result.tally
+    return {
+        "messages_in": account.messages_in,
+        "messages_out": account.messages_out,
+        "left": account.left,
+        "committed": tally.moved.committed,
+        "rolled_back": tally.moved.rolled_back,
+        "in_flight_at_kill": result.in_flight_at_kill,
+        "resolved": tally.moved.resolved,
+        "unresolved": tally.unresolved,
+        "lost": account.lost,
+        "duplicated": account.duplicated,
+        "torn": account.torn,
+        "killed": result.killed,
+        "promoted": result.promoted,
+        "failover_seconds": round(result.failover_seconds, 3),
+        "back_in_sync_seconds": round(result.back_seconds, 3),
+        "moving_seconds": round(result.moving_seconds, 3),
+        "state_hashes": {name: {"index": at, "hash": text} for name, (at, text) in result.hashes.items()},
+        "seconds": round(seconds, 3),
+        "is_clean": result.is_clean,
+    }
+
+
+def show_result(result: Result, seconds: float) -> None:
+    """The table at the end."""
+    account, tally = result.account, result.tally
+    rows = table("", "#")
+    rows.show_header = False
+
+    def row(name: str, value: object, is_good: bool | None = None) -> None:
+        style = "" if is_good is None else "[bold green]" if is_good else "[bold red]"
+        rows.add_row(name, f"{style}{value}")
+
+    row("Messages in", f"{account.messages_in:,}")
+    row(
+        "Messages out (each in two queues)",
+        f"{account.messages_out:,}",
+        account.messages_out == 2 * account.messages_in,
+    )
+    row("Transactions committed", f"{tally.moved.committed:,}")
+    row("Transactions rolled back, and done again", f"{tally.moved.rolled_back:,}")
+    row("Transactions in flight when the primary was killed", result.in_flight_at_kill)
+    row("Commits in doubt, resolved by asking for their outcome", tally.moved.resolved)
+    row("Commits in doubt, not resolved", tally.unresolved, not tally.unresolved)
+    row("Messages lost", account.lost, not account.lost)
+    row("Messages duplicated", account.duplicated, not account.duplicated)
+    row("Transactions torn", account.torn, not account.torn)
+    row(
+        f"Failover: {result.killed} killed to first commit under {result.promoted}",
+        f"{result.failover_seconds:.2f} s",
+    )
+    row(f"{result.killed} started again to in sync", f"{result.back_seconds:.2f} s")
+    rate = account.messages_in / result.moving_seconds if result.moving_seconds else 0
+    row("Messages moved a second, failover included", f"{rate:,.0f}")
+    are_equal = len(set(result.hashes.values())) == 1
+    for name, (index, text) in sorted(result.hashes.items()):
+        row(f"State hash of {name} at index {index:,}", text[:16] or "-", are_equal)
+    console.print()
+    console.print(rows)
+    verdict = "Nothing lost, nothing duplicated, nothing torn." if result.is_clean else "SOMETHING IS WRONG."
+    console.print(f"\n[bold]{verdict}[/bold] {seconds:.1f} s in all.")

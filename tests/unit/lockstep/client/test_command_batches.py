@@ -1,0 +1,97 @@
+"""Batches keep the order that a caller may rely on, and join what may be joined."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lockstep.client import session_events as e
+from lockstep.client.command_batches import BATCH_MESSAGES_MAX, CommandBatches
+from lockstep.core import commands as c
+from lockstep.core.ids import Epoch, LogIndex, QueuePosition
+
+TX = (LogIndex(7), Epoch(1))
+
+
+class Writing:
+    """A session in a set whose last write is under way: what is submitted is only noted."""
+
+    is_writing = True
+    before_write: Callable[[], None]
+
+    def __init__(self) -> None:
+        self.submitted: list[c.AnyCommand] = []
+
+    def submit(self, command: c.AnyCommand) -> Any:
+        self.submitted.append(command)
+        return asyncio.get_running_loop().create_future()
+
+
+def batches() -> tuple[Writing, CommandBatches]:
+    session = Writing()
+    return session, CommandBatches(session)  # type: ignore[arg-type]
+
+
+def message(text: str) -> c.OutgoingMessage:
+    return c.OutgoingMessage(b"", text.encode())
+
+
+def told(commands: list[c.AnyCommand]) -> list[str]:
+    """Each command in short."""
+    said = []
+    for command in commands:
+        match command:
+            case c.PublishCommand():
+                said.append(f"{command.exchange}>{command.routing_key}:{len(command.messages)}")
+            case c.SettleCommand():
+                said.append(f"settle {command.queue}:{len(command.positions)}")
+    return said
+
+
+async def test_the_same_target_joins_and_other_targets_do_not_overtake_it() -> None:
+    session, made = batches()
+    for queue in ("a", "b", "a", "b"):
+        made.publish("", queue, [message("x")], None)
+    made.flush()
+    assert told(session.submitted) == [">a:2", ">b:2"]
+
+
+async def test_an_accept_does_not_overtake_what_was_published_before_it() -> None:
+    session, made = batches()
+    for position in (1, 2):
+        made.publish("", "a", [message("x")], None)
+        made.settle("q", Epoch(1), [QueuePosition(position)], c.Disposition.ACCEPT, None)
+    made.flush()
+    assert told(session.submitted) == [">a:1", "settle q:1", ">a:1", "settle q:1"]
+
+
+async def test_in_a_transaction_order_between_queues_does_not_matter() -> None:
+    session, made = batches()
+    for position in (1, 2, 3):
+        made.settle("q", Epoch(1), [QueuePosition(position)], c.Disposition.ACCEPT, TX)
+        made.publish("", "a", [message("x")], TX)
+        made.publish("", "b", [message("x")], TX)
+    made.flush()
+    assert told(session.submitted) == ["settle q:3", ">a:3", ">b:3"]
+
+
+@pytest.mark.parametrize("transaction", [None, TX])
+async def test_through_an_exchange_messages_keep_their_order(transaction: Any) -> None:
+    session, made = batches()
+    for exchange, key in (("", "a"), ("topics", "k1"), ("topics", "k2"), ("topics", "k1"), ("", "a")):
+        made.publish(exchange, key, [message("x")], transaction)
+    made.flush()
+    assert told(session.submitted) == [">a:1", "topics>k1:1", "topics>k2:1", "topics>k1:1", ">a:1"]
+
+
+async def test_a_batch_has_a_limit_and_a_callers_messages_are_not_split() -> None:
+    session, made = batches()
+    for _ in range(3):
+        made.publish("", "a", [message("x")] * (BATCH_MESSAGES_MAX - 1), None)
+    made.flush()
+    assert told(session.submitted) == [f">a:{2 * (BATCH_MESSAGES_MAX - 1)}", f">a:{BATCH_MESSAGES_MAX - 1}"]
+
+
+def test_an_effect_reads_well() -> None:
+    assert repr(e.CommandDone("t", 3)) == "CommandDone(ticket='t', value=3, transaction=None)"
