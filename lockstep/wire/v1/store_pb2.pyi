@@ -342,15 +342,19 @@ class AppendResponse(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
         LOG_END_FIELD_NUMBER: _builtins.int
+        FREE_BYTES_FIELD_NUMBER: _builtins.int
         log_end: _builtins.int
+        free_bytes: _builtins.int
+        """Only of appended: room left on the disk; 0: not measured."""
         def __init__(
             self,
             *,
             log_end: _builtins.int = ...,
+            free_bytes: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["log_end", b"log_end"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["free_bytes", b"free_bytes", "log_end", b"log_end"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -601,21 +605,27 @@ class ReadMessagesResponse(_message.Message):
 
     PROPERTIES_FIELD_NUMBER: _builtins.int
     BODIES_FIELD_NUMBER: _builtins.int
+    IS_THERE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def properties(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """In the order asked for."""
 
     @_builtins.property
     def bodies(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def is_there(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
+        """False: the message is gone, its properties and body are empty here."""
+
     def __init__(
         self,
         *,
         properties: _abc.Iterable[_builtins.bytes] | None = ...,
         bodies: _abc.Iterable[_builtins.bytes] | None = ...,
+        is_there: _abc.Iterable[_builtins.bool] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bodies", b"bodies", "properties", b"properties"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bodies", b"bodies", "is_there", b"is_there", "properties", b"properties"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

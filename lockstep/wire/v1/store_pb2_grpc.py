@@ -70,7 +70,8 @@ class StoreServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Append(self, request_iterator, context):
-        """One stream per (broker process, resource set). Requests are handled in order; answers come in that order.
+        """One stream per (broker process, resource set). Requests are handled in order; answers come in that order. A message without
+        a request in it is a heartbeat: it is answered by one without a response, at once, unless the disk hangs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,7 +34,9 @@ class StoreStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> StoreAsyncStub: ...
     Append: _grpc.StreamStreamMultiCallable[_store_pb2.AppendRequest, _store_pb2.AppendResponse]
-    """One stream per (broker process, resource set). Requests are handled in order; answers come in that order."""
+    """One stream per (broker process, resource set). Requests are handled in order; answers come in that order. A message without
+    a request in it is a heartbeat: it is answered by one without a response, at once, unless the disk hangs.
+    """
     ReadSnapshot: _grpc.UnaryStreamMultiCallable[_store_pb2.ReadSnapshotRequest, _store_pb2.ReadSnapshotResponse]
     """Snapshot items in key order, from `from_key` on; for newcomers and inspection."""
     ReadJournal: _grpc.UnaryStreamMultiCallable[_store_pb2.ReadJournalRequest, _store_pb2.ReadJournalResponse]
@@ -50,7 +52,9 @@ class StoreStub:
 class StoreAsyncStub(StoreStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Append: _aio.StreamStreamMultiCallable[_store_pb2.AppendRequest, _store_pb2.AppendResponse]  # type: ignore[assignment]
-    """One stream per (broker process, resource set). Requests are handled in order; answers come in that order."""
+    """One stream per (broker process, resource set). Requests are handled in order; answers come in that order. A message without
+    a request in it is a heartbeat: it is answered by one without a response, at once, unless the disk hangs.
+    """
     ReadSnapshot: _aio.UnaryStreamMultiCallable[_store_pb2.ReadSnapshotRequest, _store_pb2.ReadSnapshotResponse]  # type: ignore[assignment]
     """Snapshot items in key order, from `from_key` on; for newcomers and inspection."""
     ReadJournal: _aio.UnaryStreamMultiCallable[_store_pb2.ReadJournalRequest, _store_pb2.ReadJournalResponse]  # type: ignore[assignment]
@@ -69,7 +73,9 @@ class StoreServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_store_pb2.AppendRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_store_pb2.AppendResponse], _abc.AsyncIterator[_store_pb2.AppendResponse]]:
-        """One stream per (broker process, resource set). Requests are handled in order; answers come in that order."""
+        """One stream per (broker process, resource set). Requests are handled in order; answers come in that order. A message without
+        a request in it is a heartbeat: it is answered by one without a response, at once, unless the disk hangs.
+        """
 
     @_abc_1.abstractmethod
     def ReadSnapshot(

@@ -104,7 +104,8 @@ def append(the: StoredSet, requests: list[Waiting]) -> Procedure[None]:
         if refusal is not None:
             refused = waiting.stream, request, refusal
             the.waiting.extendleft(reversed(requests[place + 1 :]))
-            del requests[place + 1 :]
+            the.waiting_bytes += sum(behind.size for behind in requests[place + 1 :])
+            del requests[place + 1 :]  # the caller answers for what is left in it if the disk fails
             break
     if group is not None and group.headers:
         try:

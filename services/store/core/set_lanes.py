@@ -11,6 +11,7 @@ from typing import assert_never
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import SetName
 from lockstep.core.store_protocol import (
+    AnyStoreRequest,
     AppendFrames,
     BeginInstall,
     EndInstall,
@@ -67,8 +68,10 @@ class SetLanes:
     def is_idle(self) -> bool:
         return not self._running and not self.the.waiting and not self._readers
 
-    def request(self, waiting: Waiting) -> None:
+    def request(self, stream: int, request: AnyStoreRequest | FenceSet) -> None:
+        waiting = Waiting(stream, request, _size_of(request))
         self.the.waiting.append(waiting)
+        self.the.waiting_bytes += waiting.size
 
     def read(self, reader: ReaderWaiting) -> None:
         self._readers.append(reader)
@@ -140,15 +143,17 @@ class SetLanes:
         the = self.the
         first = the.waiting.popleft()
         self._taken = [first]
-        if not isinstance(first.request, AppendFrames):
-            return self._procedure_of(first)
-        group_bytes = sum(map(len, first.request.frames))
-        while the.waiting and isinstance(request := the.waiting[0].request, AppendFrames):
-            group_bytes += sum(map(len, request.frames))
-            if group_bytes > the.limits.group_bytes_max:
-                break
-            self._taken.append(the.waiting.popleft())
-        return append(the, self._taken)
+        group_bytes = first.size
+        if isinstance(first.request, AppendFrames):
+            while the.waiting and isinstance(the.waiting[0].request, AppendFrames):
+                if group_bytes + the.waiting[0].size > the.limits.group_bytes_max:
+                    break
+                self._taken.append(the.waiting.popleft())
+                group_bytes += self._taken[-1].size
+        the.waiting_bytes -= group_bytes
+        return (
+            append(the, self._taken) if isinstance(first.request, AppendFrames) else self._procedure_of(first)
+        )
 
     def _procedure_of(self, waiting: Waiting) -> Procedure[None]:
         """Check the sender, then do what it asks."""
@@ -242,3 +247,11 @@ class SetLanes:
                 pass
             case _:
                 assert_never(lane)
+
+
+def _size_of(request: AnyStoreRequest | FenceSet) -> int:
+    if isinstance(request, AppendFrames):
+        return sum(map(len, request.frames))
+    if isinstance(request, InstallItems):
+        return sum(len(item.key) + len(item.value) for item in request.items)
+    return 0

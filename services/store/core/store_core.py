@@ -23,7 +23,6 @@ from services.store.core.messages import (
 from services.store.core.reading import ReaderWaiting
 from services.store.core.requests import FenceSet, SetStatus
 from services.store.core.set_lanes import SetLanes
-from services.store.core.stored_set import Waiting
 
 
 class StoreCore:
@@ -44,10 +43,10 @@ class StoreCore:
         """All sets that were asked for since the start."""
         return [lanes.the.status() for _, lanes in sorted(self._sets.items())]
 
-    def waiting_requests(self, set_name: SetName) -> int:
-        """Requests that were not taken up yet: a driver reads no more while there are many."""
+    def waiting_bytes(self, set_name: SetName) -> int:
+        """Of requests that were not taken up yet: a driver reads no more of the set's streams while they are many."""
         lanes = self._sets.get(set_name)
-        return len(lanes.the.waiting) if lanes else 0
+        return lanes.the.waiting_bytes if lanes else 0
 
     def handle(self, event: StoreInput, now: float = 0.0) -> list[StoreEffect]:
         """Take an input in. `now` is not used: nothing in a store depends on time."""
@@ -57,11 +56,11 @@ class StoreCore:
                 lanes.job_done(lane, results)
             case Requested(stream, request):
                 lanes = self._lanes_of(stream, request.set_name)
-                lanes.request(Waiting(stream, request))
+                lanes.request(stream, request)
             case ReaderRequested(stream, request):
                 lanes = self._lanes_of(stream, request.set_name)
                 if isinstance(request, FenceSet):
-                    lanes.request(Waiting(stream, request))
+                    lanes.request(stream, request)
                 else:
                     lanes.read(ReaderWaiting(stream, request))
             case ChunkSent(stream) | StreamClosed(stream):

@@ -45,6 +45,8 @@ class Waiting:
 
     stream: int
     request: AnyStoreRequest | FenceSet
+    size: int
+    """Bytes of its frames or items."""
 
 
 class StoredSet:
@@ -81,6 +83,8 @@ class StoredSet:
         self.busy: set[Lane] = set()
         """Lanes with a procedure under way."""
         self.waiting: deque[Waiting] = deque()
+        self.waiting_bytes = 0
+        """Of `waiting`."""
         self.effects: list[StoreEffect] = []
         """What this call of the core has come to so far."""
         self.must_close = ""

@@ -14,7 +14,7 @@ from lockstep.core.records import AnyRecord, DeclareQueue, Dequeue, EpochBegins,
 from lockstep.core.set_state import SetState
 from lockstep.core.state_hash import state_hash
 from lockstep.core.store_protocol import Appended, StateLoaded, Truncate, Truncated
-from services.store.core.messages import Requested
+from services.store.core.messages import Requested, Tick
 from tests.unit.services.store.store_rig import ME, SET, StoreRig, appending
 
 QUEUE = QueueId(1)
@@ -209,6 +209,11 @@ def test_a_flipped_bit_is_found_or_hit_nothing_that_was_committed(
     for name, *arguments in steps:
         getattr(history, str(name))(*arguments)
     history.crash(power=False)
+    history.commit(1.0, None)
+    for _ in range(2):
+        # A quiet second after the last append is when the commit index is written down.
+        history.rig.feed(Tick())
+        history.rig.run()
     segments = history.rig.disk.directories[SET].segments
     number = data.draw(st.sampled_from(sorted(segments))) if segments else None
     if number is None:

@@ -1,0 +1,188 @@
+"""Store client: a broker's streams to its own store, one per resource set (DESIGN 2, 5).
+
+Law: the replica hears `StoreConnected` when the store has answered on a new stream, `StoreSaid` for what is said on it, and
+`StoreLost` once when it ends, whatever ended it; nothing of a stream is heard after that, and nothing told between two streams
+is sent on the second. Every answer, heartbeats included, is told to whoever renews the lease (R6).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc.aio
+
+from lockstep.core.effects import TellStore
+from lockstep.core.errors import Rejected
+from lockstep.core.ids import SetName
+from lockstep.core.inputs import StoreConnected, StoreLost, StoreSaid
+from lockstep.core.store_protocol import AnyStoreRequest, AppendFrames, InstallItems
+from lockstep.runtime.channels import WRITE_BYTES_MAX, Channels
+from lockstep.runtime.driver import Driver
+from lockstep.runtime.outbox import Outbox
+from lockstep.runtime.process import spawn
+from lockstep.runtime.pulses import Pulse, Pulses
+from lockstep.runtime.store_codec import HEARTBEAT, decode_answer, encode_request
+
+RETRY_SECONDS = 0.05
+"""Between two attempts to reach a store: it is on the same machine or beside it."""
+WAITING_BYTES_MAX = 256 << 20
+"""Requests that may wait for the store; beyond it the stream is given up, and the replica sends again from the store's log
+end.
+"""
+
+_log = logging.getLogger("lockstep.store_client")
+_END: Any = grpc.aio.EOF
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One stream, from its opening to its end."""
+
+    set_name: SetName
+    outbox: Outbox[AnyStoreRequest | None] = field(default_factory=Outbox)
+    is_connected: bool = False
+    """The store has answered: the replica knows of it."""
+
+
+class StoreClient:
+    """Lives as long as the broker process; driven by `TellStore` effects. `on_answer` is called for every sign of life."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        pulses: Pulses,
+        channels: Channels,
+        address: str,
+        on_answer: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._driver = driver
+        self._pulses = pulses
+        self._channels = channels
+        self._address = address
+        self._on_answer = on_answer
+        self._streams: dict[SetName, _Stream] = {}
+        self._tasks: dict[SetName, asyncio.Task[None]] = {}
+        driver.on(TellStore, self._tell)
+
+    def open(self, set_name: SetName) -> None:
+        """Keeps a stream open for this set from now on. The driver hosts its core already."""
+        if set_name not in self._tasks:
+            self._tasks[set_name] = spawn(self._keep_open(set_name), f"store stream of {set_name}")
+
+    async def close_set(self, set_name: SetName) -> None:
+        """Ends the set's stream; the replica hears nothing of that."""
+        self._streams.pop(set_name, None)
+        task = self._tasks.pop(set_name, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Ends all streams; the process is about to end."""
+        for set_name in list(self._tasks):
+            await self.close_set(set_name)
+
+    def waiting_bytes(self, set_name: SetName) -> int:
+        """What the store has not taken yet."""
+        stream = self._streams.get(set_name)
+        return stream.outbox.bytes_waiting if stream is not None else 0
+
+    def _tell(self, effect: TellStore) -> None:
+        stream = self._streams.get(effect.set_name)
+        if stream is None or not stream.is_connected:
+            return
+        stream.outbox.put(effect.request, _size_of(effect.request))
+        if stream.outbox.bytes_waiting > WAITING_BYTES_MAX:
+            _log.warning("set=%s event=store_too_slow", effect.set_name)
+            stream.outbox.abort()
+
+    async def _keep_open(self, set_name: SetName) -> None:
+        while True:
+            stream = self._streams[set_name] = _Stream(set_name)
+            await self._run(stream)
+            if self._streams.get(set_name) is not stream:
+                return
+            del self._streams[set_name]
+            if stream.is_connected:
+                self._driver.feed(StoreLost(set_name))
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _run(self, stream: _Stream) -> None:
+        append: Any = self._channels.to(self._address).stream_stream("/lockstep.wire.v1.Store/Append")
+        call = append()
+        pulse = Pulse(lambda: stream.outbox.put(None), stream.outbox.abort)
+        self._pulses.add(pulse)
+        stream.outbox.put(None)
+        reading = asyncio.ensure_future(self._read(call, stream, pulse))
+        writing = asyncio.ensure_future(self._write(call, stream, pulse))
+        try:
+            await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._pulses.remove(pulse)
+            stream.outbox.abort()
+            call.cancel()
+            for half in (reading, writing):
+                half.cancel()
+            results = await asyncio.gather(reading, writing, return_exceptions=True)
+        self._explain(stream, results)
+
+    async def _read(self, call: Any, stream: _Stream, pulse: Pulse) -> None:
+        while (data := await call.read()) is not _END:
+            pulse.has_heard = True
+            self._on_answer()
+            answer = decode_answer(data)
+            if self._streams.get(stream.set_name) is not stream:
+                return
+            if not stream.is_connected:
+                stream.is_connected = True
+                self._driver.feed(StoreConnected(stream.set_name))
+            if answer is not None:
+                self._driver.feed(StoreSaid(stream.set_name, answer))
+
+    @staticmethod
+    async def _write(call: Any, stream: _Stream, pulse: Pulse) -> None:
+        while requests := await stream.outbox.take(WRITE_BYTES_MAX):
+            for request in join_appends(requests):
+                await call.write(encode_request(request) if request is not None else HEARTBEAT)
+            pulse.has_sent = True
+
+    @staticmethod
+    def _explain(stream: _Stream, results: Sequence[object]) -> None:
+        """Logs why a stream ended; lets our own bugs through."""
+        for result in results:
+            if isinstance(result, grpc.aio.AioRpcError | Rejected):
+                text = result.details() if isinstance(result, grpc.aio.AioRpcError) else str(result)
+                if stream.is_connected:
+                    _log.info("set=%s event=store_lost %s", stream.set_name, text)
+            elif isinstance(result, BaseException) and not isinstance(
+                result, asyncio.CancelledError | asyncio.InvalidStateError | grpc.aio.BaseError
+            ):
+                raise result
+
+
+def join_appends(requests: Sequence[AnyStoreRequest | None]) -> list[AnyStoreRequest | None]:
+    """Appends in a row become one: the cost of a stream is per message (measurements.md)."""
+    joined: list[AnyStoreRequest | None] = []
+    for request in requests:
+        last = joined[-1] if joined else None
+        if (
+            isinstance(request, AppendFrames)
+            and isinstance(last, AppendFrames)
+            and (last.epoch, last.incarnation) == (request.epoch, request.incarnation)
+        ):
+            frames = (*last.frames, *request.frames) if request.frames else last.frames
+            commit_index = max(last.commit_index, request.commit_index)
+            joined[-1] = AppendFrames(last.set_name, last.epoch, last.incarnation, frames, commit_index)
+        else:
+            joined.append(request)
+    return joined
+
+
+def _size_of(request: AnyStoreRequest) -> int:
+    if isinstance(request, AppendFrames):
+        return sum(map(len, request.frames))
+    if isinstance(request, InstallItems):
+        return sum(len(item.key) + len(item.value) for item in request.items)
+    return 0

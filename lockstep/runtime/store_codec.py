@@ -1,0 +1,234 @@
+"""Translation between the words of `lockstep/core/store_protocol.py` and `store.proto`, for the store and for its clients.
+
+Law: frames and items pass through as bytes that nobody looks into. A message without a request or response in it is a heartbeat:
+the store answers each, unless its disk hangs.
+"""
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.store_protocol import (
+    AnyStoreAnswer,
+    AnyStoreRequest,
+    Appended,
+    AppendFrames,
+    BeginInstall,
+    EndInstall,
+    Installed,
+    InstallItems,
+    LoadState,
+    OpenSet,
+    RememberMap,
+    SetAside,
+    SetOpened,
+    StateChunk,
+    StateItem,
+    StateLoaded,
+    StoreRefused,
+    Truncate,
+    Truncated,
+)
+from lockstep.runtime.wire import parse
+from lockstep.wire.v1 import store_pb2
+
+SET_NAME_BYTES_MAX = 80
+"""UTF-8 bytes; percent-encoded they still fit a file's name."""
+HEARTBEAT = store_pb2.AppendRequest().SerializeToString()
+"""Both ways: a message that says nothing."""
+
+
+def check_set_name(name: str) -> SetName:
+    """Raises `Rejected` for what cannot be a resource set's name."""
+    if not name or len(name.encode()) > SET_NAME_BYTES_MAX or not name.isprintable():
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, f"no name of a resource set: {name[:100]!r}")
+    return SetName(name)
+
+
+def encode_request(request: AnyStoreRequest) -> bytes:
+    """One message of the Append stream to the store."""
+    message = store_pb2.AppendRequest(
+        resource_set=request.set_name, epoch=request.epoch, incarnation=request.incarnation
+    )
+    match request:
+        case AppendFrames():
+            message.frames.frames.extend(request.frames)
+            message.frames.commit_index = request.commit_index
+        case OpenSet():
+            message.open_set.SetInParent()
+        case Truncate():
+            message.truncate.after = request.after
+            message.truncate.SetInParent()
+        case LoadState():
+            message.load_state.SetInParent()
+        case BeginInstall():
+            message.begin_install.index = request.index
+            message.begin_install.epochs.extend(_epoch_starts(request.epochs))
+            message.begin_install.time_ms = request.time_ms
+            message.begin_install.SetInParent()
+        case InstallItems():
+            message.install_items.items.extend(encode_items(request.items))
+            message.install_items.SetInParent()
+        case EndInstall():
+            message.end_install.SetInParent()
+        case RememberMap():
+            message.remember_map.map_bytes = request.map_bytes
+            message.remember_map.revision = request.revision
+            message.remember_map.generation = request.generation
+            message.remember_map.SetInParent()
+        case SetAside():
+            message.set_aside.SetInParent()
+        case _:
+            assert_never(request)
+    if isinstance(request, AppendFrames):
+        message.frames.SetInParent()
+    return message.SerializeToString()
+
+
+def decode_request(data: bytes) -> AnyStoreRequest | None:
+    """Inverse of `encode_request`; None for a heartbeat. Raises `Rejected`."""
+    message = parse(store_pb2.AppendRequest(), data)
+    kind = message.WhichOneof("request")
+    if kind is None:
+        return None
+    head = check_set_name(message.resource_set), Epoch(message.epoch), Incarnation(message.incarnation)
+    match kind:
+        case "frames":
+            return AppendFrames(*head, tuple(message.frames.frames), LogIndex(message.frames.commit_index))
+        case "open_set":
+            return OpenSet(*head)
+        case "truncate":
+            return Truncate(*head, LogIndex(message.truncate.after))
+        case "load_state":
+            return LoadState(*head)
+        case "begin_install":
+            begin = message.begin_install
+            return BeginInstall(*head, LogIndex(begin.index), _epochs(begin.epochs), begin.time_ms)
+        case "install_items":
+            return InstallItems(*head, decode_items(message.install_items.items))
+        case "end_install":
+            return EndInstall(*head)
+        case "remember_map":
+            remember = message.remember_map
+            return RememberMap(*head, remember.map_bytes, remember.revision, remember.generation)
+        case "set_aside":
+            return SetAside(*head)
+        case _:
+            assert_never(kind)
+
+
+def encode_answer(answer: AnyStoreAnswer) -> bytes:
+    """One message of the Append stream from the store."""
+    message = store_pb2.AppendResponse(
+        resource_set=answer.set_name, epoch=answer.epoch, incarnation=answer.incarnation
+    )
+    match answer:
+        case Appended(log_end=log_end):
+            message.appended.log_end = log_end
+            message.appended.SetInParent()
+        case Truncated(log_end=log_end):
+            message.truncated.log_end = log_end
+            message.truncated.SetInParent()
+        case Installed(log_end=log_end):
+            message.installed.log_end = log_end
+            message.installed.SetInParent()
+        case StateChunk():
+            message.state_chunk.items.extend(encode_items(answer.items))
+            message.state_chunk.frames.extend(answer.frames)
+            message.state_chunk.SetInParent()
+        case StateLoaded():
+            message.state_loaded.snapshot_index = answer.snapshot_index
+            message.state_loaded.log_end = answer.log_end
+            message.state_loaded.SetInParent()
+        case StoreRefused():
+            message.refused.code = answer.code
+            message.refused.message = answer.message
+            message.refused.highest_epoch = answer.highest_epoch
+            message.refused.SetInParent()
+        case SetOpened():
+            message.set_opened.CopyFrom(_encode_opened(answer))
+        case _:
+            assert_never(answer)
+    return message.SerializeToString()
+
+
+def decode_answer(data: bytes) -> AnyStoreAnswer | None:
+    """Inverse of `encode_answer`; None for a heartbeat. Raises `Rejected`."""
+    message = parse(store_pb2.AppendResponse(), data)
+    kind = message.WhichOneof("response")
+    if kind is None:
+        return None
+    head = SetName(message.resource_set), Epoch(message.epoch), Incarnation(message.incarnation)
+    match kind:
+        case "appended":
+            return Appended(*head, LogIndex(message.appended.log_end))
+        case "truncated":
+            return Truncated(*head, LogIndex(message.truncated.log_end))
+        case "installed":
+            return Installed(*head, LogIndex(message.installed.log_end))
+        case "state_chunk":
+            chunk = message.state_chunk
+            return StateChunk(*head, decode_items(chunk.items), tuple(chunk.frames))
+        case "state_loaded":
+            loaded = message.state_loaded
+            return StateLoaded(*head, LogIndex(loaded.snapshot_index), LogIndex(loaded.log_end))
+        case "refused":
+            refused = message.refused
+            return StoreRefused(*head, _code(refused.code), refused.message, Epoch(refused.highest_epoch))
+        case "set_opened":
+            opened = message.set_opened
+            return SetOpened(
+                *head,
+                disk=DiskId(opened.disk),
+                log_end=LogIndex(opened.log_end),
+                epochs=_epochs(opened.epochs),
+                snapshot_index=LogIndex(opened.snapshot_index),
+                commit_index=LogIndex(opened.commit_index),
+                highest_epoch=Epoch(opened.highest_epoch),
+                map_bytes=opened.map_bytes,
+                map_revision=opened.map_revision,
+                generation=opened.generation,
+                damage=opened.damage,
+            )
+        case _:
+            assert_never(kind)
+
+
+def encode_items(items: Iterable[StateItem]) -> list[store_pb2.Item]:
+    return [store_pb2.Item(key=item.key, value=item.value, is_durable=item.is_durable) for item in items]
+
+
+def decode_items(items: Iterable[store_pb2.Item]) -> tuple[StateItem, ...]:
+    return tuple(StateItem(item.key, item.value, item.is_durable) for item in items)
+
+
+def _encode_opened(answer: SetOpened) -> store_pb2.AppendResponse.SetOpened:
+    return store_pb2.AppendResponse.SetOpened(
+        disk=answer.disk,
+        log_end=answer.log_end,
+        epochs=_epoch_starts(answer.epochs),
+        snapshot_index=answer.snapshot_index,
+        commit_index=answer.commit_index,
+        highest_epoch=answer.highest_epoch,
+        map_bytes=answer.map_bytes,
+        map_revision=answer.map_revision,
+        generation=answer.generation,
+        damage=answer.damage,
+    )
+
+
+def _epoch_starts(epochs: Iterable[tuple[Epoch, LogIndex]]) -> list[store_pb2.EpochStart]:
+    return [store_pb2.EpochStart(epoch=epoch, first_index=first) for epoch, first in epochs]
+
+
+def _epochs(starts: Iterable[store_pb2.EpochStart]) -> tuple[tuple[Epoch, LogIndex], ...]:
+    return tuple((Epoch(start.epoch), LogIndex(start.first_index)) for start in starts)
+
+
+def _code(number: int) -> ErrorCode:
+    """A code of a newer store is at least an error."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNAVAILABLE

@@ -1,0 +1,133 @@
+"""A data directory: the `Disk` of the store's core on a real file system. One process at a time.
+
+Law: `perform` returns when a step is done, durably where the step says so, and raises nothing but `DiskError` for what a disk
+can do; anything else is our own bug and stops the process.
+"""
+
+import fcntl
+import os
+import threading
+import uuid
+from pathlib import Path
+from typing import assert_never
+from urllib.parse import quote
+
+from lockstep.core.ids import DiskId, SetName
+from services.store.core.disk import (
+    AnyStep,
+    Compute,
+    CreateSegment,
+    DeleteSegments,
+    DiskError,
+    DiskProblem,
+    ListSegments,
+    MakeDiskId,
+    MoveAside,
+    ReadMeta,
+    ReadSegment,
+    ReadSnapshotItems,
+    ReadSnapshotMeta,
+    ReadSnapshotValues,
+    SettleSegment,
+    SnapshotClear,
+    SnapshotFlush,
+    SnapshotWrite,
+    StepResult,
+    SyncSegment,
+    WriteMeta,
+    WriteSegment,
+)
+from services.store.set_directory import SetDirectory, disk_error
+from services.store.snapshot_db import SnapshotCorrupt
+
+
+class DirectoryInUse(Exception):
+    """Another store has this data directory."""
+
+
+class DirectoryDisk:
+    """Lives as long as the process, which drives it from the threads of its lanes."""
+
+    def __init__(self, root: Path, is_prefilled: bool = True) -> None:
+        """Makes `root` if it is not there, and locks it; raises `DirectoryInUse`."""
+        self._root = root
+        self._is_prefilled = is_prefilled
+        root.mkdir(parents=True, exist_ok=True)
+        (root / "sets").mkdir(exist_ok=True)
+        self._lock_file = os.open(root / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._lock_file)
+            raise DirectoryInUse(f"{root} is used by another store") from error
+        self._sets: dict[SetName, SetDirectory] = {}
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        for directory in self._sets.values():
+            directory.close()
+        os.close(self._lock_file)
+
+    def perform(self, set_name: SetName, step: AnyStep) -> StepResult:
+        """Performs one step; raises `DiskError`."""
+        directory = self._sets.get(set_name) or self._directory(set_name)
+        try:
+            return self._perform(directory, step)
+        except DiskError as error:
+            error.step = error.step or step
+            raise
+        except OSError as error:
+            raise disk_error(error, step) from error
+        except SnapshotCorrupt as error:
+            raise DiskError(DiskProblem.CORRUPT, str(error), step) from error
+
+    def _directory(self, set_name: SetName) -> SetDirectory:
+        with self._lock:
+            if set_name not in self._sets:
+                # The prefix keeps "." and ".." from being names of directories that are there already.
+                path = self._root / "sets" / f"set-{quote(set_name, safe='')}"
+                self._sets[set_name] = SetDirectory(path, self._is_prefilled)
+            return self._sets[set_name]
+
+    @staticmethod
+    def _perform(directory: SetDirectory, step: AnyStep) -> StepResult:
+        match step:
+            case WriteSegment():
+                directory.write_segment(step)
+            case SyncSegment(number):
+                directory.sync_segment(number)
+            case ReadSegment():
+                return directory.read_segment(step)
+            case CreateSegment():
+                directory.create_segment(step)
+            case DeleteSegments():
+                directory.delete_segments(step)
+            case ListSegments():
+                return directory.list_segments()
+            case SettleSegment(number):
+                directory.settle_segment(number)
+            case ReadMeta():
+                return directory.read_meta()
+            case WriteMeta(data):
+                directory.write_meta(data)
+            case MakeDiskId():
+                return DiskId(str(uuid.uuid4()))
+            case MoveAside():
+                directory.move_aside(step)
+            case ReadSnapshotMeta():
+                return directory.snapshot.read_meta()
+            case ReadSnapshotItems(from_key, bytes_max):
+                return directory.snapshot.read_items(from_key, bytes_max)
+            case ReadSnapshotValues(keys):
+                return directory.snapshot.read_values(keys)
+            case SnapshotWrite(puts, deletes, meta):
+                directory.snapshot.write(puts, deletes, meta)
+            case SnapshotFlush():
+                directory.snapshot.flush()
+            case SnapshotClear():
+                directory.snapshot.clear()
+            case Compute(function):
+                return function()
+            case _:
+                assert_never(step)
+        return None

@@ -1,0 +1,80 @@
+"""Threads that perform the core's jobs (DESIGN 5): journal writes and syncs in one per set, the rest in one per lane.
+
+Law: a job's steps are performed in order, and its end is told to the event loop, once. Jobs of one (set, lane) never overlap,
+because the core has only one under way. What is not a disk's error is a bug of ours and stops the process.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from lockstep.core.ids import SetName
+from lockstep.runtime.process import halt
+from services.store.core.disk import Disk, DiskError, Lane, StepResult
+from services.store.core.messages import JobDone, JobFailed, Perform
+
+
+class LaneThreads:
+    """Lives as long as the process. `feed` is called on the event loop, everything else by it."""
+
+    def __init__(self, disk: Disk, feed: Callable[[JobDone | JobFailed], None]) -> None:
+        self._disk = disk
+        self._feed = feed
+        self._loop = asyncio.get_running_loop()
+        self._queues: dict[tuple[SetName | None, Lane], SimpleQueue[Perform | None]] = {}
+        self._threads: list[threading.Thread] = []
+        self._journal_since: dict[SetName, float] = {}
+        """When the journal job that is under way began (monotonic seconds)."""
+
+    def perform(self, job: Perform) -> None:
+        """Hands a job to its thread."""
+        place = (job.set_name if job.lane is Lane.JOURNAL else None), job.lane
+        queue = self._queues.get(place)
+        if queue is None:
+            queue = self._queues[place] = SimpleQueue()
+            name = f"{job.lane.value} {place[0] or ''}".strip()
+            thread = threading.Thread(target=self._run, args=(queue,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        if job.lane is Lane.JOURNAL:
+            self._journal_since[job.set_name] = time.monotonic()
+        queue.put(job)
+
+    def stalled_seconds(self, set_name: SetName) -> float:
+        """How long the set's journal job is under way; 0 without one."""
+        since = self._journal_since.get(set_name)
+        return time.monotonic() - since if since is not None else 0.0
+
+    def close(self) -> None:
+        """Ends the threads behind what they were given; waits for them a few seconds."""
+        for queue in self._queues.values():
+            queue.put(None)
+        for thread in self._threads:
+            thread.join(timeout=5)
+
+    def _run(self, queue: "SimpleQueue[Perform | None]") -> None:
+        while (job := queue.get()) is not None:
+            try:
+                end = self._perform(job)
+            except BaseException as error:
+                halt(f"a job of set {job.set_name} failed in lane {job.lane.value}", error)
+            try:
+                self._loop.call_soon_threadsafe(self._end, end)
+            except RuntimeError:
+                return  # the event loop is closed: the process is ending
+
+    def _perform(self, job: Perform) -> JobDone | JobFailed:
+        results: list[StepResult] = []
+        try:
+            for step in job.steps:
+                results.append(self._disk.perform(job.set_name, step))
+        except DiskError as error:
+            return JobFailed(job.set_name, job.lane, error)
+        return JobDone(job.set_name, job.lane, tuple(results))
+
+    def _end(self, end: JobDone | JobFailed) -> None:
+        if end.lane is Lane.JOURNAL:
+            self._journal_since.pop(end.set_name, None)
+        self._feed(end)

@@ -1,0 +1,247 @@
+"""The store service: streams of requests to the core, its jobs to threads, its answers back (DESIGN 5).
+
+Law: an answer is written only when the core has given it, and the core gives it when its job is done. A heartbeat is answered
+while the disk works: whoever hears nothing for three of them, or loses the stream, knows nothing of what was not answered.
+"""
+
+import asyncio
+import logging
+import signal
+import sys
+from contextlib import suppress
+
+import grpc.aio
+from prometheus_client import start_http_server
+
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import SetName
+from lockstep.core.store_protocol import AnyStoreAnswer, StateChunk
+from lockstep.runtime.channels import make_server
+from lockstep.runtime.outbox import Outbox
+from lockstep.runtime.process import spawn
+from lockstep.runtime.rpc import Context, read, service, stream_stream, unary, unary_stream
+from lockstep.runtime.store_codec import HEARTBEAT, decode_request, encode_answer
+from lockstep.wire.v1 import store_pb2
+from services.store.core.disk import Disk
+from services.store.core.messages import (
+    ChunkSent,
+    Note,
+    Perform,
+    ReaderReply,
+    ReaderRequested,
+    Reply,
+    Requested,
+    Stop,
+    StoreEffect,
+    StoreInput,
+    StreamClosed,
+    Tick,
+)
+from services.store.core.requests import AnyReaderAnswer, AnyReaderRequest
+from services.store.core.store_core import StoreCore
+from services.store.directory_disk import DirectoryDisk, DirectoryInUse
+from services.store.lane_threads import LaneThreads
+from services.store.metrics import StoreMetrics
+from services.store.readers import ReaderMethods
+from services.store.settings import StoreSettings
+
+_log = logging.getLogger("lockstep.store")
+
+_Answer = tuple[AnyStoreAnswer | None, bytes]
+"""What is written; None for a heartbeat."""
+
+
+class StoreServer:
+    """Lives as long as the process, on one event loop."""
+
+    def __init__(self, settings: StoreSettings, disk: Disk) -> None:
+        self._settings = settings
+        self.metrics = StoreMetrics(self)
+        self.core = StoreCore(settings.limits)
+        self.lanes = LaneThreads(disk, self.feed)
+        self._outboxes: dict[int, Outbox[_Answer]] = {}
+        self._readers: dict[int, Outbox[AnyReaderAnswer]] = {}
+        self._last_stream = 0
+        self._progress: dict[SetName, asyncio.Event] = {}
+        """Set whenever a job of the set has ended: there may be room for requests again."""
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        readers = ReaderMethods(self)
+        return service(
+            "Store",
+            {
+                "Append": stream_stream(self._append),
+                "ReadSnapshot": unary_stream(readers.read_snapshot),
+                "ReadJournal": unary_stream(readers.read_journal),
+                "ReadMessages": unary(store_pb2.ReadMessagesRequest, readers.read_messages),
+                "Fence": unary(store_pb2.FenceRequest, readers.fence),
+                "GetStatus": unary(store_pb2.GetStoreStatusRequest, self._get_status),
+            },
+        )
+
+    # --- the core ---------------------------------------------------------------------------------------------------
+
+    def feed(self, event: StoreInput) -> None:
+        """Gives the core an input and performs what comes of it."""
+        self._perform(self.core.handle(event))
+        set_name = getattr(event, "set_name", None)
+        if set_name in self._progress:
+            self._progress[set_name].set()
+
+    def _perform(self, effects: list[StoreEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case Perform():
+                    self.metrics.count_job(effect)
+                    self.lanes.perform(effect)
+                case Reply(stream, answer):
+                    self._reply(stream, answer)
+                case ReaderReply(stream, read_answer):
+                    reader = self._readers.get(stream)
+                    if reader is not None:
+                        reader.put(read_answer)
+                case Note(set_name, event, details):
+                    _log.warning("set=%s event=%s %s", set_name, event.replace(" ", "_"), details)
+
+    def _reply(self, stream: int, answer: AnyStoreAnswer) -> None:
+        outbox = self._outboxes.get(stream)
+        if outbox is None:
+            return
+        data = encode_answer(answer)
+        if outbox.bytes_waiting > self._settings.unsent_bytes_max:
+            outbox.abort()
+        outbox.put((answer, data), len(data))
+
+    async def tick(self) -> None:
+        """Feeds `Tick`, for ever; a task of the process."""
+        while True:
+            await asyncio.sleep(self._settings.tick_seconds)
+            self.feed(Tick())
+
+    async def stop(self) -> None:
+        """Remembers what is told lazily and lets the jobs end."""
+        self.feed(Stop())
+        for _ in range(500):
+            if self.core.is_idle:
+                break
+            await asyncio.sleep(0.01)
+        self.lanes.close()
+
+    # --- the writer's streams ---------------------------------------------------------------------------------------
+
+    async def _append(self, context: Context) -> None:
+        stream, outbox = self._new_stream(), Outbox[_Answer]()
+        self._outboxes[stream] = outbox
+        reading = asyncio.ensure_future(self._read_requests(context, stream, outbox))
+        try:
+            await self._write_answers(context, stream, outbox)
+        finally:
+            reading.cancel()
+            del self._outboxes[stream]
+            self.feed(StreamClosed(stream))
+        with suppress(asyncio.CancelledError):
+            await reading
+
+    async def _read_requests(self, context: Context, stream: int, outbox: Outbox[_Answer]) -> None:
+        set_name: SetName | None = None
+        try:
+            while (data := await read(context)) is not None:
+                request = decode_request(data)
+                if request is None:
+                    self._answer_heartbeat(set_name, outbox)
+                    continue
+                if set_name is not None and request.set_name != set_name:
+                    raise Rejected(
+                        ErrorCode.OTHER_SET, f"this stream is of set {set_name}", set=request.set_name
+                    )
+                set_name = request.set_name
+                self.feed(Requested(stream, request))
+                await self._wait_for_room(set_name)
+        finally:
+            outbox.finish()
+
+    def _answer_heartbeat(self, set_name: SetName | None, outbox: Outbox[_Answer]) -> None:
+        """Not while the disk hangs: a primary whose store cannot write has to notice (R6, history 27)."""
+        if set_name is None or self.lanes.stalled_seconds(set_name) < self._settings.stall_seconds:
+            outbox.put((None, HEARTBEAT))
+
+    async def _wait_for_room(self, set_name: SetName) -> None:
+        while self.core.waiting_bytes(set_name) > self._settings.waiting_bytes_max:
+            event = self._progress.setdefault(set_name, asyncio.Event())
+            event.clear()
+            await event.wait()
+
+    async def _write_answers(self, context: Context, stream: int, outbox: Outbox[_Answer]) -> None:
+        while answers := await outbox.take(1):
+            for answer, data in answers:
+                await context.write(data)
+                if isinstance(answer, StateChunk):
+                    self.feed(ChunkSent(stream))
+
+    # --- everybody else ---------------------------------------------------------------------------------------------
+
+    def open_reader(self, request: AnyReaderRequest) -> tuple[int, Outbox[AnyReaderAnswer]]:
+        """Asks the core; the answers come into the outbox. To be closed by `close_reader`."""
+        stream, outbox = self._new_stream(), Outbox[AnyReaderAnswer]()
+        self._readers[stream] = outbox
+        self.feed(ReaderRequested(stream, request))
+        return stream, outbox
+
+    def close_reader(self, stream: int) -> None:
+        del self._readers[stream]
+        self.feed(StreamClosed(stream))
+
+    async def _get_status(self, request: store_pb2.GetStoreStatusRequest) -> store_pb2.GetStoreStatusResponse:
+        sets = [
+            store_pb2.StoredSet(
+                resource_set=status.set_name,
+                disk=status.disk,
+                log_end=status.log_end,
+                snapshot_index=status.snapshot_index,
+                commit_index=status.commit_index,
+                highest_epoch=status.highest_epoch,
+                journal_bytes=status.journal_bytes,
+                damage=status.damage,
+            )
+            for status in self.core.status()
+        ]
+        return store_pb2.GetStoreStatusResponse(data_directory=str(self._settings.data), sets=sets)
+
+    def _new_stream(self) -> int:
+        self._last_stream += 1
+        return self._last_stream
+
+
+async def serve(settings: StoreSettings) -> int:
+    """Runs a store until SIGTERM or SIGINT; answers the exit status."""
+    # The consolidator computes in a thread of its own: the event loop must get the interpreter back quickly.
+    sys.setswitchinterval(0.001)
+    try:
+        disk = DirectoryDisk(settings.data, settings.is_prefilled)
+    except DirectoryInUse as error:
+        _log.error("%s", error)
+        return 1
+    store = StoreServer(settings, disk)
+    server = make_server()
+    server.add_generic_rpc_handlers((store.handlers(),))
+    port = server.add_insecure_port(settings.listen)
+    await server.start()
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    if settings.metrics_port:
+        start_http_server(settings.metrics_port, addr="127.0.0.1", registry=store.metrics.registry)
+    ticking = spawn(store.tick(), "ticks")
+    address = (
+        settings.listen
+        if settings.listen.startswith("unix:")
+        else f"{settings.listen.rpartition(':')[0]}:{port}"
+    )
+    _log.info("event=ready address=%s data=%s", address, settings.data)
+    await stopped.wait()
+    ticking.cancel()
+    await server.stop(grace=0.1)
+    await store.stop()
+    disk.close()
+    _log.info("event=stopped")
+    return 0

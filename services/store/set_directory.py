@@ -1,0 +1,211 @@
+"""One set's directory on a file system: performs the steps of `services/store/core/disk.py` for the meta file and the segments.
+
+Law: a durable step has returned from fsync of the file and, where a name came or went, of its directory. After a failed fsync
+nothing cached is believed: `SettleSegment` drops the page cache before a recovery reads.
+
+    <set>/meta                     replaced by rename
+    <set>/journal/<number>.segment
+    <set>/snapshot/                RocksDB
+    <set>/aside/<disk id>/         what was set aside
+"""
+
+import errno
+import os
+import shutil
+import threading
+from pathlib import Path
+
+from services.store.core.disk import (
+    CreateSegment,
+    DeleteSegments,
+    DiskError,
+    DiskProblem,
+    MoveAside,
+    ReadSegment,
+    Step,
+    WriteSegment,
+)
+from services.store.snapshot_db import SnapshotDb
+
+_PIECE_BYTES = 4 << 20
+"""Zeros written between two syncs while a segment is created: a whole segment at once would hold up the syncs of appends."""
+_PARTS_MAX = 512
+"""Buffers of one pwritev; the kernel's limit is 1024."""
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def disk_error(error: OSError, step: Step) -> DiskError:
+    """What the core is told of an operating system error."""
+    problem = DiskProblem.FULL if error.errno in _FULL else DiskProblem.FAILED
+    return DiskError(problem, f"{type(step).__name__}: {error}", step)
+
+
+class SetDirectory:
+    """Lives as long as the process; its lanes call it from their threads, never two of one lane."""
+
+    def __init__(self, path: Path, is_prefilled: bool) -> None:
+        self.path = path
+        self._is_prefilled = is_prefilled
+        self._journal = path / "journal"
+        self._files: dict[int, int] = {}
+        """Open segment files: number -> descriptor."""
+        self._lock = threading.Lock()
+        """Of `_files`, for opening and closing only."""
+        self.snapshot = SnapshotDb(path / "snapshot")
+
+    def close(self) -> None:
+        """Close everything; what was not made durable is lost at will."""
+        self.snapshot.close()
+        self._close_files(tuple(self._files))
+
+    # --- meta -------------------------------------------------------------------------------------------------------
+
+    def read_meta(self) -> bytes:
+        self._make_directories()
+        try:
+            return (self.path / "meta").read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def write_meta(self, data: bytes) -> None:
+        new = self.path / "meta.new"
+        descriptor = os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+        try:
+            os.write(descriptor, data)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(new, self.path / "meta")
+        sync_directory(self.path)
+
+    def move_aside(self, step: MoveAside) -> None:
+        """What a crash left in the middle is moved by the second try."""
+        target = self.path / "aside" / step.label
+        target.mkdir(parents=True, exist_ok=True)
+        self.snapshot.close()
+        self._close_files(tuple(self._files))
+        for name in ("journal", "snapshot"):
+            source = self.path / name
+            if source.exists() and any(source.iterdir()):
+                destination = target / name
+                if destination.exists():
+                    shutil.rmtree(destination)
+                os.rename(source, destination)
+        for directory in (target, target.parent, self.path):
+            sync_directory(directory)
+        self._make_directories()
+
+    def _make_directories(self) -> None:
+        if not self._journal.is_dir():
+            self._journal.mkdir(parents=True, exist_ok=True)
+            for directory in (self._journal, self.path, self.path.parent):
+                sync_directory(directory)
+
+    # --- segments ---------------------------------------------------------------------------------------------------
+
+    def list_segments(self) -> tuple[tuple[int, int], ...]:
+        files = [entry for entry in os.scandir(self._journal) if entry.name.endswith(".segment")]
+        return tuple(sorted((int(entry.name.split(".")[0]), entry.stat().st_size) for entry in files))
+
+    def create_segment(self, step: CreateSegment) -> None:
+        room = os.statvfs(self._journal)
+        if room.f_bavail * room.f_frsize < step.size_bytes + step.reserve_bytes:
+            raise DiskError(DiskProblem.FULL, f"{self.path}: no room for a segment beside the reserve", step)
+        self._close_files((step.number,))
+        path = self._segment_path(step.number)
+        descriptor = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o600)
+        try:
+            self._preallocate(descriptor, step.size_bytes)
+            _write_all(descriptor, [step.header], 0)
+            os.fsync(descriptor)
+            sync_directory(self._journal)
+        except OSError:
+            os.close(descriptor)
+            path.unlink(missing_ok=True)
+            raise
+        with self._lock:
+            self._files[step.number] = descriptor
+
+    def write_segment(self, step: WriteSegment) -> None:
+        parts = list(step.parts)
+        if len(parts) > _PARTS_MAX:
+            parts = [b"".join(parts)]
+        _write_all(self._file(step.number), parts, step.offset)
+
+    def sync_segment(self, number: int) -> None:
+        os.fdatasync(self._file(number))
+
+    def settle_segment(self, number: int) -> None:
+        descriptor = self._file(number)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def read_segment(self, step: ReadSegment) -> bytes:
+        descriptor, pieces, offset, left = self._file(step.number), [], step.offset, step.length
+        while left > 0:
+            piece = os.pread(descriptor, left, offset)
+            if not piece:
+                break
+            pieces.append(piece)
+            offset, left = offset + len(piece), left - len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def delete_segments(self, step: DeleteSegments) -> None:
+        self._close_files(step.numbers)
+        for number in step.numbers:
+            self._segment_path(number).unlink(missing_ok=True)
+
+    def _preallocate(self, descriptor: int, size_bytes: int) -> None:
+        try:
+            os.posix_fallocate(descriptor, 0, size_bytes)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                raise
+        else:
+            if not self._is_prefilled:
+                return
+        zeros = memoryview(bytes(min(_PIECE_BYTES, size_bytes)))
+        for offset in range(0, size_bytes, _PIECE_BYTES):
+            _write_all(descriptor, [zeros[: size_bytes - offset]], offset)
+            os.fdatasync(descriptor)
+
+    def _segment_path(self, number: int) -> Path:
+        return self._journal / f"{number:016d}.segment"
+
+    def _file(self, number: int) -> int:
+        descriptor = self._files.get(number)
+        if descriptor is None:
+            with self._lock:
+                if number not in self._files:
+                    self._files[number] = os.open(self._segment_path(number), os.O_RDWR)
+                descriptor = self._files[number]
+        return descriptor
+
+    def _close_files(self, numbers: tuple[int, ...]) -> None:
+        with self._lock:
+            for number in numbers:
+                descriptor = self._files.pop(number, None)
+                if descriptor is not None:
+                    os.close(descriptor)
+
+
+def sync_directory(path: Path) -> None:
+    """Make names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, parts: "list[bytes] | list[memoryview]", offset: int) -> None:
+    """pwritev until everything is written: a nearly full disk takes a part, and says ENOSPC at the next call."""
+    left: list[memoryview] = [memoryview(part) for part in parts]
+    while left:
+        written = os.pwritev(descriptor, left, offset)
+        offset += written
+        while left and written >= len(left[0]):
+            written -= len(left[0])
+            del left[0]
+        if left and written:
+            left[0] = left[0][written:]

@@ -1,0 +1,136 @@
+"""The state snapshot in RocksDB: items, and the meta that says what they are the state of.
+
+Law: batches are atomic, and a crash leaves a prefix of them, because they all go through one column family without a log of
+its own: what a memtable held is lost as a whole, in the order of writing, and the journal has it still. `flush` makes all of
+them durable. A database that had an error is closed and opened anew: RocksDB refuses to write after one.
+"""
+
+import shutil
+import threading
+from pathlib import Path
+
+from rocksdict import DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
+
+from lockstep.core.store_protocol import StateItem
+
+_META = b"\x00meta"
+_ITEM = b"i"
+"""Prefix of items' keys."""
+_MEMTABLE_BYTES = 32 << 20
+"""Half of a segment: what is consolidated between two flushes mostly fits one."""
+
+
+class SnapshotCorrupt(Exception):
+    """RocksDB says that its files are not what it wrote."""
+
+
+class SnapshotFailed(OSError):
+    """Any other error of RocksDB, an I/O error most likely."""
+
+
+class SnapshotDb:
+    """One set's snapshot. Opened when first used; several threads may use it, as RocksDB allows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._database: Rdict | None = None
+        self._lock = threading.Lock()
+
+    def read_meta(self) -> bytes:
+        if not self._path.exists() or not any(self._path.iterdir()):
+            return b""
+        return self._get(_META) or b""
+
+    def read_items(self, from_key: bytes, bytes_max: int) -> tuple[tuple[StateItem, ...], bool]:
+        """About `bytes_max` bytes of items, and whether they are the last."""
+        items: list[StateItem] = []
+        size = 0
+        try:
+            iterator = self._open().iter()
+            iterator.seek(_ITEM + from_key)
+            while iterator.valid():
+                key, value = bytes(iterator.key()), bytes(iterator.value())
+                if not key.startswith(_ITEM) or (items and size >= bytes_max):
+                    return tuple(items), not key.startswith(_ITEM)
+                items.append(StateItem(key[1:], value))
+                size += len(key) + len(value)
+                iterator.next()
+            iterator.status()
+        except Exception as error:
+            raise self._translated(error) from error
+        return tuple(items), True
+
+    def read_values(self, keys: tuple[bytes, ...]) -> tuple[bytes | None, ...]:
+        if not keys:
+            return ()
+        if not self._path.exists():
+            return (None,) * len(keys)
+        return tuple(self._get(_ITEM + key) for key in keys)
+
+    def write(self, puts: tuple[StateItem, ...], deletes: tuple[bytes, ...], meta: bytes) -> None:
+        batch = WriteBatch(raw_mode=True)
+        for item in puts:
+            batch.put(_ITEM + item.key, item.value)
+        for key in deletes:
+            batch.delete(_ITEM + key)
+        if meta:
+            batch.put(_META, meta)
+        options = WriteOptions()
+        options.disable_wal = True  # type: ignore[method-assign, assignment]  # a property; its stub says method
+        try:
+            self._open().write(batch, options)
+        except Exception as error:
+            raise self._translated(error) from error
+
+    def flush(self) -> None:
+        try:
+            self._open().flush(True)
+        except Exception as error:
+            raise self._translated(error) from error
+
+    def clear(self) -> None:
+        """Delete everything."""
+        self.close()
+        shutil.rmtree(self._path, ignore_errors=True)
+
+    def close(self) -> None:
+        with self._lock:
+            database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+    def _get(self, key: bytes) -> bytes | None:
+        try:
+            value = self._open().get(key)
+        except Exception as error:
+            raise self._translated(error) from error
+        return bytes(value) if value is not None else None
+
+    def _open(self) -> Rdict:
+        with self._lock:
+            if self._database is None:
+                options = Options(raw_mode=True)
+                options.create_if_missing(True)
+                options.set_paranoid_checks(True)
+                options.set_compression_type(DBCompressionType.none())
+                options.set_write_buffer_size(_MEMTABLE_BYTES)
+                options.set_max_background_jobs(2)
+                options.set_keep_log_file_num(1)
+                options.set_max_log_file_size(1 << 20)
+                self._database = Rdict(str(self._path), options)
+            return self._database
+
+    def _translated(self, error: Exception) -> Exception:
+        """RocksDB's errors come as plain exceptions with a text."""
+        if isinstance(error, OSError | SnapshotCorrupt):
+            return error
+        try:
+            self.close()
+        except Exception:
+            self._database = None
+        text = str(error)
+        if "orruption" in text or "checksum" in text.lower():
+            return SnapshotCorrupt(text)
+        failed = SnapshotFailed(text)
+        failed.errno = 28 if "o space left" in text else 5
+        return failed
