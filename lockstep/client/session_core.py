@@ -18,6 +18,7 @@ from lockstep.client.candidates import Candidates, Choose
 from lockstep.client.command_window import CommandWindow
 from lockstep.client.deliveries_held import Consumer, DeliveriesHeld
 from lockstep.client.session_settings import SessionSettings
+from lockstep.client.session_times import SessionTimes
 from lockstep.core import commands as c
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, SessionId, SessionKey, SetName
@@ -70,13 +71,7 @@ class SessionCore:
         self._is_closing = False
         self._has_detached = False
         self._push_backs = 0
-        self._armed: int | None = None
-        # Times; None: not waiting for that.
-        self._round_at: int | None = None
-        self._silence_at: int | None = None
-        self._heartbeat_at: int | None = None
-        self._resend_at: int | None = None
-        self._give_up_at: int | None = None
+        self._times = SessionTimes()
 
     def __repr__(self) -> str:
         return (
@@ -87,7 +82,7 @@ class SessionCore:
     @property
     def is_busy(self) -> bool:
         """Whether a command submitted now waits: for a write under way, a primary, or a pause."""
-        return self._is_writing or self.state is not State.ATTACHED or self._resend_at is not None
+        return self._is_writing or self.state is not State.ATTACHED or self._times.resend_at is not None
 
     def abandon(self) -> list[e.Effect]:
         """Ends without the set: what is not answered is in doubt, or did not happen. The session ends by its time-out."""
@@ -141,7 +136,8 @@ class SessionCore:
             case _:
                 assert_never(event)
         self._flush(now, effects)
-        self._arm(effects)
+        if (timer := self._times.arm()) is not None:
+            effects.append(timer)
         return effects
 
     # --- what the caller wants ---
@@ -177,20 +173,20 @@ class SessionCore:
 
     def _await_primary(self, now: int) -> None:
         self.state = State.WAITING
-        if self._give_up_at is None and self.settings.give_up_ms:
-            self._give_up_at = now + self.settings.give_up_ms
+        if self._times.give_up_at is None and self.settings.give_up_ms:
+            self._times.give_up_at = now + self.settings.give_up_ms
 
     def _connect(self, now: int, effects: list[e.Effect]) -> None:
         """Tries the next candidate, or waits for the next round."""
         address = self._candidates.next()
         if address is None:
-            self._round_at = now + self._candidates.pause_ms()
+            self._times.round_at = now + self._candidates.pause_ms()
             return
         self._stream += 1
         self._address = address
         self.state = State.ATTACHING
-        self._silence_at = now + self.settings.attach_ms
-        self._heartbeat_at = now + self.settings.heartbeat_ms
+        self._times.silence_at = now + self.settings.attach_ms
+        self._times.heartbeat_at = now + self.settings.heartbeat_ms
         attach = c.AttachSession(
             self.set_name,
             self.session_id,
@@ -209,7 +205,7 @@ class SessionCore:
         self._stream += 1
         self._requests.clear()
         self._is_writing = False
-        self._silence_at = self._heartbeat_at = self._resend_at = None
+        self._times.end_stream()
         is_over = self._is_closing and self.session == 0 and not len(self.window)
         if self._has_detached or is_over:
             self._finish(ErrorCode.NONE, "", effects)
@@ -232,7 +228,7 @@ class SessionCore:
 
     def _receive(self, messages: tuple[c.AnyServerMessage, ...], now: int, effects: list[e.Effect]) -> None:
         stream = self._stream
-        self._silence_at = now + self.settings.silence_ms
+        self._times.silence_at = now + self.settings.silence_ms
         for message in messages:
             if self.state is State.ATTACHED:
                 if message.epoch != self.epoch:
@@ -289,7 +285,7 @@ class SessionCore:
         self.epoch = message.epoch
         self.session, self.session_epoch = message.session, message.session_epoch
         self.state = State.ATTACHED
-        self._give_up_at = self._round_at = None
+        self._times.give_up_at = self._times.round_at = None
         self._requests.extend(self.held.openings())
         self._requests.extend(question for _, question in self._questions.values())
         effects.append(
@@ -313,7 +309,7 @@ class SessionCore:
                 if self.window.push_back(number):
                     pause = self.settings.push_back_ms << min(self._push_backs, 16)
                     pause = min(pause, self.settings.push_back_max_ms)
-                    self._resend_at = now + pause - self._choose(pause // 2 + 1)
+                    self._times.resend_at = now + pause - self._choose(pause // 2 + 1)
                     self._push_backs += 1
             case c.ConsumerOpened(_, _, consumer):
                 effects.append(e.ConsumerStarted(consumer))
@@ -380,32 +376,33 @@ class SessionCore:
     def _finish(self, code: ErrorCode, text: str, effects: list[e.Effect]) -> None:
         effects += self._lost(code, text)
         self.state = State.CLOSED
+        self._times = SessionTimes()
         self._stream += 1
         effects.append(e.Closed(code, text))
 
     # --- time and writing ---
 
     def _tick(self, now: int, effects: list[e.Effect]) -> None:
-        armed, self._armed = self._armed, None
-        if armed is not None and now - armed > self.settings.heartbeat_ms and self._silence_at is not None:
+        times = self._times
+        if times.fire(now) > self.settings.heartbeat_ms and times.silence_at is not None:
             # This process was stopped, not the primary: what it said meanwhile is still to be read.
-            self._silence_at = max(self._silence_at, now + self.settings.heartbeat_ms)
-        if self._give_up_at is not None and now >= self._give_up_at:
-            self._give_up_at = now + self.settings.give_up_ms
+            times.silence_at = max(times.silence_at, now + self.settings.heartbeat_ms)
+        if times.give_up_at is not None and now >= times.give_up_at:
+            times.give_up_at = now + self.settings.give_up_ms
             text = f"no primary of {self.set_name} was reached for {self.settings.give_up_ms} ms"
             self._lose_session(ErrorCode.UNAVAILABLE, text, effects)
             if self.state is State.ATTACHING:
                 self._drop_stream(now, effects)
-        if self._silence_at is not None and now >= self._silence_at:
+        if times.silence_at is not None and now >= times.silence_at:
             self._drop_stream(now, effects)
-        if self._round_at is not None and now >= self._round_at:
-            self._round_at = None
+        if times.round_at is not None and now >= times.round_at:
+            times.round_at = None
             self._candidates.begin_round()
             self._connect(now, effects)
-        if self._resend_at is not None and now >= self._resend_at:
-            self._resend_at = None
-        if self._heartbeat_at is not None and now >= self._heartbeat_at:
-            self._heartbeat_at = now + self.settings.heartbeat_ms
+        if times.resend_at is not None and now >= times.resend_at:
+            times.resend_at = None
+        if times.heartbeat_at is not None and now >= times.heartbeat_at:
+            times.heartbeat_at = now + self.settings.heartbeat_ms
             if not self._requests:
                 self._requests.append(c.Heartbeat())
 
@@ -421,19 +418,9 @@ class SessionCore:
             return
         messages: list[c.ClientMessage] = list(self._requests)
         self._requests.clear()
-        if self.state is State.ATTACHED and self._resend_at is None and self.window.has_unsent:
+        if self.state is State.ATTACHED and self._times.resend_at is None and self.window.has_unsent:
             settings = self.settings
             messages += self.window.take(self.epoch, settings.send_commands_max, settings.send_bytes_max)
         if messages:
             self._is_writing = True
             effects.append(e.Send(self._stream, tuple(messages)))
-
-    def _arm(self, effects: list[e.Effect]) -> None:
-        """One timer for the earliest of all times; a timer that is early enough already is left as it is."""
-        if self.state is State.CLOSED:
-            return
-        times = (self._round_at, self._silence_at, self._heartbeat_at, self._resend_at, self._give_up_at)
-        at = min((time for time in times if time is not None), default=None)
-        if at is not None and (self._armed is None or at < self._armed):
-            self._armed = at
-            effects.append(e.ArmTimer(at))
