@@ -1,7 +1,7 @@
 """A broker process: the real replicas and the real lease keeper, with a driver that performs their effects in order.
 
 Law: as the real driver: an effect is performed completely or the process has crashed; it may crash or be stopped between any two.
-What it tells a client it drops when the lease ended meanwhile (DESIGN R6).
+What it tells a client it drops, and the stream with it, when the lease ended meanwhile (DESIGN R6).
 """
 
 from collections import deque
@@ -241,6 +241,11 @@ class Broker(Process):
                 side = self._clients.get(effect.stream)
                 if side is not None and self._may_say(effect):
                     side.send((effect.message,))
+                elif side is not None:
+                    # What is not said must be missed by nobody: the stream ends with it, and the client attaches again.
+                    self.world.branches.reach("lease ended before a message left")
+                    side.close()
+                    self._ended(effect.stream)
             case TellPrimary():
                 side = self._subscriptions.get((effect.set_name, effect.stream))
                 if side is not None:
