@@ -23,6 +23,7 @@ TICK_SECONDS = 0.05
 """`Tick` comes every 50 to 100 ms."""
 SLICE_SECONDS = 0.02
 """After so long the drain lets the writers run before it goes on: answers must not wait for a flood of commands."""
+TRACE_CHARACTERS_MAX = 400
 
 _log = logging.getLogger("lockstep.driver")
 _Effect = TypeVar("_Effect", bound=AnyEffect)
@@ -50,6 +51,8 @@ class Driver:
         self._is_scheduled = False
         self._is_draining = False
         self._last_stream = 0
+        self._is_traced = _log.isEnabledFor(logging.DEBUG)
+        """LOCKSTEP_LOG=DEBUG: every input and effect, for those who look for a bug."""
         self.inputs_total = 0
         self.drains_total = 0
         self.busy_seconds = 0.0
@@ -121,10 +124,18 @@ class Driver:
         self.inputs_total += 1
         try:
             effects = core.handle(given, self._read_now())
+            if self._is_traced and not (isinstance(given, Tick) and not effects):
+                _trace(given, effects)
             for effect in effects:
                 self._performers[type(effect)](effect)
         except Exception as error:
             self._halt(f"set {given.set_name}: {type(given).__name__} could not be handled", error)
+
+
+def _trace(given: AnyInput, effects: list[AnyEffect]) -> None:
+    _log.debug("input %s", repr(given)[:TRACE_CHARACTERS_MAX])
+    for effect in effects:
+        _log.debug("    effect %s", repr(effect)[:TRACE_CHARACTERS_MAX])
 
 
 def _log_note(effect: Note) -> None:

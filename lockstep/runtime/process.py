@@ -52,6 +52,8 @@ def set_up_logging() -> None:
         format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s",
         datefmt="%Y-%m-%dT%H:%M:%S",
     )
+    for foreign in ("grpc", "asyncio"):
+        logging.getLogger(foreign).setLevel(max(logging.INFO, logging.getLogger().level))
 
 
 def tune_garbage_collection() -> None:
