@@ -8,9 +8,9 @@ child never outlives the process that started it, keeps none of its descriptors,
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
+import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -18,8 +18,15 @@ from pathlib import Path
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.runtime.process import MALLOC_ENVIRONMENT
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_PR_SET_PDEATHSIG = 1
+_LAUNCHER = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+if os.getppid() == int(sys.argv[1]):
+    os.execvp(sys.argv[2], sys.argv[2:])
+"""
+"""Becomes the child's program after asking for SIGKILL when the parent is gone. Not a `preexec_fn`: that makes Python fork,
+and in a process with gRPC's threads the forked child may crash before its program begins."""
 POLL_SECONDS = 0.02
 
 
@@ -70,14 +77,13 @@ class ChildProcess:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *self.command,
+                *(sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *self.command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env={**MALLOC_ENVIRONMENT, **os.environ},
                 close_fds=True,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
             )
         self.is_expected_to_run = True
         self._watching = asyncio.ensure_future(self._watch(self._process))
@@ -131,11 +137,6 @@ class ChildProcess:
         if self._process is None or self._process.returncode is not None:
             raise Rejected(ErrorCode.ILLEGAL_STATE, f"{self.name} does not run", name=self.name)
         return self._process
-
-
-def _die_with_parent() -> None:
-    """In the child, before its program: SIGKILL when its parent is gone, however that ended."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 async def wait_for_port(child: ChildProcess, address: str, seconds: float = 20.0) -> None:
