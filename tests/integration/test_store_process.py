@@ -35,14 +35,14 @@ from tests.integration.store_process import ME, SERVICE, SET, StoreProcess, Stor
 
 
 async def test_nothing_acknowledged_is_lost_by_sigkill_under_load(tmp_path: Path) -> None:
-    store, end, kills_in_flight = StoreProcess(tmp_path / "data"), 0, 0
+    store, end, kills_in_flight = StoreProcess(tmp_path / "data"), LogIndex(0), 0
     for epoch in range(1, 5):
         async with store.running() as channel:
             stream = StoreStream(channel)
             opened = await stream.open(epoch)
             assert opened.damage == ""
             assert opened.log_end >= end
-            sent = end = opened.log_end
+            sent, end = int(opened.log_end), opened.log_end
 
             async def answers(stream: StoreStream = stream) -> None:
                 nonlocal end
