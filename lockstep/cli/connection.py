@@ -33,7 +33,10 @@ Brokers = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-console = Console()
+WIDTH = 160
+"""Columns that a table may take even where the terminal has fewer."""
+
+console = Console(soft_wrap=True)
 errors = Console(stderr=True, soft_wrap=True)
 
 
@@ -87,6 +90,11 @@ def _plain(value: object) -> object:
     if isinstance(value, Enum):
         return value.value
     return str(value)
+
+
+def show_table(made: Table) -> None:
+    """As wide as it needs to be: a figure that is cut off is worth nothing."""
+    console.print(made, width=max(console.width, WIDTH))
 
 
 def table(*columns: str, title: str | None = None) -> Table:

@@ -5,7 +5,16 @@ from typing import Annotated
 
 import typer
 
-from lockstep.cli.connection import DEFAULT_BROKERS, Brokers, Json, console, print_json, table, with_client
+from lockstep.cli.connection import (
+    DEFAULT_BROKERS,
+    Brokers,
+    Json,
+    console,
+    print_json,
+    show_table,
+    table,
+    with_client,
+)
 from lockstep.client import Client, ErrorCode, Rejected
 
 app = typer.Typer(no_args_is_help=True)
@@ -80,7 +89,7 @@ def list_exchanges(set_name: SetName = "", brokers: Brokers = DEFAULT_BROKERS, j
         exchanges = table("SET", "EXCHANGE", "KIND", "DURABLE")
         for name, exchange, kind, is_durable in found:
             exchanges.add_row(name, exchange, kind, "yes" if is_durable else "no")
-        console.print(exchanges)
+        show_table(exchanges)
 
     with_client(brokers, command)
 

@@ -4,7 +4,16 @@ from typing import Annotated
 
 import typer
 
-from lockstep.cli.connection import DEFAULT_BROKERS, Brokers, Json, console, print_json, table, with_client
+from lockstep.cli.connection import (
+    DEFAULT_BROKERS,
+    Brokers,
+    Json,
+    console,
+    print_json,
+    show_table,
+    table,
+    with_client,
+)
 from lockstep.client import Client, QueueOptions
 
 app = typer.Typer(no_args_is_help=True)
@@ -87,7 +96,7 @@ def list_queues(set_name: SetName = "", brokers: Brokers = DEFAULT_BROKERS, json
             durable = "yes" if queue.is_durable else "no"
             figures = (queue.length, queue.bytes, queue.held, queue.consumers)
             queues.add_row(name, queue.name, durable, *map(str, figures))
-        console.print(queues)
+        show_table(queues)
 
     with_client(brokers, command)
 

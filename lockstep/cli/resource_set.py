@@ -4,7 +4,16 @@ from typing import Annotated
 
 import typer
 
-from lockstep.cli.connection import DEFAULT_BROKERS, Brokers, Json, console, print_json, table, with_client
+from lockstep.cli.connection import (
+    DEFAULT_BROKERS,
+    Brokers,
+    Json,
+    console,
+    print_json,
+    show_table,
+    table,
+    with_client,
+)
 from lockstep.cli.status import as_json
 from lockstep.client import Client
 
@@ -63,6 +72,6 @@ def list_sets(brokers: Brokers = DEFAULT_BROKERS, json: Json = False) -> None:
                 ", ".join(entry.brokers),
                 str(entry.min_in_sync),
             )
-        console.print(sets)
+        show_table(sets)
 
     with_client(brokers, command)

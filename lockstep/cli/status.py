@@ -4,7 +4,16 @@ from typing import Annotated, Any
 
 import typer
 
-from lockstep.cli.connection import DEFAULT_BROKERS, Brokers, Json, console, print_json, table, with_client
+from lockstep.cli.connection import (
+    DEFAULT_BROKERS,
+    Brokers,
+    Json,
+    console,
+    print_json,
+    show_table,
+    table,
+    with_client,
+)
 from lockstep.client import Client
 from lockstep.client.administration import ClusterStatus
 from lockstep.wire.v1 import cluster_pb2 as pb
@@ -99,7 +108,7 @@ def show(status: ClusterStatus, with_hash: bool) -> None:
         answers = status.brokers.get(member.broker) is not None
         state = "up" if answers else "does not answer" if member.incarnation else "down"
         members.add_row(member.broker, member.address, f"[green]{state}" if answers else f"[red]{state}")
-    console.print(members)
+    show_table(members)
     console.print()
     columns = (
         "SET",
@@ -144,7 +153,7 @@ def show(status: ClusterStatus, with_hash: bool) -> None:
                 ]
             replicas.add_row(*row)
     if status.view.sets:
-        console.print(replicas)
+        show_table(replicas)
     else:
         console.print("No resource sets yet: lockstep set create NAME --brokers B1,B2,B3")
 

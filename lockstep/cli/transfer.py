@@ -4,14 +4,23 @@ Law: a message is in its source or in every target, never in between and never t
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from lockstep.cli.connection import DEFAULT_BROKERS, Brokers, Json, console, errors, print_json, with_client
-from lockstep.client import Client, Consumer, ErrorCode, Message, OutgoingMessage, Rejected, Session
+from lockstep.client import (
+    Client,
+    Consumer,
+    ErrorCode,
+    Message,
+    OutgoingMessage,
+    Rejected,
+    Session,
+    Transaction,
+)
 
 
 @dataclass(slots=True)
@@ -22,7 +31,8 @@ class Moved:
     committed: int = 0
     rolled_back: int = 0
     resolved: int = 0
-    """Commits that were in doubt, and then known."""
+    """Commits that were in doubt until their outcome was asked for."""
+    under_way: set[Transaction] = field(default_factory=set)
 
 
 def transfer(
@@ -101,6 +111,7 @@ async def take(consumer: Consumer, count: int, wait_seconds: float) -> list[Mess
 async def move(session: Session, taken: list[Message], targets: list[str], moved: Moved) -> str | None:
     """One transaction; its id, or None when it was rolled back: its messages are back in the source."""
     transaction = session.transaction()
+    moved.under_way.add(transaction)
     try:
         async with transaction:
             await transaction.accept(*taken)
@@ -115,6 +126,7 @@ async def move(session: Session, taken: list[Message], targets: list[str], moved
         moved.rolled_back += 1
         return None
     finally:
+        moved.under_way.discard(transaction)
         moved.resolved += transaction.was_in_doubt
     moved.committed += 1
     moved.messages += len(taken)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lockstep.cli.connection import Json, console, print_json_line, run, table
+from lockstep.cli.connection import Json, console, print_json_line, run, show_table, table
 from lockstep.client import Client, ErrorCode, Rejected, connect
 from lockstep.runtime.local_cluster import FIRST_PORT, LocalCluster
 from lockstep.wire.v1 import cluster_pb2 as pb
@@ -120,7 +120,7 @@ def _report(cluster: LocalCluster, seconds: float, json: bool) -> None:
         made.add_row(
             name, broker.address, str(broker.broker.pid), str(broker.store.pid), str(broker.broker.log)
         )
-    console.print(made)
+    show_table(made)
     console.print(f"\nReady after {seconds:.1f} s. Ctrl-C stops it; the data stays in {cluster.directory}.")
 
 

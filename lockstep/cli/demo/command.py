@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from lockstep.cli.connection import Json, console, errors, print_json, run, table
+from lockstep.cli.connection import Json, console, print_json, run, show_table, table
 from lockstep.cli.demo.play import Play, Result
 from lockstep.client import connect
 from lockstep.runtime.local_cluster import LocalCluster
@@ -40,7 +40,7 @@ async def play(messages: int, movers: int, batch: int, data: Path | None, json: 
     directory = data or Path(tempfile.mkdtemp(prefix="lockstep-demo-"))
     columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
-        with Progress(*columns, console=errors, disable=json, transient=True) as progress:
+        with Progress(*columns, console=console, disable=json, transient=True) as progress:
             task = progress.add_task("Starting", total=None)
 
             def say(text: str) -> None:
@@ -72,7 +72,8 @@ def as_json(result: Result, seconds: float) -> dict[str, object]:
         "committed": tally.moved.committed,
         "rolled_back": tally.moved.rolled_back,
         "in_flight_at_kill": result.in_flight_at_kill,
-        "resolved": tally.moved.resolved,
+        "in_doubt_at_kill": result.in_doubt_at_kill,
+        "resolved_by_outcome": tally.moved.resolved,
         "unresolved": tally.unresolved,
         "lost": account.lost,
         "duplicated": account.duplicated,
@@ -106,8 +107,10 @@ def show_result(result: Result, seconds: float) -> None:
     )
     row("Transactions committed", f"{tally.moved.committed:,}")
     row("Transactions rolled back, and done again", f"{tally.moved.rolled_back:,}")
-    row("Transactions in flight when the primary was killed", result.in_flight_at_kill)
-    row("Commits in doubt, resolved by asking for their outcome", tally.moved.resolved)
+    row("Transactions under way when the primary was killed", result.in_flight_at_kill)
+    resolved = max(result.in_doubt_at_kill, tally.moved.resolved) - tally.unresolved
+    row("Commits in doubt, then resolved", resolved)
+    row("  of them by asking for their outcome, the others by resuming the session", tally.moved.resolved)
     row("Commits in doubt, not resolved", tally.unresolved, not tally.unresolved)
     row("Messages lost", account.lost, not account.lost)
     row("Messages duplicated", account.duplicated, not account.duplicated)
@@ -123,6 +126,6 @@ def show_result(result: Result, seconds: float) -> None:
     for name, (index, text) in sorted(result.hashes.items()):
         row(f"State hash of {name} at index {index:,}", text[:16] or "-", are_equal)
     console.print()
-    console.print(rows)
+    show_table(rows)
     verdict = "Nothing lost, nothing duplicated, nothing torn." if result.is_clean else "SOMETHING IS WRONG."
     console.print(f"\n[bold]{verdict}[/bold] {seconds:.1f} s in all.")

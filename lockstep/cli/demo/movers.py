@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, field
 
 from lockstep.cli.transfer import Moved, move, take
-from lockstep.client import InDoubt, connect
+from lockstep.client import InDoubt, TransactionState, connect
 from lockstep.core.ids import Epoch, parse_transaction_id
 
 
@@ -17,11 +17,14 @@ class Tally:
     moved: Moved = field(default_factory=Moved)
     unresolved: int = 0
     """In doubt, and nobody could tell."""
-    in_flight: int = 0
-    """Transactions under way now."""
     first_commit: dict[Epoch, float] = field(default_factory=dict)
     """When the first transaction of an epoch was known to be committed (monotonic seconds)."""
     last_progress: float = field(default_factory=time.monotonic)
+
+    @property
+    def in_doubt(self) -> int:
+        """Transactions that were told to commit and have no answer yet."""
+        return sum(t.state is TransactionState.IN_DOUBT for t in self.moved.under_way)
 
     @property
     def is_done(self) -> bool:
@@ -39,7 +42,6 @@ async def run_mover(addresses: list[str], source: str, targets: list[str], batch
             taken = await take(consumer, batch, wait_seconds=0.2)
             if not taken:
                 continue
-            tally.in_flight += 1
             try:
                 transaction_id = await move(session, taken, targets, tally.moved)
             except InDoubt:
@@ -49,8 +51,6 @@ async def run_mover(addresses: list[str], source: str, targets: list[str], batch
                     tally.last_progress = time.monotonic()
                     _, (_, epoch) = parse_transaction_id(transaction_id)
                     tally.first_commit.setdefault(epoch, tally.last_progress)
-            finally:
-                tally.in_flight -= 1
 
 
 async def run_movers(

@@ -30,6 +30,8 @@ class Result:
     account: Account
     tally: Tally
     in_flight_at_kill: int
+    in_doubt_at_kill: int
+    """Of these, told to commit and not answered: in doubt until the session was resumed on the promoted broker."""
     failover_seconds: float
     back_seconds: float
     """From starting the dead broker until it was in sync again."""
@@ -66,6 +68,7 @@ class Play:
         self._killed = ""
         self._killed_at = 0.0
         self._in_flight_at_kill = 0
+        self._in_doubt_at_kill = 0
         self._epoch_at_kill = 0
 
     async def run(self, messages: int, movers: int, batch: int) -> Result:
@@ -100,6 +103,7 @@ class Play:
             balance(len(bodies), counts[0], counts[1:]),
             tally,
             self._in_flight_at_kill,
+            self._in_doubt_at_kill,
             first - self._killed_at,
             back,
             moving_seconds,
@@ -127,11 +131,13 @@ class Play:
         entry = (await self._client.administration.status()).view.sets[0]
         self._killed, self._epoch_at_kill = entry.primary, entry.epoch
         local = self._cluster.brokers[self._killed]
-        self._in_flight_at_kill, self._killed_at = tally.in_flight, time.monotonic()
+        self._in_flight_at_kill, self._in_doubt_at_kill = len(tally.moved.under_way), tally.in_doubt
+        self._killed_at = time.monotonic()
         await local.broker.kill()
         self._say(
             f"{self._killed}, the primary, killed (SIGKILL) after {tally.moved.messages:,} messages,"
-            f" {self._in_flight_at_kill} transactions in flight"
+            f" {self._in_flight_at_kill} transactions under way,"
+            f" {self._in_doubt_at_kill} of them without the answer to their commit"
         )
         await self._until(lambda: any(e > self._epoch_at_kill for e in tally.first_commit), tally, moving)
         self._say(
