@@ -339,6 +339,14 @@ class BackupCore:
                     accepted.time_ms,
                 )
             )
+        elif accepted.agreed < self.copy.state.applied:
+            # The memory snapshot of a primary that was deposed before it committed as much: only the disk can be cut back.
+            self._note("reload", f"applied {self.copy.state.applied}, the log agrees up to {accepted.agreed}")
+            self._leave()
+            self._tell_store(Truncate(self.set_name, self.epoch, self._incarnation, accepted.agreed))
+            self.copy, self.is_memory_whole = None, False
+            self._open()
+            return
         elif accepted.agreed < self.copy.log_end:
             self._note("cut", f"from {self.copy.log_end} to {accepted.agreed}")
             self.copy.cut(accepted.agreed)
