@@ -417,7 +417,7 @@ class Replica:
         assert self.primary is not None
         if self._key_lease_id == self._lease_id:
             return
-        self.primary.clients.serve_until_ms = 0
+        self.primary.streams.serve_until_ms = 0
         if self._restore_request or not self._lease_id or now.boottime_ms < self._not_before_ms:
             return
         self._request += 1

@@ -42,8 +42,10 @@ from lockstep.core.log_copy import LogCopy
 from lockstep.core.records import EpochBegins, RollbackReason
 from lockstep.core.replication import Acknowledge, Refuse, Subscribe
 from lockstep.core.transaction_states import TransactionState
+from services.primary.core.attachments import Attachments
 from services.primary.core.backups import Backups, ReplicatingSubscription
-from services.primary.core.clients import Clients, ClientStream
+from services.primary.core.client_streams import ClientStream, ClientStreams
+from services.primary.core.clients import Clients
 from services.primary.core.context import Context
 from services.primary.core.dispatch import Dispatch
 from services.primary.core.expiry import Expiry
@@ -97,7 +99,9 @@ class PrimaryCore:
         self.context = Context(self.epoch, state, writer, dispatch, Expiry(queues), tx_queues, settings)
         self._log = log
         self._gate = CommitGate()
-        self.clients = Clients(self.context, self._gate, now)
+        self.streams = ClientStreams(self.context, self._gate)
+        self._attachments = Attachments(self.context, self.streams, now)
+        self._clients = Clients(self.context, self.streams)
         self.backups = Backups(self.context)
         self.membership = Membership(own, set_map, map_revision)
         self.membership.durable[own] = LogIndex(0)
@@ -154,7 +158,7 @@ class PrimaryCore:
     def _stop(self, reason: str) -> None:
         self.stopped = reason
         self._note("stopped", reason)
-        self.clients.end_all(self.context.state.set_name, ErrorCode.NOT_PRIMARY, reason)
+        self.streams.end_all(ErrorCode.NOT_PRIMARY, reason)
         for stream in sorted(self.backups.by_stream):
             self.backups.close(stream)
         self.context.state.listener = None
@@ -165,7 +169,7 @@ class PrimaryCore:
                 self._client_said(given, now)
             case ClientStreamClosed():
                 self._early = [said for said in self._early if said.stream != given.stream]
-                self.clients.close_stream(given.stream, now)
+                self._attachments.close_stream(given.stream, now)
             case BackupSaid():
                 self._backup_said(given, now)
             case BackupStreamClosed():
@@ -175,9 +179,9 @@ class PrimaryCore:
             case StoreSaid() | StoreConnected() | StoreLost():
                 self._store.handle(given, now)
             case LeaseExtended():
-                self.clients.serve_until_ms = given.serve_until_ms
+                self.streams.serve_until_ms = given.serve_until_ms
             case LeaseLost():
-                self.clients.serve_until_ms = 0
+                self.streams.serve_until_ms = 0
             case MapSeen():
                 self._map.map_seen(given)
             case PresencesSeen():
@@ -185,7 +189,7 @@ class PrimaryCore:
             case SwapAnswered():
                 self._map.answered(given, now)
             case NameClaimed():
-                stream = self.clients.claimed(given, now)
+                stream = self._clients.claimed(given, now)
                 if stream is not None:
                     self._drain(stream, now)
             case Tick():
@@ -218,11 +222,11 @@ class PrimaryCore:
         if not self.is_serving:
             self._early.append(given)
             return
-        stream = self.clients.streams.get(given.stream)
+        stream = self.streams.by_number.get(given.stream)
         for message in given.messages:
             if isinstance(message, AttachSession):
                 if stream is None:
-                    stream = self.clients.attach(given.stream, message)
+                    stream = self._attachments.attach(given.stream, message)
             elif stream is not None:
                 self._client_message(stream, message, now)
         self._settle_listened()
@@ -233,15 +237,15 @@ class PrimaryCore:
             return
         match message:
             case Command():
-                self.clients.command(stream, message, now)
+                self._clients.command(stream, message, now)
             case Heartbeat():
-                self.clients.tell_now(stream.number, HeartbeatAnswered(self.epoch, self._log.commit_index))
+                self.streams.tell_now(stream.number, HeartbeatAnswered(*self.streams.head()))
             case DetachSession():
-                self.clients.detach(stream)
+                self._attachments.detach(stream)
             case AttachSession():
                 pass
             case _:
-                handle_request(self.context, self.clients, stream, message)
+                handle_request(self.context, self.streams, self._attachments, stream, message)
         self._settle_listened()
 
     def _drain(self, stream: ClientStream, now: Now) -> None:
@@ -258,7 +262,7 @@ class PrimaryCore:
                     give_back(self.context, queue, positions)
             deleted, listener.deleted = listener.deleted, []
             for queue, consumers in deleted:
-                queue_deleted(self.context, self.clients, queue.name, consumers)
+                queue_deleted(self.streams, queue.name, consumers)
                 self._release_name("queue", queue.name)
 
     def _release_name(self, kind: str, name: str) -> None:
@@ -353,10 +357,10 @@ class PrimaryCore:
             self._log.forget(candidate, self._settings.retained_bytes_max)
             if not was_serving:
                 self._begin_serving(now)
-        if self.is_serving and now.boottime_ms < self.clients.serve_until_ms:
+        if self.is_serving and now.boottime_ms < self.streams.serve_until_ms:
             self._gate.open_to(self._log.commit_index)
-            deliver(self.context, self.clients)
-            self.clients.flush_answers()
+            deliver(self.context, self.streams)
+            self.streams.flush_answers()
 
     def _begin_serving(self, now: Now) -> None:
         self._note("serving", f"epoch {self.epoch}, record {self._epoch_index}")
@@ -373,4 +377,4 @@ class PrimaryCore:
         self._store.tick(now)
         if self.is_serving:
             self._housekeeping.tick(now)
-            self.clients.end_timed_out(now)
+            self._attachments.end_timed_out(now)

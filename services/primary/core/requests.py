@@ -27,7 +27,8 @@ from lockstep.core.ids import LogIndex
 from lockstep.core.records import RollbackReason
 from lockstep.core.state_hash import state_hash
 from lockstep.core.transaction_states import TransactionState
-from services.primary.core.clients import Clients, ClientStream
+from services.primary.core.attachments import Attachments
+from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context
 from services.primary.core.dispatch import Consumer, delivered
 from services.primary.core.transacting import append_rollback
@@ -47,11 +48,17 @@ _OUTCOMES = {
 }
 
 
-def handle_request(context: Context, clients: Clients, stream: ClientStream, request: AnyRequest) -> None:
+def handle_request(
+    context: Context,
+    streams: ClientStreams,
+    attachments: Attachments,
+    stream: ClientStream,
+    request: AnyRequest,
+) -> None:
     """Do what an attached stream asks for."""
     match request:
         case OpenConsumer():
-            _open_consumer(context, clients, stream, request)
+            _open_consumer(context, streams, stream, request)
         case GrantCredit():
             consumer = stream.consumers.get(request.consumer)
             if consumer is not None:
@@ -60,41 +67,40 @@ def handle_request(context: Context, clients: Clients, stream: ClientStream, req
             closing = stream.consumers.pop(request.consumer, None)
             if closing is not None:
                 context.dispatch.remove_consumer(closing)
-                clients.delete_unused(closing)
+                attachments.delete_unused(closing)
         case Browse():
-            _browse(context, clients, stream, request)
+            _browse(context, streams, stream, request)
         case GetOutcome():
-            _get_outcome(context, clients, stream, request)
+            _get_outcome(context, streams, stream, request)
         case Describe():
-            _describe(context, clients, stream, request)
+            _describe(context, streams, stream, request)
         case _:
             raise AssertionError(request)
 
 
-def deliver(context: Context, clients: Clients) -> None:
+def deliver(context: Context, streams: ClientStreams) -> None:
     """Send what may go out now."""
     for delivery in context.dispatch.deliver():
         message = Deliveries(
-            context.epoch,
-            context.writer.log.commit_index,
+            *streams.head(),
             delivery.consumer.number,
             delivery.queue.name,
             delivery.messages,
         )
-        clients.tell_now(delivery.consumer.stream, message)
+        streams.tell_now(delivery.consumer.stream, message)
 
 
-def queue_deleted(context: Context, clients: Clients, name: str, consumers: list[Consumer]) -> None:
+def queue_deleted(streams: ClientStreams, name: str, consumers: list[Consumer]) -> None:
     """A queue is gone: its consumers are closed."""
     for consumer in consumers:
-        stream = clients.streams.get(consumer.stream)
+        stream = streams.by_number.get(consumer.stream)
         if stream is not None and stream.consumers.pop(consumer.number, None) is not None:
-            _closed(
-                context, clients, stream, consumer.number, ErrorCode.NOT_FOUND, f"queue {name!r} was deleted"
-            )
+            _closed(streams, stream, consumer.number, ErrorCode.NOT_FOUND, f"queue {name!r} was deleted")
 
 
-def _open_consumer(context: Context, clients: Clients, stream: ClientStream, request: OpenConsumer) -> None:
+def _open_consumer(
+    context: Context, streams: ClientStreams, stream: ClientStream, request: OpenConsumer
+) -> None:
     try:
         if request.consumer in stream.consumers:
             raise Rejected(ErrorCode.ALREADY_EXISTS, f"consumer {request.consumer} is open")
@@ -105,7 +111,7 @@ def _open_consumer(context: Context, clients: Clients, stream: ClientStream, req
                 ErrorCode.LOCKED, f"queue {request.queue!r} has an exclusive consumer", queue=request.queue
             )
     except Rejected as error:
-        _closed(context, clients, stream, request.consumer, error.code, error.message)
+        _closed(streams, stream, request.consumer, error.code, error.message)
         return
     credit = min(max(request.credit, 0), CREDIT_MAX)
     consumer = Consumer(
@@ -113,21 +119,15 @@ def _open_consumer(context: Context, clients: Clients, stream: ClientStream, req
     )
     stream.consumers[request.consumer] = consumer
     # Not behind the gate: it opens before its first delivery, and a client opens none on what it was not told of.
-    clients.tell_now(
-        stream.number, ConsumerOpened(context.epoch, context.writer.log.commit_index, request.consumer)
-    )
+    streams.tell_now(stream.number, ConsumerOpened(*streams.head(), request.consumer))
     context.dispatch.add_consumer(consumer)
 
 
-def _closed(
-    context: Context, clients: Clients, stream: ClientStream, consumer: int, code: ErrorCode, text: str
-) -> None:
-    clients.tell(
-        stream, lambda: ConsumerClosed(context.epoch, context.writer.log.commit_index, consumer, code, text)
-    )
+def _closed(streams: ClientStreams, stream: ClientStream, consumer: int, code: ErrorCode, text: str) -> None:
+    streams.tell(stream.number, lambda: ConsumerClosed(*streams.head(), consumer, code, text))
 
 
-def _browse(context: Context, clients: Clients, stream: ClientStream, request: Browse) -> None:
+def _browse(context: Context, streams: ClientStreams, stream: ClientStream, request: Browse) -> None:
     settings = context.settings
     code, text, is_end = ErrorCode.NONE, "", True
     found: list[DeliveredMessage] = []
@@ -147,32 +147,28 @@ def _browse(context: Context, clients: Clients, stream: ClientStream, request: B
             found.append(message)
         is_end = len(found) == len(positions)
     messages = tuple(found)
-    clients.tell(
-        stream,
-        lambda: BrowseAnswer(
-            context.epoch, context.writer.log.commit_index, request.request, code, text, messages, is_end
-        ),
+    streams.tell(
+        stream.number,
+        lambda: BrowseAnswer(*streams.head(), request.request, code, text, messages, is_end),
     )
 
 
-def _get_outcome(context: Context, clients: Clients, stream: ClientStream, request: GetOutcome) -> None:
+def _get_outcome(context: Context, streams: ClientStreams, stream: ClientStream, request: GetOutcome) -> None:
     key = request.transaction
     outcome = context.state.outcome(key)
     if outcome.state is TransactionState.OPEN and request.fence:
         append_rollback(context, key, RollbackReason.FENCED)
         outcome = context.state.outcome(key)
     state, reason = _OUTCOMES[outcome.state], outcome.reason
-    clients.tell(
-        stream,
-        lambda: OutcomeAnswer(
-            context.epoch, context.writer.log.commit_index, request.request, key, state, reason
-        ),
+    streams.tell(
+        stream.number,
+        lambda: OutcomeAnswer(*streams.head(), request.request, key, state, reason),
     )
 
 
-def _describe(context: Context, clients: Clients, stream: ClientStream, request: Describe) -> None:
+def _describe(context: Context, streams: ClientStreams, stream: ClientStream, request: Describe) -> None:
     description = describe(context, request.request, context.writer.log.end)
-    clients.tell(stream, lambda: description)
+    streams.tell(stream.number, lambda: description)
 
 
 def describe(context: Context, request: int, log_end: LogIndex) -> Description:

@@ -1,0 +1,169 @@
+"""Attachments: which stream serves which session, how long a session has had none, and how sessions end (DESIGN 6).
+
+Law: one stream at a time serves a session. A lost stream leaves the session and what it holds until its time-out; what the
+session had in hand, or had open, ends by records of its own before the record that closes it.
+
+    attached --stream lost--> away --attach--> attached        attached | away --detach, time-out--> ended
+"""
+
+from lockstep.core.clock import Now
+from lockstep.core.commands import AttachRefused, AttachSession, CommandAnswered, SessionAttached
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import SessionKey
+from lockstep.core.records import CloseSession, DeleteQueue, OpenSession, RollbackReason
+from lockstep.core.sessions import Session
+from services.primary.core.client_streams import ClientStream, ClientStreams
+from services.primary.core.context import Context
+from services.primary.core.dispatch import Consumer
+from services.primary.core.removing import append_requeue
+from services.primary.core.transacting import append_rollback
+from services.primary.core.wiring_commands import exclusive_queues
+
+
+class Attachments:
+    """Lives as long as the epoch; driven by the primary core."""
+
+    def __init__(self, context: Context, streams: ClientStreams, now: Now) -> None:
+        self._context = context
+        self._streams = streams
+        self._attached: dict[SessionKey, int] = {}
+        """The stream that serves a session."""
+        self._away_since_ms: dict[SessionKey, int] = dict.fromkeys(
+            sorted(context.state.sessions.by_key), now.boottime_ms
+        )
+        self._away_consumers: dict[SessionKey, list[Consumer]] = {}
+        """Consumers that ended with their stream; their auto-delete queues end with the session."""
+
+    # --- attaching ---
+
+    def attach(self, number: int, message: AttachSession) -> ClientStream:
+        """First message of a stream: open or resume a session."""
+        context = self._context
+        stream = self._streams.by_number[number] = ClientStream(number)
+        session = (
+            context.state.sessions.get(message.session)
+            if message.session
+            else context.state.sessions.find(message.session_id)
+        )
+        if message.session and (
+            session is None or session.epoch != message.session_epoch or session.id != message.session_id
+        ):
+            text = f"session {message.session_id} is not known here"
+            self._streams.tell(number, lambda: self._refused(ErrorCode.UNKNOWN_SESSION, text))
+            return stream
+        if session is None:
+            timeout_ms = min(max(message.timeout_ms, 0), context.settings.session_timeout_ms_max)
+            key = SessionKey(context.writer.append(OpenSession(None, message.session_id, timeout_ms), False))
+            session = context.state.sessions.get(key)
+            assert session is not None
+        self._join(stream, session, message)
+        return stream
+
+    def _refused(self, code: ErrorCode, text: str) -> AttachRefused:
+        return AttachRefused(*self._streams.head(), code, text, self._streams.candidates)
+
+    def _join(self, stream: ClientStream, session: Session, message: AttachSession) -> None:
+        streams = self._streams
+        old = self._attached.get(session.key)
+        if old is not None:
+            self.close_stream(old, Now(0, 0))
+            streams.close(old)
+        stream.session = session.key
+        self._attached[session.key] = stream.number
+        self._away_since_ms.pop(session.key, None)
+        self._away_consumers.pop(session.key, None)
+        self._release_lost_deliveries(session.key, message)
+        next_number = session.next_number
+        streams.tell(
+            stream.number,
+            lambda: SessionAttached(
+                *streams.head(), session.key, session.epoch, next_number, streams.candidates
+            ),
+        )
+        for number, answer in session.answers.items():
+            if number > message.heard:
+                code = ErrorCode(answer.code)
+                streams.answer(stream.number, CommandAnswered(number, code, answer.message, answer.value))
+
+    def _release_lost_deliveries(self, session: SessionKey, message: AttachSession) -> None:
+        """What the session holds beyond what the client has in hand got lost with the last stream."""
+        context = self._context
+        in_hand = {
+            (held.queue, position)
+            for held in message.held
+            if held.epoch == context.epoch
+            for position in held.positions
+        }
+        for queue_id, positions in context.dispatch.held_by(session).items():
+            queue = context.state.queues.by_id[queue_id]
+            lost = [position for position in positions if (queue.name, position) not in in_hand]
+            context.dispatch.let_go(session, queue_id, lost)
+            context.dispatch.returned(queue_id, lost)
+            context.expiry.watch(queue, lost)
+
+    # --- ends ---
+
+    def close_stream(self, number: int, now: Now) -> None:
+        """The stream is gone: its consumers end, its session waits for the client to come back."""
+        stream = self._streams.by_number.pop(number, None)
+        if stream is None:
+            return
+        for consumer in stream.consumers.values():
+            self._context.dispatch.remove_consumer(consumer)
+        if self._attached.get(stream.session) == number:
+            del self._attached[stream.session]
+            self._away_since_ms[stream.session] = now.boottime_ms
+            self._away_consumers.setdefault(stream.session, []).extend(stream.consumers.values())
+
+    def detach(self, stream: ClientStream) -> None:
+        """The client is done with its session."""
+        session = stream.session
+        if self._context.state.sessions.get(session) is not None:
+            self.end_session(session, is_lost=False)
+        self._streams.tell(stream.number, lambda: self._streams.ended(ErrorCode.NONE, "detached"))
+        self._streams.close_when_committed(stream.number)
+
+    def end_timed_out(self, now: Now) -> None:
+        """End the sessions whose clients stayed away too long."""
+        for key, since_ms in sorted(self._away_since_ms.items()):
+            session = self._context.state.sessions.get(key)
+            if session is None:
+                del self._away_since_ms[key]
+            elif now.boottime_ms - since_ms >= session.timeout_ms:
+                self.end_session(key, is_lost=True)
+
+    def end_session(self, key: SessionKey, is_lost: bool) -> None:
+        """Roll back its transactions, give back what it holds, delete its exclusive queues, close it."""
+        context = self._context
+        for buffer in context.state.transactions.of_session(key):
+            if buffer.key in context.progress:
+                append_rollback(context, buffer.key, RollbackReason.SESSION_ENDED)
+        for queue_id, positions in context.dispatch.held_by(key).items():
+            queue = context.state.queues.by_id[queue_id]
+            context.dispatch.let_go(key, queue_id, positions)
+            if is_lost:
+                append_requeue(context, queue, positions)
+            else:
+                context.dispatch.returned(queue_id, positions)
+                context.expiry.watch(queue, positions)
+        number = self._attached.pop(key, None)
+        stream = self._streams.by_number.get(number) if number is not None else None
+        if stream is not None:
+            for consumer in stream.consumers.values():
+                context.dispatch.remove_consumer(consumer)
+                self.delete_unused(consumer)
+            stream.consumers.clear()
+        for consumer in self._away_consumers.pop(key, ()):
+            self.delete_unused(consumer)
+        for queue in exclusive_queues(context, key):
+            context.writer.append(DeleteQueue(None, queue.id), queue.is_durable)
+        context.writer.append(CloseSession(None, key), False)
+        context.dispatch.forget_session(key)
+        self._away_since_ms.pop(key, None)
+
+    def delete_unused(self, consumer: Consumer) -> None:
+        """A consumer left on purpose: an auto-delete queue ends with its last one."""
+        context = self._context
+        queue = context.state.queues.by_id.get(consumer.queue)
+        if queue is not None and queue.definition.is_auto_delete and not context.dispatch.consumers(queue.id):
+            context.writer.append(DeleteQueue(None, queue.id), queue.is_durable)

@@ -1,0 +1,108 @@
+"""What the primary says to its clients: the streams that are open, and what is on its way out on each.
+
+Law: what depends on the log is said when the commit index covers it and not before (R3, R11); answers of one turn gather into one
+message. A stream that is closed hears nothing, and nobody waits for it.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from lockstep.core.commands import Answers, AnyServerMessage, ClientMessage, CommandAnswered, SessionEnded
+from lockstep.core.effects import CloseClientStream, TellClient
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import Epoch, LogIndex, SessionKey
+from services.primary.core.context import Context
+from services.primary.core.dispatch import Consumer
+from services.primary.core.gate import CommitGate
+
+
+@dataclass(slots=True)
+class ClientStream:
+    """One stream of a client; ends with its connection."""
+
+    number: int
+    session: SessionKey = SessionKey(0)
+    """0: not attached."""
+    consumers: dict[int, Consumer] = field(default_factory=dict)
+    blocked_by: int = 0
+    """The claim that the next command waits for; 0: none."""
+    backlog: deque[ClientMessage] = field(default_factory=deque)
+    """What came behind a blocked command."""
+    pushed_back_from: int = 0
+    """Commands from this number on were pushed back: what the client had sent behind them is dropped, until it comes again."""
+    answers: list[CommandAnswered] = field(default_factory=list)
+    """On their way out with the next flush."""
+
+
+class ClientStreams:
+    """All client streams of one epoch; driven by the primary core."""
+
+    def __init__(self, context: Context, gate: CommitGate) -> None:
+        self._context = context
+        self._gate = gate
+        self.by_number: dict[int, ClientStream] = {}
+        self.serve_until_ms = 0
+        """End of the right to serve, on CLOCK_BOOTTIME (R6)."""
+        self.candidates: tuple[str, ...] = ()
+        """Addresses of brokers that may serve the set; the driver fills them in where they are empty."""
+        self._touched: dict[int, None] = {}
+
+    def head(self) -> tuple[Epoch, LogIndex]:
+        """What every message begins with."""
+        return self._context.epoch, self._context.writer.log.commit_index
+
+    def tell(self, number: int, make: Callable[[], AnyServerMessage]) -> None:
+        """Send what `make` builds when everything appended so far is committed."""
+        self._gate.wait(self._context.writer.log.end, lambda: self.tell_now(number, make()))
+
+    def tell_now(self, number: int, message: AnyServerMessage) -> None:
+        """Send at once; nothing to a stream that is closed."""
+        if number in self.by_number:
+            self.flush_answers(number)
+            self._context.effects.append(
+                TellClient(self._context.state.set_name, number, message, self.serve_until_ms)
+            )
+
+    def answer(self, number: int, answered: CommandAnswered) -> None:
+        """Answer a command when everything appended so far is committed; answers gather into one message."""
+        self._gate.wait(self._context.writer.log.end, lambda: self.answer_now(number, answered))
+
+    def answer_now(self, number: int, answered: CommandAnswered) -> None:
+        stream = self.by_number.get(number)
+        if stream is not None:
+            stream.answers.append(answered)
+            self._touched[number] = None
+
+    def flush_answers(self, number: int | None = None) -> None:
+        """Send the answers gathered, of one stream or of all."""
+        numbers = [number] if number is not None else list(self._touched)
+        for touched in numbers:
+            self._touched.pop(touched, None)
+            stream = self.by_number.get(touched)
+            if stream is not None and stream.answers:
+                message = Answers(*self.head(), tuple(stream.answers))
+                stream.answers = []
+                self._context.effects.append(
+                    TellClient(self._context.state.set_name, touched, message, self.serve_until_ms)
+                )
+
+    def close(self, number: int) -> None:
+        """Close a stream from this side, behind what was sent before."""
+        self._context.effects.append(CloseClientStream(self._context.state.set_name, number))
+
+    def close_when_committed(self, number: int) -> None:
+        """Close a stream behind everything that it still has to hear."""
+        self._gate.wait(self._context.writer.log.end, lambda: self.close(number))
+
+    def end_all(self, code: ErrorCode, text: str) -> None:
+        """This process stops serving: clients resume elsewhere."""
+        for number in sorted(self.by_number):
+            self._context.effects.append(
+                TellClient(self._context.state.set_name, number, self.ended(code, text), 0)
+            )
+            self.close(number)
+        self.by_number.clear()
+
+    def ended(self, code: ErrorCode, text: str) -> SessionEnded:
+        return SessionEnded(*self.head(), code, text)
