@@ -74,9 +74,13 @@ class ClusterService:
         )
 
     async def _create_set(self, request: pb.CreateSetRequest) -> pb.CreateSetResponse:
-        entry = first_entry(
-            request.name, request.brokers, request.min_in_sync, self._view.members, self._process
-        )
+        registered = set(self._view.members)
+        if not registered.issuperset(request.brokers):
+            # The view may lag behind a broker that has just come.
+            prefix = self._view.keys.members
+            entries, _ = await self._etcd.get_prefix(prefix)
+            registered = {BrokerId(entry.key[len(prefix) :]) for entry in entries}
+        entry = first_entry(request.name, request.brokers, request.min_in_sync, registered, self._process)
         key = self._view.keys.set_map(entry.set_name)
         result = await self._etcd.transact([Absent(key)], [Put(key, entry.encode())])
         if not result.succeeded:

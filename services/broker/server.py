@@ -136,8 +136,10 @@ class Broker:
                 for hosted in (self._primary_service, self._sessions, self._transactions, self._cluster)
             )
         )
-        port = server.add_insecure_port(settings.listen)
-        host = settings.listen.rpartition(":")[0]
+        host, _, port = settings.listen.rpartition(":")
+        is_bound = port == "0"
+        if is_bound:
+            port = str(server.add_insecure_port(settings.listen))
         address = settings.advertise or f"{host}:{port}"
         await register(self._etcd, self._view.keys, MemberEntry(settings.broker, address, self._process))
         if settings.metrics_port:
@@ -151,6 +153,9 @@ class Broker:
         ):
             self._tasks.append(spawn(coroutine, name))
         await self._watcher.has_read()
+        if not is_bound:
+            # Not before: whoever waits for the port may count on the registration.
+            server.add_insecure_port(settings.listen)
         await server.start()
         _log.info("broker=%s event=started process=%s address=%s", settings.broker, self._process, address)
 
