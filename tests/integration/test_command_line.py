@@ -1,0 +1,161 @@
+"""The installed command against a real cluster that it started itself."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LOCKSTEP = (sys.executable, "-m", "lockstep.cli")
+
+
+class Up:
+    """A running `lockstep up`."""
+
+    def __init__(self, data: Path, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [*LOCKSTEP, "up", "--data", str(data), "--port", "0", "--json", *arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.ready: dict[str, Any] = json.loads(self.process.stdout.readline() or "{}")
+
+    @property
+    def addresses(self) -> str:
+        return ",".join(self.ready["brokers"].values())
+
+    def run(self, *arguments: str, stdin: str = "", expected: int = 0) -> str:
+        """A command with --json; its output. Its exit status is `expected`."""
+        result = subprocess.run(
+            [*LOCKSTEP, *arguments, "--json"],
+            env={**os.environ, "LOCKSTEP_BROKERS": self.addresses},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert result.returncode == expected, result.stderr
+        return result.stdout if expected == 0 else result.stderr
+
+    def ask(self, *arguments: str, stdin: str = "") -> Any:
+        return json.loads(self.run(*arguments, stdin=stdin))
+
+    def stop(self) -> int:
+        """Ctrl-C; the exit status."""
+        self.process.send_signal(signal.SIGINT)
+        status = self.process.wait(30)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return status
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "data"
+    left = [
+        pid for pid in os.listdir("/proc") if pid.isdigit() and str(tmp_path).encode() in command_line(pid)
+    ]
+    for pid in left:
+        os.kill(int(pid), signal.SIGKILL)
+    assert left == [], "processes were left behind"
+
+
+def command_line(pid: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_cluster_stops_cleanly_and_starts_again_on_the_same_data(data: Path) -> None:
+    up = Up(data)
+    assert up.ready["seconds"] < 20
+    again = subprocess.run(
+        [*LOCKSTEP, "up", "--data", str(data)], capture_output=True, text=True, check=False
+    )
+    assert (again.returncode, again.stderr) == (1, f"lockstep: a cluster runs on {data} already\n")
+    up.ask("queue", "declare", "orders")
+    assert (
+        up.ask("publish", "orders", "-f", "-", stdin="".join(f"{n}\n" for n in range(1000)))["messages"]
+        == 1000
+    )
+    before = up.ready["brokers"]
+    assert up.stop() == 0
+    up = Up(data)
+    assert up.ready["brokers"] == before
+    (queue,) = up.ask("queue", "list")
+    assert (queue["queue"], queue["length"], queue["is_durable"]) == ("orders", 1000, True)
+    up.run("queue", "declare", "orders")
+    bodies = [json.loads(line)["body"] for line in up.run("browse", "orders", "-n", "3").splitlines()]
+    assert bodies == ["0", "1", "2"]
+    assert up.stop() == 0
+
+
+def test_messages_and_wiring_by_command(data: Path) -> None:
+    up = Up(data, "--brokers", "2", "--sets", "2")
+    assert [entry["set"] for entry in up.ask("set", "list")] == ["set-1", "set-2"]
+    assert "there are 2 resource sets" in up.run("queue", "declare", "a", expected=1)
+    for queue in ("a", "b", "c"):
+        up.run("queue", "declare", queue, "--set", "set-1")
+    up.run("exchange", "declare", "news", "--kind", "topic", "--set", "set-1")
+    up.run("exchange", "bind", "news", "a", "--key", "sport.*")
+    assert [entry["exchange"] for entry in up.ask("exchange", "list")] == ["news"]
+    up.run("publish", "sport.chess", "one", "two", "--exchange", "news")
+    assert up.ask("transfer", "a", "b", "c")["messages"] == 2
+    lines = up.run("consume", "b", "--wait", "0.5").splitlines()
+    assert [json.loads(line)["body"] for line in lines] == ["one", "two"]
+    assert up.ask("queue", "purge", "c")["messages"] == 2
+    assert up.ask("queue", "delete", "c", "--if-empty")["messages"] == 0
+    assert up.run("publish", "c", "x", expected=1) == "lockstep: no queue 'c'\n"
+    assert up.ask("promote", "set-1", "B2")["primary"] == "B2"
+    status = up.ask("status")
+    assert status["sets"][0]["primary"] == "B2"
+    assert {replica["role"] for replica in status["sets"][0]["replicas"]} == {"primary", "backup"}
+    assert "--accept-data-loss" in up.run("cluster", "recover", "set-1", "B1", expected=1)
+    assert up.stop() == 0
+
+
+def test_a_primary_that_exits_is_reported_and_replaced_without_waiting_for_its_lease(data: Path) -> None:
+    up = Up(data)
+    up.run("queue", "declare", "q")
+    (entry,) = up.ask("set", "list")
+    victim = next(
+        pid
+        for pid in os.listdir("/proc")
+        if pid.isdigit()
+        and str(data).encode() in command_line(pid)
+        and f"\0{entry['primary']}\0".encode() in command_line(pid)
+    )
+    started = time.monotonic()
+    os.kill(int(victim), signal.SIGKILL)
+    up.run("publish", "q", "after")
+    assert time.monotonic() - started < 2.5, "no faster than the lease"
+    assert up.process.stdout is not None
+    assert json.loads(up.process.stdout.readline()) == {"exited": f"broker {entry['primary']}", "status": -9}
+    (after,) = up.ask("set", "list")
+    assert after["primary"] != entry["primary"]
+    assert after["epoch"] > entry["epoch"]
+    assert up.stop() == 0
+
+
+def test_the_demo_loses_nothing(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [*LOCKSTEP, "demo", "--messages", "6000", "--data", str(tmp_path / "data"), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    account = json.loads(result.stdout)
+    assert (account["messages_in"], account["messages_out"]) == (6000, 12000)
+    assert (account["lost"], account["duplicated"], account["torn"], account["unresolved"]) == (0, 0, 0, 0)
+    assert len({entry["hash"] for entry in account["state_hashes"].values()}) == 1
