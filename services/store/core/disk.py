@@ -27,6 +27,9 @@ class Lane(Enum):
     READ = "read"
     """Reads for others than the writer."""
 
+    __hash__ = object.__hash__
+    """Lanes are keys on the way of every append, and Enum's own hash is a call in Python."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

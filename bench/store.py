@@ -1,0 +1,242 @@
+"""Benchmark of the store: appends per second for frames of 1, 10 and 100 messages of 1 KiB, and recovery of a big snapshot.
+
+Law: the real process, over its Unix socket, with real syncs; every figure stands beside the time that one fdatasync of that
+size took in the same directory just before. `make bench-store`, or `python -m bench.store --messages N --directory DIR`.
+"""
+
+import argparse
+import asyncio
+import os
+import resource
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from lockstep.core.frames import encode_frame
+from lockstep.core.ids import Epoch, Incarnation, LogIndex, QueueId, SetName, TimeMs, place
+from lockstep.core.item_values import EntryValue, MetaValue, encode, encode_content
+from lockstep.core.items import META_KEY, entry_key, epoch_key, message_key, queue_key
+from lockstep.core.records import AnyRecord, DeclareQueue, Message, Publish
+from lockstep.core.store_protocol import (
+    AnyStoreAnswer,
+    AnyStoreRequest,
+    Appended,
+    AppendFrames,
+    BeginInstall,
+    EndInstall,
+    Installed,
+    InstallItems,
+    LoadState,
+    OpenSet,
+    SetOpened,
+    StateChunk,
+    StateItem,
+)
+from lockstep.runtime.channels import open_channel
+from lockstep.runtime.process import ensure_malloc_settings
+from lockstep.runtime.store_codec import decode_answer, encode_request
+
+SET, ME, QUEUE = SetName("bench"), Incarnation("bench"), QueueId(1)
+BODY = os.urandom(1024)
+WINDOW = 2
+"""Groups in flight: what is sent while the last one was being made durable is the next one."""
+
+
+class Store:
+    """A store process and one stream to it."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.address = f"unix:{data}.sock"
+
+    async def start(self) -> None:
+        self.process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "services.store", "--data", str(self.data), "--listen", self.address),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert self.process.stderr is not None
+        while b"event=ready" not in await self.process.stderr.readline():
+            pass
+        self.draining = asyncio.ensure_future(self.process.stderr.read())
+        self.channel = open_channel(self.address)
+        method: Any = self.channel.stream_stream("/lockstep.wire.v1.Store/Append")
+        self.call = method()
+
+    async def end(self, number: int = signal.SIGKILL) -> None:
+        self.process.send_signal(number)
+        await self.process.wait()
+        await self.channel.close()
+        await self.draining
+
+    async def send(self, request: AnyStoreRequest) -> None:
+        await self.call.write(encode_request(request))
+
+    async def receive(self) -> AnyStoreAnswer:
+        while (answer := decode_answer(await self.call.read())) is None:
+            pass
+        return answer
+
+    def resident_mib(self) -> float:
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * resource.getpagesize() / 2**20
+
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def fdatasync_us(directory: Path, size: int) -> float:
+    """Median of 200, into room that was written before."""
+    path, data = directory / "probe", b"x" * size
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR)
+    times = []
+    try:
+        os.write(descriptor, bytes(200 * size))
+        os.fsync(descriptor)
+        for number in range(200):
+            os.pwrite(descriptor, data, number * size)
+            begin = time.perf_counter()
+            os.fdatasync(descriptor)
+            times.append(time.perf_counter() - begin)
+    finally:
+        os.close(descriptor)
+        path.unlink()
+    return statistics.median(times) * 1e6
+
+
+async def bench_appends(store: Store, first: int, batch: int, seconds: float, window: int) -> int:
+    """Sends frames of `batch` messages, `window` requests unanswered at most; prints a line and gives the log's end."""
+    sync_us = fdatasync_us(store.data, batch * 1100)
+    sent_at: dict[int, float] = {}
+    waits: list[float] = []
+    end = sent = first - 1
+    begin, cpu = time.perf_counter(), store.cpu_seconds()
+    room = asyncio.Semaphore(window)
+    unanswered = 0
+    done = asyncio.Event()
+    records: list[tuple[AnyRecord, bool]] = [
+        (Publish(None, None, 0, (Message((QUEUE,), b"", BODY, is_durable=True),)), True) for _ in range(batch)
+    ]
+
+    async def receive() -> None:
+        nonlocal end, unanswered
+        while not done.is_set() or unanswered:
+            answer = await store.receive()
+            assert isinstance(answer, Appended), answer
+            now = time.perf_counter()
+            while end < answer.log_end:
+                end += batch
+                waits.append(now - sent_at.pop(end))
+                unanswered -= 1
+                room.release()
+
+    receiving = asyncio.ensure_future(receive())
+    while time.perf_counter() - begin < seconds:
+        await room.acquire()
+        frame = encode_frame(Epoch(1), LogIndex(sent + 1), LogIndex(end), TimeMs(1), records)
+        sent += batch
+        sent_at[sent] = time.perf_counter()
+        unanswered += 1
+        await store.send(AppendFrames(SET, Epoch(1), ME, (frame.durable,), LogIndex(end)))
+    done.set()
+    await receiving
+    took, cpu = time.perf_counter() - begin, store.cpu_seconds() - cpu
+    messages = end - first + 1
+    waits.sort()
+    print(
+        f"{batch:5d} x 1 KiB, {window:3d} in flight: {messages / batch / took:8,.0f} frames/s {messages / took:9,.0f} msgs/s"
+        f" {messages * 1024 / took / 2**20:7.1f} MiB/s   p50 {waits[len(waits) // 2] * 1e3:6.2f} ms"
+        f"  p99 {waits[len(waits) * 99 // 100] * 1e3:6.2f} ms   store's CPU {cpu / messages * 1e6:5.1f} us/msg"
+        f"   fdatasync alone {sync_us:.0f} us"
+    )
+    return end
+
+
+async def bench_recovery(store: Store, messages: int) -> None:
+    """A snapshot of so many durable messages, then a start on it."""
+    await store.start()
+    await store.send(OpenSet(SET, Epoch(1), ME))
+    assert isinstance(await store.receive(), SetOpened)
+    last = LogIndex(messages + 1)
+    begin = time.perf_counter()
+    await store.send(BeginInstall(SET, Epoch(1), ME, last, ((Epoch(1), LogIndex(1)),), 1))
+    items = [
+        StateItem(META_KEY, encode(MetaValue(last, TimeMs(1), LogIndex(0)))),
+        StateItem(epoch_key(Epoch(1)), encode(1)),
+        StateItem(queue_key(QUEUE), encode(DeclareQueue(None, "q", True))),
+    ]
+    for index in range(2, messages + 2):
+        content = Message((QUEUE,), b"", BODY, is_durable=True)
+        number = place(index, 0)
+        items.append(StateItem(entry_key(QUEUE, number), encode(EntryValue(number))))  # type: ignore[arg-type]
+        items.append(StateItem(message_key(number), encode_content(content)))  # type: ignore[arg-type]
+        if len(items) >= 1000:
+            await store.send(InstallItems(SET, Epoch(1), ME, tuple(items)))
+            items.clear()
+    await store.send(InstallItems(SET, Epoch(1), ME, tuple(items)))
+    await store.send(EndInstall(SET, Epoch(1), ME))
+    assert isinstance(await store.receive(), Installed)
+    installed = time.perf_counter() - begin
+    await store.end()
+    begin = time.perf_counter()
+    await store.start()
+    started = time.perf_counter() - begin
+    await store.send(OpenSet(SET, Epoch(2), ME))
+    assert isinstance(await store.receive(), SetOpened)
+    opened = time.perf_counter() - begin
+    await store.send(LoadState(SET, Epoch(2), ME))
+    count = 0
+    while isinstance(answer := await store.receive(), StateChunk):
+        count += len(answer.items)
+    loaded = time.perf_counter() - begin
+    print(
+        f"{messages:,} messages in the snapshot: installed in {installed:.1f} s; after SIGKILL: process ready {started:.2f} s,"
+        f" set open {opened:.2f} s, all {count:,} items sent to the broker {loaded:.2f} s;"
+        f" store's memory {store.resident_mib():.0f} MiB"
+    )
+    await store.end()
+
+
+async def main(messages: int, seconds: float, directory: Path) -> None:
+    store = Store(directory / "appends")
+    await store.start()
+    await store.send(OpenSet(SET, Epoch(1), ME))
+    assert isinstance(await store.receive(), SetOpened)
+    declare: list[tuple[AnyRecord, bool]] = [(DeclareQueue(None, "q", True), True)]
+    frame = encode_frame(Epoch(1), LogIndex(1), LogIndex(0), TimeMs(1), declare)
+    await store.send(AppendFrames(SET, Epoch(1), ME, (frame.durable,), LogIndex(0)))
+    assert isinstance(await store.receive(), Appended)
+    end = 1
+    for batch, window in ((1, 1), (1, 2), (1, 64), (10, 1), (10, 2), (10, 32), (100, 1), (100, 2), (100, 8)):
+        end = await bench_appends(store, end + 1, batch, seconds, window)
+    await store.end()
+    if messages:
+        await bench_recovery(Store(directory / "recovery"), messages)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--messages", type=int, default=1_000_000, help="in the snapshot of the recovery; 0: leave it out"
+    )
+    parser.add_argument("--seconds", type=float, default=2.0, help="per line of the appends")
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        help="on the disk to be measured; default: a new one in the current directory",
+    )
+    given = parser.parse_args()
+    ensure_malloc_settings()
+    base = Path(tempfile.mkdtemp(prefix="bench-store-", dir=given.directory or Path.cwd()))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main(given.messages, given.seconds, base))
+    finally:
+        shutil.rmtree(base)
