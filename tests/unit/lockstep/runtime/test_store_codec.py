@@ -1,0 +1,113 @@
+"""Store protocol to protobuf and back."""
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.store_protocol import (
+    AnyStoreAnswer,
+    AnyStoreRequest,
+    Appended,
+    AppendFrames,
+    BeginInstall,
+    EndInstall,
+    Installed,
+    InstallItems,
+    LoadState,
+    OpenSet,
+    RememberMap,
+    SetAside,
+    SetOpened,
+    StateChunk,
+    StateItem,
+    StateLoaded,
+    StoreRefused,
+    Truncate,
+    Truncated,
+)
+from lockstep.runtime.store_client import join_appends
+from lockstep.runtime.store_codec import (
+    HEARTBEAT,
+    decode_answer,
+    decode_request,
+    encode_answer,
+    encode_request,
+)
+
+HEAD = SetName("orders"), Epoch(3), Incarnation("me")
+EPOCHS = ((Epoch(1), LogIndex(1)), (Epoch(3), LogIndex(9)))
+ITEMS = (StateItem(b"k", b"v"), StateItem(b"", b"", False))
+
+REQUESTS: list[AnyStoreRequest] = [
+    OpenSet(*HEAD),
+    AppendFrames(*HEAD, (b"one", b""), LogIndex(7)),
+    AppendFrames(*HEAD, (), LogIndex(0)),
+    Truncate(*HEAD, LogIndex(0)),
+    LoadState(*HEAD),
+    BeginInstall(*HEAD, LogIndex(5), EPOCHS, 77),
+    InstallItems(*HEAD, ITEMS),
+    InstallItems(*HEAD, ()),
+    EndInstall(*HEAD),
+    RememberMap(*HEAD, b"map", 12, "g"),
+    SetAside(*HEAD),
+]
+ANSWERS: list[AnyStoreAnswer] = [
+    SetOpened(
+        *HEAD, DiskId("d"), LogIndex(9), EPOCHS, LogIndex(1), LogIndex(2), Epoch(3), b"m", 4, "g", "a hole"
+    ),
+    Appended(*HEAD, LogIndex(4)),
+    Truncated(*HEAD, LogIndex(0)),
+    StateChunk(*HEAD, ITEMS, (b"frame",)),
+    StateChunk(*HEAD, (), ()),
+    StateLoaded(*HEAD, LogIndex(0), LogIndex(2)),
+    Installed(*HEAD, LogIndex(2)),
+    StoreRefused(*HEAD, ErrorCode.STORE_FULL, "full", Epoch(3)),
+]
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
+def test_a_request_comes_back_as_it_was(request_: AnyStoreRequest) -> None:
+    assert decode_request(encode_request(request_)) == request_
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: type(answer).__name__)
+def test_an_answer_comes_back_as_it_was(answer: AnyStoreAnswer) -> None:
+    assert decode_answer(encode_answer(answer)) == answer
+
+
+def test_a_heartbeat_says_nothing() -> None:
+    assert decode_request(HEARTBEAT) is None
+    assert decode_answer(HEARTBEAT) is None
+
+
+@pytest.mark.fuzz
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_message_or_rejected(data: bytes) -> None:
+    for decode in (decode_request, decode_answer):
+        with suppress(Rejected):
+            decode(data)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 81, "a\nb"])
+def test_a_set_name_that_is_none_is_rejected(name: str) -> None:
+    with pytest.raises(Rejected):
+        decode_request(encode_request(OpenSet(SetName(name), Epoch(1), Incarnation("me"))))
+
+
+def test_appends_in_a_row_become_one_and_keep_their_order_with_others() -> None:
+    one, two = AppendFrames(*HEAD, (b"1",), LogIndex(1)), AppendFrames(*HEAD, (b"2", b"3"), LogIndex(5))
+    commit = AppendFrames(*HEAD, (), LogIndex(6))
+    other = AppendFrames(SetName("orders"), Epoch(4), Incarnation("me"), (b"4",), LogIndex(6))
+    cut = Truncate(*HEAD, LogIndex(0))
+    assert join_appends([one, two, commit, None, one, cut, two, other]) == [
+        AppendFrames(*HEAD, (b"1", b"2", b"3"), LogIndex(6)),
+        None,
+        one,
+        cut,
+        two,
+        other,
+    ]

@@ -1,0 +1,180 @@
+"""Installing a snapshot, consolidating, and reading what is stored."""
+
+from lockstep.core.errors import ErrorCode
+from lockstep.core.frames import Frame, check_frame
+from lockstep.core.ids import Epoch, LogIndex, MessageId, QueueId, place
+from lockstep.core.records import DeclareQueue, Message, Publish
+from lockstep.core.set_state import SetState
+from lockstep.core.store_protocol import (
+    BeginInstall,
+    EndInstall,
+    Installed,
+    InstallItems,
+    StateItem,
+    StateLoaded,
+    StoreRefused,
+)
+from services.store.core.messages import Requested
+from services.store.core.requests import (
+    ContentsRead,
+    FramesRead,
+    ItemsRead,
+    ReadContents,
+    ReadFrames,
+    ReadItems,
+)
+from tests.unit.services.store.store_rig import ME, SET, StoreRig, frame
+
+QUEUE = QueueId(1)
+
+
+def content_frame(first: int, count: int = 1) -> bytes:
+    """Frame 1 declares a queue; others publish `body-<index>`."""
+    records = [
+        DeclareQueue(None, "q", True)
+        if index == 1
+        else Publish(None, None, 0, (Message((QUEUE,), b"", b"body-%d" % index, is_durable=True),))
+        for index in range(first, first + count)
+    ]
+    return frame(first, records=list(records))
+
+
+def items_at(index: int) -> tuple[StateItem, ...]:
+    state = SetState(SET)
+    data = content_frame(1, index)
+    state.apply_frame(Frame(check_frame(data), data, b""))
+    return tuple(StateItem(item.key, item.value, item.is_durable) for item in state.items())
+
+
+def installation(index: int, epoch: int = 2) -> list[object]:
+    items = items_at(index)
+    head = SET, Epoch(epoch), ME
+    return [
+        BeginInstall(*head, LogIndex(index), ((Epoch(1), LogIndex(1)),), 7),
+        InstallItems(*head, items[:5]),
+        InstallItems(*head, items[5:]),
+        EndInstall(*head),
+    ]
+
+
+def test_an_installed_snapshot_is_the_set() -> None:
+    rig = StoreRig()
+    first = rig.open()
+    rig.append_ok(frame(1), frame(2))
+    *_, installed = [answer for request in installation(50) for answer in rig.ask(request)]  # type: ignore[arg-type]
+    assert isinstance(installed, Installed)
+    assert installed.log_end == 50
+    assert rig.append_ok(content_frame(51), epoch=2) == 51
+    rig.crash()
+    opened = rig.open(2)
+    assert (opened.log_end, opened.snapshot_index, opened.commit_index, opened.disk) == (
+        51,
+        50,
+        50,
+        first.disk,
+    )
+    assert opened.epochs == ((1, 1),)
+    items, frames, _ = rig.load(2)
+    assert items == {item.key: item.value for item in items_at(50)}
+    assert frames == [content_frame(51)]
+
+
+def test_a_crash_at_any_step_of_an_installation_leaves_an_empty_set_with_a_new_disk_or_a_whole_one() -> None:
+    """Histories 18 and 24."""
+    outcomes = set()
+    for steps in (0, 1, *range(2, 60, 2)):
+        for seed in range(2):
+            rig = StoreRig(seed=seed)
+            old = rig.open()
+            for index in range(1, 40):
+                rig.append_ok(frame(index))
+            for request in installation(50):
+                rig.feed(Requested(rig.stream, request))  # type: ignore[arg-type]
+            for _ in range(steps):
+                if rig.has_jobs:
+                    rig.step()
+            is_answered = any(isinstance(answer, Installed) for _, answer in rig.answers)
+            rig.crash()
+            opened = rig.open(2)
+            assert opened.damage == ""
+            outcome = "old" if opened.log_end == 39 else "new" if opened.log_end == 50 else "empty"
+            outcomes.add(outcome)
+            if outcome == "empty":
+                assert opened.log_end == 0
+                assert opened.disk != old.disk
+                assert rig.load(2)[0] == {}
+            if outcome == "new":
+                assert rig.load(2)[0] == {item.key: item.value for item in items_at(50)}
+            assert outcome == "new" or not is_answered
+    assert outcomes == {"old", "empty", "new"}
+
+
+def test_an_installation_that_its_sender_gave_up_is_undone_by_the_next_opening() -> None:
+    rig = StoreRig()
+    old = rig.open()
+    for request in installation(50)[:2]:
+        rig.ask(request)  # type: ignore[arg-type]
+    refused = rig.append(frame(1), epoch=2)
+    assert isinstance(refused, StoreRefused)
+    assert refused.code is ErrorCode.ILLEGAL_STATE
+    opened = rig.open(2)
+    assert opened.log_end == 0
+    assert opened.disk != old.disk
+
+
+def test_only_closed_segments_at_or_below_the_commit_index_are_consolidated() -> None:
+    """History 11: what the consolidator has applied can never be cut again."""
+    rig = StoreRig()
+    rig.open()
+    for index in range(1, 200):
+        rig.append_ok(content_frame(index), commit=min(index - 1, 60))
+    assert 0 < rig.core.status()[0].snapshot_index <= 60
+    assert len(rig.disk.directories[SET].segments) > 5
+    rig.tell_commit(199)
+    rig.run()
+    status = rig.core.status()[0]
+    assert 60 < status.snapshot_index < 199, "the segment that is written to stays"
+    assert len(rig.disk.directories[SET].segments) <= 2
+    items, frames, loaded = rig.load()
+    assert isinstance(loaded, StateLoaded)
+    assert len(frames) == 199 - status.snapshot_index
+    assert sum(b"body-" in value for value in items.values()) == status.snapshot_index - 1
+
+
+def test_readers_get_nothing_beyond_the_commit_index() -> None:
+    """R11."""
+    rig = StoreRig()
+    rig.open()
+    for index in range(1, 100):
+        rig.append_ok(content_frame(index), commit=min(index - 1, 70))
+    frames = [
+        data
+        for answer in rig.ask_reader(ReadFrames(SET, Epoch(1), LogIndex(0)))
+        for data in frames_of(answer)
+    ]
+    assert check_frame(frames[-1]).last == 70
+    chunks = rig.ask_reader(ReadItems(SET, Epoch(1), b""))
+    assert all(isinstance(chunk, ItemsRead) for chunk in chunks)
+    assert isinstance(chunks[-1], ItemsRead)
+    assert chunks[-1].is_last
+
+
+def frames_of(answer: object) -> tuple[bytes, ...]:
+    assert isinstance(answer, FramesRead), answer
+    return answer.frames
+
+
+def test_contents_are_read_from_the_snapshot_and_from_the_journal() -> None:
+    rig = StoreRig()
+    rig.open()
+    for index in range(1, 100):
+        rig.append_ok(content_frame(index), commit=index - 1)
+    snapshot_index = rig.core.status()[0].snapshot_index
+    assert 2 < snapshot_index < 99
+    wanted = tuple(
+        MessageId(place(index, 0)) for index in (99, 2, 1, snapshot_index, snapshot_index + 1, 500)
+    )
+    (answer,) = rig.ask_reader(ReadContents(SET, Epoch(1), wanted))
+    assert isinstance(answer, ContentsRead)
+    expected = [99, 2, None, snapshot_index, snapshot_index + 1, None]
+    assert answer.contents == tuple((b"", b"body-%d" % index) if index else None for index in expected)

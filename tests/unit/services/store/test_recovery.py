@@ -1,0 +1,252 @@
+"""Torn or damaged: what a recovery makes of bad bytes (DESIGN R10), and of cuts."""
+
+import pytest
+
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import DiskId, Epoch, LogIndex, QueueId
+from lockstep.core.records import AnyRecord, DeclareQueue, Message, Publish
+from lockstep.core.store_protocol import Appended, SetAside, SetOpened, StoreRefused, Truncate, Truncated
+from services.store.core.journal_format import (
+    GROUP_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    encode_group_header,
+    salt_of,
+)
+from services.store.core.messages import Requested, Tick
+from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, appending, frame
+
+
+def rig_with(count: int, commit: int = 0) -> StoreRig:
+    """`count` frames, each a group of its own; the commit index is written down."""
+    rig = StoreRig()
+    rig.open()
+    for index in range(1, count + 1):
+        rig.append_ok(frame(index))
+    rig.tell_commit(commit)
+    for _ in range(2):
+        rig.feed(Tick())
+        rig.run()
+    return rig
+
+
+def place_of_frame(rig: StoreRig, index: int) -> tuple[int, int]:
+    """(segment, offset) of the frame that begins at `index`."""
+    data = frame(index)
+    for number, file in sorted(rig.disk.directories[SET].segments.items()):
+        found = bytes(file.cached).find(data)
+        if found >= 0:
+            return number, found
+    raise AssertionError(f"no frame {index}")
+
+
+def flip(rig: StoreRig, index: int) -> None:
+    number, offset = place_of_frame(rig, index)
+    rig.disk.flip_bit(SET, number, offset + 20, 3)
+
+
+def test_a_bad_last_group_that_nobody_acknowledged_is_cut_silently() -> None:
+    rig = rig_with(5)
+    flip(rig, 5)
+    rig.crash()
+    opened = rig.open(2)
+    assert (opened.log_end, opened.damage) == (4, "")
+    assert rig.append_ok(frame(5, epoch=2), epoch=2) == 5
+    rig.crash()
+    again = rig.open(3)
+    assert (again.log_end, again.damage, again.epochs) == (5, "", ((1, 1), (2, 5)))
+
+
+def test_a_bad_last_group_below_the_known_commit_index_is_damage() -> None:
+    """History 17: an acknowledged last frame is not torn."""
+    rig = rig_with(5, commit=5)
+    flip(rig, 5)
+    rig.crash()
+    opened = rig.open(2)
+    assert "5 was acknowledged" in opened.damage
+    assert (opened.log_end, opened.commit_index) == (4, 5)
+    refused = rig.append(frame(5, epoch=2), epoch=2)
+    assert isinstance(refused, StoreRefused)
+    assert refused.code is ErrorCode.ILLEGAL_STATE
+
+
+@pytest.mark.parametrize("index", [1, 2, 20, 39])
+def test_a_bad_group_before_a_good_one_is_damage_in_the_same_segment_or_an_earlier_one(index: int) -> None:
+    rig = rig_with(40)
+    assert len(rig.disk.directories[SET].segments) > 1
+    flip(rig, index)
+    rig.crash()
+    opened = rig.open(2)
+    assert opened.damage
+    assert opened.log_end == index - 1
+    _, frames, _ = rig.load(2)
+    assert frames == [frame(each) for each in range(1, index)], "nothing behind the hole is served"
+
+
+def test_a_whole_frame_behind_a_broken_one_of_the_same_unsynced_group_is_torn() -> None:
+    rig = rig_with(2)
+    rig.append_ok(frame(3), frame(4), frame(5))
+    flip(rig, 4)
+    rig.crash()
+    opened = rig.open(2)
+    assert (opened.log_end, opened.damage) == (3, "")
+
+
+def test_a_journal_in_the_body_of_a_message_is_not_taken_for_the_journal() -> None:
+    rig = StoreRig()
+    opened = rig.open()
+    forged = frame(7) + encode_group_header(salt_of(DiskId("other")), 1, 500, 10, LogIndex(0)) + frame(8)
+    records: list[AnyRecord] = [
+        DeclareQueue(None, "q", True),
+        Publish(None, None, 0, (Message((QueueId(1),), b"", forged, 0, True),)),
+    ]
+    rig.append_ok(frame(1, records=records))
+    number, offset = place_of(rig, b"LKSF")
+    rig.disk.flip_bit(SET, number, offset + 20, 1)
+    rig.crash()
+    again = rig.open(2)
+    assert (again.log_end, again.damage, again.disk) == (0, "", opened.disk)
+
+
+def place_of(rig: StoreRig, data: bytes) -> tuple[int, int]:
+    ((number, file),) = rig.disk.directories[SET].segments.items()
+    return number, bytes(file.cached).find(data)
+
+
+def test_a_missing_segment_is_damage() -> None:
+    rig = rig_with(100)
+    numbers = sorted(rig.disk.directories[SET].segments)
+    assert len(numbers) >= 3
+    del rig.disk.directories[SET].segments[numbers[1]]
+    rig.crash()
+    assert f"segment {numbers[1]} is missing" in rig.open(2).damage
+
+
+def test_a_lost_meta_file_stays_damage_and_still_fences() -> None:
+    rig = rig_with(3)
+    rig.disk.directories[SET].meta = b"rubbish"
+    rig.crash()
+    assert rig.open(4).damage == "the meta file was lost"
+    rig.crash()
+    opened = rig.open(4)
+    assert (opened.damage, opened.highest_epoch) == ("the meta file was lost", 4)
+
+
+def test_frames_behind_a_cut_never_come_back() -> None:
+    """Old frames are longer than the new ones: behind the new end old ones would still stand."""
+    rig = StoreRig()
+    rig.open()
+    for index in range(1, 8):
+        rig.append_ok(frame(index, records=[DeclareQueue(None, "old" * 30, True)]))
+    assert isinstance(rig.truncate(3, epoch=2), Truncated)
+    rig.append_ok(frame(4, epoch=2), epoch=2)
+    rig.crash()
+    opened = rig.open(3)
+    assert (opened.log_end, opened.damage, opened.epochs) == (4, "", ((1, 1), (2, 4)))
+    assert rig.load(3)[1][-1] == frame(4, epoch=2)
+
+
+def test_what_was_committed_is_never_cut() -> None:
+    rig = rig_with(10, commit=6)
+    refused = rig.truncate(5)
+    assert isinstance(refused, StoreRefused)
+    assert refused.code is ErrorCode.ILLEGAL_STATE
+    assert isinstance(rig.truncate(6), Truncated)
+    rig.crash()
+    assert rig.open(2).log_end == 6
+
+
+def test_a_cut_in_the_middle_of_a_frame_is_refused_and_one_behind_the_end_cuts_nothing() -> None:
+    rig = StoreRig()
+    rig.open()
+    rig.append_ok(frame(1, 4))
+    assert isinstance(rig.truncate(2), StoreRefused)
+    assert rig.truncate(9) == Truncated(SET, Epoch(1), ME, LogIndex(4))
+
+
+def test_a_crash_at_any_step_of_a_cut_leaves_the_log_whole_or_cut() -> None:
+    for steps in range(12):
+        for seed in range(4):
+            rig = StoreRig(seed=seed)
+            rig.open()
+            for index in range(1, 70):
+                rig.append_ok(frame(index))
+            rig.feed(Requested(rig.stream, Truncate(SET, Epoch(2), ME, LogIndex(20))))
+            for _ in range(steps):
+                if rig.has_jobs:
+                    rig.step()
+            is_answered = any(isinstance(answer, Truncated) for _, answer in rig.answers)
+            rig.crash()
+            opened = rig.open(2)
+            assert opened.damage == ""
+            assert opened.log_end == 20 if is_answered else opened.log_end in (20, 69)
+            assert isinstance(rig.append(frame(opened.log_end + 1, epoch=2), epoch=2), Appended)
+            end = opened.log_end + 1
+            rig.crash()
+            assert (rig.open(3).log_end, rig.open(3).damage) == (end, "")
+
+
+def test_setting_aside_gives_a_new_disk_id_and_keeps_the_epoch_at_any_crash() -> None:
+    for steps in range(16):
+        rig = rig_with(5, commit=5)
+        flip(rig, 2)
+        rig.crash()
+        old = rig.open(8)
+        rig.feed(Requested(rig.stream, SetAside(SET, Epoch(8), ME)))
+        for _ in range(steps):
+            if rig.has_jobs:
+                rig.step()
+        rig.crash()
+        refused = rig.ask(SetAside(SET, Epoch(7), ME), stream=77)[0]
+        assert isinstance(refused, StoreRefused)
+        opened = rig.open(8)
+        assert opened.highest_epoch == 8
+        if opened.disk == old.disk:
+            assert opened.damage
+            (answer,) = rig.ask(SetAside(SET, Epoch(8), ME))
+            assert isinstance(answer, SetOpened)
+            opened = answer
+        assert (opened.damage, opened.log_end) == ("", 0)
+        assert opened.disk != old.disk
+        assert rig.disk.directories[SET].aside[-1] == old.disk
+        assert rig.append_ok(frame(1, epoch=8), epoch=8) == 1
+
+
+def test_a_torn_header_of_a_group_is_torn() -> None:
+    rig = rig_with(3)
+    number, offset = place_of_frame(rig, 3)
+    rig.disk.flip_bit(SET, number, offset - GROUP_HEADER_BYTES + 9, 0)
+    rig.crash()
+    assert (rig.open(2).log_end, rig.open(2).damage) == (2, "")
+
+
+def test_a_bad_segment_header_is_damage_when_groups_follow_it() -> None:
+    rig = rig_with(3)
+    rig.disk.flip_bit(SET, 1, SEGMENT_HEADER_BYTES - 2, 0)
+    rig.crash()
+    opened = rig.open(2)
+    assert "header" in opened.damage
+    assert opened.log_end == 0
+
+
+def test_a_killed_process_leaves_nothing_reported_as_durable_that_is_not() -> None:
+    """The page cache survives a kill: a recovery has to sync what it reads before it reports it."""
+    rig = rig_with(1)
+    rig.feed(Requested(rig.stream, appending(frame(2))))
+    while "WriteSegment" not in rig.log[-1:]:
+        rig.step()
+    rig.crash(power=False)
+    assert rig.open(2).log_end == 2
+    rig.crash(power=True)
+    assert rig.open(3).log_end == 2
+
+
+def test_recovery_reads_the_live_log_and_not_its_history() -> None:
+    rig = rig_with(3000, commit=3000)
+    assert len(rig.disk.directories[SET].segments) <= 3
+    rig.crash()
+    rig.log.clear()
+    opened = rig.open(2)
+    assert opened.log_end == 3000
+    assert opened.snapshot_index > 2900
+    reads = rig.log.count("ReadSegment")
+    assert reads <= 3 * (SMALL.segment_bytes // SMALL.scan_bytes + 2)
