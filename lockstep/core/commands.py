@@ -16,7 +16,9 @@ from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, SessionKey, SetName, TransactionKey
 
 ANSWERS_KEPT = 1024
-"""Answers that a set keeps for each session, and so the most commands that a session may have without having heard their answers."""
+"""Answers that a set keeps for each session, and so the most commands that a session may have without having heard of them."""
+SPAN_MS_MAX = 1 << 42
+"""Longest time span that can be asked for (139 years): a time and a span always make a time."""
 
 # --- commands: numbered -----------------------------------------------------------------------------------------------
 

@@ -15,8 +15,7 @@ from lockstep.wire.v1 import session_pb2 as pb
 _Wire = pb.ClientMessage
 Headers = tuple[tuple[str, str], ...]
 
-SPAN_MS_MAX = 1 << 42
-"""Longest time span that can be asked for (139 years): a time and a span always make a time."""
+SPAN_MS_MAX = c.SPAN_MS_MAX
 
 
 def encode_client_message(message: c.ClientMessage) -> pb.ClientMessage:

@@ -8,12 +8,12 @@ session had in hand, or had open, ends by records of its own before the record t
 
 from lockstep.core.clock import Now
 from lockstep.core.commands import AttachRefused, AttachSession, CommandAnswered, SessionAttached
-from lockstep.core.errors import ErrorCode
+from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SessionKey
 from lockstep.core.records import CloseSession, DeleteQueue, OpenSession, RollbackReason
 from lockstep.core.sessions import Session
 from services.primary.core.client_streams import ClientStream, ClientStreams
-from services.primary.core.context import Context
+from services.primary.core.context import Context, check_name, shown
 from services.primary.core.dispatch import Consumer
 from services.primary.core.removing import append_requeue
 from services.primary.core.transacting import append_rollback
@@ -40,6 +40,12 @@ class Attachments:
         """First message of a stream: open or resume a session."""
         context = self._context
         stream = self._streams.by_number[number] = ClientStream(number)
+        try:
+            check_name("session", message.session_id, context.settings.name_bytes_max)
+        except Rejected as error:
+            refusal = self._refused(error.code, error.message)
+            self._streams.tell(number, lambda: refusal)
+            return stream
         session = (
             context.state.sessions.get(message.session)
             if message.session
@@ -48,7 +54,7 @@ class Attachments:
         if message.session and (
             session is None or session.epoch != message.session_epoch or session.id != message.session_id
         ):
-            text = f"session {message.session_id} is not known here"
+            text = f"session {shown(message.session_id)} is not known here"
             self._streams.tell(number, lambda: self._refused(ErrorCode.UNKNOWN_SESSION, text))
             return stream
         if session is None:

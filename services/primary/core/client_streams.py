@@ -104,5 +104,9 @@ class ClientStreams:
             self.close(number)
         self.by_number.clear()
 
+    def no_session(self) -> SessionEnded:
+        """To whatever needs a session on a stream that has none (any more)."""
+        return self.ended(ErrorCode.UNKNOWN_SESSION, "no session is attached")
+
     def ended(self, code: ErrorCode, text: str) -> SessionEnded:
         return SessionEnded(*self.head(), code, text)

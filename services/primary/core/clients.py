@@ -33,8 +33,7 @@ class Clients:
         context = self._context
         session = context.state.sessions.get(stream.session)
         if session is None:
-            ended = self._streams.ended(ErrorCode.UNKNOWN_SESSION, "no session is attached")
-            self._streams.tell_now(stream.number, ended)
+            self._streams.tell_now(stream.number, self._streams.no_session())
             return
         if command.number < session.next_number:
             self._repeat(stream, session, command)
@@ -63,7 +62,10 @@ class Clients:
         if answer is not None:
             code = ErrorCode(answer.code)
             answered = CommandAnswered(command.number, code, answer.message, answer.value)
-            self._streams.answer(stream.number, answered)
+        else:
+            text = f"command {command.number} is over, and its answer is not kept any more"
+            answered = CommandAnswered(command.number, ErrorCode.EXPIRED, text, 0)
+        self._streams.answer(stream.number, answered)
 
     def _push_back(self, stream: ClientStream, session: Session, code: ErrorCode, text: str) -> None:
         stream.pushed_back_from = session.next_number

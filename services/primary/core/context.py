@@ -45,13 +45,13 @@ class Context:
     effects: list[AnyEffect] = field(default_factory=list)
     """What the input at hand wants done."""
 
-    def queue(self, name: str, session: SessionKey) -> Queue:
-        """The queue of that name for use by `session`; raises `Rejected` NOT_FOUND, or LOCKED if exclusive to another."""
+    def queue(self, name: str, session: SessionKey | None = None) -> Queue:
+        """The queue of that name, for use by `session` if given; raises `Rejected` NOT_FOUND, or LOCKED: exclusive to another."""
         queue = self.state.queues.get(name)
         if queue is None:
-            raise Rejected(ErrorCode.NOT_FOUND, f"no queue {name!r}", queue=name)
+            raise Rejected(ErrorCode.NOT_FOUND, f"no queue {shown(name)}", queue=name[:SHOWN_MAX])
         owner = queue.definition.exclusive_session
-        if owner and owner != session:
+        if session is not None and owner and owner != session:
             raise Rejected(ErrorCode.LOCKED, f"queue {name!r} is exclusive to another session", queue=name)
         return queue
 
@@ -68,14 +68,42 @@ class Request:
         return self.ref.session
 
 
+SHOWN_MAX = 300
+"""Characters of a client's text that an error repeats: enough to know it again, and errors are kept with the session."""
+
+
+def shown(text: str) -> str:
+    """A client's text as errors show it."""
+    return repr(text[:SHOWN_MAX])
+
+
 def check_name(kind: str, name: str, bytes_max: int) -> None:
     """Raises `Rejected` INVALID_ARGUMENT for a name that is empty, too long or not printable."""
-    if not name or len(name.encode("utf-8", "surrogatepass")) > bytes_max or not name.isprintable():
+    if not name or not name.isprintable() or _utf8_bytes(name) > bytes_max:
         raise Rejected(
             ErrorCode.INVALID_ARGUMENT,
             f"a {kind} name has 1 to {bytes_max} bytes of printable text, not {name[:80]!r}",
             kind=kind,
         )
+
+
+def check_text(what: str, text: str, bytes_max: int) -> None:
+    """Raises `Rejected` INVALID_ARGUMENT for a text that no record could carry: too long, or no UTF-8."""
+    size = _utf8_bytes(text)
+    if size < 0:
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, f"{what} {text[:80]!r} is no UTF-8 text", what=what)
+    if size > bytes_max:
+        raise Rejected(
+            ErrorCode.INVALID_ARGUMENT, f"{what} has at most {bytes_max} bytes, not {size}", what=what
+        )
+
+
+def _utf8_bytes(text: str) -> int:
+    """-1: it has no such form (a lone surrogate)."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return -1
 
 
 def answer_of(context: Context, ref: CommandRef) -> CommandAnswered:

@@ -134,10 +134,9 @@ class Dispatch:
 
     def let_go(self, session: SessionKey, queue_id: QueueId, positions: Iterable[QueuePosition]) -> None:
         """The session no longer holds these: they were settled, or are locked by its transaction. They are not offered again."""
-        held, mine = self._queues[queue_id].held, self._held_by[session]
+        held, mine = self._queues[queue_id].held, self._held_by.get(session, {})
         for position in positions:
-            del held[position]
-            mine.pop((queue_id, position), None)
+            del held[position], mine[queue_id, position]
 
     def held_by(self, session: SessionKey) -> dict[QueueId, list[QueuePosition]]:
         """What a session holds, by queue, ascending."""

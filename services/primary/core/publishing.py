@@ -7,13 +7,13 @@ command, or raises `Rejected` before it appended anything.
 
 from collections.abc import Sequence
 
-from lockstep.core.commands import OutgoingMessage, PublishCommand
+from lockstep.core.commands import SPAN_MS_MAX, OutgoingMessage, PublishCommand
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.exchanges import DEFAULT_EXCHANGE
-from lockstep.core.ids import QueueId, SessionKey, TransactionKey
+from lockstep.core.ids import QueueId, TransactionKey
 from lockstep.core.queues import Queue
 from lockstep.core.records import AcceptCommand, CommandRef, Message, Publish
-from services.primary.core.context import Context, Request
+from services.primary.core.context import SHOWN_MAX, Context, Request, shown
 from services.primary.core.removing import evict
 from services.primary.core.transacting import operation
 
@@ -28,7 +28,7 @@ def publish(context: Context, request: Request, command: PublishCommand) -> None
             set_name=context.state.set_name,
         )
     _check_sizes(context, command)
-    routed = _route(context, command, request.session)
+    routed = _route(context, command)
     _check_limits(context, routed)
     key, ordinal = command.transaction, 0
     if key is not None:
@@ -83,8 +83,12 @@ def _check_sizes(context: Context, command: PublishCommand) -> None:
                 message_bytes=size,
                 message_bytes_max=settings.message_bytes_max,
             )
-        if message.ttl_ms < 0:
-            raise Rejected(ErrorCode.INVALID_ARGUMENT, f"ttl_ms is {message.ttl_ms}", ttl_ms=message.ttl_ms)
+        if not 0 <= message.ttl_ms <= SPAN_MS_MAX:
+            raise Rejected(
+                ErrorCode.INVALID_ARGUMENT,
+                f"ttl_ms is {message.ttl_ms}: not between 0 (none) and {SPAN_MS_MAX}",
+                ttl_ms=message.ttl_ms,
+            )
     if total > settings.command_bytes_max:
         raise Rejected(
             ErrorCode.TOO_LARGE,
@@ -93,15 +97,18 @@ def _check_sizes(context: Context, command: PublishCommand) -> None:
         )
 
 
-def _route(context: Context, command: PublishCommand, session: SessionKey) -> _Routed:
+def _route(context: Context, command: PublishCommand) -> _Routed:
     state = context.state
     if command.exchange == DEFAULT_EXCHANGE:
-        queues: tuple[QueueId, ...] = (context.queue(command.routing_key, session).id,)
+        # Exclusive queues too: only their session consumes, and anybody may answer it there.
+        queues: tuple[QueueId, ...] = (context.queue(command.routing_key).id,)
         return [(message, queues) for message in command.messages]
     exchange = state.exchanges.get(command.exchange)
     if exchange is None:
         raise Rejected(
-            ErrorCode.NOT_FOUND, f"no exchange {command.exchange[:300]!r}", exchange=command.exchange[:300]
+            ErrorCode.NOT_FOUND,
+            f"no exchange {shown(command.exchange)}",
+            exchange=command.exchange[:SHOWN_MAX],
         )
     if exchange.kind == "headers":
         return [

@@ -55,7 +55,10 @@ def handle_request(
     stream: ClientStream,
     request: AnyRequest,
 ) -> None:
-    """Do what an attached stream asks for."""
+    """Do what a stream with a session asks for; what is delivered must belong to somebody who can give it back."""
+    if context.state.sessions.get(stream.session) is None:
+        streams.tell_now(stream.number, streams.no_session())
+        return
     match request:
         case OpenConsumer():
             _open_consumer(context, streams, stream, request)

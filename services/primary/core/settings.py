@@ -15,6 +15,8 @@ class PrimarySettings:
     """Bytes in one command; a frame holds whole commands."""
     name_bytes_max: int = 255
     """Of queues, exchanges and keys: AMQP's short string."""
+    binding_arguments_bytes_max: int = 4096
+    """Names and values of one binding's arguments; a message's headers are compared with all of them."""
     transaction_operations_max: int = 1_000_000
     """Messages and accepts in one transaction; far below what an ordinal can number."""
     transactions_open_max: int = 10_000

@@ -6,7 +6,7 @@ that answers the command, or raises `Rejected` before it appended anything that 
 """
 
 from lockstep.core.clock import Now
-from lockstep.core.commands import BeginCommand, CommitCommand, RollbackCommand
+from lockstep.core.commands import SPAN_MS_MAX, BeginCommand, CommitCommand, RollbackCommand
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SessionKey, TransactionKey, transaction_id
 from lockstep.core.records import Begin, MarkRollbackOnly, Prepare, RejectCommand, Rollback, RollbackReason
@@ -22,7 +22,8 @@ def begin(context: Context, request: Request, command: BeginCommand) -> None:
             ErrorCode.UNAVAILABLE,
             f"{len(context.progress)} transactions are open, transactions_open_max is {context.settings.transactions_open_max}",
         )
-    record = Begin(request.ref, request.session, b"", max(0, command.timeout_ms), request.now.wall_ms)
+    timeout_ms = min(max(0, command.timeout_ms), SPAN_MS_MAX)
+    record = Begin(request.ref, request.session, b"", timeout_ms, request.now.wall_ms)
     index = context.writer.append(record, False)
     context.progress[(index, context.epoch)] = TransactionProgress(request.session)
 

@@ -28,7 +28,7 @@ from lockstep.core.records import (
     DequeueReason,
     Unbind,
 )
-from services.primary.core.context import Context, Request, check_name
+from services.primary.core.context import SHOWN_MAX, Context, Request, check_name, check_text, shown
 from services.primary.core.removing import append_dequeue
 
 
@@ -72,7 +72,7 @@ def declare_queue(context: Context, request: Request, command: DeclareQueueComma
             )
         context.writer.append(AcceptCommand(request.ref, existing.id), False)
         return
-    _check_options(options)
+    _check_options(context, options)
     context.writer.append(_with_command(wanted, request), wanted.is_durable)
 
 
@@ -81,7 +81,10 @@ def _with_command(wanted: DeclareQueue, request: Request) -> DeclareQueue:
     return DeclareQueue(request.ref, *values)
 
 
-def _check_options(options: QueueOptions) -> None:
+def _check_options(context: Context, options: QueueOptions) -> None:
+    bytes_max = context.settings.name_bytes_max
+    check_text("the dead-letter exchange", options.dead_letter_exchange or "", bytes_max)
+    check_text("the dead-letter key", options.dead_letter_key, bytes_max)
     numbers = {
         "length_max": options.length_max,
         "bytes_max": options.bytes_max,
@@ -157,10 +160,16 @@ def delete_exchange(context: Context, request: Request, command: DeleteExchangeC
 def bind(context: Context, request: Request, command: BindCommand) -> None:
     exchange = _exchange(context, command.exchange)
     queue = context.queue(command.queue, request.session)
-    if len(command.key.encode("utf-8", "surrogatepass")) > context.settings.name_bytes_max:
+    check_text("a binding key", command.key, context.settings.name_bytes_max)
+    for text in (text for pair in command.arguments for text in pair):
+        check_text("a binding argument", text, context.settings.binding_arguments_bytes_max)
+    if sum(len(name) + len(value) for name, value in command.arguments) > (
+        context.settings.binding_arguments_bytes_max
+    ):
         raise Rejected(
-            ErrorCode.INVALID_ARGUMENT,
-            f"a binding key has at most {context.settings.name_bytes_max} bytes",
+            ErrorCode.TOO_LARGE,
+            f"binding arguments have at most {context.settings.binding_arguments_bytes_max} bytes",
+            exchange=command.exchange,
             queue=command.queue,
         )
     arguments = tuple(sorted(command.arguments))
@@ -176,7 +185,7 @@ def bind(context: Context, request: Request, command: BindCommand) -> None:
 def _exchange(context: Context, name: str) -> Exchange:
     exchange = context.state.exchanges.get(name)
     if exchange is None:
-        raise Rejected(ErrorCode.NOT_FOUND, f"no exchange {name[:300]!r}", exchange=name[:300])
+        raise Rejected(ErrorCode.NOT_FOUND, f"no exchange {shown(name)}", exchange=name[:SHOWN_MAX])
     return exchange
 
 

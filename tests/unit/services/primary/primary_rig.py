@@ -88,7 +88,7 @@ _Heard = TypeVar("_Heard")
 
 
 class Rig:
-    """One reign. WiWith `holds_store` nothing is durable before `acknowledge`; `holds_claims` is the same for claims of names."""
+    """One reign. With `holds_store` nothing is durable before `acknowledge`; `holds_claims` does the same to claims of names."""
 
     def __init__(
         self,
