@@ -50,6 +50,8 @@ class Options:
     """Length of the phase with faults."""
     settle_us: int = 15 * SECOND
     """At least so long after healing the clients go on with their work."""
+    transactions: int = 200
+    """At least so many are begun: if there were fewer after the faults, the work goes on until there are."""
     liveness_us: int = 60 * SECOND
     """After that everything must come to rest in this time (P7)."""
     sets: int = 3
@@ -57,7 +59,7 @@ class Options:
     min_in_sync: int = 2
     clients: int = 5
     body_bytes_max: int = 200
-    think_us: int = 1500 * MS
+    think_us: int = 2500 * MS
     """Mean pause of a client between two pieces of work."""
     fault_gap_us: int = 4 * SECOND
     """Mean time between faults."""
@@ -81,9 +83,9 @@ def draw(seed: int) -> Options:
     return Options(
         seed=seed,
         min_in_sync=random.choice((1, 2, 2, 2)),
-        clients=random.randint(4, 7),
+        clients=random.randint(4, 6),
         body_bytes_max=random.choice((40, 200, 2000)),
-        think_us=random.choice((1000, 1500, 2500)) * MS,
+        think_us=random.choice((2000, 2500, 3000)) * MS,
         fault_gap_us=random.choice((2, 4, 6)) * SECOND,
         faults=kinds,
         lease_seconds=random.choice((2, 3, 3, 4)),
