@@ -30,7 +30,7 @@ from lockstep.core.inputs import (
     StoreSaid,
     Tick,
 )
-from lockstep.core.log_copy import LogCopy
+from lockstep.core.log_copy import LogCopy, agreement
 from lockstep.core.replication import (
     Acknowledge,
     Frames,
@@ -253,14 +253,18 @@ class BackupCore:
         self._reconcile(self.copy, opened, now)
 
     def _reconcile(self, copy: LogCopy, opened: SetOpened, now: Now) -> None:
-        """Memory outlived the stream to the store: the store gets again what it lacks."""
-        frames = copy.frames_after(opened.log_end)
+        """Memory outlived the stream to the store: the store is cut where it missed a cut, and gets again what it lacks."""
+        agreed = agreement(copy.epochs(), copy.log_end, opened.epochs, opened.log_end)
+        frames = copy.frames_after(agreed)
         first = frames[0].header.first if frames else LogIndex(copy.log_end + 1)
-        if opened.log_end > copy.log_end or first > opened.log_end + 1:
-            self._note("reload", f"disk ends at {opened.log_end}, memory at {copy.log_end}")
+        if agreed < opened.commit_index or first > agreed + 1:
+            self._note("reload", f"disk ends at {opened.log_end}, memory at {copy.log_end}, agreed {agreed}")
             self._drop_memory()
             self._set_opened(opened, now)
             return
+        self.durable_end = agreed
+        if agreed < opened.log_end:
+            self._tell_store(Truncate(self.set_name, self.epoch, self._incarnation, agreed))
         if not frames:
             self._ready(now)
             return
@@ -273,7 +277,7 @@ class BackupCore:
         self._note("damaged", damage)
 
     def _drop_memory(self) -> None:
-        self.has_lost_memory = self.copy is not None
+        self.has_lost_memory = self.has_lost_memory or self.copy is not None
         self.copy, self.is_memory_whole = None, False
 
     def _store_refused(self, refused: StoreRefused, now: Now) -> None:

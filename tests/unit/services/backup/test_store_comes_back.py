@@ -1,0 +1,69 @@
+"""A backup and its own store: what is acknowledged is on this disk, whatever the stream to it swallowed (R2, histories 4, 23)."""
+
+from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.replication import Frames, SubscriptionAccepted
+from tests.unit.services.replicas import SET, BackupBench, MemoryStore, copy_of, frames
+
+
+def accepted(agreed: int, epoch: int, snapshot_index: int = 0) -> SubscriptionAccepted:
+    return SubscriptionAccepted(SET, Epoch(epoch), LogIndex(agreed), LogIndex(snapshot_index), False, (), 0)
+
+
+def log(epoch: int, first: int, last: int, commit: int = 0) -> Frames:
+    parts = tuple((each.durable, each.transient) for each in frames(epoch, first, last))
+    return Frames(SET, Epoch(epoch), parts, LogIndex(commit))
+
+
+def diverging_backup(kept: int) -> BackupBench:
+    """Disk: 1..`kept` of epoch 1. The primary of epoch 2 has 1..3 of epoch 1, and 4..6 of its own; the cut to 3 was lost."""
+    old = frames(1, 1, kept)
+    bench = BackupBench(MemoryStore("disk-b", *old, commit=3), 2, copy_of(*old, commit=3), True)
+    bench.is_store_up = False
+    bench.hear(accepted(3, 2), log(2, 4, 6, commit=3))
+    assert bench.store.content() == [(1, index) for index in range(1, kept + 1)]
+    return bench
+
+
+def test_a_disk_that_missed_the_cut_and_is_as_long_is_cut_before_anything_is_acknowledged() -> None:
+    bench = diverging_backup(6)
+    bench.lose_store()
+    bench.find_store()
+    assert bench.store.content() == [(1, 1), (1, 2), (1, 3), (2, 4), (2, 5), (2, 6)]
+    assert bench.subscriptions()[-1].log_end == 6
+
+
+def test_a_disk_that_missed_the_cut_and_is_shorter_gets_no_mixture() -> None:
+    bench = diverging_backup(5)
+    bench.lose_store()
+    bench.find_store()
+    assert bench.store.content() == [(1, 1), (1, 2), (1, 3), (2, 4), (2, 5), (2, 6)]
+
+
+def test_a_disk_that_missed_the_cut_and_is_longer_keeps_the_memory() -> None:
+    bench = diverging_backup(9)
+    bench.lose_store()
+    bench.find_store()
+    assert bench.store.content() == [(1, 1), (1, 2), (1, 3), (2, 4), (2, 5), (2, 6)]
+    assert bench.core.is_memory_whole
+    assert not bench.core.has_lost_memory
+
+
+def test_what_a_store_did_not_get_is_sent_again_and_only_then_acknowledged() -> None:
+    bench = BackupBench(MemoryStore("disk-b"), 1)
+    bench.hear(accepted(0, 1))
+    bench.is_store_up = False
+    bench.hear(log(1, 1, 4))
+    bench.pass_ms(500)
+    assert bench.acknowledged() == 0
+    bench.lose_store()
+    bench.find_store()
+    assert bench.subscriptions()[-1].log_end == bench.store.log_end == 4
+
+
+def test_another_disk_behind_the_stream_takes_the_memory_with_it() -> None:
+    bench = BackupBench(MemoryStore("disk-b", *frames(1, 1, 3)), 1)
+    bench.lose_store()
+    bench.store.disk, bench.store.frames = MemoryStore("new").disk, []
+    bench.find_store()
+    assert bench.core.has_lost_memory
+    assert bench.subscriptions()[-1].log_end == 0
