@@ -23,6 +23,8 @@ class HeldLog:
     """First index -> (header, durable part)."""
     claimed: int = 0
     """Highest commit index that it was held to."""
+    unproven_snapshot: int = 0
+    """Index of a snapshot that it installed and that nobody had called committed then; 0: none."""
 
     def add(self, header: FrameHeader, durable: bytes) -> None:
         first = header.first

@@ -49,7 +49,7 @@ class Observer:
         if isinstance(given, StoreSaid):
             self._store_said(process, given)
         elif isinstance(given, PrimarySaid):
-            self._primary_said(given)
+            self._primary_said(process, given)
         for effect in effects:
             if isinstance(effect, TellStore):
                 self._told_store(process, effect)
@@ -83,14 +83,16 @@ class Observer:
         elif isinstance(answer, StoreRefused):
             self._world.branches.reach(f"store refused: {answer.code.name}")
 
-    def _primary_said(self, given: PrimarySaid) -> None:
+    def _primary_said(self, process: "Broker", given: PrimarySaid) -> None:
         message = given.message
-        if isinstance(message, Frames) and not message.frames:
+        if not isinstance(message, Frames):
             return
-        if isinstance(message, Frames):
-            log = self.logs[given.set_name]
-            for durable, transient in message.frames:
-                log.seen(durable, transient)
+        log = self.logs[given.set_name]
+        for durable, transient in message.frames:
+            log.seen(durable, transient)
+        held = self._held_by(process, given.set_name)
+        if held.unproven_snapshot and message.commit_index >= held.unproven_snapshot:
+            held.unproven_snapshot = 0
 
     def _told_store(self, process: "Broker", effect: TellStore) -> None:
         request = effect.request
@@ -114,6 +116,10 @@ class Observer:
             held = self._held_by(process, effect.set_name)
             held.clear()
             held.claimed = request.index
+            is_committed = request.index <= self.logs[effect.set_name].end
+            held.unproven_snapshot = 0 if is_committed else request.index
+            if not is_committed:
+                self._world.branches.reach("snapshot beyond the commit index")
 
     def check_journals(self) -> None:
         """Every live replica's retained log must agree with what was committed."""
@@ -142,4 +148,4 @@ class Observer:
     def _is_committed(self, process: "Broker", view: ReplicaView) -> bool:
         """Only what this process itself was held to: a state beyond it may be a suffix."""
         held = self._held.get((process.broker, view.set_name))
-        return held is not None and view.applied <= held.claimed
+        return held is not None and not held.unproven_snapshot and view.applied <= held.claimed
