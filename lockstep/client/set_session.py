@@ -7,7 +7,7 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Protocol, assert_never
 
 from lockstep.client import session_events as e
@@ -48,7 +48,7 @@ def new_session_id() -> SessionId:
 
 
 class SetSession:
-    """Lives from its first use in a session until `close`; used from one event loop."""
+    """Lives from its first use in a session until `close`; used from one event loop. The first of `candidates` is tried first."""
 
     BACKLOG_BYTES_MAX = 64 << 20
     """Publishers wait while so much is not yet answered: memory of this process, and a second or so of a fast primary."""
@@ -57,7 +57,7 @@ class SetSession:
         self,
         channels: Channels,
         set_name: SetName,
-        candidates: Iterable[str],
+        candidates: Sequence[str],
         settings: SessionSettings | None = None,
         on_attached: Callable[["SetSession", e.Attached], None] = lambda _session, _attached: None,
     ) -> None:
@@ -76,6 +76,7 @@ class SetSession:
         self._last_consumer = 0
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._room: list[asyncio.Future[None]] = []
+        self.feed(e.Learn(Epoch(0), tuple(candidates)))
         self.feed(e.Start())
 
     @property

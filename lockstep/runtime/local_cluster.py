@@ -159,7 +159,9 @@ class LocalCluster:
 
     async def stop(self, grace_seconds: float = STOP_SECONDS) -> None:
         """Stops brokers, then stores, then etcd; kills what does not end in time. May be called again."""
-        await asyncio.gather(*(local.broker.stop(grace_seconds) for local in self.brokers.values()))
+        for local in self.brokers.values():
+            # One by one: a broker that stops hands its sets over, and not to one that is about to stop as well.
+            await local.broker.stop(grace_seconds)
         await asyncio.gather(*(store.stop(grace_seconds) for store in self._stores.values()))
         if self.etcd is not None:
             await self.etcd.stop()

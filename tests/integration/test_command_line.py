@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -26,6 +26,14 @@ class Up:
         )
         assert self.process.stdout is not None
         self.ready: dict[str, Any] = json.loads(self.process.stdout.readline() or "{}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Whatever happened in the block, it does not go on running."""
+        if self.process.poll() is None:
+            self.stop()
 
     @property
     def addresses(self) -> str:
@@ -76,74 +84,77 @@ def command_line(pid: str) -> bytes:
 
 
 def test_a_cluster_stops_cleanly_and_starts_again_on_the_same_data(data: Path) -> None:
-    up = Up(data)
-    assert up.ready["seconds"] < 20
-    again = subprocess.run(
-        [*LOCKSTEP, "up", "--data", str(data)], capture_output=True, text=True, check=False
-    )
-    assert (again.returncode, again.stderr) == (1, f"lockstep: a cluster runs on {data} already\n")
-    up.ask("queue", "declare", "orders")
-    assert (
-        up.ask("publish", "orders", "-f", "-", stdin="".join(f"{n}\n" for n in range(1000)))["messages"]
-        == 1000
-    )
-    before = up.ready["brokers"]
-    assert up.stop() == 0
-    up = Up(data)
-    assert up.ready["brokers"] == before
-    (queue,) = up.ask("queue", "list")
-    assert (queue["queue"], queue["length"], queue["is_durable"]) == ("orders", 1000, True)
-    up.run("queue", "declare", "orders")
-    bodies = [json.loads(line)["body"] for line in up.run("browse", "orders", "-n", "3").splitlines()]
-    assert bodies == ["0", "1", "2"]
-    assert up.stop() == 0
+    with Up(data) as up:
+        assert up.ready["seconds"] < 20
+        again = subprocess.run(
+            [*LOCKSTEP, "up", "--data", str(data)], capture_output=True, text=True, check=False
+        )
+        assert (again.returncode, again.stderr) == (1, f"lockstep: a cluster runs on {data} already\n")
+        up.ask("queue", "declare", "orders")
+        assert (
+            up.ask("publish", "orders", "-f", "-", stdin="".join(f"{n}\n" for n in range(1000)))["messages"]
+            == 1000
+        )
+        before = up.ready["brokers"]
+        assert up.stop() == 0
+    with Up(data) as up:
+        assert up.ready["brokers"] == before
+        (queue,) = up.ask("queue", "list")
+        assert (queue["queue"], queue["length"], queue["is_durable"]) == ("orders", 1000, True)
+        up.run("queue", "declare", "orders")
+        bodies = [json.loads(line)["body"] for line in up.run("browse", "orders", "-n", "3").splitlines()]
+        assert bodies == ["0", "1", "2"]
+        assert up.stop() == 0
 
 
 def test_messages_and_wiring_by_command(data: Path) -> None:
-    up = Up(data, "--brokers", "2", "--sets", "2")
-    assert [entry["set"] for entry in up.ask("set", "list")] == ["set-1", "set-2"]
-    assert "there are 2 resource sets" in up.run("queue", "declare", "a", expected=1)
-    for queue in ("a", "b", "c"):
-        up.run("queue", "declare", queue, "--set", "set-1")
-    up.run("exchange", "declare", "news", "--kind", "topic", "--set", "set-1")
-    up.run("exchange", "bind", "news", "a", "--key", "sport.*")
-    assert [entry["exchange"] for entry in up.ask("exchange", "list")] == ["news"]
-    up.run("publish", "sport.chess", "one", "two", "--exchange", "news")
-    assert up.ask("transfer", "a", "b", "c")["messages"] == 2
-    lines = up.run("consume", "b", "--wait", "0.5").splitlines()
-    assert [json.loads(line)["body"] for line in lines] == ["one", "two"]
-    assert up.ask("queue", "purge", "c")["messages"] == 2
-    assert up.ask("queue", "delete", "c", "--if-empty")["messages"] == 0
-    assert up.run("publish", "c", "x", expected=1) == "lockstep: no queue 'c'\n"
-    assert up.ask("promote", "set-1", "B2")["primary"] == "B2"
-    status = up.ask("status")
-    assert status["sets"][0]["primary"] == "B2"
-    assert {replica["role"] for replica in status["sets"][0]["replicas"]} == {"primary", "backup"}
-    assert "--accept-data-loss" in up.run("cluster", "recover", "set-1", "B1", expected=1)
-    assert up.stop() == 0
+    with Up(data, "--brokers", "2", "--sets", "2") as up:
+        assert [entry["set"] for entry in up.ask("set", "list")] == ["set-1", "set-2"]
+        assert "there are 2 resource sets" in up.run("queue", "declare", "a", expected=1)
+        for queue in ("a", "b", "c"):
+            up.run("queue", "declare", queue, "--set", "set-1")
+        up.run("exchange", "declare", "news", "--kind", "topic", "--set", "set-1")
+        up.run("exchange", "bind", "news", "a", "--key", "sport.*")
+        assert [entry["exchange"] for entry in up.ask("exchange", "list")] == ["news"]
+        up.run("publish", "sport.chess", "one", "two", "--exchange", "news")
+        assert up.ask("transfer", "a", "b", "c")["messages"] == 2
+        lines = up.run("consume", "b", "--wait", "0.5").splitlines()
+        assert [json.loads(line)["body"] for line in lines] == ["one", "two"]
+        assert up.ask("queue", "purge", "c")["messages"] == 2
+        assert up.ask("queue", "delete", "c", "--if-empty")["messages"] == 0
+        assert up.run("publish", "c", "x", expected=1) == "lockstep: no queue 'c'\n"
+        assert up.ask("promote", "set-1", "B2")["primary"] == "B2"
+        status = up.ask("status")
+        assert status["sets"][0]["primary"] == "B2"
+        assert {replica["role"] for replica in status["sets"][0]["replicas"]} == {"primary", "backup"}
+        assert "--accept-data-loss" in up.run("cluster", "recover", "set-1", "B1", expected=1)
+        assert up.stop() == 0
 
 
 def test_a_primary_that_exits_is_reported_and_replaced_without_waiting_for_its_lease(data: Path) -> None:
-    up = Up(data)
-    up.run("queue", "declare", "q")
-    (entry,) = up.ask("set", "list")
-    victim = next(
-        pid
-        for pid in os.listdir("/proc")
-        if pid.isdigit()
-        and str(data).encode() in command_line(pid)
-        and f"\0{entry['primary']}\0".encode() in command_line(pid)
-    )
-    started = time.monotonic()
-    os.kill(int(victim), signal.SIGKILL)
-    up.run("publish", "q", "after")
-    assert time.monotonic() - started < 2.5, "no faster than the lease"
-    assert up.process.stdout is not None
-    assert json.loads(up.process.stdout.readline()) == {"exited": f"broker {entry['primary']}", "status": -9}
-    (after,) = up.ask("set", "list")
-    assert after["primary"] != entry["primary"]
-    assert after["epoch"] > entry["epoch"]
-    assert up.stop() == 0
+    with Up(data) as up:
+        up.run("queue", "declare", "q")
+        (entry,) = up.ask("set", "list")
+        victim = next(
+            pid
+            for pid in os.listdir("/proc")
+            if pid.isdigit()
+            and str(data).encode() in command_line(pid)
+            and f"\0{entry['primary']}\0".encode() in command_line(pid)
+        )
+        started = time.monotonic()
+        os.kill(int(victim), signal.SIGKILL)
+        up.run("publish", "q", "after")
+        assert time.monotonic() - started < 2.5, "no faster than the lease"
+        assert up.process.stdout is not None
+        assert json.loads(up.process.stdout.readline()) == {
+            "exited": f"broker {entry['primary']}",
+            "status": -9,
+        }
+        (after,) = up.ask("set", "list")
+        assert after["primary"] != entry["primary"]
+        assert after["epoch"] > entry["epoch"]
+        assert up.stop() == 0
 
 
 def test_the_demo_loses_nothing(tmp_path: Path) -> None:
