@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lockstep.core.apply_messages import enqueue, release, reserve, shares_of
-from lockstep.core.apply_wiring import delete_queue
+from lockstep.core.apply_wiring import delete_exchange, delete_queue
 from lockstep.core.ids import Epoch, LogIndex, QueueId, QueuePosition
 from lockstep.core.items import operation_key, transaction_key
 from lockstep.core.outcomes import Outcome
@@ -153,7 +153,7 @@ def _drop_transients(state: SetState) -> None:
                 state.tell(state.listener.dequeued, queue, removed.positions, DequeueReason.LOST, None)
     for _, exchange in sorted(state.exchanges.by_id.items()):
         if not exchange.is_durable:
-            state.exchanges.delete(exchange)
+            delete_exchange(state, exchange)
         else:
             for binding in [binding for binding, is_durable in exchange.bindings.items() if not is_durable]:
                 state.exchanges.unbind(binding)

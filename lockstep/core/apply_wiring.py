@@ -36,8 +36,15 @@ def apply_delete_exchange(
 ) -> Reply:
     exchange = state.exchanges.by_id.get(record.exchange)
     if exchange is not None and (is_durable or not exchange.is_durable):
-        state.exchanges.delete(exchange)
+        delete_exchange(state, exchange)
     return DONE
+
+
+def delete_exchange(state: SetState, exchange: Exchange) -> None:
+    """Delete an exchange with its bindings."""
+    state.exchanges.delete(exchange)
+    if state.listener is not None:
+        state.tell(state.listener.exchange_deleted, exchange)
 
 
 def apply_declare_queue(

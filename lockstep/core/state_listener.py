@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lockstep.core.ids import QueuePosition, SessionKey, TransactionKey
 
 if TYPE_CHECKING:
+    from lockstep.core.exchanges import Exchange
     from lockstep.core.outcomes import Outcome
     from lockstep.core.queues import Queue
     from lockstep.core.sessions import Answer, Session
@@ -42,6 +43,9 @@ class StateListener:
 
     def queue_deleted(self, queue: Queue) -> None:
         """With all its messages, for which there is no call of `dequeued`."""
+
+    def exchange_deleted(self, exchange: Exchange) -> None:
+        """With all its bindings."""
 
     def session_opened(self, session: Session) -> None: ...
 

@@ -29,6 +29,8 @@ class ClientStream:
     """The claim that the next command waits for; 0: none."""
     backlog: deque[ClientMessage] = field(default_factory=deque)
     """What came behind a blocked command."""
+    backlog_bytes: int = 0
+    """Of the messages in it."""
     pushed_back_from: int = 0
     """Commands from this number on were pushed back: what the client had sent behind them is dropped, until it comes again."""
     answers: list[CommandAnswered] = field(default_factory=list)

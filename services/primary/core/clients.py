@@ -5,8 +5,15 @@ when it leaves a gap; numbers are checked against what was appended.
 """
 
 from lockstep.core.clock import Now
-from lockstep.core.commands import BeginCommand, Command, CommandAnswered, PushedBack
-from lockstep.core.effects import ClaimName
+from lockstep.core.commands import (
+    AnyCommand,
+    BeginCommand,
+    ClientMessage,
+    Command,
+    CommandAnswered,
+    PublishCommand,
+    PushedBack,
+)
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.inputs import NameClaimed, Verdict
 from lockstep.core.records import CommandRef, RejectCommand
@@ -14,6 +21,7 @@ from lockstep.core.sessions import Session
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.command_table import execute
 from services.primary.core.context import Context, Request, answer_of
+from services.primary.core.name_claims import Claim, NameClaims
 from services.primary.core.transacting import operation_failed
 from services.primary.core.wiring_commands import needs_claim
 
@@ -21,14 +29,12 @@ from services.primary.core.wiring_commands import needs_claim
 class Clients:
     """Lives as long as the epoch; driven by the primary core."""
 
-    def __init__(self, context: Context, streams: ClientStreams) -> None:
+    def __init__(self, context: Context, streams: ClientStreams, names: NameClaims) -> None:
         self._context = context
         self._streams = streams
-        self._claims: dict[int, tuple[int, Command, str, str]] = {}
-        """Claims under way: (stream, command, kind, name)."""
-        self._claim_number = 0
+        self._names = names
 
-    def command(self, stream: ClientStream, command: Command, now: Now) -> None:
+    def command(self, stream: ClientStream, command: AnyCommand, now: Now) -> None:
         """Execute one command, answer it again, or push it back."""
         context = self._context
         session = context.state.sessions.get(stream.session)
@@ -38,14 +44,19 @@ class Clients:
         if command.number < session.next_number:
             self._repeat(stream, session, command)
             return
-        if stream.pushed_back_from and command.number != stream.pushed_back_from:
-            return
-        stream.pushed_back_from = 0
+        if stream.pushed_back_from and command.number >= stream.pushed_back_from:
+            if command.number > stream.pushed_back_from:
+                return
+            stream.pushed_back_from = 0
         if command.number > session.next_number:
-            self._push_back(stream, session, ErrorCode.SEQUENCE_GAP, f"expects command {session.next_number}")
+            self._push_back(
+                stream, session.next_number, ErrorCode.SEQUENCE_GAP, f"expects command {session.next_number}"
+            )
             return
         if context.writer.log.uncommitted_bytes > context.settings.uncommitted_bytes_max:
-            self._push_back(stream, session, ErrorCode.UNAVAILABLE, "too much waits for being committed")
+            self._push_back(
+                stream, session.next_number, ErrorCode.UNAVAILABLE, "too much waits for being committed"
+            )
             return
         try:
             claim = needs_claim(context, command)
@@ -53,11 +64,11 @@ class Clients:
             self._reject(stream, command, error)
             return
         if claim is not None:
-            self._claim(stream, command, *claim)
+            self._claim(stream, Claim(stream.number, command, *claim))
             return
         self._execute(stream, command, now)
 
-    def _repeat(self, stream: ClientStream, session: Session, command: Command) -> None:
+    def _repeat(self, stream: ClientStream, session: Session, command: AnyCommand) -> None:
         answer = session.answers.get(command.number)
         if answer is not None:
             code = ErrorCode(answer.code)
@@ -67,13 +78,11 @@ class Clients:
             answered = CommandAnswered(command.number, ErrorCode.EXPIRED, text, 0)
         self._streams.answer(stream.number, answered)
 
-    def _push_back(self, stream: ClientStream, session: Session, code: ErrorCode, text: str) -> None:
-        stream.pushed_back_from = session.next_number
-        self._streams.tell_now(
-            stream.number, PushedBack(*self._streams.head(), session.next_number, code, text)
-        )
+    def _push_back(self, stream: ClientStream, number: int, code: ErrorCode, text: str) -> None:
+        stream.pushed_back_from = number
+        self._streams.tell_now(stream.number, PushedBack(*self._streams.head(), number, code, text))
 
-    def _execute(self, stream: ClientStream, command: Command, now: Now) -> None:
+    def _execute(self, stream: ClientStream, command: AnyCommand, now: Now) -> None:
         request = Request(CommandRef(stream.session, command.number), now)
         try:
             execute(self._context, request, command)
@@ -87,7 +96,7 @@ class Clients:
         else:
             self._streams.answer(stream.number, answered)
 
-    def _reject(self, stream: ClientStream, command: Command, error: Rejected) -> None:
+    def _reject(self, stream: ClientStream, command: AnyCommand, error: Rejected) -> None:
         context = self._context
         ref = CommandRef(stream.session, command.number)
         transaction = getattr(command, "transaction", None)
@@ -98,30 +107,68 @@ class Clients:
 
     # --- claims ---
 
-    def _claim(self, stream: ClientStream, command: Command, kind: str, name: str) -> None:
-        self._claim_number += 1
-        self._claims[self._claim_number] = (stream.number, command, kind, name)
-        stream.blocked_by = self._claim_number
-        self._context.effects.append(ClaimName(self._context.state.set_name, self._claim_number, kind, name))
+    def _claim(self, stream: ClientStream, claim: Claim) -> None:
+        stream.blocked_by = self._names.claim(claim)
+
+    def hold_back(self, stream: ClientStream, message: ClientMessage) -> None:
+        """Keep what came behind a command that waits for a name, within limits; commands beyond them are pushed back."""
+        if isinstance(message, Command) and stream.pushed_back_from:
+            if message.number > stream.pushed_back_from:
+                return
+            stream.pushed_back_from = 0
+        settings = self._context.settings
+        size = _size(message)
+        is_full = (
+            len(stream.backlog) >= settings.backlog_messages_max
+            or stream.backlog_bytes + size > settings.command_bytes_max
+        )
+        if not is_full:
+            stream.backlog.append(message)
+            stream.backlog_bytes += size
+        elif isinstance(message, Command):
+            text = "much waits for the cluster's directory already"
+            self._push_back(stream, message.number, ErrorCode.UNAVAILABLE, text)
+        else:
+            text = "too many requests wait for the cluster's directory"
+            self._streams.tell_now(stream.number, self._streams.ended(ErrorCode.UNAVAILABLE, text))
+            self._streams.close(stream.number)
+
+    def next_held_back(self, stream: ClientStream) -> ClientMessage | None:
+        """The next message that can go on; None while the stream is blocked, and when there is none."""
+        if stream.blocked_by or not stream.backlog:
+            return None
+        message = stream.backlog.popleft()
+        stream.backlog_bytes -= _size(message)
+        return message
 
     def claimed(self, given: NameClaimed, now: Now) -> ClientStream | None:
         """etcd answered a claim; answers the stream whose backlog can go on, None if it is gone."""
-        claim = self._claims.pop(given.request, None)
+        claim = self._names.answered(given.request)
         if claim is None:
             return None
-        number, command, kind, name = claim
-        stream = self._streams.by_number.get(number)
-        if stream is None or stream.blocked_by != given.request:
-            return None
-        stream.blocked_by = 0
-        session = self._context.state.sessions.get(stream.session)
-        if session is None or command.number != session.next_number:
-            return stream
-        if given.verdict is Verdict.DONE:
-            self._execute(stream, command, now)
-        elif given.verdict is Verdict.FAILED:
-            text = f"{kind} {name!r} belongs to resource set {given.owner!r}"
-            self._reject(stream, command, Rejected(ErrorCode.ALREADY_EXISTS, text))
+        stream = self._streams.by_number.get(claim.stream)
+        if stream is not None and stream.blocked_by == given.request:
+            stream.blocked_by = 0
+            session = self._context.state.sessions.get(stream.session)
+            if session is not None and claim.command.number == session.next_number:
+                self._go_on(stream, claim, given, now)
         else:
-            self._claim(stream, command, kind, name)
+            stream = None
+        # Nobody may want it any more: its client is gone, or its declaration was refused.
+        self._names.release_unused(claim.kind, claim.name)
         return stream
+
+    def _go_on(self, stream: ClientStream, claim: Claim, given: NameClaimed, now: Now) -> None:
+        if given.verdict is Verdict.DONE:
+            self._execute(stream, claim.command, now)
+        elif given.verdict is Verdict.FAILED:
+            text = f"{claim.kind} {claim.name!r} belongs to resource set {given.owner!r}"
+            self._reject(stream, claim.command, Rejected(ErrorCode.ALREADY_EXISTS, text))
+        else:
+            self._claim(stream, claim)
+
+
+def _size(message: ClientMessage) -> int:
+    if not isinstance(message, PublishCommand):
+        return 0
+    return sum(len(outgoing.body) + len(outgoing.properties) for outgoing in message.messages)

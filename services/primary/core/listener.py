@@ -5,6 +5,7 @@ Law: a listener appends nothing. What calls for a record (a worn-out message) is
 
 from collections.abc import Sequence
 
+from lockstep.core.exchanges import Exchange
 from lockstep.core.ids import QueuePosition
 from lockstep.core.queues import Queue
 from lockstep.core.state_listener import StateListener
@@ -21,6 +22,12 @@ class PrimaryListener(StateListener):
         """Given back by a rollback or a failed delivery, to be looked at when the command is done."""
         self.deleted: list[tuple[Queue, list[Consumer]]] = []
         """Queues that went, with the consumers they had."""
+        self.deleted_exchanges: list[str] = []
+        """Names of exchanges that went."""
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self.came_back or self.deleted or self.deleted_exchanges)
 
     def enqueued(self, queue: Queue, positions: Sequence[QueuePosition]) -> None:
         self._context.dispatch.appended(self._context.writer.log.end, queue.id, positions)
@@ -37,3 +44,6 @@ class PrimaryListener(StateListener):
 
     def queue_deleted(self, queue: Queue) -> None:
         self.deleted.append((queue, self._context.dispatch.remove_queue(queue.id)))
+
+    def exchange_deleted(self, exchange: Exchange) -> None:
+        self.deleted_exchanges.append(exchange.name)

@@ -18,7 +18,7 @@ from lockstep.core.commands import (
     Heartbeat,
     HeartbeatAnswered,
 )
-from lockstep.core.effects import AnyEffect, Note, ReleaseName
+from lockstep.core.effects import AnyEffect, Note
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import BrokerId, Epoch, LogIndex
 from lockstep.core.inputs import (
@@ -54,6 +54,7 @@ from services.primary.core.housekeeping import Housekeeping
 from services.primary.core.listener import PrimaryListener
 from services.primary.core.map_keeping import MapKeeping
 from services.primary.core.membership import Guard, Membership
+from services.primary.core.name_claims import NameClaims
 from services.primary.core.observers import TransactionObserverFactory, TxQueueObserverFactory
 from services.primary.core.own_store import OwnStore
 from services.primary.core.reign import ReignOver
@@ -101,7 +102,8 @@ class PrimaryCore:
         self._gate = CommitGate()
         self.streams = ClientStreams(self.context, self._gate)
         self._attachments = Attachments(self.context, self.streams, now)
-        self._clients = Clients(self.context, self.streams)
+        self._names = NameClaims(self.context, self._gate)
+        self._clients = Clients(self.context, self.streams, self._names)
         self.backups = Backups(self.context)
         self.membership = Membership(own, set_map, map_revision)
         self.membership.durable[own] = LogIndex(0)
@@ -233,7 +235,7 @@ class PrimaryCore:
 
     def _client_message(self, stream: ClientStream, message: ClientMessage, now: Now) -> None:
         if stream.blocked_by and not isinstance(message, Heartbeat):
-            stream.backlog.append(message)
+            self._clients.hold_back(stream, message)
             return
         match message:
             case Command():
@@ -249,13 +251,13 @@ class PrimaryCore:
         self._settle_listened()
 
     def _drain(self, stream: ClientStream, now: Now) -> None:
-        while stream.backlog and not stream.blocked_by:
-            self._client_message(stream, stream.backlog.popleft(), now)
+        while (message := self._clients.next_held_back(stream)) is not None:
+            self._client_message(stream, message, now)
 
     def _settle_listened(self) -> None:
         """Do what records that were just applied call for."""
         listener = self._listener
-        while listener.came_back or listener.deleted:
+        while listener.has_news:
             came_back, listener.came_back = listener.came_back, []
             for queue, positions in came_back:
                 if queue.id in self.context.state.queues.by_id:
@@ -263,16 +265,10 @@ class PrimaryCore:
             deleted, listener.deleted = listener.deleted, []
             for queue, consumers in deleted:
                 queue_deleted(self.streams, queue.name, consumers)
-                self._release_name("queue", queue.name)
-
-    def _release_name(self, kind: str, name: str) -> None:
-        """Give a name back when its deletion is committed, unless it was declared again meanwhile."""
-
-        def release() -> None:
-            if self.context.state.queues.get(name) is None:
-                self.context.effects.append(ReleaseName(self.context.state.set_name, kind, name))
-
-        self._gate.wait(self._log.end, release)
+                self._names.release_unused("queue", queue.name)
+            deleted_exchanges, listener.deleted_exchanges = listener.deleted_exchanges, []
+            for name in deleted_exchanges:
+                self._names.release_unused("exchange", name)
 
     # --- backups ---
 

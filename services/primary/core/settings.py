@@ -21,6 +21,8 @@ class PrimarySettings:
     """Messages and accepts in one transaction; far below what an ordinal can number."""
     transactions_open_max: int = 10_000
     """Open transactions in one resource set."""
+    backlog_messages_max: int = 2048
+    """Messages of one stream that wait behind a declaration for etcd: what a client may have unanswered, and its requests."""
     frames_in_flight_max: int = 2
     """Frames not yet durable at the own store: the next group gathers behind them, no timer (DESIGN 9)."""
     frame_bytes_max: int = 1024 * 1024

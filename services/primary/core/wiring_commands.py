@@ -1,8 +1,8 @@
 """Commands on queues, exchanges and bindings: checked here, settled in records.
 
 Law: a name is claimed in the cluster's directory before its declaration is appended (names are unique in the cluster, DESIGN 2),
-and given back only when the deletion is committed. Each function appends the record that answers the command, or raises
-`Rejected` before it appended anything.
+and given back only when the deletion is committed (`NameClaims`). Each function appends the record that answers the command, or
+raises `Rejected` before it appended anything.
 """
 
 from lockstep.core.commands import (
@@ -33,13 +33,18 @@ from services.primary.core.removing import append_dequeue
 
 
 def needs_claim(context: Context, command: object) -> tuple[str, str] | None:
-    """(kind, name) to claim before this command can be executed: it declares what is not there yet; raises `Rejected`."""
+    """(kind, name) to claim before this command can be executed: it declares what is not there yet.
+
+    Raises `Rejected` for what could not be declared under any name: nothing is claimed for it.
+    """
     match command:
         case DeclareQueueCommand(name=name):
             check_name("queue", name, context.settings.name_bytes_max)
+            _check_options(context, command.options)
             return None if context.state.queues.get(name) else ("queue", name)
         case DeclareExchangeCommand(name=name):
             check_name("exchange", name, context.settings.name_bytes_max)
+            _check_kind(command)
             return None if context.state.exchanges.get(name) else ("exchange", name)
         case _:
             return None
@@ -72,7 +77,6 @@ def declare_queue(context: Context, request: Request, command: DeclareQueueComma
             )
         context.writer.append(AcceptCommand(request.ref, existing.id), False)
         return
-    _check_options(context, options)
     context.writer.append(_with_command(wanted, request), wanted.is_durable)
 
 
@@ -129,12 +133,6 @@ def purge_queue(context: Context, request: Request, command: PurgeQueueCommand) 
 
 
 def declare_exchange(context: Context, request: Request, command: DeclareExchangeCommand) -> None:
-    if command.kind not in EXCHANGE_KINDS:
-        raise Rejected(
-            ErrorCode.INVALID_ARGUMENT,
-            f"no exchange kind {command.kind[:80]!r}: it is one of {', '.join(EXCHANGE_KINDS)}",
-            exchange=command.name,
-        )
     existing = context.state.exchanges.get(command.name)
     if existing is None:
         context.writer.append(
@@ -146,6 +144,15 @@ def declare_exchange(context: Context, request: Request, command: DeclareExchang
         raise Rejected(
             ErrorCode.ALREADY_EXISTS,
             f"exchange {command.name!r} exists with other options",
+            exchange=command.name,
+        )
+
+
+def _check_kind(command: DeclareExchangeCommand) -> None:
+    if command.kind not in EXCHANGE_KINDS:
+        raise Rejected(
+            ErrorCode.INVALID_ARGUMENT,
+            f"no exchange kind {command.kind[:80]!r}: it is one of {', '.join(EXCHANGE_KINDS)}",
             exchange=command.name,
         )
 
