@@ -12,6 +12,7 @@ from lockstep.core.effects import Note, TellStore
 from lockstep.core.frames import Frame
 from lockstep.core.ids import LogIndex
 from lockstep.core.inputs import StoreConnected, StoreLost, StoreSaid
+from lockstep.core.log_copy import agreement
 from lockstep.core.store_protocol import (
     AnyStoreRequest,
     Appended,
@@ -19,6 +20,7 @@ from lockstep.core.store_protocol import (
     OpenSet,
     SetOpened,
     StoreRefused,
+    Truncate,
 )
 from services.primary.core.context import Context
 from services.primary.core.membership import Membership
@@ -88,14 +90,21 @@ class OwnStore:
             self._append(())
 
     def _opened(self, opened: SetOpened) -> None:
-        acknowledged = self._membership.durable[self._own]
-        if opened.disk != self._own.disk or opened.damage or opened.log_end < acknowledged:
-            self._note("damaged", opened.damage or f"the own disk ends at {opened.log_end}")
+        """The disk is this log up to where the two agree: the rest missed a cut, and goes."""
+        context, log = self._context, self._context.writer.log
+        ours = tuple(context.state.epochs.entries)
+        agreed = agreement(ours, log.framed_end, opened.epochs, opened.log_end)
+        needed = max(self._membership.durable[self._own], log.retained_from, opened.commit_index)
+        if opened.disk != self._own.disk or opened.damage or agreed < needed:
+            self._note("damaged", opened.damage or f"the own disk ends at {opened.log_end}, agreed {agreed}")
             raise ReignOver("the own store lost what it had acknowledged")
         self._is_open = True
         self._in_flight.clear()
-        self._durable(opened.log_end)
-        for frame in self._context.writer.log.frames_after(opened.log_end):
+        if agreed < opened.log_end:
+            set_name = context.state.set_name
+            self._tell(Truncate(set_name, context.epoch, self._own.incarnation, agreed))
+        self._durable(agreed)
+        for frame in log.frames_after(agreed):
             self.send(frame)
 
     def _refused(self, refused: StoreRefused, now: Now) -> None:
