@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lockstep.client import InDoubt, LockstepError, Rejected, connect
 
-# Before gRPC is imported. Its handlers around fork() crash now and then in the child of a process whose event loop runs gRPC, and a
-# supervisor is such a process. Nobody here goes on with gRPC in a forked child.
+# Before gRPC is imported. Its handlers around fork() crash now and then in the child of a process whose event loop runs gRPC,
+# and a supervisor is such a process. Nobody here goes on with gRPC in a forked child.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 __all__ = ["InDoubt", "LockstepError", "Rejected", "connect"]
