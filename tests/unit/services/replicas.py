@@ -4,6 +4,8 @@ Law: the store does what `store_protocol.py` says, at once and in order; what it
 decides what is lost: a stream to the store that is down swallows requests, and every other message is handed over by the test.
 """
 
+from collections import deque
+
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Member, SetMap
 from lockstep.core.effects import (
@@ -253,17 +255,26 @@ class Bench:
         self.ms = 0
         self.effects: list[AnyEffect] = []
         """Everything that the core wanted, the store's part included."""
+        self._waiting: deque[AnyEffect] = deque()
+        self._is_performing = False
 
     @property
     def now(self) -> Now:
         return at(self.ms)
 
     def perform(self, effects: list[AnyEffect]) -> None:
+        """Effects in order; what the store answers is fed when all that was wanted before is done."""
         self.effects += effects
-        for effect in effects:
+        self._waiting.extend(effects)
+        if self._is_performing:
+            return
+        self._is_performing = True
+        while self._waiting:
+            effect = self._waiting.popleft()
             if isinstance(effect, TellStore) and self.is_store_up:
                 for answer in self.store.handle(effect.request):
                     self.feed(StoreSaid(SET, answer))
+        self._is_performing = False
 
     def feed(self, given: AnyInput) -> None:
         raise NotImplementedError

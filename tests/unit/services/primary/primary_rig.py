@@ -229,7 +229,7 @@ class Rig:
             incarnation=OWN.incarnation,
             disk=OWN.disk,
             log_end=log.framed_end,
-            epochs=(),
+            epochs=tuple(self.core.context.state.epochs.entries),
             snapshot_index=LogIndex(0),
             commit_index=log.commit_index,
             highest_epoch=self.core.epoch,
