@@ -7,17 +7,18 @@ still sends is refused, so that a frame of a dead process left in a socket is ne
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
 
-
 FREE_BYTES_UNKNOWN = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class StateItem:
-    """One item of a state snapshot on its way: key, value, and whether it is durable state."""
+class StateItem(NamedTuple):
+    """One item of a state snapshot on its way: key, value, and whether it is durable state. A tuple, because there are
+    millions.
+    """
 
     key: bytes
     value: bytes
@@ -35,15 +36,18 @@ class StoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class OpenSet(StoreRequest):
-    """Become the only writer. Creates the set's directory when it is not there. Also the fence: the epoch is durable before the answer."""
+    """Become the only writer. Creates the set's directory when it is not there. Also the fence: the epoch is durable before
+    the answer.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class AppendFrames(StoreRequest):
     """Append serialised durable parts, in order. `commit_index` is the highest the sender knows (frees the consolidator).
 
-    Without frames it only tells the commit index and is not answered. A frame at or below the log's end with the same epoch there is answered, not appended; one
-    of another epoch is refused (the broker truncates first); one that leaves a gap is refused.
+    Without frames it only tells the commit index and is not answered. A frame at or below the log's end with the same epoch
+    there is answered, not appended; one of another epoch is refused (the broker truncates first); one that leaves a gap is
+    refused.
     """
 
     frames: tuple[bytes, ...]
@@ -86,7 +90,9 @@ class EndInstall(StoreRequest):
 
 @dataclass(frozen=True, slots=True)
 class RememberMap(StoreRequest):
-    """Keep the cluster map's bytes and etcd's revision and the cluster generation (R1); the highest revision wins. Not answered."""
+    """Keep the cluster map's bytes and etcd's revision and the cluster generation (R1); the highest revision of a generation
+    wins, and a new generation over an old one. Not answered.
+    """
 
     map_bytes: bytes
     revision: int
@@ -165,7 +171,8 @@ class Installed(StoreAnswer):
 @dataclass(frozen=True, slots=True)
 class StoreRefused(StoreAnswer):
     """Nothing was done. WRONG_EPOCH: `highest_epoch` was seen, or another incarnation has opened the set since; STORE_FULL,
-    UNAVAILABLE (an I/O error; the set is closed until it is opened again), ILLEGAL_STATE (gap, truncation below the commit index, a repeated index of another epoch)."""
+    UNAVAILABLE (an I/O error; the set is closed until it is opened again), ILLEGAL_STATE (gap, truncation below the commit
+    index, a repeated index of another epoch)."""
 
     code: ErrorCode
     message: str

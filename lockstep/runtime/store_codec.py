@@ -7,9 +7,12 @@ the store answers each, unless its disk hangs.
 from collections.abc import Iterable
 from typing import assert_never
 
+import msgspec
+
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.store_protocol import (
+    FREE_BYTES_UNKNOWN,
     AnyStoreAnswer,
     AnyStoreRequest,
     Appended,
@@ -37,6 +40,8 @@ SET_NAME_BYTES_MAX = 80
 """UTF-8 bytes; percent-encoded they still fit a file's name."""
 HEARTBEAT = store_pb2.AppendRequest().SerializeToString()
 """Both ways: a message that says nothing."""
+_ITEM_ENCODER = msgspec.msgpack.Encoder()
+_ITEM_DECODER = msgspec.msgpack.Decoder(tuple[StateItem, ...])
 
 
 def check_set_name(name: str) -> SetName:
@@ -68,7 +73,7 @@ def encode_request(request: AnyStoreRequest) -> bytes:
             message.begin_install.time_ms = request.time_ms
             message.begin_install.SetInParent()
         case InstallItems():
-            message.install_items.items.extend(encode_items(request.items))
+            message.install_items.packed_items = _pack(request.items)
             message.install_items.SetInParent()
         case EndInstall():
             message.end_install.SetInParent()
@@ -106,7 +111,7 @@ def decode_request(data: bytes) -> AnyStoreRequest | None:
             begin = message.begin_install
             return BeginInstall(*head, LogIndex(begin.index), _epochs(begin.epochs), begin.time_ms)
         case "install_items":
-            return InstallItems(*head, decode_items(message.install_items.items))
+            return InstallItems(*head, _unpack(message.install_items.packed_items))
         case "end_install":
             return EndInstall(*head)
         case "remember_map":
@@ -124,8 +129,11 @@ def encode_answer(answer: AnyStoreAnswer) -> bytes:
         resource_set=answer.set_name, epoch=answer.epoch, incarnation=answer.incarnation
     )
     match answer:
-        case Appended(log_end=log_end):
+        case Appended(log_end=log_end, free_bytes=free_bytes):
             message.appended.log_end = log_end
+            if free_bytes < FREE_BYTES_UNKNOWN:
+                # 0 is "not measured" on the wire.
+                message.appended.free_bytes = max(free_bytes, 1)
             message.appended.SetInParent()
         case Truncated(log_end=log_end):
             message.truncated.log_end = log_end
@@ -134,7 +142,7 @@ def encode_answer(answer: AnyStoreAnswer) -> bytes:
             message.installed.log_end = log_end
             message.installed.SetInParent()
         case StateChunk():
-            message.state_chunk.items.extend(encode_items(answer.items))
+            message.state_chunk.packed_items = _pack(answer.items) if answer.items else b""
             message.state_chunk.frames.extend(answer.frames)
             message.state_chunk.SetInParent()
         case StateLoaded():
@@ -162,14 +170,15 @@ def decode_answer(data: bytes) -> AnyStoreAnswer | None:
     head = SetName(message.resource_set), Epoch(message.epoch), Incarnation(message.incarnation)
     match kind:
         case "appended":
-            return Appended(*head, LogIndex(message.appended.log_end))
+            free_bytes = message.appended.free_bytes or FREE_BYTES_UNKNOWN
+            return Appended(*head, LogIndex(message.appended.log_end), free_bytes)
         case "truncated":
             return Truncated(*head, LogIndex(message.truncated.log_end))
         case "installed":
             return Installed(*head, LogIndex(message.installed.log_end))
         case "state_chunk":
             chunk = message.state_chunk
-            return StateChunk(*head, decode_items(chunk.items), tuple(chunk.frames))
+            return StateChunk(*head, _unpack(chunk.packed_items), tuple(chunk.frames))
         case "state_loaded":
             loaded = message.state_loaded
             return StateLoaded(*head, LogIndex(loaded.snapshot_index), LogIndex(loaded.log_end))
@@ -199,8 +208,16 @@ def encode_items(items: Iterable[StateItem]) -> list[store_pb2.Item]:
     return [store_pb2.Item(key=item.key, value=item.value, is_durable=item.is_durable) for item in items]
 
 
-def decode_items(items: Iterable[store_pb2.Item]) -> tuple[StateItem, ...]:
-    return tuple(StateItem(item.key, item.value, item.is_durable) for item in items)
+def _pack(items: tuple[StateItem, ...]) -> bytes:
+    """As protobuf messages, items would cost three times as much: a snapshot has millions."""
+    return _ITEM_ENCODER.encode(items)
+
+
+def _unpack(data: bytes) -> tuple[StateItem, ...]:
+    try:
+        return _ITEM_DECODER.decode(data) if data else ()
+    except msgspec.MsgspecError as error:
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, f"{len(data)} bytes are no items") from error
 
 
 def _encode_opened(answer: SetOpened) -> store_pb2.AppendResponse.SetOpened:

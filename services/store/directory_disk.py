@@ -22,6 +22,7 @@ from services.store.core.disk import (
     DiskProblem,
     ListSegments,
     MakeDiskId,
+    MeasureRoom,
     MoveAside,
     ReadMeta,
     ReadSegment,
@@ -102,6 +103,8 @@ class DirectoryDisk:
                 directory.create_segment(step)
             case DeleteSegments():
                 directory.delete_segments(step)
+            case MeasureRoom():
+                return directory.free_bytes()
             case ListSegments():
                 return directory.list_segments()
             case SettleSegment(number):

@@ -108,8 +108,7 @@ class SetDirectory:
         return tuple(sorted((int(entry.name.split(".")[0]), entry.stat().st_size) for entry in files))
 
     def create_segment(self, step: CreateSegment) -> None:
-        room = os.statvfs(self._journal)
-        if room.f_bavail * room.f_frsize < step.size_bytes + step.reserve_bytes:
+        if self.free_bytes() < step.size_bytes + step.reserve_bytes:
             raise DiskError(DiskProblem.FULL, f"{self.path}: no room for a segment beside the reserve", step)
         self._close_files((step.number,))
         path = self._segment_path(step.number)
@@ -125,6 +124,10 @@ class SetDirectory:
             raise
         with self._lock:
             self._files[step.number] = descriptor
+
+    def free_bytes(self) -> int:
+        room = os.statvfs(self._journal)
+        return room.f_bavail * room.f_frsize
 
     def write_segment(self, step: WriteSegment) -> None:
         parts = list(step.parts)

@@ -15,7 +15,7 @@ from lockstep.core.store_protocol import StateItem
 
 _META = b"\x00meta"
 _ITEM = b"i"
-"""Prefix of items' keys."""
+"""Prefix of items' keys; nothing comes behind them."""
 _MEMTABLE_BYTES = 32 << 20
 """Half of a segment: what is consolidated between two flushes mostly fits one."""
 
@@ -46,16 +46,12 @@ class SnapshotDb:
         items: list[StateItem] = []
         size = 0
         try:
-            iterator = self._open().iter()
-            iterator.seek(_ITEM + from_key)
-            while iterator.valid():
-                key, value = bytes(iterator.key()), bytes(iterator.value())
-                if not key.startswith(_ITEM) or (items and size >= bytes_max):
-                    return tuple(items), not key.startswith(_ITEM)
+            for key, value in self._open().items(from_key=_ITEM + from_key):
+                if size >= bytes_max:
+                    return tuple(items), False
+                assert isinstance(key, bytes), "in raw mode all keys are bytes"
                 items.append(StateItem(key[1:], value))
                 size += len(key) + len(value)
-                iterator.next()
-            iterator.status()
         except Exception as error:
             raise self._translated(error) from error
         return tuple(items), True

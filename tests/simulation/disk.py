@@ -22,6 +22,7 @@ from services.store.core.disk import (
     DiskProblem,
     ListSegments,
     MakeDiskId,
+    MeasureRoom,
     MoveAside,
     ReadMeta,
     ReadSegment,
@@ -166,6 +167,8 @@ class VirtualDisk:
             case MakeDiskId():
                 self._disk_ids += 1
                 return DiskId(f"{self.name}-{self._disk_ids}")
+            case MeasureRoom():
+                return self.free_bytes
             case MoveAside(label):
                 directory.aside.append(label)
                 directory.segments, directory.deleted = {}, {}

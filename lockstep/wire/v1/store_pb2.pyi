@@ -164,17 +164,17 @@ class AppendRequest(_message.Message):
     class InstallItems(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
-        ITEMS_FIELD_NUMBER: _builtins.int
-        @_builtins.property
-        def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___Item]: ...
+        PACKED_ITEMS_FIELD_NUMBER: _builtins.int
+        packed_items: _builtins.bytes
+        """MessagePack: an array of [key, value, is durable]."""
         def __init__(
             self,
             *,
-            items: _abc.Iterable[Global___Item] | None = ...,
+            packed_items: _builtins.bytes = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["packed_items", b"packed_items"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -362,21 +362,21 @@ class AppendResponse(_message.Message):
     class StateChunk(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
-        ITEMS_FIELD_NUMBER: _builtins.int
         FRAMES_FIELD_NUMBER: _builtins.int
-        @_builtins.property
-        def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___Item]: ...
+        PACKED_ITEMS_FIELD_NUMBER: _builtins.int
+        packed_items: _builtins.bytes
+        """MessagePack: an array of [key, value, is durable]. Empty: none."""
         @_builtins.property
         def frames(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
         def __init__(
             self,
             *,
-            items: _abc.Iterable[Global___Item] | None = ...,
             frames: _abc.Iterable[_builtins.bytes] | None = ...,
+            packed_items: _builtins.bytes = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["frames", b"frames", "items", b"items"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["frames", b"frames", "packed_items", b"packed_items"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

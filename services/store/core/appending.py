@@ -15,6 +15,7 @@ from services.store.core.disk import (
     DiskError,
     DiskProblem,
     Lane,
+    MeasureRoom,
     Procedure,
     SyncSegment,
     WriteSegment,
@@ -118,7 +119,7 @@ def append(the: StoredSet, requests: list[Waiting]) -> Procedure[None]:
         # All of them came from the writer: one answer covers them.
         stream, request = group.accepted[-1]
         end = group.journal.end
-        the.reply(stream, Appended(request.set_name, request.epoch, request.incarnation, end))
+        the.reply(stream, Appended(request.set_name, request.epoch, request.incarnation, end, the.room))
     if refused is not None:
         stream, request, refusal = refused
         the.refuse(stream, request, *refusal)
@@ -152,7 +153,8 @@ def _write(the: StoredSet, group: _Group) -> Procedure[None]:
     header = encode_group_header(
         salt_of(the.meta.disk), segment.number, segment.end, group.body_bytes, the.commit_index
     )
-    yield (WriteSegment(segment.number, segment.end, (header, *group.parts)), SyncSegment(segment.number))
+    write = WriteSegment(segment.number, segment.end, (header, *group.parts))
+    _, _, the.free_bytes = yield (write, SyncSegment(segment.number), MeasureRoom())
     journal.add_group(group.headers, segment.end + GROUP_HEADER_BYTES)
     the.has_appended = True
 

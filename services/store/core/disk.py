@@ -103,6 +103,11 @@ class SettleSegment(Step):
 
 
 @dataclass(frozen=True, slots=True)
+class MeasureRoom(Step):
+    """-> bytes that are free on the file system."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReadSegment(Step):
     """-> up to `length` bytes from `offset` on, fewer at the end of the file."""
 
@@ -188,6 +193,7 @@ AnyStep = (
     | WriteSegment
     | SyncSegment
     | SettleSegment
+    | MeasureRoom
     | ReadSegment
     | DeleteSegments
     | MoveAside

@@ -26,4 +26,7 @@ class StoreLimits:
     batch_bytes_max: int = 1 * MIB
     """Values in one write to the snapshot, for the same reason."""
     reserve_bytes: int = 256 * MIB
-    """Left free by new segments, so that a full disk can still consolidate, and so free, what it has."""
+    """Not counted in the room that brokers are told of: they stop publishing when no more is left. Half of it is for what they
+    still write (accepts, commits, deletions), the other half for the snapshot, so that a full disk can still consolidate, and
+    so free, what it has.
+    """

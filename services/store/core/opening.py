@@ -184,7 +184,8 @@ def create_next_segment(the: StoredSet, bytes_min: int) -> Procedure[None]:
 
 def create_step(the: StoredSet, number: int, size_bytes: int) -> CreateSegment:
     header = encode_segment_header(salt_of(the.meta.disk), number, size_bytes)
-    return CreateSegment(number, size_bytes, header, the.limits.reserve_bytes)
+    # Half of the reserve: when no more than the reserve is left brokers stop publishing, but accepts and commits go on.
+    return CreateSegment(number, size_bytes, header, the.limits.reserve_bytes // 2)
 
 
 def create_spare(the: StoredSet) -> Procedure[None]:

@@ -16,6 +16,7 @@ from enum import Enum
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.store_protocol import (
+    FREE_BYTES_UNKNOWN,
     AnyStoreAnswer,
     AnyStoreRequest,
     SetOpened,
@@ -93,6 +94,8 @@ class StoredSet:
         """The journal lane decides which segment continues the chain: no spare may be created meanwhile."""
         self.has_no_spare = False
         """The spare segment could not be created; not tried again before the next tick."""
+        self.free_bytes = FREE_BYTES_UNKNOWN
+        """On the file system, when the last group was written."""
         self.has_appended = False
         """Since the last tick."""
 
@@ -100,6 +103,16 @@ class StoredSet:
     def commit_index(self) -> LogIndex:
         """Highest commit index known, as far as the log reaches: a learner hears of commits beyond its own end."""
         return min(self.commit_told, self.journal.end) if self.journal else LogIndex(0)
+
+    @property
+    def room(self) -> int:
+        """Bytes that the journal may still take before the reserve is touched: in its segments, and on the disk."""
+        if self.free_bytes == FREE_BYTES_UNKNOWN:
+            return FREE_BYTES_UNKNOWN
+        room = max(self.free_bytes - self.limits.reserve_bytes, 0)
+        if self.journal is not None:
+            room += self.journal.room + (self.limits.segment_bytes if self.spare is not None else 0)
+        return room
 
     @property
     def snapshot_index(self) -> LogIndex:

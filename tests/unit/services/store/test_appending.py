@@ -23,7 +23,7 @@ def code_of(answer: object) -> ErrorCode:
 def test_an_answer_follows_the_sync_of_its_group() -> None:
     rig = opened_rig()
     rig.append_ok(frame(1))
-    assert rig.log[-3:] == ["WriteSegment", "SyncSegment", "Appended"]
+    assert rig.log[-4:] == ["WriteSegment", "SyncSegment", "MeasureRoom", "Appended"]
 
 
 def test_what_arrives_during_a_sync_is_the_next_group() -> None:
