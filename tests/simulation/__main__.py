@@ -35,6 +35,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--scenario", default="", help="run this scenario (all: every one) instead of seeds")
     parser.add_argument("--trace", default="", help="print the timeline of this set (one seed, one job)")
+    parser.add_argument("--digests", action="store_true", help="print each seed's digest, to compare runs")
     parser.add_argument("--keep-going", action="store_true", help="run all seeds although one has failed")
     arguments = parser.parse_args()
     if arguments.scenario:
@@ -52,6 +53,8 @@ def main() -> int:
         reports = pool.imap(run_seed, seeds) if arguments.jobs > 1 else map(run_seed, seeds)
         for report in reports:
             total.add(report)
+            if arguments.digests:
+                print(f"seed {report.seed}: {report.digest}", flush=True)
             if report.broken:
                 failed += 1
                 print(failure(report), flush=True)

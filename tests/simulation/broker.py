@@ -5,6 +5,7 @@ What it tells a client it drops, and the stream with it, when the lease ended me
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, assert_never
 
 from lockstep.core.effects import (
@@ -98,6 +99,7 @@ class Broker(Process):
     def _handle(self, given: AnyInput) -> None:
         replica = self.replicas.get(given.set_name)
         if replica is not None:
+            self.world.observer.before(self, given)
             effects = replica.handle(given, self.clocks.now())
             if effects:
                 self.effects.extend(effects)
@@ -117,6 +119,10 @@ class Broker(Process):
             self._pings.send(StorePing())
 
     # --- streams that others opened -------------------------------------------------------------------------------
+
+    def source_of(self, handler: Callable[..., None], arguments: tuple[object, ...]) -> object:
+        """Streams that others opened keep their order; everything else is one source."""
+        return arguments[0] if handler in (self._take, self._ended) else None
 
     def _accept(self, side: Side) -> None:
         self._streams += 1
@@ -240,6 +246,7 @@ class Broker(Process):
             case TellClient():
                 side = self._clients.get(effect.stream)
                 if side is not None and self._may_say(effect):
+                    self.world.observer.told_client(self, effect)
                     side.send((effect.message,))
                 elif side is not None:
                     # What is not said must be missed by nobody: the stream ends with it, and the client attaches again.

@@ -7,12 +7,14 @@ once, so that the run ends where the mistake shows; all else is left to the chec
 from typing import TYPE_CHECKING
 
 from lockstep.core.effects import AnyEffect, TellBackup, TellClient, TellStore
-from lockstep.core.ids import BrokerId, LogIndex, SetName
-from lockstep.core.inputs import AnyInput, PrimarySaid, StoreSaid
-from lockstep.core.replication import Frames, SubscriptionAccepted
+from lockstep.core.ids import BrokerId, Epoch, LogIndex, SetName, TransactionKey
+from lockstep.core.inputs import AnyInput, BackupSaid, PrimarySaid, StoreSaid
+from lockstep.core.replication import Frames, Refuse, SubscriptionAccepted
 from lockstep.core.store_protocol import AppendFrames, BeginInstall, StateChunk, StoreRefused, Truncate
+from lockstep.core.transaction_states import TransactionState
 from tests.simulation.checkers.record import ReplicaView
 from tests.simulation.committed_log import CommittedLog, HeldLog
+from tests.simulation.history import PromiseBroken
 from tests.simulation.replica_view import view_of
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ class Observer:
         self.logs = {set_name: CommittedLog(set_name) for set_name in world.set_names}
         self.views: list[ReplicaView] = []
         self.halts: list[str] = []
+        self.epochs: dict[SetName, Epoch] = {}
+        """The highest epoch in which a client was told anything under a lease."""
+        self.refused: list[tuple[SetName, TransactionKey]] = []
         self._samples = 0
         self._held: dict[tuple[BrokerId, SetName], HeldLog] = {}
 
@@ -45,7 +50,13 @@ class Observer:
             held = self._held[key] = HeldLog(f"{process.incarnation} ({set_name})")
         return held
 
+    def before(self, process: "Broker", given: AnyInput) -> None:
+        """An input is about to be handled."""
+        if isinstance(given, BackupSaid) and isinstance(given.message, Refuse):
+            self._refused(process, given)
+
     def observe(self, process: "Broker", given: AnyInput, effects: list[AnyEffect]) -> None:
+        """An input was handled; nothing of its effects has been performed."""
         if isinstance(given, StoreSaid):
             self._store_said(process, given)
         elif isinstance(given, PrimarySaid):
@@ -73,6 +84,32 @@ class Observer:
                 self.logs[effect.set_name].claim(
                     self._held_by(process, effect.set_name), effect.message.commit_index
                 )
+
+    def told_client(self, process: "Broker", effect: TellClient) -> None:
+        """A client is told something under a lease. After a successor has done so, a deposed primary may not (R6, P8)."""
+        if not effect.serve_until_ms:
+            return
+        epoch, highest = effect.message.epoch, self.epochs.get(effect.set_name, Epoch(0))
+        if epoch < highest:
+            raise PromiseBroken(
+                "P8",
+                f"{process.incarnation} answers a client of {effect.set_name} in epoch {epoch} "
+                f"({type(effect.message).__name__}), and epoch {highest} has answered before",
+            )
+        self.epochs[effect.set_name] = epoch
+
+    def _refused(self, process: "Broker", given: BackupSaid) -> None:
+        """A vote "no" reached the primary of its epoch: if the transaction is open then, it may never be committed."""
+        refuse = given.message
+        primary = process.replicas[given.set_name].primary
+        assert isinstance(refuse, Refuse)
+        if primary is None or refuse.epoch != primary.epoch:
+            return
+        buffer = primary.context.state.transactions.get(refuse.transaction)
+        is_open = buffer is not None and buffer.state is TransactionState.OPEN
+        self._world.branches.reach("refusal of an open transaction" if is_open else "refusal too late")
+        if is_open:
+            self.refused.append((given.set_name, refuse.transaction))
 
     def _store_said(self, process: "Broker", given: StoreSaid) -> None:
         answer = given.answer

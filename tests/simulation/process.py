@@ -57,9 +57,27 @@ class Process:
         self.is_paused = True
 
     def resume(self) -> None:
+        """Go on. What waited is taken in the order of each source, but the sources come in any order, as sockets do."""
         if self.is_alive and self.is_paused:
             self.is_paused = False
+            self._interleave()
             self.run()
+
+    def _interleave(self) -> None:
+        sources: dict[object, deque[tuple[Callable[..., None], tuple[object, ...]]]] = {}
+        for waiting in self._inbox:
+            sources.setdefault(self.source_of(*waiting), deque()).append(waiting)
+        self._inbox.clear()
+        queues = list(sources.values())
+        while queues:
+            queue = self.world.random.choice(queues)
+            self._inbox.append(queue.popleft())
+            if not queue:
+                queues.remove(queue)
+
+    def source_of(self, handler: Callable[..., None], arguments: tuple[object, ...]) -> object:
+        """What an inbox entry must stay in order with: the entries of equal sources."""
+        return None
 
     def die(self) -> None:
         """Lose memory and streams."""

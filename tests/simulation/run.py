@@ -113,6 +113,7 @@ def make_record(world: World) -> Record:
     record = Record(history=world.history, views=observer.views)
     record.models = {set_name: log.model() for set_name, log in observer.logs.items()}
     record.unresolved = sorted(world.unresolved)
+    record.refused = observer.refused
     record.stuck = at_rest(world)
     for client in world.clients:
         for session in client.sessions.values():

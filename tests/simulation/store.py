@@ -4,6 +4,7 @@ Law: as the real driver: steps of a job in order, one job per (set, lane); answe
 loses the process and none of what it wrote; a power loss takes what was not synced (`tests.simulation.disk`).
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, assert_never
 
 from lockstep.core.ids import BrokerId, SetName
@@ -89,6 +90,10 @@ class Store(Process):
         self._streams[stream] = side
         side.on_message = lambda message: self.post(self._take, stream, message)
         side.on_close = lambda: self.post(self._gone, stream)
+
+    def source_of(self, handler: Callable[..., None], arguments: tuple[object, ...]) -> object:
+        """Streams know nothing of each other: those of a dead writer may be read behind its successor's (history 23)."""
+        return arguments[0] if handler in (self._take, self._gone) else None
 
     def _take(self, stream: int, message: object) -> None:
         if isinstance(message, StorePing):

@@ -22,6 +22,10 @@ _MEANS_ROLLED_BACK = (ErrorCode.ROLLED_BACK, ErrorCode.ROLLBACK_ONLY)
 
 def check(record: Record) -> Iterator[str]:
     yield from _hashes(record)
+    for set_name, key in record.refused:
+        life = record.models[set_name].transactions.get((key[0], key[1]))
+        if life is not None and life.is_committed:
+            yield f"transaction {key} of {set_name} was refused while it was open, and is committed"
     for operation in record.history.operations:
         word = said_by(operation)
         if word is not None and operation.transaction is not None:

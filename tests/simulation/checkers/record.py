@@ -40,6 +40,8 @@ class Record:
     """One for each replica, at rest after the liveness phase."""
     unresolved: list[tuple[SetName, TransactionKey]] = field(default_factory=list)
     """Commits in doubt whose client never heard their outcome."""
+    refused: list[tuple[SetName, TransactionKey]] = field(default_factory=list)
+    """Transactions that a backup refused while they were open."""
     stuck: list[str] = field(default_factory=list)
     """What did not come to rest in the liveness phase."""
 

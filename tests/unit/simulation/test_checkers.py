@@ -156,6 +156,10 @@ def outcome_that_the_log_contradicts(record: Record) -> None:
     )
 
 
+def refused_transaction_is_committed(record: Record) -> None:
+    record.refused.append((SET, KEY))
+
+
 def equal_logs_with_other_states(record: Record) -> None:
     record.final_views.append(replace(view("b3"), state_hash="another"))
 
@@ -257,6 +261,7 @@ def delivery_of_a_deposed_primary(record: Record) -> None:
         ("P2", replica_with_another_outcome),
         ("P2", answer_that_the_log_contradicts),
         ("P2", outcome_that_the_log_contradicts),
+        ("P2", refused_transaction_is_committed),
         ("P2", equal_logs_with_other_states),
         ("P3", delivery_of_an_uncommitted_message),
         ("P3", delivery_of_what_a_transaction_has_locked),
