@@ -76,9 +76,13 @@ class LogCopy:
         return [frame for frame in (*self.retained, *self.suffix) if frame.header.first > index]
 
     def _retain(self, frame: Frame) -> None:
+        """Keep a frame that was applied; the oldest go, but never one behind the commit index, which a member may lack."""
         self.retained.append(frame)
         self._retained_bytes += len(frame.durable) + len(frame.transient)
-        while self._retained_bytes > self._retained_bytes_max:
+        while (
+            self._retained_bytes > self._retained_bytes_max
+            and self.retained[0].header.last <= self.commit_index
+        ):
             oldest = self.retained.popleft()
             self._retained_bytes -= len(oldest.durable) + len(oldest.transient)
 

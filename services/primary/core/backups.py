@@ -32,10 +32,14 @@ class ReplicatingSubscription:
     member: Member
     agreed: LogIndex
     snapshot_index: LogIndex
+    uncuttable: LogIndex
+    """Up to here nothing can be cut on that replica any more: it holds a snapshot, or was told that so much is committed."""
     acknowledged: LogIndex
     heard_ms: int
     said_ms: int
     told_commit: LogIndex = LogIndex(0)
+    has_joined: bool = False
+    """Its memory is whole: it has the snapshot that it was sent, if any (R12)."""
 
 
 class Backups:
@@ -51,17 +55,26 @@ class Backups:
     def of_member(self, member: Member) -> ReplicatingSubscription | None:
         return next((found for found in self.by_stream.values() if found.member == member), None)
 
+    def close_those_of(self, broker: BrokerId) -> list[ReplicatingSubscription]:
+        """End what a broker had before it subscribed anew; answers what was ended."""
+        ended = [found for found in self.by_stream.values() if found.member.broker == broker]
+        for subscription in ended:
+            self.close(subscription.stream)
+        return ended
+
+    def agreed(self, message: Subscribe) -> LogIndex:
+        """Up to where the subscriber's log is this one."""
+        ours = tuple(self._context.state.epochs.entries)
+        return agreement(ours, self._context.writer.log.end, message.epochs, message.log_end)
+
     def subscribe(
-        self, stream: int, message: Subscribe, is_disk_named: bool, now_ms: int
+        self, stream: int, message: Subscribe, agreed: LogIndex, is_disk_named: bool, now_ms: int
     ) -> ReplicatingSubscription | None:
         """Accept a subscription and send what it lacks, or refuse it (None). The log has no record outside a frame now."""
         context = self._context
         log = context.writer.log
         assert log.framed_end == log.end, "a subscription begins between frames"
         member = Member(message.broker, message.disk, message.incarnation)
-        for old in [found for found in self.by_stream.values() if found.member.broker == message.broker]:
-            self.close(old.stream)
-        agreed = agreement(tuple(context.state.epochs.entries), log.end, message.epochs, message.log_end)
         is_retained = agreed >= log.retained_from
         is_memory_whole = (
             message.is_memory_whole and message.applied <= agreed and agreed >= log.transients_from
@@ -78,7 +91,15 @@ class Backups:
             )
             return None
         subscription = ReplicatingSubscription(
-            stream, member, agreed, snapshot_index, LogIndex(0) if is_whole else agreed, now_ms, now_ms
+            stream,
+            member,
+            agreed,
+            snapshot_index,
+            snapshot_index if is_whole else max(snapshot_index, message.commit_index, message.applied),
+            LogIndex(0) if is_whole else agreed,
+            now_ms,
+            now_ms,
+            has_joined=not snapshot_index,
         )
         self.by_stream[stream] = subscription
         self._tell(
@@ -120,6 +141,7 @@ class Backups:
         if subscription is not None:
             subscription.heard_ms = now_ms
             subscription.acknowledged = max(subscription.acknowledged, log_end)
+            subscription.has_joined = subscription.has_joined or log_end >= subscription.snapshot_index
         return subscription
 
     def close(self, stream: int) -> ReplicatingSubscription | None:

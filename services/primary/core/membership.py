@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from lockstep.core.cluster_map import Member, SetMap
-from lockstep.core.ids import BrokerId, LogIndex
+from lockstep.core.ids import BrokerId, DiskId, LogIndex
 
 _Members = tuple[tuple[Member, ...], tuple[Member, ...]]
 """(in sync, learners) of an entry."""
@@ -31,8 +31,8 @@ class Guard:
 
     member: Member
     index: LogIndex
-    snapshot_index: LogIndex
-    """Of the snapshot it joined with: everybody in its set must hold that much, since nothing below can be cut (history 18)."""
+    uncuttable: LogIndex
+    """Nothing up to here can be cut on it: everybody in its set must hold that much, or could lead without (history 18)."""
 
 
 class Membership:
@@ -131,13 +131,17 @@ class Membership:
                 # It may replace a lost member that could not be removed below the minimum (R4).
                 old = next((entry for entry in current.in_sync if entry.broker in lost), None)
             in_sync = tuple(sorted([entry for entry in current.in_sync if entry != old] + [member]))
-            if any(self.durable.get(entry, 0) < guard.snapshot_index for entry in in_sync):
+            if any(self._durable_on(entry.disk) < guard.uncuttable for entry in in_sync):
                 continue
             learners = tuple(entry for entry in current.learners if entry.broker != member.broker)
             if old is not None and old.broker != member.broker:
                 learners = tuple(sorted((*learners, old)))
             return in_sync, learners
         return None
+
+    def _durable_on(self, disk: DiskId) -> int:
+        """What a disk holds of this log, whichever memory said so."""
+        return max((index for member, index in self.durable.items() if member.disk == disk), default=0)
 
     def _without_lost_member(self, lost: set[BrokerId]) -> _Members | None:
         current = self.set_map

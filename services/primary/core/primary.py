@@ -97,7 +97,7 @@ class PrimaryCore:
         writer = Writer(log, state, (own_factory, *factories))
         queues = [queue for _, queue in sorted(state.queues.by_id.items())]
         dispatch = Dispatch(queues, settings.delivery_batch_max, settings.browse_bytes_max)
-        self.context = Context(self.epoch, state, writer, dispatch, Expiry(queues), tx_queues, settings)
+        self.context = Context(self.epoch, state, writer, dispatch, Expiry(queues), tx_queues, settings, now)
         self._log = log
         self._gate = CommitGate()
         self.streams = ClientStreams(self.context, self._gate)
@@ -145,6 +145,7 @@ class PrimaryCore:
         """Take one input; returns effects to perform in order."""
         if self.stopped:
             return []
+        self.context.now = now
         try:
             self._take(given, now)
         except ReignOver as over:
@@ -293,15 +294,17 @@ class PrimaryCore:
                     append_rollback(self.context, message.transaction, RollbackReason.REFUSED)
 
     def _subscribe(self, stream: int, message: Subscribe, now: Now) -> None:
-        entries = [entry for entry in self.membership.counted() if entry.disk == message.disk]
-        if entries and message.commit_index > self._log.end:
-            self._stop(
-                f"{message.broker} knows commit index {message.commit_index}, this log ends at {self._log.end}"
-            )
-            self._note("damaged", "this log lacks what was committed (R5, R10)")
-            return
+        for ended in self.backups.close_those_of(message.broker):
+            self._backup_lost(ended)
         self._cut_frame(now)
-        subscription = self.backups.subscribe(stream, message, bool(entries), now.boottime_ms)
+        is_named = any(entry.disk == message.disk for entry in self.membership.counted())
+        agreed = self.backups.agreed(message)
+        if is_named and message.commit_index > agreed:
+            self._note("damaged", "this log lacks what was committed (R5, R10)")
+            raise ReignOver(
+                f"{message.broker} knows commit index {message.commit_index}, this log agrees up to {agreed}"
+            )
+        subscription = self.backups.subscribe(stream, message, agreed, is_named, now.boottime_ms)
         if subscription is None:
             return
         self._map.subscribed(subscription.member)
@@ -320,8 +323,8 @@ class PrimaryCore:
         if member in membership.set_map.in_sync or member in membership.guards:
             return
         is_near = self._log.end - subscription.acknowledged <= self._settings.guard_lag
-        if is_near and subscription.acknowledged >= subscription.snapshot_index:
-            membership.guards[member] = Guard(member, self._log.framed_end, subscription.snapshot_index)
+        if is_near and subscription.has_joined:
+            membership.guards[member] = Guard(member, self._log.framed_end, subscription.uncuttable)
 
     def _backup_lost(self, lost: ReplicatingSubscription) -> None:
         self.membership.guards.pop(lost.member, None)

@@ -1,0 +1,173 @@
+"""How a replica joins: who is guarded and swapped in, and when (R8, R12, histories 18 and 24)."""
+
+from lockstep.core.effects import CloseBackupStream
+from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.inputs import BackupStreamClosed, SwapAnswered, Verdict
+from lockstep.core.replication import (
+    Frames,
+    SnapshotChunk,
+    SubscriptionAccepted,
+    SubscriptionRefused,
+    ToBackup,
+)
+from services.primary.core.settings import PrimarySettings
+from tests.unit.services.replicas import (
+    SET,
+    MemoryStore,
+    PrimaryBench,
+    copy_of,
+    entry,
+    frames,
+    member,
+)
+
+A, B, C = member("a"), member("b"), member("c")
+B1 = member("b", 1)
+EPOCH_1 = ((Epoch(1), LogIndex(1)),)
+
+
+def accepted(told: list[ToBackup]) -> SubscriptionAccepted:
+    (found,) = [message for message in told if isinstance(message, SubscriptionAccepted)]
+    return found
+
+
+def test_a_restarted_member_whose_log_is_complete_is_not_in_sync_before_it_has_the_memory_snapshot() -> None:
+    bench = PrimaryBench(entry(1, A, B))
+    told = bench.subscribe(1, B1, log_end=1, epochs=EPOCH_1)
+    assert accepted(told).snapshot_index == accepted(told).agreed == 1
+    assert isinstance(told[-1], SnapshotChunk)
+    bench.acknowledge(1, B1, 0)
+    assert bench.swaps() == []
+    bench.acknowledge(1, B1, 1)
+    (swap,) = bench.swaps()
+    assert swap.set_map.in_sync == (A, B1)
+
+
+def test_a_member_that_kept_its_memory_goes_on_with_the_log_alone() -> None:
+    bench = PrimaryBench(entry(1, A, B))
+    told = bench.subscribe(1, B, log_end=1, epochs=EPOCH_1, is_memory_whole=True)
+    assert accepted(told).snapshot_index == 0
+    assert bench.core.commit_index == 1
+    assert bench.swaps() == []
+
+
+def test_an_empty_disk_gets_everything_and_counts_when_it_is_installed() -> None:
+    bench = PrimaryBench(entry(1, A), settings=PrimarySettings(retained_bytes_max=0))
+    bench.write("content")
+    told = bench.subscribe(1, B)
+    assert accepted(told).is_snapshot_whole
+    assert accepted(told).snapshot_index == 2
+    bench.acknowledge(1, B, 0)
+    assert bench.swaps() == []
+    bench.acknowledge(1, B, 2)
+    assert bench.swaps()[-1].set_map.in_sync == (A, B)
+
+
+def test_a_guard_ends_with_its_stream_when_the_same_broker_subscribes_anew() -> None:
+    bench = PrimaryBench(entry(1, A))
+    bench.subscribe(1, B)
+    bench.acknowledge(1, B, 1)
+    bench.feed(SwapAnswered(SET, 1, Verdict.FAILED, 0))
+    assert B in bench.core.membership.guards
+    bench.subscribe(2, B1, log_end=1, epochs=EPOCH_1)
+    bench.feed(BackupStreamClosed(SET, 1))
+    assert list(bench.core.membership.guards) == []
+    index = bench.write("is not held up")
+    assert bench.core.commit_index == index
+
+
+def test_whoever_holds_content_that_it_cannot_cut_comes_in_when_all_others_have_it_too() -> None:
+    """B installed a snapshot at 5 from a primary that was deposed; C, in sync, ends at 3; A, the new primary, has all five."""
+    held = frames(1, 1, 5)
+    bench = PrimaryBench(entry(2, A, C), MemoryStore("disk-a", *held), copy_of(*held, commit=3))
+    bench.subscribe(1, B, log_end=5, epochs=EPOCH_1, commit_index=5, is_memory_whole=True, applied=5)
+    bench.acknowledge(1, B, 6)
+    assert bench.swaps() == []
+    bench.subscribe(2, C, log_end=3, epochs=EPOCH_1, commit_index=3, is_memory_whole=True, applied=3)
+    bench.acknowledge(2, C, 4)
+    assert bench.swaps() == []
+    bench.acknowledge(2, C, 6)
+    assert bench.swaps()[-1].set_map.in_sync == (A, B, C)
+
+
+def test_a_member_that_knows_of_a_commit_where_this_log_has_something_else_ends_the_reign() -> None:
+    """R10: this log lacks what was committed, although it is longer."""
+    held = [*frames(1, 1, 3), *frames(2, 4, 8)]
+    bench = PrimaryBench(entry(4, A, B), MemoryStore("disk-a", *held), copy_of(*held, commit=3))
+    bench.subscribe(
+        1,
+        B,
+        log_end=6,
+        epochs=(*EPOCH_1, (Epoch(3), LogIndex(4))),
+        commit_index=5,
+        is_memory_whole=True,
+        applied=5,
+    )
+    assert bench.core.stopped
+    assert "damaged" in bench.notes()
+
+
+def test_a_learner_that_knows_of_other_commits_gets_everything_anew() -> None:
+    bench = PrimaryBench(entry(2, A), MemoryStore("disk-a", *frames(1, 1, 3)), copy_of(*frames(1, 1, 3)))
+    told = bench.subscribe(1, B, log_end=9, epochs=EPOCH_1, commit_index=9, is_memory_whole=True, applied=9)
+    assert accepted(told).is_snapshot_whole
+    assert not bench.core.stopped
+
+
+def test_a_suffix_of_another_epoch_is_cut_where_the_logs_part() -> None:
+    held = [*frames(1, 1, 3), *frames(3, 4, 5)]
+    bench = PrimaryBench(entry(4, A, B), MemoryStore("disk-a", *held), copy_of(*held, commit=2))
+    told = bench.subscribe(
+        1,
+        B,
+        log_end=7,
+        epochs=(*EPOCH_1, (Epoch(2), LogIndex(4))),
+        commit_index=3,
+        is_memory_whole=True,
+        applied=3,
+    )
+    assert accepted(told).agreed == 3
+    (log,) = [message for message in told if isinstance(message, Frames)]
+    assert len(log.frames) == 3
+    assert bench.core.membership.durable[B] == 3
+
+
+def test_a_named_disk_is_never_given_a_whole_snapshot() -> None:
+    """History 24: a volume that came back empty is no member; the disk that the map names is."""
+    settings = PrimarySettings(retained_bytes_max=0)
+    held = copy_of(*frames(1, 1, 4), commit=4)
+    held.retained.clear()
+    bench = PrimaryBench(entry(2, A, B), MemoryStore("disk-a", *frames(1, 1, 4)), held, settings=settings)
+    told = bench.subscribe(1, B1, log_end=2, epochs=EPOCH_1)
+    assert isinstance(told[0], SubscriptionRefused)
+    assert CloseBackupStream(SET, 1) in bench.effects
+    empty = member("b", 2)
+    other = type(empty)(empty.broker, type(empty.disk)("new-disk"), empty.incarnation)
+    assert accepted(bench.subscribe(2, other)).is_snapshot_whole
+
+
+def test_frames_behind_the_commit_index_are_kept_through_a_promotion_whatever_their_size() -> None:
+    """A member of the set may lack any of them, and a named disk gets nothing but frames."""
+    copy = copy_of()
+    copy._retained_bytes_max = 1
+    for each in frames(1, 1, 6):
+        copy.append(each)
+    copy.commit(LogIndex(2))
+    bench = PrimaryBench(entry(2, A, B), MemoryStore("disk-a", *frames(1, 1, 6)), copy)
+    told = bench.subscribe(1, B, log_end=2, epochs=EPOCH_1, commit_index=2, is_memory_whole=True, applied=2)
+    assert accepted(told).agreed == 2
+
+
+def test_two_restarted_members_of_a_set_that_may_lose_nobody_come_in_one_after_the_other() -> None:
+    bench = PrimaryBench(entry(2, A, B, C, min_in_sync=3), copy=copy_of(), is_restarted=True)
+    c1 = member("c", 1)
+    for stream, who in ((1, B1), (2, c1)):
+        bench.subscribe(stream, who)
+    for stream, who in ((1, B1), (2, c1)):
+        bench.acknowledge(stream, who, 1)
+    assert bench.swaps()[-1].set_map.in_sync == (A, B1, C)
+    bench.feed(SwapAnswered(SET, 1, Verdict.DONE, 11))
+    assert bench.swaps()[-1].set_map.in_sync == (A, B1, c1)
+    assert bench.core.commit_index == 0
+    bench.feed(SwapAnswered(SET, 2, Verdict.DONE, 12))
+    assert bench.core.commit_index == 1
