@@ -181,7 +181,7 @@ def apply_move(state: SetState, index: LogIndex, epoch: Epoch, record: Move, is_
     removed = source.remove(record.positions, is_durable)
     if state.listener is not None and removed.positions:
         state.tell(state.listener.dequeued, source, removed.positions, record.reason, None)
-    for target_id in record.targets:
+    for place_of_target, target_id in enumerate(record.targets):
         target = state.queues.by_id.get(target_id)
         if target is None or not moved:
             continue
@@ -189,6 +189,7 @@ def apply_move(state: SetState, index: LogIndex, epoch: Epoch, record: Move, is_
             size = state.contents.total_size((message_id,))
             target.append((position,), (message_id,), size, is_entry_durable)
             state.contents.hold(message_id, is_entry_durable and target.is_durable)
+            target.expiries[position] = record.expires_ms[place_of_target] if record.expires_ms else 0
         if state.listener is not None:
             state.tell(state.listener.enqueued, target, [position for position, _, _ in moved])
     release(state, removed)

@@ -44,7 +44,7 @@ def _check_queues(state: SetState) -> None:
         assert queue.head() == (entries[0] if entries else None), f"{queue}: wrong head"
         size = state.contents.total_size(queue.entries.values())
         assert queue.bytes == size, f"{queue}: {queue.bytes} bytes are {size}"
-        for name in ("delivery_counts", "locks", "transient_positions"):
+        for name in ("delivery_counts", "expiries", "locks", "transient_positions"):
             strangers = [
                 position for position in sorted(getattr(queue, name)) if position not in queue.entries
             ]

@@ -40,6 +40,8 @@ class ExchangeValue(msgspec.Struct, frozen=True, array_like=True):
 class EntryValue(msgspec.Struct, frozen=True, array_like=True, gc=False):
     message: MessageId
     delivery_count: int = 0
+    expires_ms: int | None = None
+    """Of an entry that was moved; None: as its content says."""
 
 
 class WholeMessage(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):

@@ -39,6 +39,7 @@ class Queue:
         "definition",
         "delivery_counts",
         "entries",
+        "expiries",
         "id",
         "is_durable",
         "locks",
@@ -63,6 +64,8 @@ class Queue:
         """Entries of a durable queue that are not durable; not used by a transient queue, where none is."""
         self.delivery_counts: dict[QueuePosition, int] = {}
         """Failed deliveries of entries that have any."""
+        self.expiries: dict[QueuePosition, int] = {}
+        """When entries expire that were moved here (TimeMs; 0: never): for all others their contents say it."""
         self.locks: dict[QueuePosition, TransactionKey] = {}
         """Entries that a transaction will remove when it commits."""
         self.bytes = 0
@@ -117,6 +120,11 @@ class Queue:
     def delivery_count(self, position: QueuePosition) -> int:
         return self.delivery_counts.get(position, 0)
 
+    def expires_ms(self, position: QueuePosition) -> int:
+        """When the message at a position that is there expires (TimeMs); 0: never."""
+        moved = self.expiries.get(position) if self.expiries else None
+        return self._contents.messages[self.entries[position]].expires_ms if moved is None else moved
+
     def is_entry_durable(self, position: QueuePosition) -> bool:
         """Whether the entry at this position, which is there, survives a restart."""
         return self.is_durable and position not in self.transient_positions
@@ -163,7 +171,7 @@ class Queue:
                     continue
                 gone.append(position)
         self.bytes -= self._contents.total_size(durable) + self._contents.total_size(transient)
-        for side in (self.delivery_counts, self.locks):
+        for side in (self.delivery_counts, self.expiries, self.locks):
             if side:
                 for position in gone:
                     side.pop(position, None)

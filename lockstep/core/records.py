@@ -157,6 +157,8 @@ class Move(Record, tag=12, frozen=True):
     positions: tuple[QueuePosition, ...]
     targets: tuple[QueueId, ...]
     reason: int = DequeueReason.REJECTED
+    expires_ms: tuple[int, ...] = ()
+    """When the moved messages expire, by target (TimeMs); 0, and for all without any: never."""
 
 
 class Requeue(Record, tag=13, frozen=True):

@@ -57,6 +57,7 @@ class Restoration:
         self._entries: dict[QueueId, list[tuple[QueuePosition, MessageId]]] = {}
         self._transient: dict[QueueId, list[QueuePosition]] = {}
         self._counts: dict[QueueId, list[tuple[QueuePosition, int]]] = {}
+        self._expiries: dict[QueueId, list[tuple[QueuePosition, int]]] = {}
         self._bindings: list[tuple[Binding, bool]] = []
         self._outcomes: list[tuple[TransactionKey, Outcome]] = []
         self._floor = state.outcomes.floor
@@ -101,6 +102,8 @@ class Restoration:
             self._transient.setdefault(queue, []).append(position)
         if entry.delivery_count:
             self._counts.setdefault(queue, []).append((position, entry.delivery_count))
+        if entry.expires_ms is not None:
+            self._expiries.setdefault(queue, []).append((position, entry.expires_ms))
 
     def _take_declared(self, kind: bytes, item: Item) -> None:
         state = self._state
@@ -165,6 +168,7 @@ class Restoration:
             queue = state.queues.by_id[queue_id]
             queue.restore(entries, self._transient.get(queue_id, ()) if queue.is_durable else ())
             queue.delivery_counts.update(self._counts.get(queue_id, ()))
+            queue.expiries.update(self._expiries.get(queue_id, ()))
         self._derive()
 
     def _derive(self) -> None:

@@ -89,7 +89,9 @@ def _entry(state: SetState, key: bytes) -> Item | None:
     queue, position = state.queues.by_id.get(QueueId(queue_id)), QueuePosition(number)
     if queue is None or position not in queue.entries:
         return None
-    value = values.EntryValue(queue.entries[position], queue.delivery_count(position))
+    value = values.EntryValue(
+        queue.entries[position], queue.delivery_count(position), queue.expiries.get(position)
+    )
     return Item(key, values.encode(value), queue.is_entry_durable(position))
 
 
@@ -101,11 +103,14 @@ def _capture_entries(state: SetState) -> Iterator[Item]:
 def _capture_queue(queue: Queue) -> Iterator[Item]:
     entries = list(queue.entries.items())
     counts, transient = dict(queue.delivery_counts), set(queue.transient_positions)
+    expiries = dict(queue.expiries)
     queue_id, is_durable = queue.id, queue.is_durable
     return (
         Item(
             keys.entry_key(queue_id, position),
-            values.encode(values.EntryValue(message_id, counts.get(position, 0))),
+            values.encode(
+                values.EntryValue(message_id, counts.get(position, 0), expiries.get(position))
+            ),
             is_durable and position not in transient,
         )
         for position, message_id in entries

@@ -39,6 +39,8 @@ class Context:
     expiry: Expiry
     tx_queues: TxQueues
     settings: PrimarySettings
+    now: Now
+    """Of the input at hand."""
     progress: dict[TransactionKey, TransactionProgress] = field(default_factory=dict)
     is_store_low: bool = False
     """The own disk's reserve is touched: nothing is published, so that everything else still finds its place."""

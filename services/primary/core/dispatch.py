@@ -203,6 +203,6 @@ def delivered(queue: Queue, position: QueuePosition) -> DeliveredMessage:
         message.properties,
         message.body,
         queue.delivery_count(position),
-        message.expires_ms,
+        queue.expires_ms(position),
         queue.is_entry_durable(position),
     )

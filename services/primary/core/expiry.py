@@ -17,17 +17,17 @@ class Expiry:
         self._due: list[tuple[int, QueueId, QueuePosition]] = []
         for queue in queues:
             for position in queue.positions():
-                message = queue.message(position)
-                if message is not None and message.expires_ms:
-                    self._due.append((message.expires_ms, queue.id, position))
+                expires_ms = queue.expires_ms(position)
+                if expires_ms:
+                    self._due.append((expires_ms, queue.id, position))
         heapify(self._due)
 
     def watch(self, queue: Queue, positions: Sequence[QueuePosition]) -> None:
         """Messages became visible or were given back."""
         for position in positions:
-            message = queue.message(position)
-            if message is not None and message.expires_ms:
-                heappush(self._due, (message.expires_ms, queue.id, position))
+            expires_ms = queue.expires_ms(position) if position in queue.entries else 0
+            if expires_ms:
+                heappush(self._due, (expires_ms, queue.id, position))
 
     def take_due(self, wall_ms: int, limit: int) -> dict[QueueId, list[QueuePosition]]:
         """Up to `limit` positions whose time is up, by queue, each once however often it was watched: moved twice, a message

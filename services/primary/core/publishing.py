@@ -5,19 +5,19 @@ message and its queue are, whatever routed it (Reliability Requirements). Each f
 command, or raises `Rejected` before it appended anything.
 """
 
-from collections.abc import Sequence
-
 from lockstep.core.commands import SPAN_MS_MAX, OutgoingMessage, PublishCommand
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.exchanges import DEFAULT_EXCHANGE
-from lockstep.core.ids import QueueId, TransactionKey
+from lockstep.core.ids import QueueId
 from lockstep.core.queues import Queue
-from lockstep.core.records import AcceptCommand, CommandRef, Message, Publish
+from lockstep.core.records import AcceptCommand, Message, Publish
 from services.primary.core.context import SHOWN_MAX, Context, Request, shown
 from services.primary.core.removing import evict
 from services.primary.core.transacting import operation
 
-_Routed = list[tuple[OutgoingMessage, tuple[QueueId, ...]]]
+_Targets = tuple[QueueId, ...]
+_Run = tuple[bool, list[Message]]
+"""(durable, messages) of one record."""
 
 
 def publish(context: Context, request: Request, command: PublishCommand) -> None:
@@ -29,39 +29,30 @@ def publish(context: Context, request: Request, command: PublishCommand) -> None
         )
     _check_sizes(context, command)
     routed = _route(context, command)
-    _check_limits(context, routed)
+    _check_limits(context, command, routed)
+    runs = _runs(context, command, routed, request.now.wall_ms)
     key, ordinal = command.transaction, 0
     if key is not None:
-        progress = operation(context, request.session, key, command.sequence, len(routed))
+        progress = operation(
+            context, request.session, key, command.sequence, sum(len(messages) for _, messages in runs)
+        )
         ordinal = progress.ordinal
-    runs = _runs(context, routed, request.now.wall_ms)
-    if not runs:
-        context.writer.append(AcceptCommand(request.ref, 0), False)
-        return
-    enqueues = sum(len(message.queues) for _, messages in runs for message in messages)
-    single = len(runs) == 1
-    for is_durable, messages in runs:
-        ref = request.ref if single else None
-        _append(context, ref, key, ordinal, messages, is_durable)
+    if len(runs) == 1:
+        is_durable, messages = runs[0]
+        context.writer.append(Publish(request.ref, key, ordinal, tuple(messages)), is_durable)
         ordinal += len(messages)
-    if key is not None:
-        context.progress[key].ordinal = ordinal
-    if not single:
+    else:
+        enqueues = 0
+        for is_durable, messages in runs:
+            context.writer.append(Publish(None, key, ordinal, tuple(messages)), is_durable)
+            ordinal += len(messages)
+            enqueues += sum(len(message.queues) for message in messages)
         context.writer.append(AcceptCommand(request.ref, enqueues), False)
-    if key is None:
-        for queue_id in sorted({queue for _, queues in routed for queue in queues}):
-            evict(context, context.state.queues.by_id[queue_id])
-
-
-def _append(
-    context: Context,
-    ref: CommandRef | None,
-    key: TransactionKey | None,
-    ordinal: int,
-    messages: Sequence[Message],
-    is_durable: bool,
-) -> None:
-    context.writer.append(Publish(ref, key, ordinal, tuple(messages)), is_durable)
+    if key is not None:
+        progress.ordinal = ordinal
+        return
+    for queue_id in sorted({queue for targets in set(routed) for queue in targets}):
+        evict(context, context.state.queues.by_id[queue_id])
 
 
 def _check_sizes(context: Context, command: PublishCommand) -> None:
@@ -97,12 +88,12 @@ def _check_sizes(context: Context, command: PublishCommand) -> None:
         )
 
 
-def _route(context: Context, command: PublishCommand) -> _Routed:
+def _route(context: Context, command: PublishCommand) -> list[_Targets]:
+    """The queues of each message."""
     state = context.state
     if command.exchange == DEFAULT_EXCHANGE:
         # Exclusive queues too: only their session consumes, and anybody may answer it there.
-        queues: tuple[QueueId, ...] = (context.queue(command.routing_key).id,)
-        return [(message, queues) for message in command.messages]
+        return [(context.queue(command.routing_key).id,)] * len(command.messages)
     exchange = state.exchanges.get(command.exchange)
     if exchange is None:
         raise Rejected(
@@ -112,30 +103,33 @@ def _route(context: Context, command: PublishCommand) -> _Routed:
         )
     if exchange.kind == "headers":
         return [
-            (message, state.route(exchange.id, command.routing_key, dict(message.headers)))
+            state.route(exchange.id, command.routing_key, dict(message.headers))
             for message in command.messages
         ]
-    queues = state.route(exchange.id, command.routing_key, {})
-    return [(message, queues) for message in command.messages]
+    return [state.route(exchange.id, command.routing_key, {})] * len(command.messages)
 
 
-def _check_limits(context: Context, routed: _Routed) -> None:
+def _check_limits(context: Context, command: PublishCommand, routed: list[_Targets]) -> None:
     """Raises `Rejected` QUEUE_FULL when a queue that does not evict would overflow."""
-    arriving: dict[QueueId, list[int]] = {}
-    for message, queues in routed:
-        for queue_id in queues:
-            counts = arriving.setdefault(queue_id, [0, 0])
-            counts[0] += 1
-            counts[1] += len(message.body) + len(message.properties)
-    for queue_id, (count, size) in arriving.items():
-        queue = context.state.queues.by_id[queue_id]
-        definition = queue.definition
-        if definition.is_evicting or not (definition.length_max or definition.bytes_max):
-            continue
-        if definition.length_max and queue.length + queue.reserved_length + count > definition.length_max:
-            raise _full(queue, "length_max", definition.length_max)
-        if definition.bytes_max and queue.bytes + queue.reserved_bytes + size > definition.bytes_max:
-            raise _full(queue, "bytes_max", definition.bytes_max)
+    by_id = context.state.queues.by_id
+    ids = sorted({queue for targets in set(routed) for queue in targets})
+    limited = [by_id[queue_id] for queue_id in ids if _is_limited(by_id[queue_id])]
+    for queue in limited:
+        arriving = [
+            len(message.body) + len(message.properties)
+            for message, targets in zip(command.messages, routed, strict=True)
+            if queue.id in targets
+        ]
+        length_max, bytes_max = queue.definition.length_max, queue.definition.bytes_max
+        if length_max and queue.length + queue.reserved_length + len(arriving) > length_max:
+            raise _full(queue, "length_max", length_max)
+        if bytes_max and queue.bytes + queue.reserved_bytes + sum(arriving) > bytes_max:
+            raise _full(queue, "bytes_max", bytes_max)
+
+
+def _is_limited(queue: Queue) -> bool:
+    definition = queue.definition
+    return bool(definition.length_max or definition.bytes_max) and not definition.is_evicting
 
 
 def _full(queue: Queue, limit: str, value: int) -> Rejected:
@@ -148,38 +142,46 @@ def _full(queue: Queue, limit: str, value: int) -> Rejected:
     )
 
 
-def _runs(context: Context, routed: _Routed, wall_ms: int) -> list[tuple[bool, list[Message]]]:
-    """The messages with a queue to go to, as runs of (durable, messages): what is durable on one queue only is there twice."""
-    queues = context.state.queues.by_id
-    runs: list[tuple[bool, list[Message]]] = []
-    split: dict[tuple[QueueId, ...], tuple[tuple[QueueId, ...], tuple[QueueId, ...]]] = {}
-    for message, targets in routed:
-        if not targets:
-            continue
-        kinds = split.get(targets)
-        if kinds is None:
-            kinds = split[targets] = (
-                tuple(target for target in targets if queues[target].is_durable),
-                tuple(target for target in targets if not queues[target].is_durable),
-            )
-        expires_ms = _expires(queues, targets, message.ttl_ms, wall_ms)
-        parts = ((True, kinds[0]), (False, kinds[1])) if message.is_durable else ((False, targets),)
-        for is_durable, going in parts:
-            if not going:
-                continue
-            if not runs or runs[-1][0] is not is_durable:
-                runs.append((is_durable, []))
-            runs[-1][1].append(
-                Message(going, message.properties, message.body, expires_ms, message.is_durable)
-            )
+_Part = tuple[bool, int, _Targets]
+"""(durable, the queues' time to live or 0, queues): what one message becomes once for."""
+
+
+def _runs(context: Context, command: PublishCommand, routed: list[_Targets], wall_ms: int) -> list[_Run]:
+    """The messages that have a queue to go to, as records: what differs by queue (durability, expiry) is there twice."""
+    parts: dict[tuple[_Targets, bool], list[_Part]] = {}
+    for targets in set(routed):
+        for is_durable in (True, False):
+            parts[targets, is_durable] = _parts(context, targets, is_durable)
+    first = command.messages[0].is_durable if command.messages else True
+    if all(message.is_durable is first for message in command.messages):
+        # No queue gets messages of both kinds of records then: one record for each kind keeps every queue's order.
+        by_kind: dict[bool, list[Message]] = {}
+        for message, targets in zip(command.messages, routed, strict=True):
+            for part in parts[targets, first]:
+                by_kind.setdefault(part[0], []).append(_message(message, part, wall_ms))
+        return list(by_kind.items())
+    runs: list[_Run] = []
+    for message, targets in zip(command.messages, routed, strict=True):
+        for part in parts[targets, message.is_durable]:
+            if not runs or runs[-1][0] is not part[0]:
+                runs.append((part[0], []))
+            runs[-1][1].append(_message(message, part, wall_ms))
     return runs
 
 
-def _expires(queues: dict[QueueId, Queue], targets: tuple[QueueId, ...], ttl_ms: int, wall_ms: int) -> int:
-    """When a message expires: by its own time to live or the shortest of its queues', 0: never."""
-    shortest = ttl_ms
+def _parts(context: Context, targets: _Targets, is_durable: bool) -> list[_Part]:
+    found: dict[tuple[bool, int], list[QueueId]] = {}
     for target in targets:
-        queue_ttl = queues[target].definition.message_ttl_ms
-        if queue_ttl and (not shortest or queue_ttl < shortest):
-            shortest = queue_ttl
-    return wall_ms + shortest if shortest else 0
+        queue = context.state.queues.by_id[target]
+        kind = is_durable and queue.is_durable, queue.definition.message_ttl_ms
+        found.setdefault(kind, []).append(target)
+    return [(*kind, tuple(queues)) for kind, queues in found.items()]
+
+
+def _message(message: OutgoingMessage, part: _Part, wall_ms: int) -> Message:
+    """It expires by its own time to live or the queue's, whichever is shorter."""
+    _, ttl_ms, queues = part
+    if message.ttl_ms and (not ttl_ms or message.ttl_ms < ttl_ms):
+        ttl_ms = message.ttl_ms
+    expires_ms = wall_ms + ttl_ms if ttl_ms else 0
+    return Message(queues, message.properties, message.body, expires_ms, message.is_durable)

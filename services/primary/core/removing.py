@@ -4,9 +4,9 @@ Law: what happens to durable messages is said by a durable record and to the oth
 durable state stays a function of the durable records (DESIGN 3).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from lockstep.core.ids import QueueId, QueuePosition
+from lockstep.core.ids import QueuePosition
 from lockstep.core.queues import Queue
 from lockstep.core.records import Dequeue, DequeueReason, Move, Requeue
 from services.primary.core.context import Context
@@ -37,37 +37,72 @@ def append_requeue(context: Context, queue: Queue, positions: Sequence[QueuePosi
 
 
 def dead_letter(context: Context, queue: Queue, positions: Sequence[QueuePosition], reason: int) -> None:
-    """Move messages to the queue's dead-letter target, or remove them where there is none, or none that takes them."""
-    targets = _targets(context, queue)
-    if not targets:
-        append_dequeue(context, queue, positions, reason)
-        return
+    """Move messages to the queue's dead-letter target, or remove them where there is none, or none that takes them.
+
+    They leave their time to live behind (it may be what brought them there); that of the target's begins.
+    """
+    rooms = [_Room(target) for target in _targets(context, queue)]
     for is_durable, found in by_durability(queue, positions):
-        context.writer.append(Move(None, 0, queue.id, found, targets, reason), is_durable)
-    for target in targets:
-        evict(context, context.state.queues.by_id[target])
+        for targets, moving in _by_targets(queue, rooms, found):
+            if targets:
+                ids = tuple(target.id for target in targets)
+                expires_ms = tuple(_expires_ms(context, target) for target in targets)
+                context.writer.append(Move(None, 0, queue.id, moving, ids, reason, expires_ms), is_durable)
+            else:
+                context.writer.append(Dequeue(None, None, 0, queue.id, moving, reason), is_durable)
+    for room in rooms:
+        evict(context, room.queue)
 
 
-def _targets(context: Context, queue: Queue) -> tuple[QueueId, ...]:
+class _Room:
+    """What a target of dead letters takes before it is full; one that evicts takes everything."""
+
+    def __init__(self, queue: Queue) -> None:
+        definition = queue.definition
+        self.queue = queue
+        self._is_limited = not definition.is_evicting
+        self._length = definition.length_max - queue.length - queue.reserved_length
+        self._bytes = definition.bytes_max - queue.bytes - queue.reserved_bytes
+
+    def takes(self, size: int) -> bool:
+        """Take one more message of `size` bytes, if it fits."""
+        definition = self.queue.definition
+        if self._is_limited and (
+            (definition.length_max and self._length < 1) or (definition.bytes_max and self._bytes < size)
+        ):
+            return False
+        self._length -= 1
+        self._bytes -= size
+        return True
+
+
+def _by_targets(
+    queue: Queue, rooms: Sequence[_Room], positions: Sequence[QueuePosition]
+) -> list[tuple[tuple[Queue, ...], tuple[QueuePosition, ...]]]:
+    """The positions in order, in runs that go to the same targets."""
+    runs: list[tuple[tuple[Queue, ...], list[QueuePosition]]] = []
+    for position in positions:
+        size = queue.size_of(position)
+        targets = tuple(room.queue for room in rooms if room.takes(size))
+        if not runs or runs[-1][0] != targets:
+            runs.append((targets, []))
+        runs[-1][1].append(position)
+    return [(targets, tuple(found)) for targets, found in runs]
+
+
+def _targets(context: Context, queue: Queue) -> list[Queue]:
     definition = queue.definition
     if definition.dead_letter_exchange is None:
-        return ()
+        return []
     key = definition.dead_letter_key or queue.name
     routed = context.state.route(definition.dead_letter_exchange, key, {})
-    # A queue that dead-letters into itself would go round for ever; one that is full takes no more.
-    return tuple(
-        target for target in routed if target != queue.id and _has_room(context.state.queues.by_id[target])
-    )
+    # A queue that dead-letters into itself would go round for ever.
+    return [context.state.queues.by_id[target] for target in routed if target != queue.id]
 
 
-def _has_room(queue: Queue) -> bool:
-    definition = queue.definition
-    if definition.is_evicting:
-        return True
-    return not (
-        (definition.length_max and queue.length + queue.reserved_length >= definition.length_max)
-        or (definition.bytes_max and queue.bytes + queue.reserved_bytes >= definition.bytes_max)
-    )
+def _expires_ms(context: Context, queue: Queue) -> int:
+    ttl_ms = queue.definition.message_ttl_ms
+    return context.now.wall_ms + ttl_ms if ttl_ms else 0
 
 
 def is_worn_out(queue: Queue, position: QueuePosition) -> bool:
@@ -86,14 +121,20 @@ def evict(context: Context, queue: Queue) -> None:
     if surplus <= 0 and surplus_bytes <= 0:
         return
     gone: list[QueuePosition] = []
-    for position in queue.positions():
+    for position in _from_head(queue):
         if surplus <= 0 and surplus_bytes <= 0:
             break
         if position in queue.locks or context.dispatch.is_held(queue.id, position):
             continue
-        message = queue.message(position)
-        if message is not None:
-            surplus_bytes -= len(message.body) + len(message.properties)
+        surplus_bytes -= queue.size_of(position)
         surplus -= 1
         gone.append(position)
     append_dequeue(context, queue, gone, DequeueReason.EVICTED)
+
+
+def _from_head(queue: Queue, step: int = 256) -> Iterator[QueuePosition]:
+    """The queue's positions, without reading all of a long one."""
+    start = 0
+    while found := queue.positions(start, step):
+        yield from found
+        start = found[-1] + 1

@@ -315,7 +315,10 @@ class Writer:
         if queue is not None and positions:
             is_durable = any(queue.is_entry_durable(position) for position in positions)
             targets = tuple(sorted(target.id for target in self._some_queues())) if self._chance(0.9) else ()
-            self.log.append(Move(self._command(), 0, queue.id, tuple(positions), targets), is_durable)
+            expires_ms = tuple(self.random.choice((0, 99)) for _ in targets) if self._chance(0.5) else ()
+            reason = DequeueReason.REJECTED
+            move = Move(self._command(), 0, queue.id, tuple(positions), targets, reason, expires_ms)
+            self.log.append(move, is_durable)
 
     def _begin(self) -> None:
         sessions = sorted(self.log.state.sessions.by_key)

@@ -425,12 +425,14 @@ class RigClient:
     ) -> CommandAnswered:
         """Settle what is in hand, all of it by default."""
         named = positions or self.positions(queue)
+        had = {(queue, position): self.in_hand.pop((queue, position), None) for position in named}
         number = self.command(
             SettleCommand(0, queue, self.rig.core.epoch, named, disposition, transaction, sequence)
         )
-        for position in named:
-            self.in_hand.pop((queue, position), None)
-        return self.answers[number]
+        answered = self.answers[number]
+        if answered.code is not ErrorCode.NONE:
+            self.in_hand.update({key: delivered for key, delivered in had.items() if delivered is not None})
+        return answered
 
 
 def publish(queue: str, *bodies: bytes, **options: object) -> PublishCommand:
