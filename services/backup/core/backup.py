@@ -124,6 +124,13 @@ class BackupCore:
         self._heard_ms = 0
         self._said_ms = 0
         self._retry_ms = 0
+        self._patience_ms = settings.heartbeat_ms * settings.heartbeat_misses
+        """How long the present or next subscription waits for its answer."""
+        self._is_installing = False
+        self._progress_ms = 0
+        """When the store last had everything, or had more than before."""
+        self._refused_since_ms: int | None = None
+        """Since when the store has refused what it has to take before this replica may stand."""
         self._told_commit = LogIndex(0)
         self._is_reserve_low = False
         self._refused_transactions: set[TransactionKey] = set()
@@ -219,18 +226,25 @@ class BackupCore:
                 self._note("loaded", f"log end {self.copy.log_end}, applied {self.copy.state.applied}")
                 self._ready(now)
             case Appended() | Installed() if self.state is not BackupState.OPENING:
-                self.durable_end = max(self.durable_end, answer.log_end)
-                if isinstance(answer, Appended):
-                    self._is_reserve_low = answer.free_bytes < self._settings.reserve_bytes
-                if self.state is BackupState.SENDING and self.copy and self.durable_end >= self.copy.log_end:
-                    self._ready(now)
-                self._acknowledge(now)
+                self._durable(answer, now)
             case Truncated():
                 pass
             case StoreRefused():
                 self._store_refused(answer, now)
             case _:
                 pass
+
+    def _durable(self, answer: Appended | Installed, now: Now) -> None:
+        self.durable_end = max(self.durable_end, answer.log_end)
+        self._progress_ms = now.boottime_ms
+        self._refused_since_ms = None
+        if isinstance(answer, Appended):
+            self._is_reserve_low = answer.free_bytes < self._settings.reserve_bytes
+        else:
+            self._is_installing = False
+        if self.state is BackupState.SENDING and self.copy and self.durable_end >= self.copy.log_end:
+            self._ready(now)
+        self._acknowledge(now)
 
     def _set_opened(self, opened: SetOpened, now: Now) -> None:
         if self.state is not BackupState.OPENING:
@@ -244,6 +258,8 @@ class BackupCore:
             self._note("new disk", f"{opened.disk}: the memory is dropped")
             self._drop_memory()
         self.durable_end = opened.log_end
+        self._progress_ms = now.boottime_ms
+        self._is_installing = False
         if self.copy is None:
             self.is_memory_whole = False
             self.state = BackupState.LOADING
@@ -282,14 +298,38 @@ class BackupCore:
 
     def _store_refused(self, refused: StoreRefused, now: Now) -> None:
         self._note("store refused", f"{refused.code.name}: {refused.message}")
+        if self._refused_since_ms is None:
+            self._refused_since_ms = now.boottime_ms
+        self._reopen_later(now)
+
+    def _reopen_later(self, now: Now) -> None:
         self._leave()
         self.state = BackupState.OPENING
         self._retry_ms = now.boottime_ms + 10 * self._settings.retry_ms
+
+    def _watch_store(self, now: Now) -> None:
+        """Give the subscription up when the store hangs, and in the end the memory when it refuses."""
+        settings, copy = self._settings, self.copy
+        if copy is None:
+            return
+        is_owing = copy.log_end > self.durable_end and not self._is_installing
+        if self.state in (BackupState.JOINING, BackupState.FOLLOWING) and is_owing:
+            if now.boottime_ms - self._progress_ms > settings.store_patience_ms:
+                self._note("store silent", f"durable up to {self.durable_end}, sent up to {copy.log_end}")
+                self._reopen_later(now)
+        else:
+            self._progress_ms = now.boottime_ms
+        refused_since = self._refused_since_ms
+        if refused_since is not None and now.boottime_ms - refused_since > settings.memory_patience_ms:
+            self._note("memory given up", "the own store refuses")
+            self._reopen_later(now)
+            self._drop_memory()
 
     # --- the primary ---
 
     def _ready(self, now: Now) -> None:
         self.state = BackupState.READY
+        self._refused_since_ms = None
         self._retry_ms = 0
         self._subscribe(now)
 
@@ -320,7 +360,7 @@ class BackupCore:
                 self._accepted(accepted)
             case SubscriptionRefused() as refused:
                 self._refused(refused, now)
-            case SnapshotChunk() as chunk if self._joining is not None:
+            case SnapshotChunk() as chunk if self.state is BackupState.JOINING and self._joining is not None:
                 self._take_chunk(self._joining, chunk, now)
             case Frames() as frames if self.state in (BackupState.JOINING, BackupState.FOLLOWING):
                 self._take_frames(frames)
@@ -329,10 +369,20 @@ class BackupCore:
 
     def _accepted(self, accepted: SubscriptionAccepted) -> None:
         assert self.copy is not None
+        self._patience_ms = self._settings.heartbeat_ms * self._settings.heartbeat_misses
+        if accepted.snapshot_index and not accepted.is_snapshot_whole and self.is_memory_whole:
+            # What it holds is not what the set has, and may be beyond it. As long as others believe in this memory, they do not
+            # stand as restarted ones: it takes a new name, and begins again from disk (R5, R12).
+            self._note("reload", f"applied {self.copy.state.applied}, the log agrees up to {accepted.agreed}")
+            self._leave()
+            self.state = BackupState.OPENING
+            self._drop_memory()
+            return
         if accepted.is_snapshot_whole:
             self._note("whole snapshot", f"at {accepted.snapshot_index}")
             self.copy, self.is_memory_whole = None, False
             self.durable_end = LogIndex(0)
+            self._is_installing = True
             self._tell_store(
                 BeginInstall(
                     self.set_name,
@@ -343,14 +393,6 @@ class BackupCore:
                     accepted.time_ms,
                 )
             )
-        elif accepted.agreed < self.copy.state.applied:
-            # The memory snapshot of a primary that was deposed before it committed as much: only the disk can be cut back.
-            self._note("reload", f"applied {self.copy.state.applied}, the log agrees up to {accepted.agreed}")
-            self._leave()
-            self._tell_store(Truncate(self.set_name, self.epoch, self._incarnation, accepted.agreed))
-            self.copy, self.is_memory_whole = None, False
-            self._open()
-            return
         elif accepted.agreed < self.copy.log_end:
             self._note("cut", f"from {self.copy.log_end} to {accepted.agreed}")
             self.copy.cut(accepted.agreed)
@@ -439,6 +481,7 @@ class BackupCore:
 
     def _tick(self, now: Now) -> None:
         settings = self._settings
+        self._watch_store(now)
         if self._retry_ms and now.boottime_ms >= self._retry_ms:
             self._retry_ms = 0
             if self.state is BackupState.OPENING:
@@ -449,8 +492,10 @@ class BackupCore:
                 else:
                     self._retry_ms = now.boottime_ms + settings.retry_ms
         elif self.state in (BackupState.SUBSCRIBING, BackupState.JOINING, BackupState.FOLLOWING):
-            if now.boottime_ms - self._heard_ms > settings.heartbeat_ms * settings.heartbeat_misses:
+            if now.boottime_ms - self._heard_ms > self._patience_ms:
                 self._note("primary silent", f"for {now.boottime_ms - self._heard_ms} ms")
+                if self.state is BackupState.SUBSCRIBING:
+                    self._patience_ms = min(2 * self._patience_ms, settings.subscribe_patience_ms_max)
                 self._lost_primary(now)
             elif now.boottime_ms - self._said_ms >= settings.heartbeat_ms:
                 self._acknowledge(now)

@@ -11,6 +11,12 @@ class BackupSettings:
     """A silent subscription says this often that it lives (DESIGN 9: 200-300 ms)."""
     heartbeat_misses: int = 3
     """Heartbeats missing after which the primary's stream counts as lost."""
+    subscribe_patience_ms_max: int = 60_000
+    """Longest wait for the answer to a subscription: it doubles from the heartbeat's misses on, for big snapshots take time."""
+    store_patience_ms: int = 1500
+    """The own store owes an answer for so long: whoever waits for this disk must not wait as long as it hangs."""
+    memory_patience_ms: int = 5000
+    """The own store refuses for so long: a memory that cannot stand must not keep restarted members from standing (R5)."""
     retry_ms: int = 100
     """Wait between attempts to subscribe or to open the store: failover is a matter of tenths of a second."""
     reserve_bytes: int = 64 * 1024 * 1024

@@ -1,0 +1,284 @@
+"""The backup core's life: loading, following, joining, and what it does when somebody goes away (R8, R10, R12)."""
+
+import pytest
+
+from lockstep.core.effects import CloseSubscription
+from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.inputs import PrimarySaid, PrimaryStreamClosed
+from lockstep.core.replication import (
+    Acknowledge,
+    Frames,
+    SnapshotChunk,
+    SubscriptionAccepted,
+    SubscriptionRefused,
+)
+from lockstep.core.store_protocol import StateItem
+from services.backup.core.backup import BackupState
+from services.backup.core.settings import BackupSettings
+from tests.unit.services.replicas import SET, BackupBench, MemoryStore, copy_of, frame, frames, session_record
+
+E1, E2 = Epoch(1), Epoch(2)
+
+
+def accepted(
+    agreed: int, epoch: Epoch = E1, snapshot_index: int = 0, is_whole: bool = False
+) -> SubscriptionAccepted:
+    epochs = ((E1, LogIndex(1)),) if is_whole else ()
+    return SubscriptionAccepted(SET, epoch, LogIndex(agreed), LogIndex(snapshot_index), is_whole, epochs, 0)
+
+
+def log(first: int, last: int, commit: int = 0, epoch: Epoch = E1) -> Frames:
+    parts = tuple((each.durable, each.transient) for each in frames(epoch, first, last))
+    return Frames(SET, epoch, parts, LogIndex(commit))
+
+
+def chunk(*items: StateItem, is_last: bool = True, epoch: Epoch = E1) -> SnapshotChunk:
+    return SnapshotChunk(SET, epoch, items, is_last)
+
+
+def items_at(last: int) -> tuple[StateItem, ...]:
+    """The whole state behind frames 1..`last` of epoch 1 and one session."""
+    state = copy_of(*frames(1, 1, last - 1), frame(1, last, session_record()), commit=last).state
+    return tuple(StateItem(item.key, item.value, item.is_durable) for item in state.items())
+
+
+def following(last: int = 3) -> BackupBench:
+    """In epoch 1, with frames 1..`last` durable and committed, and the memory whole."""
+    held = frames(1, 1, last)
+    bench = BackupBench(MemoryStore("disk-b", *held, commit=last), 1, copy_of(*held, commit=last), True)
+    bench.hear(accepted(last))
+    return bench
+
+
+# --- loading and following --------------------------------------------------------------------------------------------
+
+
+def test_what_a_disk_holds_is_loaded_and_applied_up_to_the_commit_index() -> None:
+    bench = BackupBench(MemoryStore("disk-b", *frames(1, 1, 5), commit=3))
+    assert bench.core.copy is not None
+    assert (bench.core.copy.state.applied, bench.core.copy.log_end) == (3, 5)
+    (subscribe,) = bench.subscriptions()
+    assert (subscribe.log_end, subscribe.commit_index, subscribe.applied) == (5, 3, 3)
+    assert not subscribe.is_memory_whole
+
+
+def test_a_replica_without_a_primary_to_follow_only_loads() -> None:
+    bench = BackupBench(MemoryStore("disk-b", *frames(1, 1, 5)), primary=None)
+    assert bench.core.is_loaded
+    assert bench.subscriptions() == []
+
+
+def test_frames_are_acknowledged_when_durable_and_applied_when_committed() -> None:
+    bench = following()
+    bench.hear(log(4, 6, commit=4))
+    assert bench.acknowledged() == 6
+    assert bench.core.copy is not None
+    assert bench.core.copy.state.applied == 4
+
+
+def test_a_commit_index_beyond_the_log_waits_for_its_frames() -> None:
+    bench = following()
+    bench.hear(log(4, 5, commit=9))
+    assert bench.core.copy is not None
+    assert bench.core.copy.state.applied == 5
+    bench.hear(log(6, 9, commit=9))
+    assert bench.core.copy.state.applied == 9
+
+
+def test_frames_that_come_twice_are_taken_once() -> None:
+    bench = following()
+    bench.hear(log(2, 4), log(3, 5))
+    assert bench.store.log_end == 5
+
+
+def test_a_silent_primary_is_left_and_subscribed_to_again() -> None:
+    bench = following()
+    before = bench.core.stream
+    bench.pass_ms(2_000)
+    assert CloseSubscription(SET, before) in bench.effects
+    assert bench.core.stream > before
+    assert bench.subscriptions()[-1].is_memory_whole
+
+
+def test_a_refused_subscription_is_tried_again_later() -> None:
+    bench = BackupBench(MemoryStore("disk-b"))
+    bench.hear(SubscriptionRefused(SET, E2, "not the primary"))
+    assert bench.core.state is BackupState.READY
+    bench.pass_ms(200)
+    assert len(bench.subscriptions()) == 2
+
+
+def test_a_stream_that_ends_while_subscribing_is_opened_again_with_a_new_number() -> None:
+    bench = BackupBench(MemoryStore("disk-b"))
+    first = bench.core.stream
+    bench.feed(PrimaryStreamClosed(SET, first))
+    bench.pass_ms(200)
+    assert bench.core.stream == first + 1
+    bench.feed(PrimarySaid(SET, first, accepted(0)))
+    assert bench.core.state is BackupState.SUBSCRIBING
+
+
+def test_messages_of_another_epoch_touch_nothing() -> None:
+    bench = following()
+    bench.hear(log(4, 5, epoch=E2))
+    assert bench.store.log_end == 3
+
+
+def test_a_busy_primary_has_time_to_answer_a_subscription() -> None:
+    """A big snapshot takes longer than some heartbeats; asking anew would make it begin anew, for ever."""
+    bench = BackupBench(MemoryStore("disk-b"))
+    bench.pass_ms(30_000)
+    before = len(bench.subscriptions())
+    bench.pass_ms(10_000)
+    assert len(bench.subscriptions()) == before <= 6
+    bench.hear(accepted(0), log(1, 2))
+    assert bench.acknowledged() == 2
+    bench.pass_ms(1_000)
+    assert len(bench.subscriptions()) == before + 1
+
+
+# --- joining ----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_acknowledged_before_the_memory_snapshot_is_complete() -> None:
+    bench = BackupBench(MemoryStore("disk-b", *frames(1, 1, 3), commit=3))
+    transient = tuple(item for item in items_at(4) if not item.is_durable)
+    session = frame(1, 4, session_record())
+    bench.hear(accepted(3, snapshot_index=4), Frames(SET, E1, ((session.durable, b""),), LogIndex(3)))
+    bench.pass_ms(300)
+    assert bench.acknowledged() == 0
+    could_stand = []
+    for part, is_last in ((transient[:-1], False), (transient[-1:], True)):
+        bench.hear(chunk(*part, is_last=is_last))
+        could_stand.append(bench.core.can_stand_unrestarted)
+    assert could_stand == [False, True]
+    assert bench.acknowledged() == 4
+
+
+def test_a_whole_snapshot_replaces_disk_and_memory() -> None:
+    bench = BackupBench(MemoryStore("disk-b", *frames(2, 1, 9)))
+    items = items_at(4)
+    bench.hear(accepted(0, snapshot_index=4, is_whole=True), chunk(*items), log(5, 6))
+    assert (bench.store.snapshot_index, bench.store.log_end) == (4, 6)
+    assert bench.acknowledged() == 6
+    assert bench.core.is_loaded
+    assert bench.core.copy is not None
+    assert len(bench.core.copy.state.sessions.by_key) == 1
+
+
+def test_a_replica_in_the_middle_of_an_installation_cannot_stand() -> None:
+    bench = BackupBench(MemoryStore("disk-b"))
+    bench.hear(accepted(0, snapshot_index=4, is_whole=True), chunk(is_last=False))
+    assert not bench.core.is_loaded
+
+
+@pytest.mark.parametrize("chunks", [0, 1])
+def test_an_installation_that_is_interrupted_leaves_an_empty_disk_and_begins_anew(chunks: int) -> None:
+    """History 24: a disk that is half installed is no disk of the set."""
+    bench = BackupBench(MemoryStore("disk-b", *frames(1, 1, 2)))
+    bench.hear(accepted(0, snapshot_index=4, is_whole=True))
+    bench.hear(*[chunk(*items_at(4)[:1], is_last=False)] * chunks)
+    bench.feed(PrimaryStreamClosed(SET, bench.core.stream))
+    bench.pass_ms(200)
+    subscribe = bench.subscriptions()[-1]
+    assert (subscribe.disk, subscribe.log_end, subscribe.applied) == ("disk-b-1", 0, 0)
+
+
+def test_an_interrupted_memory_snapshot_is_asked_for_again() -> None:
+    bench = BackupBench(MemoryStore("disk-b", *frames(1, 1, 3), commit=3))
+    bench.hear(accepted(3, snapshot_index=3), chunk(is_last=False))
+    bench.feed(PrimaryStreamClosed(SET, bench.core.stream))
+    bench.pass_ms(200)
+    assert not bench.subscriptions()[-1].is_memory_whole
+    assert bench.core.is_loaded
+
+
+def test_chunks_that_were_on_their_way_when_the_store_went_are_dropped() -> None:
+    bench = BackupBench(MemoryStore("disk-b", *frames(1, 1, 3), commit=3))
+    bench.hear(accepted(3, snapshot_index=5))
+    bench.lose_store()
+    bench.hear(log(4, 5), chunk())
+    assert bench.core.state is BackupState.OPENING
+    bench.find_store()
+    assert not bench.subscriptions()[-1].is_memory_whole
+
+
+def test_a_memory_that_is_not_whole_any_more_takes_a_new_name() -> None:
+    """Others may believe in the old one: as long as it is present they do not stand as restarted (R5)."""
+    bench = following()
+    bench.pass_ms(1_000)
+    bench.hear(accepted(3, snapshot_index=3))
+    assert bench.core.has_lost_memory
+    assert not bench.core.is_memory_whole
+
+
+def test_a_memory_beyond_the_new_primarys_log_is_given_up() -> None:
+    store = MemoryStore("disk-b", *frames(1, 1, 3), commit=3)
+    bench = BackupBench(store)
+    bench.hear(accepted(3, snapshot_index=5), log(4, 5, commit=3), chunk())
+    assert bench.core.copy is not None
+    assert bench.core.copy.state.applied == 5
+    after = BackupBench(store, 2, bench.core.copy, True)
+    after.hear(accepted(4, E2, snapshot_index=6))
+    assert after.core.has_lost_memory
+
+
+# --- damage, refusal, silence -----------------------------------------------------------------------------------------
+
+
+def test_a_damaged_disk_is_not_loaded_and_set_aside_only_when_told() -> None:
+    store = MemoryStore("disk-b", *frames(1, 1, 3))
+    store.damage = "a hole at 2"
+    bench = BackupBench(store)
+    assert bench.core.state is BackupState.DAMAGED
+    assert not bench.core.is_loaded
+    bench.pass_ms(2_000)
+    assert bench.subscriptions() == []
+    bench.perform(bench.core.set_aside())
+    assert bench.subscriptions()[-1].disk == "disk-b-1"
+
+
+def test_a_refusing_store_is_opened_again() -> None:
+    bench = following()
+    bench.store.is_failing = True
+    bench.hear(log(4, 5))
+    assert bench.core.state is BackupState.OPENING
+    bench.store.is_failing = False
+    bench.pass_ms(2_000)
+    assert bench.subscriptions()[-1].log_end == bench.store.log_end == 5
+
+
+def test_a_store_that_hangs_ends_the_subscription_although_the_broker_is_well() -> None:
+    """History 21: whoever waits for this disk would wait as long as it hangs."""
+    bench = following()
+    bench.is_store_up = False
+    for index in range(4, 30):
+        bench.hear(log(index, index))
+        bench.pass_ms(100)
+    assert bench.core.state is not BackupState.FOLLOWING
+    assert "store silent" in bench.notes()
+    bench.is_store_up = True
+    bench.pass_ms(2_000)
+    assert bench.subscriptions()[-1].log_end == bench.store.log_end
+
+
+def test_the_primary_hears_the_backup_while_nothing_happens() -> None:
+    bench = BackupBench(MemoryStore("disk-b"), settings=BackupSettings(heartbeat_ms=100))
+    bench.hear(accepted(0), log(1, 1))
+    before = len([message for message in bench.said() if isinstance(message, Acknowledge)])
+    for _ in range(5):
+        bench.pass_ms(100)
+        bench.hear(log(1, 0))
+    after = len([message for message in bench.said() if isinstance(message, Acknowledge)])
+    assert after >= before + 4
+
+
+def test_a_store_that_goes_on_refusing_takes_the_memory_with_it() -> None:
+    """R5: a member that cannot stand must not keep restarted ones from standing."""
+    bench = following()
+    bench.store.is_failing = True
+    bench.hear(log(4, 5))
+    bench.pass_ms(4_000)
+    assert not bench.core.has_lost_memory
+    bench.pass_ms(3_000)
+    assert bench.core.has_lost_memory
