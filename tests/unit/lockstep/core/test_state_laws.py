@@ -51,7 +51,7 @@ def assert_equal(one: SetState, other: SetState) -> None:
     assert one.epochs == other.epochs
     for queue_id, queue in one.queues.by_id.items():
         twin = other.queues.by_id[queue_id]
-        for name in ("entries", "locks", "delivery_counts", "transient_positions", "bytes"):
+        for name in ("entries", "locks", "delivery_counts", "expiries", "transient_positions", "bytes"):
             assert getattr(queue, name) == getattr(twin, name), f"{name} of {queue}"
         assert (queue.reserved_length, queue.reserved_bytes) == (twin.reserved_length, twin.reserved_bytes)
     for message_id in one.contents.messages:
