@@ -228,6 +228,10 @@ class Broker(Process):
                 if away <= 1:
                     self.world.pause(self, duration_us)
                     return False
+            if self.world.before_effect is not None:
+                self.world.before_effect(self, effects[0])
+                if not self.is_alive or self.is_paused:
+                    return False
             self._perform(effects.popleft())
             if not self.is_alive:
                 return False

@@ -97,6 +97,9 @@ class Etcd:
         self.is_up = True
         self.observers: list[Callable[[str, Entry | None], None]] = []
         """Told of every change at the moment it happens (checkers; nobody in the simulated world)."""
+        self.detain: Callable[[Call], bool] | None = None
+        """A scenario's trigger: a call for which it answers True stays on its way, until `deliver_detained`."""
+        self.detained: list[Call] = []
         self._streams: list[Side] = []
         self._watchers: list[Side] = []
         self._changed: dict[str, Entry | None] = {}
@@ -222,6 +225,12 @@ class Etcd:
             self.leases[lease].keys = [key for key, entry in self.entries.items() if entry.lease == lease]
         self.start()
 
+    def deliver_detained(self) -> None:
+        """What stayed on its way arrives after all; nobody waits for the answers any more."""
+        detained, self.detained = self.detained, []
+        for call in detained:
+            self.execute(call.operation)
+
     # --- streams --------------------------------------------------------------------------------------------------
 
     def _accept(self, side: Side) -> None:
@@ -238,6 +247,9 @@ class Etcd:
             self._watchers.append(side)
             return
         assert isinstance(message, Call)
+        if self.detain is not None and self.detain(message):
+            self.detained.append(message)
+            return
         answer = CallAnswer(message.number, self.execute(message.operation))
         options = self.options
         if options.answer_lost and self.random.random() < options.answer_lost:

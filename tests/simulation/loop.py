@@ -35,3 +35,14 @@ class Loop:
             self.events += 1
             callback(*arguments)
         self.now_us = max(self.now_us, until_us)
+
+    def run_next(self, until_us: int) -> bool:
+        """Run the next callback, if it is due up to `until_us`; False: there is none, and the clock stands there."""
+        if not self._agenda or self._agenda[0][0] > until_us:
+            self.now_us = max(self.now_us, until_us)
+            return False
+        moment, _, callback, arguments = heapq.heappop(self._agenda)
+        self.now_us = moment
+        self.events += 1
+        callback(*arguments)
+        return True

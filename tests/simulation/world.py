@@ -4,6 +4,7 @@ Law: everything in it that is chance comes from one `Random` of the seed, and ev
 the same run, whatever the hash seed. What observes (history, committed logs, branches) changes nothing.
 """
 
+from collections.abc import Callable
 from random import Random
 
 from lockstep.client.session_settings import SessionSettings
@@ -49,6 +50,8 @@ class World:
         self.unresolved: set[tuple[SetName, TransactionKey]] = set()
         self.is_working = True
         self.traced: frozenset[SetName] | None = None
+        self.before_effect: Callable[[Broker, AnyEffect], None] | None = None
+        """A scenario's triggers: called before a broker performs an effect; may stop or crash it there."""
         self.lease_settings = LeaseSettings(lease_seconds=options.lease_seconds)
         self.session_settings = SessionSettings(heartbeat_ms=400, silence_ms=1600)
         self.replica_settings = replica_settings(options, self.random)
@@ -180,6 +183,8 @@ class World:
     def lose_disk(self, broker: BrokerId) -> None:
         """A new, empty disk takes the place of the old one."""
         self._disks_made += 1
+        if broker in self.disks:
+            self.disk_faults.repair(broker)
         self.disks[broker] = self.parts.make_disk(f"{broker}-disk{self._disks_made}")
 
     def pause(self, process: Process, duration_us: int) -> None:

@@ -1,0 +1,15 @@
+"""Every scenario holds: what its history did to a weaker rule does not happen. `python -m tests.simulation --scenario NAME`."""
+
+import pytest
+
+from tests.simulation.scenarios import Scenario, all_scenarios
+
+
+@pytest.mark.parametrize("scenario", all_scenarios().values(), ids=all_scenarios())
+def test_scenario_holds(scenario: Scenario) -> None:
+    assert not list(scenario.violations())
+
+
+@pytest.mark.parametrize("scenario", all_scenarios().values(), ids=all_scenarios())
+def test_scenario_tells_its_history(scenario: Scenario) -> None:
+    assert scenario.module.__doc__ and len(scenario.module.__doc__) > 200
