@@ -38,6 +38,7 @@ from services.store.core.disk import (
     WriteMeta,
     WriteSegment,
 )
+from services.store.directories import sync_directory
 from services.store.set_directory import SetDirectory, disk_error
 from services.store.snapshot_db import SnapshotCorrupt
 
@@ -53,8 +54,10 @@ class DirectoryDisk:
         """Makes `root` if it is not there, and locks it; raises `DirectoryInUse`."""
         self._root = root
         self._is_prefilled = is_prefilled
-        root.mkdir(parents=True, exist_ok=True)
-        (root / "sets").mkdir(exist_ok=True)
+        if not (root / "sets").is_dir():
+            (root / "sets").mkdir(parents=True, exist_ok=True)
+            sync_directory(root)
+            sync_directory(root.parent)
         self._lock_file = os.open(root / "lock", os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)

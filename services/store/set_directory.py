@@ -25,6 +25,7 @@ from services.store.core.disk import (
     Step,
     WriteSegment,
 )
+from services.store.directories import sync_directory
 from services.store.snapshot_db import SnapshotDb
 
 _PIECE_BYTES = 4 << 20
@@ -190,15 +191,6 @@ class SetDirectory:
                 descriptor = self._files.pop(number, None)
                 if descriptor is not None:
                     os.close(descriptor)
-
-
-def sync_directory(path: Path) -> None:
-    """Make names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _write_all(descriptor: int, parts: "list[bytes] | list[memoryview]", offset: int) -> None:

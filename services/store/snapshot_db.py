@@ -12,6 +12,7 @@ from pathlib import Path
 from rocksdict import DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
 
 from lockstep.core.store_protocol import StateItem
+from services.store.directories import sync_directory
 
 _META = b"\x00meta"
 _ITEM = b"i"
@@ -85,9 +86,15 @@ class SnapshotDb:
             raise self._translated(error) from error
 
     def clear(self) -> None:
-        """Delete everything."""
+        """Delete everything, durably."""
         self.close()
-        shutil.rmtree(self._path, ignore_errors=True)
+        if self._path.is_dir():
+            # First away as a whole: a crash in between must not leave a part of it under its name.
+            doomed = self._path.with_name("snapshot.doomed")
+            shutil.rmtree(doomed, ignore_errors=True)
+            self._path.rename(doomed)
+            sync_directory(self._path.parent)
+            shutil.rmtree(doomed, ignore_errors=True)
 
     def close(self) -> None:
         with self._lock:
@@ -105,6 +112,10 @@ class SnapshotDb:
     def _open(self) -> Rdict:
         with self._lock:
             if self._database is None:
+                if not self._path.is_dir():
+                    # RocksDB syncs names inside of its directory, not the directory's own.
+                    self._path.mkdir()
+                    sync_directory(self._path.parent)
                 options = Options(raw_mode=True)
                 options.create_if_missing(True)
                 options.set_paranoid_checks(True)

@@ -97,6 +97,10 @@ class StoreProcess:
         self.process: asyncio.subprocess.Process | None = None
         self.log = b""
 
+    def listen_on(self, address: str) -> None:
+        """Elsewhere than beside its directory."""
+        self._arguments[self._arguments.index(self.address)] = self.address = address
+
     async def start(self) -> None:
         """Returns when it listens."""
         self.log = b""

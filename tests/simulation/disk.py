@@ -148,6 +148,25 @@ class VirtualDisk:
             for _, file in sorted(directory.segments.items()):
                 file.lose_power(chance)
 
+    def interrupt(self, set_name: SetName, step: AnyStep, chance: random.Random) -> None:
+        """The process died in the middle of this step: leave what such a step may leave. Then comes `kill` or `lose_power`."""
+        directory = self.directories.setdefault(set_name, VirtualDirectory())
+        match step:
+            case CreateSegment(number, size_bytes, _, _):
+                size = chance.choice((0, size_bytes // 2, size_bytes))
+                directory.segments[number] = VirtualFile(bytearray(size), bytearray(size))
+            case DeleteSegments(numbers):
+                some = tuple(number for number in numbers if chance.random() < 0.5)
+                self._perform_segment(directory, DeleteSegments(some))
+            case WriteSegment(number, offset, parts):
+                data = b"".join(parts)
+                directory.segments[number].write(offset, data[: chance.randint(1, len(data))])
+            case WriteMeta() | SyncSegment() | SettleSegment() | SnapshotWrite() | SnapshotFlush():
+                if chance.random() < 0.5:
+                    self.perform(set_name, step)
+            case _:
+                pass
+
     def flip_bit(self, set_name: SetName, number: int, offset: int, bit: int) -> None:
         """Damage a segment, as a failing disk does."""
         file = self.directories[set_name].segments[number]

@@ -88,6 +88,11 @@ def _walk(
             if found.torn and (seal or scan.is_shortened or (yield from scan.has_group_behind())):
                 found.damage = found.torn
                 return
+            if scan.is_headless:
+                # Its creation was interrupted. Nothing was ever written to it, and the chain ends before it.
+                journal.segments.pop()
+                found.torn = ""
+                break
         journal.is_last_closed = seal is not None
         journal.next_number = number = seal.next_number if seal else number + 1
     if not found.torn:

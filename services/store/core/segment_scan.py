@@ -28,6 +28,8 @@ class SegmentScan:
         """Highest in the groups and frames that were read."""
         self.is_shortened = False
         """The file is smaller than it was made: this never happens by a crash."""
+        self.is_headless = False
+        """It has no valid header."""
         self._piece_bytes = piece_bytes
         self._data, self._data_at = b"", 0
         self._bad_at = 0
@@ -42,6 +44,7 @@ class SegmentScan:
         size_bytes = decode_segment_header(
             (yield from self._at(0, SEGMENT_HEADER_BYTES)), self.salt, segment.number
         )
+        self.is_headless = size_bytes is None
         if size_bytes is None:
             return f"{where} has no valid header"
         while segment.end < self.end:

@@ -19,7 +19,7 @@ from lockstep.core.store_protocol import (
     StateChunk,
     Truncate,
 )
-from services.store.core.disk import DiskError, Lane
+from services.store.core.disk import AnyStep, DiskError, Lane
 from services.store.core.limits import StoreLimits
 from services.store.core.messages import (
     ChunkSent,
@@ -113,9 +113,19 @@ class StoreRig:
     def has_jobs(self) -> bool:
         return bool(self._jobs)
 
+    def next_steps(self) -> list[AnyStep]:
+        """The next step of every job."""
+        return [job.steps[len(results)] for job, results in self._jobs.values()]
+
     def step(self) -> None:
         """Perform one step of one job."""
-        place = self.chance.choice(sorted(self._jobs, key=lambda place: (place[0], place[1].value)))
+        self._step(self.chance.choice(sorted(self._jobs, key=lambda place: (place[0], place[1].value))))
+
+    def step_journal(self) -> None:
+        """Perform one step of the journal lane's job."""
+        self._step((SET, Lane.JOURNAL))
+
+    def _step(self, place: tuple[SetName, Lane]) -> None:
         job, results = self._jobs[place]
         step = job.steps[len(results)]
         try:
@@ -137,6 +147,9 @@ class StoreRig:
 
     def crash(self, power: bool = True) -> None:
         """The process, or the whole machine, dies with whatever is under way; a new process starts."""
+        for (set_name, _), (job, results) in sorted(self._jobs.items(), key=lambda pair: pair[0][1].value):
+            if self.chance.random() < 0.7:
+                self.disk.interrupt(set_name, job.steps[len(results)], self.chance)
         if power:
             self.disk.lose_power(self.chance)
         else:

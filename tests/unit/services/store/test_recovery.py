@@ -250,3 +250,26 @@ def test_recovery_reads_the_live_log_and_not_its_history() -> None:
     assert opened.snapshot_index > 2900
     reads = rig.log.count("ReadSegment")
     assert reads <= 3 * (SMALL.segment_bytes // SMALL.scan_bytes + 2)
+
+
+def test_a_segment_whose_creation_was_interrupted_was_never_there() -> None:
+    for seed in range(12):
+        rig = StoreRig(seed=seed)
+        rig.open()
+        end = 0
+        while not rig.has_jobs:
+            end += 1
+            rig.feed(Requested(rig.stream, appending(frame(end))))
+            while rig.has_jobs and not any(
+                type(answer) is Appended and answer.log_end == end for _, answer in rig.answers
+            ):
+                rig.step_journal()
+        create = rig.next_steps()
+        assert [type(step).__name__ for step in create] == ["CreateSegment"], "only the spare is under way"
+        rig.disk.interrupt(SET, create[0], rig.chance)
+        for epoch in range(2, 5):
+            rig.crash(power=epoch % 2 == 0)
+            opened = rig.open(epoch)
+            assert (opened.damage, opened.log_end) == ("", end)
+            end += 1
+            rig.append_ok(frame(end, epoch=epoch), epoch=epoch)
