@@ -27,6 +27,8 @@ class DiskFaults:
 
     def __init__(self, world: "World") -> None:
         self._world = world
+        self._taken: dict[BrokerId, int] = {}
+        """Bytes that others took of a disk."""
 
     def start_failing(self, broker: BrokerId) -> None:
         """Half of the writes and syncs fail with an I/O error."""
@@ -47,5 +49,14 @@ class DiskFaults:
 
         self._world.disks[broker].fault = refuse
 
+    def run_low(self, broker: BrokerId) -> None:
+        """Others use the file system up: the reserve is touched, and nothing fails yet."""
+        disk = self._world.disks[broker]
+        if broker not in self._taken:
+            self._taken[broker] = disk.free_bytes - 2 * self._world.store_limits.reserve_bytes
+            disk.free_bytes -= self._taken[broker]
+
     def repair(self, broker: BrokerId) -> None:
-        self._world.disks[broker].fault = None
+        disk = self._world.disks[broker]
+        disk.fault = None
+        disk.free_bytes += self._taken.pop(broker, 0)

@@ -280,6 +280,11 @@ class Faults:
         world.disk_faults.fill_up(broker)
         world.loop.after(self._later(500 * MS, 5 * SECOND), world.disk_faults.repair, broker)
 
+    def _disk_reserve_low(self) -> None:
+        world, broker = self._world, self._some_broker()
+        world.disk_faults.run_low(broker)
+        world.loop.after(self._later(500 * MS, 5 * SECOND), world.disk_faults.repair, broker)
+
     def _disk_slow(self) -> None:
         world, broker = self._world, self._some_broker()
         world.disk_slowness[broker] = world.random.choice((10, 100, 1000))

@@ -35,6 +35,7 @@ FAULT_KINDS = (
     "wall clock jump",
     "disk failure",
     "disk full",
+    "disk reserve low",
     "disk slow",
     "disk lost",
 )
@@ -85,7 +86,7 @@ def draw(seed: int) -> Options:
         min_in_sync=random.choice((1, 2, 2, 2)),
         clients=random.randint(4, 6),
         body_bytes_max=random.choice((40, 200, 2000)),
-        think_us=random.choice((2000, 2500, 3000)) * MS,
+        think_us=random.choice((1500, 2000, 2500)) * MS,
         fault_gap_us=random.choice((2, 4, 6)) * SECOND,
         faults=kinds,
         lease_seconds=random.choice((2, 3, 3, 4)),

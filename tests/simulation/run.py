@@ -115,12 +115,10 @@ def make_record(world: World) -> Record:
     record.unresolved = sorted(world.unresolved)
     record.refused = observer.refused
     record.stuck = at_rest(world)
-    for client in world.clients:
-        for session in client.sessions.values():
-            if session.actors or not session.is_closed:
-                record.stuck.append(
-                    f"{client.name} in {session.set_name}: {session.actors} actors left, {session.core!r}"
-                )
+    sessions = [session for client in world.clients for session in client.sessions.values()]
+    at_work = [session for session in sessions if session.actors]
+    for session in at_work or [session for session in sessions if not session.is_closed]:
+        record.stuck.append(f"{session.client.name}: {session.actors} actors left, {session.core!r}")
     for broker in world.broker_ids:
         for set_name in world.set_names:
             view = view_of(world.brokers[broker], set_name, world.loop.now_us)

@@ -81,7 +81,7 @@ class Store(Process):
         self.post(self._handle, given)
 
     def _handle(self, given: StoreInput) -> None:
-        for effect in self.core.handle(given, 0.0):
+        for effect in self.core.handle(given):
             self._perform(effect)
 
     def _accept(self, side: Side) -> None:
