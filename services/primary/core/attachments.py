@@ -6,10 +6,9 @@ session had in hand, or had open, ends by records of its own before the record t
     attached --stream lost--> away --attach--> attached        attached | away --detach, time-out--> ended
 """
 
-from lockstep.core.clock import Now
 from lockstep.core.commands import AttachRefused, AttachSession, CommandAnswered, SessionAttached
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import SessionKey
+from lockstep.core.ids import QueueId, SessionKey
 from lockstep.core.records import CloseSession, DeleteQueue, OpenSession, RollbackReason
 from lockstep.core.sessions import Session
 from services.primary.core.client_streams import ClientStream, ClientStreams
@@ -23,16 +22,17 @@ from services.primary.core.wiring_commands import exclusive_queues
 class Attachments:
     """Lives as long as the epoch; driven by the primary core."""
 
-    def __init__(self, context: Context, streams: ClientStreams, now: Now) -> None:
+    def __init__(self, context: Context, streams: ClientStreams) -> None:
         self._context = context
         self._streams = streams
         self._attached: dict[SessionKey, int] = {}
         """The stream that serves a session."""
-        self._away_since_ms: dict[SessionKey, int] = dict.fromkeys(
-            sorted(context.state.sessions.by_key), now.boottime_ms
+        self._away_since_ms: dict[SessionKey, int | None] = dict.fromkeys(
+            sorted(context.state.sessions.by_key)
         )
-        self._away_consumers: dict[SessionKey, list[Consumer]] = {}
-        """Consumers that ended with their stream; their auto-delete queues end with the session."""
+        """None: since before this epoch, which counts from the first look on, when it serves."""
+        self._left: dict[SessionKey, dict[QueueId, None]] = {}
+        """Auto-delete queues whose consumer ended with its stream, and not on purpose: they stay for the client to come back."""
 
     # --- attaching ---
 
@@ -58,6 +58,10 @@ class Attachments:
             self._streams.tell(number, lambda: self._refused(ErrorCode.UNKNOWN_SESSION, text))
             return stream
         if session is None:
+            if len(context.state.sessions.by_key) >= context.settings.sessions_max:
+                text = f"{context.settings.sessions_max} sessions are open"
+                self._streams.tell(number, lambda: self._refused(ErrorCode.UNAVAILABLE, text))
+                return stream
             timeout_ms = min(max(message.timeout_ms, 0), context.settings.session_timeout_ms_max)
             key = SessionKey(context.writer.append(OpenSession(None, message.session_id, timeout_ms), False))
             session = context.state.sessions.get(key)
@@ -72,12 +76,11 @@ class Attachments:
         streams = self._streams
         old = self._attached.get(session.key)
         if old is not None:
-            self.close_stream(old, Now(0, 0))
+            self.close_stream(old)
             streams.close(old)
         stream.session = session.key
         self._attached[session.key] = stream.number
         self._away_since_ms.pop(session.key, None)
-        self._away_consumers.pop(session.key, None)
         self._release_lost_deliveries(session.key, message)
         next_number = session.next_number
         streams.tell(
@@ -103,13 +106,13 @@ class Attachments:
         for queue_id, positions in context.dispatch.held_by(session).items():
             queue = context.state.queues.by_id[queue_id]
             lost = [position for position in positions if (queue.name, position) not in in_hand]
-            context.dispatch.let_go(session, queue_id, lost)
+            context.dispatch.let_go(queue_id, lost)
             context.dispatch.returned(queue_id, lost)
             context.expiry.watch(queue, lost)
 
     # --- ends ---
 
-    def close_stream(self, number: int, now: Now) -> None:
+    def close_stream(self, number: int) -> None:
         """The stream is gone: its consumers end, its session waits for the client to come back."""
         stream = self._streams.by_number.pop(number, None)
         if stream is None:
@@ -118,8 +121,10 @@ class Attachments:
             self._context.dispatch.remove_consumer(consumer)
         if self._attached.get(stream.session) == number:
             del self._attached[stream.session]
-            self._away_since_ms[stream.session] = now.boottime_ms
-            self._away_consumers.setdefault(stream.session, []).extend(stream.consumers.values())
+            self._away_since_ms[stream.session] = self._context.now.boottime_ms
+            for consumer in stream.consumers.values():
+                if self._context.state.queues.by_id[consumer.queue].definition.is_auto_delete:
+                    self._left.setdefault(stream.session, {})[consumer.queue] = None
 
     def detach(self, stream: ClientStream) -> None:
         """The client is done with its session."""
@@ -129,13 +134,16 @@ class Attachments:
         self._streams.tell(stream.number, lambda: self._streams.ended(ErrorCode.NONE, "detached"))
         self._streams.close_when_committed(stream.number)
 
-    def end_timed_out(self, now: Now) -> None:
+    def end_timed_out(self) -> None:
         """End the sessions whose clients stayed away too long."""
-        for key, since_ms in sorted(self._away_since_ms.items()):
+        now_ms = self._context.now.boottime_ms
+        for key, since_ms in list(self._away_since_ms.items()):
             session = self._context.state.sessions.get(key)
             if session is None:
                 del self._away_since_ms[key]
-            elif now.boottime_ms - since_ms >= session.timeout_ms:
+            elif since_ms is None:
+                self._away_since_ms[key] = now_ms
+            elif now_ms - since_ms >= session.timeout_ms:
                 self.end_session(key, is_lost=True)
 
     def end_session(self, key: SessionKey, is_lost: bool) -> None:
@@ -146,7 +154,7 @@ class Attachments:
                 append_rollback(context, buffer.key, RollbackReason.SESSION_ENDED)
         for queue_id, positions in context.dispatch.held_by(key).items():
             queue = context.state.queues.by_id[queue_id]
-            context.dispatch.let_go(key, queue_id, positions)
+            context.dispatch.let_go(queue_id, positions)
             if is_lost:
                 append_requeue(context, queue, positions)
             else:
@@ -157,19 +165,27 @@ class Attachments:
         if stream is not None:
             for consumer in stream.consumers.values():
                 context.dispatch.remove_consumer(consumer)
-                self.delete_unused(consumer)
+                self.consumer_left(consumer)
             stream.consumers.clear()
-        for consumer in self._away_consumers.pop(key, ()):
-            self.delete_unused(consumer)
+        for queue_id in self._left.pop(key, ()):
+            self._delete_unused(queue_id)
         for queue in exclusive_queues(context, key):
             context.writer.append(DeleteQueue(None, queue.id), queue.is_durable)
         context.writer.append(CloseSession(None, key), False)
         context.dispatch.forget_session(key)
         self._away_since_ms.pop(key, None)
 
-    def delete_unused(self, consumer: Consumer) -> None:
+    def consumer_left(self, consumer: Consumer) -> None:
         """A consumer left on purpose: an auto-delete queue ends with its last one."""
+        self._left.get(consumer.session, {}).pop(consumer.queue, None)
+        self._delete_unused(consumer.queue)
+
+    def _delete_unused(self, queue_id: QueueId) -> None:
         context = self._context
-        queue = context.state.queues.by_id.get(consumer.queue)
-        if queue is not None and queue.definition.is_auto_delete and not context.dispatch.consumers(queue.id):
-            context.writer.append(DeleteQueue(None, queue.id), queue.is_durable)
+        queue = context.state.queues.by_id.get(queue_id)
+        if queue is None or not queue.definition.is_auto_delete or context.dispatch.consumers(queue_id):
+            return
+        is_awaited = any(queue_id in left for left in self._left.values())
+        is_prepared = any(queue_id in buffer.touched for buffer in context.state.transactions.prepared())
+        if not is_awaited and not is_prepared:
+            context.writer.append(DeleteQueue(None, queue_id), queue.is_durable)

@@ -58,9 +58,16 @@ class ClientStreams:
         """Send what `make` builds when everything appended so far is committed."""
         self._gate.wait(self._context.writer.log.end, lambda: self.tell_now(number, make()))
 
+    @property
+    def may_speak(self) -> bool:
+        """Whether this process has the right to serve now (R6)."""
+        return self._context.now.boottime_ms < self.serve_until_ms
+
     def tell_now(self, number: int, message: AnyServerMessage) -> None:
-        """Send at once; nothing to a stream that is closed."""
-        if number in self.by_number:
+        """Send at once, or as soon as this process may speak again; nothing to a stream that is closed."""
+        if not self.may_speak:
+            self.tell(number, lambda: message)
+        elif number in self.by_number:
             self.flush_answers(number)
             self._context.effects.append(
                 TellClient(self._context.state.set_name, number, message, self.serve_until_ms)
@@ -97,6 +104,11 @@ class ClientStreams:
         """Close a stream behind everything that it still has to hear."""
         self._gate.wait(self._context.writer.log.end, lambda: self.close(number))
 
+    def tell_no_session(self, number: int) -> None:
+        """To whatever needs a session on a stream that has none (any more)."""
+        ended = self.ended(ErrorCode.UNKNOWN_SESSION, "no session is attached")
+        self._context.effects.append(TellClient(self._context.state.set_name, number, ended, 0))
+
     def end_all(self, code: ErrorCode, text: str) -> None:
         """This process stops serving: clients resume elsewhere."""
         for number in sorted(self.by_number):
@@ -105,10 +117,6 @@ class ClientStreams:
             )
             self.close(number)
         self.by_number.clear()
-
-    def no_session(self) -> SessionEnded:
-        """To whatever needs a session on a stream that has none (any more)."""
-        return self.ended(ErrorCode.UNKNOWN_SESSION, "no session is attached")
 
     def ended(self, code: ErrorCode, text: str) -> SessionEnded:
         return SessionEnded(*self.head(), code, text)

@@ -39,7 +39,7 @@ class Clients:
         context = self._context
         session = context.state.sessions.get(stream.session)
         if session is None:
-            self._streams.tell_now(stream.number, self._streams.no_session())
+            self._streams.tell_no_session(stream.number)
             return
         if command.number < session.next_number:
             self._repeat(stream, session, command)

@@ -22,6 +22,8 @@ class TransactionProgress:
     """What the primary knows of an open transaction beyond the log: how its client numbers the operations (T1)."""
 
     session: SessionKey
+    ends_ms: int = 0
+    """When its time-out ends, on CLOCK_BOOTTIME; 0: never."""
     sequence: int = 0
     """Operations taken so far; the next one has this number + 1."""
     ordinal: int = 0

@@ -2,19 +2,23 @@
 
 Law: a message goes out only when the commit index covers the record that made it visible, when no transaction has it locked, and
 while nobody else holds it. What is held belongs to a session, not to its stream, until it is settled or the session ends.
+
+Nothing is kept for a message that waits: a cursor goes along the queue, and only what came back behind it is remembered.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 from lockstep.core.commands import DeliveredMessage
-from lockstep.core.ids import LogIndex, QueueId, QueuePosition, SessionKey
+from lockstep.core.ids import LogIndex, QueueId, QueuePosition, SessionKey, place
 from lockstep.core.queues import Queue
+from lockstep.core.records import Message
+from services.primary.core.settings import PrimarySettings
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Consumer:
     """One consumer of one client stream; ends with it."""
 
@@ -41,64 +45,102 @@ class _QueueDispatch:
     """The delivery side of one queue."""
 
     queue: Queue
-    available: list[QueuePosition]
-    """Heap of positions that may go out; may name some that left or are held meanwhile: checked when taken."""
+    cursor: int = 0
+    """The highest position that was looked at."""
+    back: list[QueuePosition] = field(default_factory=list)
+    """Heap of positions up to the cursor that may go out again; may name some that left meanwhile, or one twice."""
+    coming_back: set[QueuePosition] = field(default_factory=set)
+    """Given back by records that are not committed: a successor without them may still have them locked (P3)."""
     held: dict[QueuePosition, SessionKey] = field(default_factory=dict)
     consumers: deque[Consumer] = field(default_factory=deque)
+
+    def take(self, limit: int, bytes_max: int, end: int) -> list[tuple[QueuePosition, Message]]:
+        """The next messages below `end` that are free, at most `limit`, cut behind `bytes_max`; they are nobody's yet."""
+        queue, back = self.queue, self.back
+        taken: list[tuple[QueuePosition, Message]] = []
+        size = 0
+        while back and len(taken) < limit and size < bytes_max:
+            position = heappop(back)
+            is_repeated = bool(taken) and taken[-1][0] == position
+            if position in queue.entries and position not in self.held and not is_repeated:
+                size += self._take(position, taken)
+        while len(taken) < limit and size < bytes_max:
+            found = queue.positions(self.cursor + 1, limit - len(taken))
+            for position in found:
+                if position >= end or size >= bytes_max:
+                    return taken
+                self.cursor = position
+                size += self._take(position, taken)
+            if not found:
+                break
+        return taken
+
+    def _take(self, position: QueuePosition, taken: list[tuple[QueuePosition, Message]]) -> int:
+        if position in self.queue.locks or position in self.coming_back:
+            return 0
+        message = self.queue.message(position)
+        assert message is not None, (self.queue, position)
+        taken.append((position, message))
+        return len(message.body) + len(message.properties)
 
 
 class Dispatch:
     """Lives as long as the epoch on its primary; driven by the primary core."""
 
-    def __init__(self, queues: Iterable[Queue], delivery_batch_max: int, delivery_bytes_max: int) -> None:
-        self._batch_max = delivery_batch_max
-        self._bytes_max = delivery_bytes_max
+    def __init__(self, queues: Iterable[Queue], settings: PrimarySettings) -> None:
+        self._settings = settings
         self._queues: dict[QueueId, _QueueDispatch] = {}
-        self._invisible: deque[tuple[LogIndex, QueueId, Sequence[QueuePosition]]] = deque()
-        """Appended but not committed: (index of the record, queue, positions)."""
+        self._commit_index = LogIndex(0)
+        self._invisible: deque[tuple[LogIndex, QueueId, Collection[QueuePosition]]] = deque()
+        """Appended but not committed: (index of the record, queue, what it gave back)."""
         self._ready: dict[QueueId, None] = {}
         """Queues that may have something to deliver, in the order in which they got it."""
-        self._held_by: dict[SessionKey, dict[tuple[QueueId, QueuePosition], None]] = {}
+        self._holders: dict[SessionKey, dict[QueueId, None]] = {}
+        """Queues of which a session holds messages, or did."""
         for queue in queues:
-            self.add_queue(queue, queue.positions())
+            self.add_queue(queue)
 
     # --- queues and messages ---
 
-    def add_queue(self, queue: Queue, positions: Sequence[QueuePosition] = ()) -> None:
-        """A queue is there, with messages that are visible already."""
-        self._queues[queue.id] = _QueueDispatch(queue, list(positions))
+    def add_queue(self, queue: Queue) -> None:
+        """A queue is there."""
+        self._queues[queue.id] = _QueueDispatch(queue)
 
     def remove_queue(self, queue_id: QueueId) -> list[Consumer]:
         """A queue is gone; answers the consumers that it had."""
         dispatch = self._queues.pop(queue_id)
         self._ready.pop(queue_id, None)
-        for position, session in dispatch.held.items():
-            self._held_by[session].pop((queue_id, position), None)
         return list(dispatch.consumers)
 
-    def appended(self, index: LogIndex, queue_id: QueueId, positions: Sequence[QueuePosition]) -> None:
-        """A record made messages visible: from its commit on they may go out."""
+    def appended(self, index: LogIndex, queue_id: QueueId) -> None:
+        """The record at `index` made messages visible: from its commit on they may go out."""
+        self._invisible.append((index, queue_id, ()))
+
+    def gave_back(self, index: LogIndex, queue_id: QueueId, positions: Collection[QueuePosition]) -> None:
+        """Records up to `index` gave messages back: from their commit on they may go out again, each in its old place."""
+        self._queues[queue_id].coming_back.update(positions)
         self._invisible.append((index, queue_id, positions))
 
     def committed(self, commit_index: LogIndex) -> None:
         """The commit index moved."""
+        self._commit_index = commit_index
         while self._invisible and self._invisible[0][0] <= commit_index:
             _, queue_id, positions = self._invisible.popleft()
-            self.returned(queue_id, positions)
+            dispatch = self._queues.get(queue_id)
+            if dispatch is not None:
+                dispatch.coming_back.difference_update(positions)
+                self.returned(queue_id, positions)
 
-    def returned(self, queue_id: QueueId, positions: Sequence[QueuePosition]) -> None:
+    def returned(self, queue_id: QueueId, positions: Iterable[QueuePosition]) -> None:
         """Positions may go out (again); they take their old place in the queue."""
-        dispatch = self._queues.get(queue_id)
-        if dispatch is None or not positions:
-            return
-        if dispatch.available:
-            for position in positions:
-                heappush(dispatch.available, position)
-        else:
-            dispatch.available = list(positions)
-            heapify(dispatch.available)
+        dispatch = self._queues[queue_id]
+        for position in positions:
+            if position <= dispatch.cursor:
+                heappush(dispatch.back, position)
         if dispatch.consumers:
             self._ready[queue_id] = None
+        if len(dispatch.back) > 2 * dispatch.queue.length + _SLACK:
+            dispatch.back = sorted(dispatch.queue.entries.keys() & set(dispatch.back))
 
     # --- consumers ---
 
@@ -116,7 +158,7 @@ class Dispatch:
 
     def grant(self, consumer: Consumer, credit: int) -> None:
         """The client takes `credit` more messages."""
-        consumer.credit += credit
+        consumer.credit = min(consumer.credit + credit, self._settings.consumer_credit_max)
         self._ready[consumer.queue] = None
 
     # --- holding ---
@@ -132,77 +174,87 @@ class Dispatch:
     def held_count(self, queue_id: QueueId) -> int:
         return len(self._queues[queue_id].held)
 
-    def let_go(self, session: SessionKey, queue_id: QueueId, positions: Iterable[QueuePosition]) -> None:
-        """The session no longer holds these: they were settled, or are locked by its transaction. They are not offered again."""
-        held, mine = self._queues[queue_id].held, self._held_by.get(session, {})
+    def let_go(self, queue_id: QueueId, positions: Iterable[QueuePosition]) -> None:
+        """Whoever holds these no longer does: they were settled, or are locked by its transaction. They are not offered again."""
+        held = self._queues[queue_id].held
         for position in positions:
-            del held[position], mine[queue_id, position]
+            del held[position]
 
     def held_by(self, session: SessionKey) -> dict[QueueId, list[QueuePosition]]:
         """What a session holds, by queue, ascending."""
-        found: dict[QueueId, list[QueuePosition]] = {}
-        for queue_id, position in sorted(self._held_by.get(session, ())):
-            found.setdefault(queue_id, []).append(position)
+        found = {}
+        for queue_id in sorted(self._holders.get(session, ())):
+            dispatch = self._queues.get(queue_id)
+            held = dispatch.held.items() if dispatch is not None else ()
+            positions = sorted(position for position, holder in held if holder == session)
+            if positions:
+                found[queue_id] = positions
         return found
 
     def forget_session(self, session: SessionKey) -> None:
         """The session ended and holds nothing any more."""
-        assert not self._held_by.pop(session, None), "an ended session holds messages"
+        assert not self.held_by(session), "an ended session holds messages"
+        self._holders.pop(session, None)
 
     # --- delivering ---
 
     def deliver(self) -> list[Delivery]:
-        """Hand out what can go out now: every ready queue, round robin over its consumers with credit."""
+        """Hand out what can go out now: every ready queue, round robin over its consumers with credit; some, if it is much."""
         deliveries: list[Delivery] = []
-        for queue_id in list(self._ready):
+        left = self._settings.delivery_turn_max
+        while self._ready and left > 0:
+            queue_id = next(iter(self._ready))
+            left -= self._deliver_queue(self._queues[queue_id], left, deliveries)
             del self._ready[queue_id]
-            dispatch = self._queues.get(queue_id)
-            if dispatch is not None:
-                self._deliver_queue(dispatch, deliveries)
+            if left <= 0:
+                # Not done perhaps: others first, the next time.
+                self._ready[queue_id] = None
         return deliveries
 
-    def _deliver_queue(self, dispatch: _QueueDispatch, deliveries: list[Delivery]) -> None:
-        idle = 0
-        while dispatch.available and idle < len(dispatch.consumers):
+    def _deliver_queue(self, dispatch: _QueueDispatch, turn_max: int, deliveries: list[Delivery]) -> int:
+        """Deliver of one queue about as many messages as `turn_max`; answers how many."""
+        settings = self._settings
+        end = place(self._commit_index + 1, 0)
+        idle = delivered = 0
+        while idle < len(dispatch.consumers) and delivered < turn_max:
             consumer = dispatch.consumers[0]
             dispatch.consumers.rotate(-1)
             if consumer.credit <= 0:
                 idle += 1
                 continue
-            messages = self._take(dispatch, consumer)
-            if not messages:
-                return
+            limit = min(consumer.credit, settings.delivery_batch_max)
+            taken = dispatch.take(limit, settings.delivery_bytes_max, end)
+            if not taken:
+                break
             idle = 0
-            deliveries.append(Delivery(consumer, dispatch.queue, messages))
-
-    def _take(self, dispatch: _QueueDispatch, consumer: Consumer) -> tuple[DeliveredMessage, ...]:
-        queue, available, held = dispatch.queue, dispatch.available, dispatch.held
-        mine = self._held_by.setdefault(consumer.session, {})
-        taken: list[DeliveredMessage] = []
-        size = 0
-        limit = min(consumer.credit, self._batch_max)
-        while available and len(taken) < limit and size < self._bytes_max:
-            position = heappop(available)
-            message = queue.message(position)
-            if message is None or position in held or position in queue.locks:
-                continue
-            held[position] = consumer.session
-            mine[(queue.id, position)] = None
-            size += len(message.body) + len(message.properties)
-            taken.append(delivered(queue, position))
-        consumer.credit -= len(taken)
-        return tuple(taken)
+            delivered += len(taken)
+            consumer.credit -= len(taken)
+            session, queue = consumer.session, dispatch.queue
+            dispatch.held.update([(position, session) for position, _ in taken])
+            self._holders.setdefault(session, {})[queue.id] = None
+            deliveries.append(Delivery(consumer, queue, delivered_messages(queue, taken)))
+        return delivered
 
 
-def delivered(queue: Queue, position: QueuePosition) -> DeliveredMessage:
-    """A message as clients get it."""
-    message = queue.message(position)
-    assert message is not None, (queue, position)
-    return DeliveredMessage(
-        position,
-        message.properties,
-        message.body,
-        queue.delivery_count(position),
-        queue.expires_ms(position),
-        queue.is_entry_durable(position),
+_SLACK = 64
+"""Positions that came back and left since, and that nobody has to clear away yet."""
+
+
+def delivered_messages(
+    queue: Queue, messages: Iterable[tuple[QueuePosition, Message]]
+) -> tuple[DeliveredMessage, ...]:
+    """Messages that are there as clients get them."""
+    counts, is_all_durable = queue.delivery_counts, queue.is_durable and not queue.transient_positions
+    return tuple(
+        [
+            DeliveredMessage(
+                position,
+                message.properties,
+                message.body,
+                counts.get(position, 0) if counts else 0,
+                queue.expires_ms(position) if queue.expiries else message.expires_ms,
+                is_all_durable or queue.is_entry_durable(position),
+            )
+            for position, message in messages
+        ]
     )

@@ -19,11 +19,11 @@ class Housekeeping:
     def __init__(self, context: Context, now: Now) -> None:
         self._context = context
         self._sweeps: deque[tuple[int, LogIndex]] = deque()
-        """(wall time, log's end then) of past sweeps, younger than the retention."""
-        self._swept_ms = now.wall_ms
+        """(time, log's end then) of past sweeps, younger than the retention."""
+        self._swept_ms = now.boottime_ms
 
     def tick(self, now: Now) -> None:
-        roll_back_timed_out(self._context, now)
+        roll_back_timed_out(self._context)
         self._expire(now)
         self._sweep_outcomes(now)
 
@@ -46,12 +46,12 @@ class Housekeeping:
     def _sweep_outcomes(self, now: Now) -> None:
         """Raise the retention floor: outcomes are kept for `outcome_retention_ms` at least (T5)."""
         context = self._context
-        if now.wall_ms - self._swept_ms < context.settings.outcome_sweep_ms:
+        if now.boottime_ms - self._swept_ms < context.settings.outcome_sweep_ms:
             return
-        self._swept_ms = now.wall_ms
-        self._sweeps.append((now.wall_ms, context.writer.log.end))
+        self._swept_ms = now.boottime_ms
+        self._sweeps.append((now.boottime_ms, context.writer.log.end))
         floor = LogIndex(0)
-        while self._sweeps and self._sweeps[0][0] <= now.wall_ms - context.settings.outcome_retention_ms:
+        while self._sweeps and self._sweeps[0][0] <= now.boottime_ms - context.settings.outcome_retention_ms:
             floor = self._sweeps.popleft()[1]
         if floor > context.state.retention_floor:
             context.writer.append(ForgetOutcomes(None, floor), True)

@@ -30,7 +30,7 @@ class PrimaryListener(StateListener):
         return bool(self.came_back or self.deleted or self.deleted_exchanges)
 
     def enqueued(self, queue: Queue, positions: Sequence[QueuePosition]) -> None:
-        self._context.dispatch.appended(self._context.writer.log.end, queue.id, positions)
+        self._context.dispatch.appended(self._context.writer.log.end, queue.id)
         self._context.expiry.watch(queue, positions)
 
     def unlocked(self, queue: Queue, positions: Sequence[QueuePosition]) -> None:

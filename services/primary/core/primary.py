@@ -96,12 +96,12 @@ class PrimaryCore:
         own_factory = TxQueueObserverFactory(tx_queues, self._subscribed_brokers)
         writer = Writer(log, state, (own_factory, *factories))
         queues = [queue for _, queue in sorted(state.queues.by_id.items())]
-        dispatch = Dispatch(queues, settings.delivery_batch_max, settings.browse_bytes_max)
-        self.context = Context(self.epoch, state, writer, dispatch, Expiry(queues), tx_queues, settings, now)
+        dispatch = Dispatch(queues, settings)
+        self.context = Context(self.epoch, state, writer, dispatch, Expiry(state), tx_queues, settings, now)
         self._log = log
         self._gate = CommitGate()
         self.streams = ClientStreams(self.context, self._gate)
-        self._attachments = Attachments(self.context, self.streams, now)
+        self._attachments = Attachments(self.context, self.streams)
         self._names = NameClaims(self.context, self._gate)
         self._clients = Clients(self.context, self.streams, self._names)
         self.backups = Backups(self.context)
@@ -172,7 +172,7 @@ class PrimaryCore:
                 self._client_said(given, now)
             case ClientStreamClosed():
                 self._early = [said for said in self._early if said.stream != given.stream]
-                self._attachments.close_stream(given.stream, now)
+                self._attachments.close_stream(given.stream)
             case BackupSaid():
                 self._backup_said(given, now)
             case BackupStreamClosed():
@@ -242,7 +242,9 @@ class PrimaryCore:
             case Command():
                 self._clients.command(stream, message, now)
             case Heartbeat():
-                self.streams.tell_now(stream.number, HeartbeatAnswered(*self.streams.head()))
+                # Silence without the right to serve: the client looks for somebody who has it.
+                if self.streams.may_speak:
+                    self.streams.tell_now(stream.number, HeartbeatAnswered(*self.streams.head()))
             case DetachSession():
                 self._attachments.detach(stream)
             case AttachSession():
@@ -356,7 +358,7 @@ class PrimaryCore:
             self._log.forget(candidate, self._settings.retained_bytes_max)
             if not was_serving:
                 self._begin_serving(now)
-        if self.is_serving and now.boottime_ms < self.streams.serve_until_ms:
+        if self.is_serving and self.streams.may_speak:
             self._gate.open_to(self._log.commit_index)
             deliver(self.context, self.streams)
             self.streams.flush_answers()
@@ -376,4 +378,4 @@ class PrimaryCore:
         self._store.tick(now)
         if self.is_serving:
             self._housekeeping.tick(now)
-            self._attachments.end_timed_out(now)
+            self._attachments.end_timed_out()

@@ -158,14 +158,14 @@ def _runs(context: Context, command: PublishCommand, routed: list[_Targets], wal
         by_kind: dict[bool, list[Message]] = {}
         for message, targets in zip(command.messages, routed, strict=True):
             for part in parts[targets, first]:
-                by_kind.setdefault(part[0], []).append(_message(message, part, wall_ms))
+                by_kind.setdefault(part[0], []).append(_message(context, message, part, wall_ms))
         return list(by_kind.items())
     runs: list[_Run] = []
     for message, targets in zip(command.messages, routed, strict=True):
         for part in parts[targets, message.is_durable]:
             if not runs or runs[-1][0] is not part[0]:
                 runs.append((part[0], []))
-            runs[-1][1].append(_message(message, part, wall_ms))
+            runs[-1][1].append(_message(context, message, part, wall_ms))
     return runs
 
 
@@ -178,10 +178,12 @@ def _parts(context: Context, targets: _Targets, is_durable: bool) -> list[_Part]
     return [(*kind, tuple(queues)) for kind, queues in found.items()]
 
 
-def _message(message: OutgoingMessage, part: _Part, wall_ms: int) -> Message:
+def _message(context: Context, message: OutgoingMessage, part: _Part, wall_ms: int) -> Message:
     """It expires by its own time to live or the queue's, whichever is shorter."""
     _, ttl_ms, queues = part
     if message.ttl_ms and (not ttl_ms or message.ttl_ms < ttl_ms):
         ttl_ms = message.ttl_ms
-    expires_ms = wall_ms + ttl_ms if ttl_ms else 0
-    return Message(queues, message.properties, message.body, expires_ms, message.is_durable)
+    if not ttl_ms:
+        return Message(queues, message.properties, message.body, 0, message.is_durable)
+    context.expiry.expect(queues)
+    return Message(queues, message.properties, message.body, wall_ms + ttl_ms, message.is_durable)

@@ -47,6 +47,8 @@ def dead_letter(context: Context, queue: Queue, positions: Sequence[QueuePositio
             if targets:
                 ids = tuple(target.id for target in targets)
                 expires_ms = tuple(_expires_ms(context, target) for target in targets)
+                if any(expires_ms):
+                    context.expiry.expect(ids)
                 context.writer.append(Move(None, 0, queue.id, moving, ids, reason, expires_ms), is_durable)
             else:
                 context.writer.append(Dequeue(None, None, 0, queue.id, moving, reason), is_durable)

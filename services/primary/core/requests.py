@@ -23,18 +23,15 @@ from lockstep.core.commands import (
     QueueDescription,
 )
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import LogIndex
-from lockstep.core.records import RollbackReason
+from lockstep.core.ids import LogIndex, QueuePosition
+from lockstep.core.records import Message, RollbackReason
 from lockstep.core.state_hash import state_hash
 from lockstep.core.transaction_states import TransactionState
 from services.primary.core.attachments import Attachments
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context
-from services.primary.core.dispatch import Consumer, delivered
+from services.primary.core.dispatch import Consumer, delivered_messages
 from services.primary.core.transacting import append_rollback
-
-CREDIT_MAX = 1_000_000
-"""Beyond it credit is cut: it bounds what one client can hold."""
 
 _OUTCOMES = {
     TransactionState.UNKNOWN: OutcomeState.UNKNOWN,
@@ -57,7 +54,7 @@ def handle_request(
 ) -> None:
     """Do what a stream with a session asks for; what is delivered must belong to somebody who can give it back."""
     if context.state.sessions.get(stream.session) is None:
-        streams.tell_now(stream.number, streams.no_session())
+        streams.tell_no_session(stream.number)
         return
     match request:
         case OpenConsumer():
@@ -65,12 +62,12 @@ def handle_request(
         case GrantCredit():
             consumer = stream.consumers.get(request.consumer)
             if consumer is not None:
-                context.dispatch.grant(consumer, min(max(request.credit, 0), CREDIT_MAX))
+                context.dispatch.grant(consumer, max(request.credit, 0))
         case CloseConsumer():
             closing = stream.consumers.pop(request.consumer, None)
             if closing is not None:
                 context.dispatch.remove_consumer(closing)
-                attachments.delete_unused(closing)
+                attachments.consumer_left(closing)
         case Browse():
             _browse(context, streams, stream, request)
         case GetOutcome():
@@ -107,6 +104,9 @@ def _open_consumer(
     try:
         if request.consumer in stream.consumers:
             raise Rejected(ErrorCode.ALREADY_EXISTS, f"consumer {request.consumer} is open")
+        if len(stream.consumers) >= context.settings.stream_consumers_max:
+            limit = context.settings.stream_consumers_max
+            raise Rejected(ErrorCode.TOO_LARGE, f"a session has at most {limit} consumers")
         queue = context.queue(request.queue, stream.session)
         others = context.dispatch.consumers(queue.id)
         if others and (request.is_exclusive or any(other.is_exclusive for other in others)):
@@ -116,14 +116,12 @@ def _open_consumer(
     except Rejected as error:
         _closed(streams, stream, request.consumer, error.code, error.message)
         return
-    credit = min(max(request.credit, 0), CREDIT_MAX)
-    consumer = Consumer(
-        stream.number, request.consumer, stream.session, queue.id, credit, request.is_exclusive
-    )
+    consumer = Consumer(stream.number, request.consumer, stream.session, queue.id, 0, request.is_exclusive)
     stream.consumers[request.consumer] = consumer
     # Not behind the gate: it opens before its first delivery, and a client opens none on what it was not told of.
     streams.tell_now(stream.number, ConsumerOpened(*streams.head(), request.consumer))
     context.dispatch.add_consumer(consumer)
+    context.dispatch.grant(consumer, max(request.credit, 0))
 
 
 def _closed(streams: ClientStreams, stream: ClientStream, consumer: int, code: ErrorCode, text: str) -> None:
@@ -133,7 +131,8 @@ def _closed(streams: ClientStreams, stream: ClientStream, consumer: int, code: E
 def _browse(context: Context, streams: ClientStreams, stream: ClientStream, request: Browse) -> None:
     settings = context.settings
     code, text, is_end = ErrorCode.NONE, "", True
-    found: list[DeliveredMessage] = []
+    messages: tuple[DeliveredMessage, ...] = ()
+    found: list[tuple[QueuePosition, Message]] = []
     try:
         queue = context.queue(request.queue, stream.session)
     except Rejected as error:
@@ -143,13 +142,14 @@ def _browse(context: Context, streams: ClientStreams, stream: ClientStream, requ
         size = 0
         positions = queue.positions(request.after + 1 if request.after else 0, limit + 1)
         for position in positions[:limit]:
-            message = delivered(queue, position)
+            message = queue.message(position)
+            assert message is not None, (queue, position)
             size += len(message.body) + len(message.properties)
             if found and size > settings.browse_bytes_max:
                 break
-            found.append(message)
+            found.append((position, message))
         is_end = len(found) == len(positions)
-    messages = tuple(found)
+        messages = delivered_messages(queue, found)
     streams.tell(
         stream.number,
         lambda: BrowseAnswer(*streams.head(), request.request, code, text, messages, is_end),

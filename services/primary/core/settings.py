@@ -50,7 +50,17 @@ class PrimarySettings:
     browse_messages_max: int = 1000
     """Messages in one answer to a browse."""
     browse_bytes_max: int = 4 * 1024 * 1024
-    """Bytes in one answer to a browse or one delivery, after which it is cut."""
+    """Bytes in one answer to a browse, after which it is cut."""
+    sessions_max: int = 100_000
+    """Sessions in one resource set: each costs every replica some kilobytes, attached or not."""
+    stream_consumers_max: int = 1000
+    """Consumers of one session."""
+    consumer_credit_max: int = 1_000_000
+    """Beyond it credit is cut: it bounds what one client can hold."""
+    delivery_bytes_max: int = 1024 * 1024
+    """Bytes in one delivery, after which it is cut: one write to the client."""
+    delivery_turn_max: int = 10_000
+    """Messages delivered in one go, after which other work has its turn."""
     session_timeout_ms_max: int = 300_000
     """Longest time that a session waits for its client to come back."""
     outcome_retention_ms: int = 3_600_000

@@ -29,7 +29,7 @@ def settle(context: Context, request: Request, command: SettleCommand) -> None:
     if command.transaction is not None:
         _accept_in_transaction(context, request, command, queue)
         return
-    context.dispatch.let_go(request.session, queue.id, command.positions)
+    context.dispatch.let_go(queue.id, command.positions)
     match command.disposition:
         case Disposition.ACCEPT:
             _accept(context, request, command, queue)
@@ -51,7 +51,7 @@ def give_back(context: Context, queue: Queue, positions: Sequence[QueuePosition]
     """
     worn_out = [position for position in positions if is_worn_out(queue, position)]
     fresh = [position for position in positions if not is_worn_out(queue, position)]
-    context.dispatch.appended(context.writer.log.end, queue.id, fresh)
+    context.dispatch.gave_back(context.writer.log.end, queue.id, fresh)
     context.expiry.watch(queue, fresh)
     if worn_out:
         dead_letter(context, queue, worn_out, DequeueReason.REJECTED)
@@ -94,7 +94,7 @@ def _accept_in_transaction(context: Context, request: Request, command: SettleCo
     assert key is not None
     kinds = by_durability(queue, command.positions)
     progress = operation(context, request.session, key, command.sequence, len(kinds))
-    context.dispatch.let_go(request.session, queue.id, command.positions)
+    context.dispatch.let_go(queue.id, command.positions)
     single = len(kinds) == 1
     for is_durable, positions in kinds:
         ref = request.ref if single else None

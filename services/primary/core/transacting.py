@@ -5,7 +5,6 @@ client told so. `prepare(commit_when_prepared)` is the commit of a TX: there is 
 that answers the command, or raises `Rejected` before it appended anything that the command did.
 """
 
-from lockstep.core.clock import Now
 from lockstep.core.commands import SPAN_MS_MAX, BeginCommand, CommitCommand, RollbackCommand
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SessionKey, TransactionKey, transaction_id
@@ -25,7 +24,8 @@ def begin(context: Context, request: Request, command: BeginCommand) -> None:
     timeout_ms = min(max(0, command.timeout_ms), SPAN_MS_MAX)
     record = Begin(request.ref, request.session, b"", timeout_ms, request.now.wall_ms)
     index = context.writer.append(record, False)
-    context.progress[(index, context.epoch)] = TransactionProgress(request.session)
+    ends_ms = request.now.boottime_ms + timeout_ms if timeout_ms else 0
+    context.progress[index, context.epoch] = TransactionProgress(request.session, ends_ms)
 
 
 def operation(
@@ -89,11 +89,14 @@ def append_rollback(context: Context, key: TransactionKey, reason: int) -> None:
     context.progress.pop(key, None)
 
 
-def roll_back_timed_out(context: Context, now: Now) -> None:
+def roll_back_timed_out(context: Context) -> None:
     """Time-outs run until prepare and act by records (T2)."""
-    for buffer in context.state.transactions.open():
-        if buffer.timeout_ms and now.wall_ms >= buffer.started_ms + buffer.timeout_ms:
-            append_rollback(context, buffer.key, RollbackReason.TIMED_OUT)
+    now_ms = context.now.boottime_ms
+    due = [
+        key for key, progress in context.progress.items() if progress.ends_ms and now_ms >= progress.ends_ms
+    ]
+    for key in due:
+        append_rollback(context, key, RollbackReason.TIMED_OUT)
 
 
 def _open(context: Context, session: SessionKey, key: TransactionKey) -> TxBuffer:
