@@ -257,7 +257,7 @@ def test_a_segment_whose_creation_was_interrupted_was_never_there() -> None:
         rig = StoreRig(seed=seed)
         rig.open()
         end = 0
-        while not rig.has_jobs:
+        while not rig.next_steps():
             end += 1
             rig.feed(Requested(rig.stream, appending(frame(end))))
             while rig.has_jobs and not any(

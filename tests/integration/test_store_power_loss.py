@@ -1,0 +1,150 @@
+"""The real store process on a file system that loses power, fails to sync and becomes full (`power_loss_fs.py`)."""
+
+import asyncio
+import random
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from lockstep.core.errors import ErrorCode
+from lockstep.core.frames import Frame, check_frame
+from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.items import Item
+from lockstep.core.set_state import SetState
+from lockstep.core.state_hash import state_hash
+from lockstep.core.store_protocol import Appended, AppendFrames, StateLoaded, StoreRefused
+from tests.integration.power_loss_fs import PowerLossFs, reason_to_skip
+from tests.integration.store_process import ME, SET, StoreProcess, StoreStream, publishing
+
+pytestmark = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip())
+
+
+@pytest.fixture
+async def disk(tmp_path: Path) -> AsyncIterator[PowerLossFs]:
+    async with PowerLossFs(tmp_path / "disk") as mounted:
+        yield mounted
+
+
+def store_on(disk: PowerLossFs, tmp_path: Path) -> StoreProcess:
+    store = StoreProcess(disk.mountpoint / "data", ["--segment-bytes", "16384"])
+    store.listen_on(f"unix:{tmp_path}/s.sock")
+    return store
+
+
+async def lose_power(disk: PowerLossFs, seed: int) -> None:
+    await disk.lose_power(seed)
+    await disk.mount()
+
+
+async def load_up(
+    stream: StoreStream, end: int, epoch: int, seconds: float
+) -> tuple[dict[int, bytes], int, int]:
+    """Appends as fast as it goes until the stream breaks or the time is over: (frames sent, acknowledged end, commit told)."""
+    sent: dict[int, bytes] = {}
+    acknowledged = end
+
+    async def receive() -> None:
+        nonlocal acknowledged
+        while True:
+            answer = await stream.receive()
+            assert isinstance(answer, Appended), answer
+            acknowledged = answer.log_end
+
+    receiving = asyncio.ensure_future(receive())
+    deadline = asyncio.get_running_loop().time() + seconds
+    index, commit = end, 0
+    try:
+        while asyncio.get_running_loop().time() < deadline:
+            index += 1
+            sent[index], commit = publishing(index, body_bytes=400, epoch=epoch), acknowledged
+            await stream.send(AppendFrames(SET, Epoch(epoch), ME, (sent[index],), LogIndex(commit)))
+            await asyncio.sleep(0.002)
+    finally:
+        receiving.cancel()
+    return sent, acknowledged, commit
+
+
+async def test_no_power_loss_takes_what_was_acknowledged(disk: PowerLossFs, tmp_path: Path) -> None:
+    store, frames, end, in_flight = store_on(disk, tmp_path), dict[int, bytes](), 0, 0
+    await disk.command("slow", write=0, sync=0.004)
+    for epoch in range(1, 6):
+        async with store.running() as channel:
+            stream = StoreStream(channel)
+            opened = await stream.open(epoch)
+            assert opened.damage == ""
+            assert opened.log_end >= end, "acknowledged, and gone after a power loss"
+            items, loaded_frames, loaded = await stream.load(epoch)
+            assert isinstance(loaded, StateLoaded)
+            frames = {index: data for index, data in frames.items() if index <= opened.log_end}
+            expected, found = SetState(SET), SetState(SET)
+            found = SetState.from_items(SET, [Item(item.key, item.value, True) for item in items])
+            for durable in loaded_frames:
+                found.apply_frame(Frame(check_frame(durable), durable, b""))
+            for _, durable in sorted(frames.items()):
+                expected.apply_frame(Frame(check_frame(durable), durable, b""))
+            assert state_hash(found) == state_hash(expected)
+            sent, end, _ = await load_up(
+                stream, opened.log_end, epoch, random.Random(epoch).uniform(0.2, 0.8)
+            )
+            frames |= sent
+            in_flight += max(sent) > end
+            await store.end(signal.SIGKILL)
+        await lose_power(disk, epoch)
+        await disk.command("slow", write=0, sync=0.004)
+    assert in_flight > 0
+    assert end > 100
+
+
+async def test_a_failed_sync_is_answered_and_the_disk_is_believed_only_after_reading_it(
+    disk: PowerLossFs, tmp_path: Path
+) -> None:
+    store = store_on(disk, tmp_path)
+    async with store.running() as channel:
+        stream = StoreStream(channel)
+        await stream.open()
+        assert isinstance(await stream.append(publishing(1)), Appended)
+        await disk.command("fail", what="sync", count=1, match=".segment")
+        refused = await stream.append(publishing(2))
+        assert isinstance(refused, StoreRefused)
+        assert refused.code is ErrorCode.UNAVAILABLE
+        again = await stream.append(publishing(2))
+        assert isinstance(again, StoreRefused), "closed until it is opened"
+        opened = await stream.open()
+        # A sync that fails may have written everything; whatever is reported now has to be there for ever.
+        assert opened.damage == ""
+        assert opened.log_end in (1, 2)
+        assert isinstance(await stream.append(publishing(2)), Appended)
+        await store.end(signal.SIGKILL)
+    await lose_power(disk, 7)
+    async with store.running() as channel:
+        assert (await StoreStream(channel).open()).log_end == 2
+
+
+async def test_a_full_disk_and_a_slow_one_lose_nothing(disk: PowerLossFs, tmp_path: Path) -> None:
+    store = store_on(disk, tmp_path)
+    async with store.running() as channel:
+        stream = StoreStream(channel)
+        await stream.open()
+        await disk.command("slow", write=0, sync=0.05)
+        for index in range(1, 6):
+            assert isinstance(await stream.append(publishing(index)), Appended)
+        await disk.command("heal")
+        await disk.limit_free(40_000)
+        index = 6
+        while isinstance(answer := await stream.append(publishing(index)), Appended):
+            index += 1
+        assert isinstance(answer, StoreRefused)
+        assert answer.code is ErrorCode.STORE_FULL
+        await disk.limit_free(None)
+        assert isinstance(await stream.append(publishing(index)), Appended)
+        await store.end(signal.SIGKILL)
+    await lose_power(disk, 9)
+    async with store.running() as channel:
+        try:
+            opened = await StoreStream(channel).open()
+        except grpc.aio.AioRpcError as error:
+            raise AssertionError("the store did not come back") from error
+        assert (opened.log_end, opened.damage) == (index, "")
