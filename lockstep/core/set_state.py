@@ -100,10 +100,12 @@ class SetState:
                 call(*arguments)
 
     def close_frame(self, header: FrameHeader) -> None:
-        """All records of this frame that are to be had were applied: take over its last index, epoch and time."""
-        assert header.last >= self.applied, f"frame {header.first}..{header.last} behind {self.applied}"
+        """All records of this frame that are to be had were applied: take over its last index, epoch and time.
+
+        A primary applies records before it cuts their frame, and may be further already.
+        """
         self._observe(header.epoch, header.first)
-        self.applied = header.last
+        self.applied = max(self.applied, header.last)
         self.time_ms = header.time_ms
         self.changed(META_KEY)
 

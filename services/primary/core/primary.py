@@ -252,6 +252,7 @@ class PrimaryCore:
             case _:
                 handle_request(self.context, self.streams, self._attachments, stream, message)
         self._settle_listened()
+        self._log.end_command(self._settings.frame_bytes_max)
 
     def _drain(self, stream: ClientStream, now: Now) -> None:
         while (message := self._clients.next_held_back(stream)) is not None:
@@ -298,7 +299,8 @@ class PrimaryCore:
     def _subscribe(self, stream: int, message: Subscribe, now: Now) -> None:
         for ended in self.backups.close_those_of(message.broker):
             self._backup_lost(ended)
-        self._cut_frame(now)
+        while self._cut_frame(now):
+            pass
         is_named = any(entry.disk == message.disk for entry in self.membership.counted())
         agreed = self.backups.agreed(message)
         if is_named and message.commit_index > agreed:

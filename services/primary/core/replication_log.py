@@ -11,6 +11,9 @@ from lockstep.core.frames import Frame, encode_frame
 from lockstep.core.ids import Epoch, LogIndex, TimeMs
 from lockstep.core.records import AnyRecord
 
+_RECORD_BYTES = 64
+"""What a record takes beside the content of its messages, about."""
+
 
 class ReplicationLog:
     """Lives as long as the epoch; driven by the primary core."""
@@ -34,10 +37,19 @@ class ReplicationLog:
         self._frames = frames
         self._retained_bytes = sum(_size(frame) for frame in frames)
         self._uncommitted = deque((frame.header.last, _size(frame)) for frame in frames)
-        self.uncommitted_bytes = self._retained_bytes
+        self._uncommitted_bytes = self._retained_bytes
         """Of the frames behind the commit index."""
         self.committed(commit_index)
         self._pending: list[tuple[AnyRecord, bool]] = []
+        self._pending_bytes = 0
+        """Content of the records that are in no frame yet."""
+        self._cuts: deque[tuple[LogIndex, int]] = deque()
+        """Where frames end that are full already: (last index, content up to there of all that is pending)."""
+
+    @property
+    def uncommitted_bytes(self) -> int:
+        """Of everything behind the commit index, in frames or not."""
+        return self._uncommitted_bytes + self._pending_bytes
 
     @property
     def framed_end(self) -> LogIndex:
@@ -53,31 +65,45 @@ class ReplicationLog:
     def retained_bytes(self) -> int:
         return self._retained_bytes
 
-    def append(self, record: AnyRecord, is_durable: bool) -> LogIndex:
-        """Give the record its index."""
+    def append(self, record: AnyRecord, is_durable: bool, content_bytes: int) -> LogIndex:
+        """Give the record its index. `content_bytes`: what its messages have."""
         self._pending.append((record, is_durable))
+        self._pending_bytes += content_bytes + _RECORD_BYTES
         self.end = LogIndex(self.end + 1)
         return self.end
 
+    def end_command(self, bytes_max: int) -> None:
+        """A command's records are all appended: if they fill a frame of `bytes_max`, it ends here."""
+        before = self._cuts[-1][1] if self._cuts else 0
+        if self._pending_bytes - before >= bytes_max:
+            self._cuts.append((self.end, self._pending_bytes))
+
     def cut_frame(self, wall_ms: int) -> Frame | None:
-        """Serialise what was appended since the last frame; None when there is nothing. Its time never goes back (DESIGN 7)."""
+        """Serialise the next records that are in no frame, all of them if they fill none; None when there is nothing.
+
+        Its time never goes back (DESIGN 7).
+        """
         if not self._pending:
             return None
         self._time_ms = max(self._time_ms, wall_ms)
-        first = LogIndex(self.end - len(self._pending) + 1)
-        frame = encode_frame(self.epoch, first, self.commit_index, TimeMs(self._time_ms), self._pending)
-        self._pending = []
+        first = LogIndex(self.framed_end + 1)
+        last, size = self._cuts.popleft() if self._cuts else (self.end, self._pending_bytes)
+        records = self._pending[: last - first + 1]
+        frame = encode_frame(self.epoch, first, self.commit_index, TimeMs(self._time_ms), records)
+        del self._pending[: len(records)]
+        self._pending_bytes -= size
+        self._cuts = deque((end, total - size) for end, total in self._cuts)
         self._frames.append(frame)
         self._retained_bytes += _size(frame)
         self._uncommitted.append((frame.header.last, _size(frame)))
-        self.uncommitted_bytes += _size(frame)
+        self._uncommitted_bytes += _size(frame)
         return frame
 
     def committed(self, commit_index: LogIndex) -> None:
         """The commit index moved; it never goes back."""
         self.commit_index = max(self.commit_index, commit_index)
         while self._uncommitted and self._uncommitted[0][0] <= self.commit_index:
-            self.uncommitted_bytes -= self._uncommitted.popleft()[1]
+            self._uncommitted_bytes -= self._uncommitted.popleft()[1]
 
     def frames_after(self, index: LogIndex) -> list[Frame]:
         """The frames behind `index`, which is the end of a frame and not before `retained_from`."""

@@ -13,6 +13,11 @@ from services.primary.core.observers import TransactionObserver, TransactionObse
 from services.primary.core.replication_log import ReplicationLog
 
 
+def content_bytes_of(record: Publish) -> int:
+    """Bytes of properties and bodies."""
+    return sum([len(message.body) + len(message.properties) for message in record.messages])
+
+
 class Writer:
     """Lives as long as the epoch; used by the primary core and its command handlers."""
 
@@ -26,7 +31,8 @@ class Writer:
 
     def append(self, record: AnyRecord, is_durable: bool) -> LogIndex:
         """Append and apply one record; answers its index."""
-        index = self.log.append(record, is_durable)
+        content_bytes = content_bytes_of(record) if type(record) is Publish else 0
+        index = self.log.append(record, is_durable, content_bytes)
         self.state.apply(index, self.log.epoch, record, is_durable)
         match record:
             case Begin():
