@@ -31,6 +31,9 @@ WAITING_BYTES_MAX = 256 << 20
 """Requests that may wait for the store; beyond it the stream is given up, and the replica sends again from the store's log
 end.
 """
+SILENT_ROUNDS_MAX = 20
+"""4.5 s. A heartbeat waits behind what was sent before it, and installing a snapshot is much; that a store hangs is noticed
+earlier by its replica, which knows what it waits for, and by the lease."""
 
 _log = logging.getLogger("lockstep.store_client")
 _END: Any = grpc.aio.EOF
@@ -112,7 +115,7 @@ class StoreClient:
     async def _run(self, stream: _Stream) -> None:
         append: Any = self._channels.to(self._address).stream_stream("/lockstep.wire.v1.Store/Append")
         call = append()
-        pulse = Pulse(lambda: stream.outbox.put(None), stream.outbox.abort)
+        pulse = Pulse(lambda: stream.outbox.put(None), stream.outbox.abort, SILENT_ROUNDS_MAX)
         self._pulses.add(pulse)
         stream.outbox.put(None)
         reading = asyncio.ensure_future(self._read(call, stream, pulse))
@@ -165,18 +168,24 @@ class StoreClient:
 def join_appends(requests: Sequence[AnyStoreRequest | None]) -> list[AnyStoreRequest | None]:
     """Appends in a row become one: the cost of a stream is per message (measurements.md)."""
     joined: list[AnyStoreRequest | None] = []
+    row: list[AppendFrames] = []
+
+    def end_row() -> None:
+        if row:
+            first, frames = row[0], tuple(frame for append in row for frame in append.frames)
+            commit_index = max(append.commit_index for append in row)
+            joined.append(AppendFrames(first.set_name, first.epoch, first.incarnation, frames, commit_index))
+            row.clear()
+
     for request in requests:
-        last = joined[-1] if joined else None
-        if (
-            isinstance(request, AppendFrames)
-            and isinstance(last, AppendFrames)
-            and (last.epoch, last.incarnation) == (request.epoch, request.incarnation)
-        ):
-            frames = (*last.frames, *request.frames) if request.frames else last.frames
-            commit_index = max(last.commit_index, request.commit_index)
-            joined[-1] = AppendFrames(last.set_name, last.epoch, last.incarnation, frames, commit_index)
-        else:
+        if not isinstance(request, AppendFrames):
+            end_row()
             joined.append(request)
+            continue
+        if row and (row[0].epoch, row[0].incarnation) != (request.epoch, request.incarnation):
+            end_row()
+        row.append(request)
+    end_row()
     return joined
 
 

@@ -215,7 +215,7 @@ class StoreServer:
 async def serve(settings: StoreSettings) -> int:
     """Runs a store until SIGTERM or SIGINT; answers the exit status."""
     # The consolidator computes in a thread of its own: the event loop must get the interpreter back quickly.
-    sys.setswitchinterval(0.001)
+    sys.setswitchinterval(0.0005)
     try:
         disk = DirectoryDisk(settings.data, settings.is_prefilled)
     except DirectoryInUse as error:
