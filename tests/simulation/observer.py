@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from lockstep.core.effects import AnyEffect, TellBackup, TellClient, TellStore
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, SetName, TransactionKey
 from lockstep.core.inputs import AnyInput, BackupSaid, PrimarySaid, StoreSaid
-from lockstep.core.replication import Frames, Refuse, SubscriptionAccepted
-from lockstep.core.store_protocol import AppendFrames, BeginInstall, StateChunk, StoreRefused, Truncate
+from lockstep.core.replication import Frames, Refuse
+from lockstep.core.store_protocol import AppendFrames, BeginInstall, StateChunk, Truncate
 from lockstep.core.transaction_states import TransactionState
+from tests.simulation import branch_points
 from tests.simulation.checkers.record import ReplicaView
 from tests.simulation.committed_log import CommittedLog, HeldLog
 from tests.simulation.history import PromiseBroken
@@ -54,6 +55,8 @@ class Observer:
         """An input is about to be handled."""
         if isinstance(given, BackupSaid) and isinstance(given.message, Refuse):
             self._refused(process, given)
+        if branch := branch_points.heard(process, given):
+            self._world.branches.reach(branch)
 
     def observe(self, process: "Broker", given: AnyInput, effects: list[AnyEffect]) -> None:
         """An input was handled; nothing of its effects has been performed."""
@@ -62,6 +65,8 @@ class Observer:
         elif isinstance(given, PrimarySaid):
             self._primary_said(process, given)
         for effect in effects:
+            if branch := branch_points.done(effect, process):
+                self._world.branches.reach(branch)
             if isinstance(effect, TellStore):
                 self._told_store(process, effect)
             elif isinstance(effect, TellBackup):
@@ -71,15 +76,6 @@ class Observer:
                     for durable, transient in message.frames:
                         log.seen(durable, transient)
                     log.claim(held, message.commit_index)
-                elif isinstance(message, SubscriptionAccepted):
-                    kind = (
-                        "none"
-                        if not message.snapshot_index
-                        else "whole"
-                        if message.is_snapshot_whole
-                        else "transient"
-                    )
-                    self._world.branches.reach(f"join with snapshot: {kind}")
             elif isinstance(effect, TellClient) and effect.serve_until_ms:
                 self.logs[effect.set_name].claim(
                     self._held_by(process, effect.set_name), effect.message.commit_index
@@ -117,8 +113,6 @@ class Observer:
             log, held = self.logs[given.set_name], self._held_by(process, given.set_name)
             for durable in answer.frames:
                 held.add(log.seen(durable, None), durable)
-        elif isinstance(answer, StoreRefused):
-            self._world.branches.reach(f"store refused: {answer.code.name}")
 
     def _primary_said(self, process: "Broker", given: PrimarySaid) -> None:
         message = given.message
@@ -148,7 +142,6 @@ class Observer:
             log.claim(held, request.commit_index)
         elif isinstance(request, Truncate):
             self._held_by(process, effect.set_name).cut(request.after)
-            self._world.branches.reach("truncation")
         elif isinstance(request, BeginInstall):
             held = self._held_by(process, effect.set_name)
             held.clear()
