@@ -25,11 +25,15 @@ if TYPE_CHECKING:
 
 def all_items(state: SetState, durable: bool, transient: bool, bodies: bool) -> Iterator[Item]:
     """The durable or the transient items or both, in key order; without `bodies`, contents as if all were dropped."""
+    wanted = {True: durable, False: transient}
     parts = [
-        _capture_messages(state, bodies) if capture is _capture_messages else capture(state)
+        _capture_messages(state, wanted, bodies)
+        if capture is _capture_messages
+        else _capture_entries(state, wanted)
+        if capture is _capture_entries
+        else capture(state)
         for capture in _CAPTURES
     ]
-    wanted = {True: durable, False: transient}
     return (item for part in parts for item in part if wanted[item.is_durable])
 
 
@@ -95,22 +99,29 @@ def _entry(state: SetState, key: bytes) -> Item | None:
     return Item(key, values.encode(value), queue.is_entry_durable(position))
 
 
-def _capture_entries(state: SetState) -> Iterator[Item]:
-    parts = [_capture_queue(queue) for _, queue in sorted(state.queues.by_id.items())]
+_Wanted = dict[bool, bool]
+"""Whether durable items (True) and transient ones (False) are asked for; of messages, which are many, nothing else is encoded."""
+_EVERYTHING: _Wanted = {True: True, False: True}
+
+
+def _capture_entries(state: SetState, wanted: _Wanted = _EVERYTHING) -> Iterator[Item]:
+    parts = [_capture_queue(queue, wanted) for _, queue in sorted(state.queues.by_id.items())]
     return (item for part in parts for item in part)
 
 
-def _capture_queue(queue: Queue) -> Iterator[Item]:
-    entries = list(queue.entries.items())
+def _capture_queue(queue: Queue, wanted: _Wanted) -> Iterator[Item]:
     counts, transient = dict(queue.delivery_counts), set(queue.transient_positions)
     expiries = dict(queue.expiries)
     queue_id, is_durable = queue.id, queue.is_durable
+    entries = [
+        (position, message_id)
+        for position, message_id in queue.entries.items()
+        if wanted[is_durable and position not in transient]
+    ]
     return (
         Item(
             keys.entry_key(queue_id, position),
-            values.encode(
-                values.EntryValue(message_id, counts.get(position, 0), expiries.get(position))
-            ),
+            values.encode(values.EntryValue(message_id, counts.get(position, 0), expiries.get(position))),
             is_durable and position not in transient,
         )
         for position, message_id in entries
@@ -143,9 +154,13 @@ def _message(state: SetState, key: bytes) -> Item | None:
     return Item(key, values.encode_content(content), state.contents.references(message_id)[0] > 0)
 
 
-def _capture_messages(state: SetState, bodies: bool = True) -> Iterator[Item]:
-    contents: list[tuple[MessageId, Content]] = sorted(state.contents.messages.items())
+def _capture_messages(state: SetState, wanted: _Wanted = _EVERYTHING, bodies: bool = True) -> Iterator[Item]:
     transient = state.contents.transient_ids()
+    contents: list[tuple[MessageId, Content]] = sorted(
+        (message_id, content)
+        for message_id, content in state.contents.messages.items()
+        if wanted[message_id not in transient]
+    )
     return (
         Item(
             keys.message_key(message_id),

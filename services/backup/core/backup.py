@@ -416,9 +416,7 @@ class BackupCore:
             return
         if joining.is_whole:
             self._tell_store(EndInstall(self.set_name, self.epoch, self._incarnation))
-            self.copy = joining.whole_copy(
-                self.set_name, joining.snapshot_index, self._settings.retained_bytes_max
-            )
+            self.copy = joining.whole_copy(joining.snapshot_index, self._settings.retained_bytes_max)
         else:
             assert self.copy is not None
             joining.lay_over(self.copy)

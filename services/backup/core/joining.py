@@ -4,9 +4,10 @@ Law: a whole snapshot replaces disk and memory; a memory snapshot is laid over t
 only durable records are applied. The newcomer counts for nothing before its memory is whole, so it acknowledges nothing.
 """
 
-from lockstep.core.ids import LogIndex, SetName
+from lockstep.core.ids import LogIndex
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.replication import SubscriptionAccepted
+from lockstep.core.restoration import Restoration
 from lockstep.core.set_state import SetState
 from lockstep.core.store_protocol import StateItem
 
@@ -18,18 +19,25 @@ class Joining:
         self.snapshot_index: LogIndex = accepted.snapshot_index
         self.is_whole = accepted.is_snapshot_whole
         self._items: list[StateItem] = []
+        self._state = SetState(accepted.set_name)
+        self._restoration = Restoration(self._state)
+        """Of a whole snapshot; each item is restored as it comes, so that no single input takes long."""
 
     def take(self, items: tuple[StateItem, ...]) -> None:
         """One chunk."""
-        self._items.extend(items)
+        if not self.is_whole:
+            self._items.extend(items)
+            return
+        for item in items:
+            self._restoration.take(item)
 
-    def whole_copy(self, set_name: SetName, commit_index: LogIndex, retained_bytes_max: int) -> LogCopy:
+    def whole_copy(self, commit_index: LogIndex, retained_bytes_max: int) -> LogCopy:
         """The memory of a newcomer that got everything."""
-        state = SetState.from_items(set_name, self._items)
-        return LogCopy(state, commit_index, retained_bytes_max)
+        self._restoration.settle()
+        return LogCopy(self._state, commit_index, retained_bytes_max)
 
     def lay_over(self, copy: LogCopy) -> None:
-        """Give the durable state at the snapshot's index what is not durable, in place of what this memory may still have of it."""
+        """Give the durable state at the snapshot's index what is not durable, in place of what this memory still has of it."""
         copy.forget_transients()
         copy.apply_to(self.snapshot_index, is_durable_only=True)
         assert copy.state.applied == self.snapshot_index, (copy.state.applied, self.snapshot_index)

@@ -6,23 +6,28 @@ Law: only what the commit index covers is applied; the rest of the journal is a 
 from lockstep.core.frames import Frame, check_frame
 from lockstep.core.ids import LogIndex, SetName
 from lockstep.core.log_copy import LogCopy
+from lockstep.core.restoration import Restoration
 from lockstep.core.set_state import SetState
-from lockstep.core.store_protocol import StateChunk, StateItem
+from lockstep.core.store_protocol import StateChunk
 
 
 class Loading:
     """Lives from `LoadState` to `StateLoaded`; driven by the backup core."""
 
     def __init__(self, set_name: SetName, commit_index: LogIndex, retained_bytes_max: int) -> None:
-        self._set_name = set_name
         self._commit_index = commit_index
         self._retained_bytes_max = retained_bytes_max
-        self._items: list[StateItem] = []
+        self._state = SetState(set_name)
+        self._restoration: Restoration | None = None
+        """While items come; each is restored at once, so that no single input takes long."""
         self._copy: LogCopy | None = None
 
     def take(self, chunk: StateChunk) -> None:
         """One part: items first, then frames."""
-        self._items.extend(chunk.items)
+        if chunk.items:
+            self._restoration = self._restoration or Restoration(self._state)
+            for item in chunk.items:
+                self._restoration.take(item)
         for durable in chunk.frames:
             self._whole().append(Frame(check_frame(durable), durable, b""))
         if self._copy is not None:
@@ -38,9 +43,8 @@ class Loading:
 
     def _whole(self) -> LogCopy:
         if self._copy is None:
-            state = (
-                SetState.from_items(self._set_name, self._items) if self._items else SetState(self._set_name)
-            )
-            self._items = []
-            self._copy = LogCopy(state, self._commit_index, self._retained_bytes_max)
+            if self._restoration is not None:
+                self._restoration.settle()
+                self._restoration = None
+            self._copy = LogCopy(self._state, self._commit_index, self._retained_bytes_max)
         return self._copy

@@ -5,13 +5,14 @@ said it and for no other. A disk that the map names is only cut behind this log 
 only to a disk that the map does not name.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 from lockstep.core.cluster_map import Member
 from lockstep.core.effects import CloseBackupStream, TellBackup
 from lockstep.core.frames import Frame
 from lockstep.core.ids import BrokerId, Epoch, LogIndex
+from lockstep.core.items import Item
 from lockstep.core.log_copy import agreement
 from lockstep.core.replication import (
     Frames,
@@ -22,6 +23,9 @@ from lockstep.core.replication import (
 )
 from lockstep.core.store_protocol import StateItem
 from services.primary.core.context import Context
+
+SNAPSHOT_TURN_CHUNKS = 4
+"""Parts of a snapshot sent with one tick: 4 MiB, encoded in about 25 ms, so that commits and heartbeats go on meanwhile."""
 
 
 @dataclass(slots=True)
@@ -37,6 +41,11 @@ class ReplicatingSubscription:
     acknowledged: LogIndex
     heard_ms: int
     said_ms: int
+    snapshot: Iterator[Item] | None = None
+    """What is left to be sent of its snapshot; the state as it was when it subscribed, whatever is applied meanwhile."""
+    is_snapshot_whole: bool = False
+    held: list[Frame] = field(default_factory=list)
+    """Frames cut while a whole snapshot is being sent: they follow its last part."""
     told_commit: LogIndex = LogIndex(0)
     has_joined: bool = False
     """Its memory is whole: it has the snapshot that it was sent, if any (R12)."""
@@ -117,7 +126,9 @@ class Backups:
         if not is_whole:
             self.send(subscription, log.frames_after(agreed))
         if snapshot_index:
-            self._send_snapshot(stream, is_whole)
+            subscription.snapshot = context.state.items(durable=is_whole, transient=True)
+            subscription.is_snapshot_whole = is_whole
+            self._send_snapshot(subscription)
         return subscription
 
     def send(self, subscription: ReplicatingSubscription, frames: Iterable[Frame]) -> None:
@@ -133,7 +144,11 @@ class Backups:
     def broadcast(self, frame: Frame) -> None:
         """A new frame, to everybody."""
         for stream in sorted(self.by_stream):
-            self.send(self.by_stream[stream], (frame,))
+            subscription = self.by_stream[stream]
+            if subscription.snapshot is not None and subscription.is_snapshot_whole:
+                subscription.held.append(frame)
+            else:
+                self.send(subscription, (frame,))
 
     def acknowledged(self, stream: int, log_end: LogIndex, now_ms: int) -> ReplicatingSubscription | None:
         """A backup said how far it is durable; None when its stream is closed already."""
@@ -162,6 +177,9 @@ class Backups:
             if now_ms - subscription.heard_ms > settings.heartbeat_ms * settings.heartbeat_misses:
                 self.close(stream)
                 lost.append(subscription)
+            elif subscription.snapshot is not None:
+                subscription.said_ms = now_ms
+                self._send_snapshot(subscription)
             elif (
                 subscription.told_commit < commit_index
                 or now_ms - subscription.said_ms >= settings.heartbeat_ms
@@ -178,17 +196,27 @@ class Backups:
         self._tell(stream, SubscriptionRefused(self._context.state.set_name, self._context.epoch, reason))
         self._context.effects.append(CloseBackupStream(self._context.state.set_name, stream))
 
-    def _send_snapshot(self, stream: int, is_whole: bool) -> None:
-        context = self._context
+    def _send_snapshot(self, subscription: ReplicatingSubscription) -> None:
+        """The next parts of a snapshot: as much as one turn may take, so that a big state stops nothing else."""
+        context, stream = self._context, subscription.stream
+        set_name, settings = context.state.set_name, context.settings
+        assert subscription.snapshot is not None, "there is something left to be sent"
         chunk: list[StateItem] = []
-        size = 0
-        for item in context.state.items(durable=is_whole, transient=True):
-            chunk.append(StateItem(item.key, item.value, item.is_durable))
+        size = turn = 0
+        for item in subscription.snapshot:
+            chunk.append(item)
             size += len(item.key) + len(item.value)
-            if size >= context.settings.snapshot_chunk_bytes:
-                self._tell(stream, SnapshotChunk(context.state.set_name, context.epoch, tuple(chunk), False))
+            if size >= settings.snapshot_chunk_bytes:
+                self._tell(stream, SnapshotChunk(set_name, context.epoch, tuple(chunk), False))
+                turn += size
                 chunk, size = [], 0
-        self._tell(stream, SnapshotChunk(context.state.set_name, context.epoch, tuple(chunk), True))
+                if turn >= SNAPSHOT_TURN_CHUNKS * settings.snapshot_chunk_bytes:
+                    return
+        self._tell(stream, SnapshotChunk(set_name, context.epoch, tuple(chunk), True))
+        subscription.snapshot = None
+        if subscription.held:
+            self.send(subscription, subscription.held)
+            subscription.held = []
 
     def _tell(
         self, stream: int, message: SubscriptionAccepted | SubscriptionRefused | SnapshotChunk | Frames
