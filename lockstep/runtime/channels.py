@@ -14,7 +14,7 @@ WRITE_BYTES_MAX = 1024 * 1024
 _SHARED_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
-    # Notices a peer whose whole machine is gone. One that hangs is noticed by heartbeats (lockstep/runtime/pulses.py).
+    # Notices a peer whose whole machine is gone. One that hangs is noticed by heartbeats of the cores.
     ("grpc.keepalive_time_ms", 2_000),
     ("grpc.keepalive_timeout_ms", 2_000),
     ("grpc.keepalive_permit_without_calls", 1),

@@ -21,6 +21,8 @@ from lockstep.runtime.process import halt
 
 TICK_SECONDS = 0.05
 """`Tick` comes every 50 to 100 ms."""
+LATE_SECONDS = 0.1
+"""A tick that comes so late waits for one more turn."""
 SLICE_SECONDS = 0.02
 """After so long the drain lets the writers run before it goes on: answers must not wait for a flood of commands."""
 TRACE_CHARACTERS_MAX = 400
@@ -114,6 +116,10 @@ class Driver:
             due = loop.time() + TICK_SECONDS
             await asyncio.sleep(TICK_SECONDS)
             self.tick_lag_seconds = max(0.0, loop.time() - due)
+            if self.tick_lag_seconds > LATE_SECONDS:
+                # This process was held up, perhaps stopped: what others said meanwhile lies in its sockets, and must be read
+                # before time tells the cores that nothing was said.
+                await asyncio.sleep(TICK_SECONDS)
             for set_name in self.set_names:
                 self.feed(Tick(set_name))
 

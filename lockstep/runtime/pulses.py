@@ -16,15 +16,18 @@ class Pulse:
     """One stream's heartbeat; made by whoever opens the stream, driven by `Pulses`.
 
     `beat` sends a sign of life and is called in a round in which nothing else was sent; `on_silent` is called once, after
-    `MISSES_MAX` rounds in which nothing was heard.
+    `misses_max` rounds in which nothing was heard.
     """
 
-    def __init__(self, beat: Callable[[], None], on_silent: Callable[[], None]) -> None:
+    def __init__(
+        self, beat: Callable[[], None], on_silent: Callable[[], None], misses_max: int = MISSES_MAX
+    ) -> None:
         self.has_sent = False
         """Set by the stream's writer; something left since the last round."""
         self.has_heard = False
         """Set by the stream's reader."""
         self._misses = 0
+        self._misses_max = misses_max
         self._beat = beat
         self._on_silent = on_silent
 
@@ -38,7 +41,7 @@ class Pulse:
         elif not is_late:
             self._misses += 1
         self.has_heard = False
-        if self._misses < MISSES_MAX:
+        if self._misses < self._misses_max:
             return True
         self._on_silent()
         return False

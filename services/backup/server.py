@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Iterable
 
 from lockstep.core.cluster_map import Keys
-from lockstep.core.effects import TellStore
 from lockstep.core.ids import Incarnation
 from lockstep.core.inputs import AnyInput, MapSeen
 from lockstep.runtime.channels import Channels
@@ -21,7 +20,7 @@ from lockstep.runtime.etcd_watcher import EtcdWatcher
 from lockstep.runtime.process import spawn
 from lockstep.runtime.pulses import Pulses
 from lockstep.runtime.registration import register
-from lockstep.runtime.store_link import StoreLink
+from lockstep.runtime.store_client import StoreClient
 from services.backup.core.follower import Follower
 from services.backup.core.settings import BackupSettings
 from services.backup.settings import BackupProcessSettings
@@ -55,9 +54,8 @@ class BackupProcess:
         self._pulses = Pulses()
         self._view = ClusterView(Keys(settings.cluster))
         self._watcher = EtcdWatcher(etcd, self._view, self._heard)
-        self._store = StoreLink(settings.store, self._driver, lambda: None)
-        self._subscriber = Subscriber(self._driver, self._pulses, self._channels, self._view.address)
-        self._driver.on(TellStore, self._store.tell)
+        self._store = StoreClient(self._driver, self._pulses, self._channels, settings.store)
+        self._subscriber = Subscriber(self._driver, self._channels, self._view.address)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:

@@ -22,7 +22,6 @@ from lockstep.runtime.channels import WRITE_BYTES_MAX, Channels
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.outbox import Outbox
 from lockstep.runtime.process import spawn
-from lockstep.runtime.pulses import Pulse, Pulses
 from lockstep.runtime.replication_codec import (
     decode_to_backup,
     encode_acknowledge,
@@ -45,9 +44,6 @@ class _Subscription:
     subscribe: Subscribe
     uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
     outbox: Outbox[ToPrimary] = field(default_factory=Outbox)
-    last: Acknowledge | None = None
-    """The heartbeat repeats it."""
-    pulse: Pulse | None = None
     task: asyncio.Task[None] | None = None
 
 
@@ -57,12 +53,10 @@ class Subscriber:
     def __init__(
         self,
         driver: Driver,
-        pulses: Pulses,
         channels: Channels,
         address_of: Callable[[BrokerId], str | None],
     ) -> None:
         self._driver = driver
-        self._pulses = pulses
         self._channels = channels
         self._address_of = address_of
         self._by_set: dict[SetName, _Subscription] = {}
@@ -92,8 +86,6 @@ class Subscriber:
         subscription = self._by_set.get(effect.set_name)
         if subscription is None or subscription.stream != effect.stream:
             return
-        if isinstance(effect.message, Acknowledge):
-            subscription.last = effect.message
         subscription.outbox.put(effect.message)
 
     def _close(self, effect: CloseSubscription) -> None:
@@ -106,8 +98,6 @@ class Subscriber:
 
     async def _run(self, subscription: _Subscription) -> None:
         address = self._address_of(subscription.broker)
-        subscription.pulse = Pulse(lambda: self._beat(subscription), lambda: self._silent(subscription))
-        self._pulses.add(subscription.pulse)
         try:
             if address is None:
                 # Nobody knows it yet: a pause, so that the replica does not ask again in the same millisecond.
@@ -124,7 +114,6 @@ class Subscriber:
                 results = await asyncio.gather(reading, writing, return_exceptions=True)
             self._explain(subscription, results)
         finally:
-            self._pulses.remove(subscription.pulse)
             subscription.outbox.abort()
             set_name = subscription.subscribe.set_name
             if self._by_set.get(set_name) is subscription:
@@ -135,10 +124,8 @@ class Subscriber:
         subscribe: Any = channel.unary_stream(f"{_SERVICE}Subscribe")
         call = subscribe(encode_subscribe(subscription.subscribe, subscription.uuid))
         set_name = subscription.subscribe.set_name
-        assert subscription.pulse is not None, "made before reading"
         try:
             while (data := await call.read()) is not _END:
-                subscription.pulse.has_heard = True
                 message = decode_to_backup(data)
                 if self._by_set.get(set_name) is not subscription:
                     return
@@ -160,22 +147,9 @@ class Subscriber:
                     if call is None:
                         call = channel.stream_unary(f"{_SERVICE}Acknowledge")()
                     await call.write(encode_acknowledge(message, subscription.uuid))
-                assert subscription.pulse is not None, "made before writing"
-                subscription.pulse.has_sent = True
         finally:
             if call is not None:
                 call.cancel()
-
-    def _beat(self, subscription: _Subscription) -> None:
-        if subscription.last is not None and not subscription.outbox:
-            subscription.outbox.put(subscription.last)
-
-    def _silent(self, subscription: _Subscription) -> None:
-        _log.info(
-            "set=%s primary=%s event=primary_silent", subscription.subscribe.set_name, subscription.broker
-        )
-        if subscription.task is not None:
-            subscription.task.cancel()
 
     def _abandon(self, subscription: _Subscription) -> None:
         """Ends one that the replica has closed or replaced: it hears nothing more of it."""

@@ -10,6 +10,7 @@ import logging
 import signal
 import uuid
 from collections.abc import Iterable
+from typing import Any
 
 import grpc.aio
 
@@ -22,7 +23,6 @@ from lockstep.core.effects import (
     ReleaseName,
     RestoreLeaseKey,
     SwapMap,
-    TellStore,
 )
 from lockstep.core.ids import Incarnation, SetName
 from lockstep.core.inputs import AnyInput, HandOver, MapSeen
@@ -34,10 +34,11 @@ from lockstep.runtime.etcd_watcher import EtcdWatcher
 from lockstep.runtime.map_changes import MapChanges
 from lockstep.runtime.metrics import serve_metrics
 from lockstep.runtime.process import spawn
-from lockstep.runtime.pulses import Pulses
+from lockstep.runtime.pulses import PULSE_SECONDS, Pulses
 from lockstep.runtime.registration import register
 from lockstep.runtime.serving import ServingRights
-from lockstep.runtime.store_link import StoreLink
+from lockstep.runtime.store_client import StoreClient
+from lockstep.wire.v1 import store_pb2
 from services.backup.subscriber import Subscriber
 from services.broker.cluster_service import ClusterService
 from services.broker.core.replica import Replica
@@ -57,6 +58,8 @@ _log = logging.getLogger("lockstep.broker")
 
 ETCD_TIMEOUT_SECONDS = 1.0
 """Of each call: below the lease, so that a renewal can be tried again within it."""
+GET_STATUS = "/lockstep.wire.v1.Store/GetStatus"
+GREETING_SECONDS = 1.0
 SERVER_GRACE_SECONDS = 0.3
 """For streams to end by themselves when the process stops."""
 
@@ -102,10 +105,12 @@ class Broker:
         self._changes = MapChanges(
             etcd, keys, settings.broker, lambda: self._lease.lease_id, self._watcher.read_set, driver.feed
         )
-        self._store = StoreLink(settings.store, driver, self._lease.store_answered)
-        self._primary_service = PrimaryService(driver, self._pulses)
+        self._store = StoreClient(
+            driver, self._pulses, self._channels, settings.store, self._lease.store_answered
+        )
+        self._primary_service = PrimaryService(driver)
         self._sessions = SessionsService(driver, self._rights, view.candidates)
-        self._subscriber = Subscriber(driver, self._pulses, self._channels, view.address)
+        self._subscriber = Subscriber(driver, self._channels, view.address)
         self._perform_effects()
         forwarding = Forwarding(settings.broker, view, self._channels)
         report = StatusReport(settings.broker, self._process, settings.cluster, view, driver)
@@ -147,7 +152,7 @@ class Broker:
         for name, coroutine in (
             ("ticks", self._driver.run_ticks()),
             ("pulses", self._pulses.run()),
-            ("store heartbeat", self._store.run()),
+            ("store greeting", self._greet_store()),
             ("lease", self._lease.run()),
             ("watch", self._watcher.run()),
         ):
@@ -179,7 +184,6 @@ class Broker:
 
     def _perform_effects(self) -> None:
         driver, changes = self._driver, self._changes
-        driver.on(TellStore, self._store.tell)
         driver.on(SwapMap, changes.perform)
         driver.on(PromoteSelf, changes.perform)
         driver.on(RestoreLeaseKey, changes.perform)
@@ -212,6 +216,18 @@ class Broker:
         self._lease.tell(set_name)
         self._store.open(set_name)
         _log.info("set=%s event=replica_created", set_name)
+
+    async def _greet_store(self) -> None:
+        """While there is no set, whose stream would say so, asks whether the store is there: the lease wants to know."""
+        get_status: Any = self._channels.to(self._settings.store).unary_unary(GET_STATUS)
+        request = store_pb2.GetStoreStatusRequest().SerializeToString()
+        while not self._driver.set_names:
+            try:
+                await get_status(request, timeout=GREETING_SECONDS)
+                self._lease.store_answered()
+            except grpc.aio.AioRpcError:
+                pass
+            await asyncio.sleep(PULSE_SECONDS)
 
     async def _hand_over(self) -> None:
         """Gives each set that is led here to a backup in sync, and waits until they have it."""

@@ -18,7 +18,6 @@ from lockstep.core.replication import Acknowledge, Frames, Refuse, Subscribe, To
 from lockstep.runtime.channels import WRITE_BYTES_MAX
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.outbox import Outbox
-from lockstep.runtime.pulses import Pulse, Pulses
 from lockstep.runtime.replication_codec import (
     decode_acknowledge,
     decode_subscribe,
@@ -45,13 +44,10 @@ class _BackupStream:
     subscribe: Subscribe
     outbox: Outbox[ToBackup] = field(default_factory=Outbox)
     commit_index: LogIndex = _NONE
-    """The last one said: a heartbeat repeats it."""
+    """The last one said."""
     epoch: Epoch = _NEVER
     frames_bytes: int = 0
     """Of frames that wait."""
-    has_begun: bool = False
-    """The replica has answered the subscription."""
-    pulse: Pulse | None = None
     acknowledging: asyncio.Task[object] | None = None
     """The handler of the Acknowledge stream, when there is one."""
 
@@ -59,9 +55,8 @@ class _BackupStream:
 class PrimaryService:
     """Lives as long as the process; hosted by its gRPC server, driven by effects from the driver."""
 
-    def __init__(self, driver: Driver, pulses: Pulses) -> None:
+    def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._pulses = pulses
         self._streams: dict[int, _BackupStream] = {}
         self._by_subscription: dict[str, _BackupStream] = {}
         driver.on(TellBackup, self._tell)
@@ -90,7 +85,6 @@ class PrimaryService:
             return
         message = effect.message
         size = to_backup_bytes(message)
-        stream.has_begun = True
         stream.epoch = message.epoch
         if isinstance(message, Frames):
             stream.commit_index = message.commit_index
@@ -118,17 +112,14 @@ class PrimaryService:
         if subscription in self._by_subscription:
             raise Rejected(ErrorCode.ALREADY_EXISTS, "this subscription is open", subscription=subscription)
         stream = _BackupStream(self._driver.new_stream(), subscribe, epoch=subscribe.epoch)
-        stream.pulse = Pulse(lambda: self._beat(stream), lambda: self._silent(stream))
         self._streams[stream.number] = stream
         self._by_subscription[subscription] = stream
-        self._pulses.add(stream.pulse)
         self._driver.feed(BackupSaid(subscribe.set_name, stream.number, subscribe))
         try:
             while messages := await stream.outbox.take(WRITE_BYTES_MAX):
                 for encoded in encode_to_backup(messages, WRITE_BYTES_MAX):
                     await context.write(encoded)
                 stream.frames_bytes -= sum(to_backup_bytes(m) for m in messages if isinstance(m, Frames))
-                stream.pulse.has_sent = True
         finally:
             del self._by_subscription[subscription]
             self._end(stream)
@@ -143,8 +134,6 @@ class PrimaryService:
                     stream.acknowledging = asyncio.current_task()
                 if stream.number not in self._streams:
                     break
-                assert stream.pulse is not None, "a subscribed stream has its pulse"
-                stream.pulse.has_heard = True
                 subscribe = stream.subscribe
                 acknowledge = Acknowledge(
                     subscribe.set_name, epoch, subscribe.broker, subscribe.incarnation, log_end
@@ -189,21 +178,10 @@ class PrimaryService:
             )
         return stream
 
-    def _beat(self, stream: _BackupStream) -> None:
-        if stream.has_begun and not stream.outbox:
-            stream.outbox.put(Frames(stream.subscribe.set_name, stream.epoch, (), stream.commit_index))
-
-    def _silent(self, stream: _BackupStream) -> None:
-        subscribe = stream.subscribe
-        _log.info("set=%s backup=%s event=backup_silent", subscribe.set_name, subscribe.broker)
-        self._end(stream)
-
     def _end(self, stream: _BackupStream) -> None:
         """Ends both directions and tells the replica, once."""
         if self._streams.pop(stream.number, None) is None:
             return
-        assert stream.pulse is not None, "a subscribed stream has its pulse"
-        self._pulses.remove(stream.pulse)
         stream.outbox.abort()
         if stream.acknowledging is not None:
             stream.acknowledging.cancel()

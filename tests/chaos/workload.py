@@ -20,6 +20,8 @@ from lockstep.core.errors import InDoubt, Rejected
 
 BATCH = 3
 """Messages of one sender's transaction, and at most of one mover's."""
+PACE_SECONDS = 0.01
+"""Between two transactions of a sender: processes that start again need some of the processors, too."""
 
 
 @dataclass(slots=True)
@@ -130,7 +132,7 @@ class Workload:
                     self.doubtful.update(bodies)
                 if result is not False:
                     sequence += 1
-                await asyncio.sleep(0)
+                await asyncio.sleep(PACE_SECONDS)
 
     async def _move(self) -> None:
         async with self.client.session() as session:

@@ -60,7 +60,6 @@ from lockstep.core.replication import (
 from lockstep.runtime.channels import Channels, make_server
 from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.driver import Driver
-from lockstep.runtime.pulses import Pulses
 from lockstep.runtime.serving import ServingRights
 from lockstep.runtime.session_codec import decode_response, encode_request
 from lockstep.runtime.wire import parse
@@ -89,15 +88,15 @@ class Scripted:
 class Node:
     """One process's worth of driver and streams."""
 
-    def __init__(self, pulse_seconds: float = 0.05) -> None:
+    def __init__(self) -> None:
         self.driver, self.core = Driver(), Scripted()
         self.driver.host(ORDERS, self.core)
-        self.pulses, self.rights = Pulses(pulse_seconds), ServingRights()
+        self.rights = ServingRights()
         self.channels = Channels()
         self.address = ""
-        self.primary = PrimaryService(self.driver, self.pulses)
+        self.primary = PrimaryService(self.driver)
         self.sessions = SessionsService(self.driver, self.rights, lambda set_name: ["B1:1", "B2:2"])
-        self.subscriber = Subscriber(self.driver, self.pulses, self.channels, lambda broker: self.address)
+        self.subscriber = Subscriber(self.driver, self.channels, lambda broker: self.address)
 
     async def do(self, *effects: AnyEffect) -> None:
         """Has the core ask for these effects now."""
@@ -121,10 +120,8 @@ async def node() -> AsyncIterator[Node]:
     server.add_generic_rpc_handlers((node.primary.handlers(), node.sessions.handlers()))
     node.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
-    pulsing = asyncio.create_task(node.pulses.run())
     yield node
     await node.subscriber.close()
-    pulsing.cancel()
     await node.channels.close()
     await server.stop(None)
 
@@ -176,25 +173,6 @@ async def test_a_refusal_arrives_before_a_later_acknowledgement(node: Node) -> N
     await node.do(TellPrimary(ORDERS, 7, refuse), TellPrimary(ORDERS, 7, acknowledge))
     heard = await node.hears(BackupSaid, count=3)
     assert heard[1:] == [BackupSaid(ORDERS, stream, refuse), BackupSaid(ORDERS, stream, acknowledge)]
-
-
-async def test_both_sides_beat_while_nothing_is_said(node: Node) -> None:
-    stream = await subscribed(node)
-    await node.do(TellPrimary(ORDERS, 7, Acknowledge(ORDERS, E1, B2, I2, LogIndex(1))))
-    await asyncio.sleep(0.4)
-    assert node.core.heard.count(PrimarySaid(ORDERS, 7, frames())) >= 3
-    assert (
-        node.core.heard.count(BackupSaid(ORDERS, stream, Acknowledge(ORDERS, E1, B2, I2, LogIndex(1)))) >= 3
-    )
-    assert not any(isinstance(given, PrimaryStreamClosed | BackupStreamClosed) for given in node.core.heard)
-
-
-async def test_a_silent_backup_loses_its_stream(node: Node) -> None:
-    stream = await subscribed(node)
-    # It never acknowledges: nothing is heard of it.
-    (closed,) = await node.hears(BackupStreamClosed)
-    assert closed == BackupStreamClosed(ORDERS, stream)
-    assert await node.hears(PrimaryStreamClosed) == [PrimaryStreamClosed(ORDERS, 7)]
 
 
 async def test_a_stream_closed_by_the_primary_delivers_what_was_sent_before(node: Node) -> None:
