@@ -82,7 +82,7 @@ class CloseClientStream(Effect):
 
 @dataclass(frozen=True, slots=True)
 class SwapMap(Effect):
-    """etcd transaction: entry's mod_revision is `expected_revision` -> put `set_map`. Answered by `SwapAnswered`; never repeated by the driver."""
+    """etcd transaction: entry's mod_revision is `expected_revision` -> put `set_map`. Answered by `SwapAnswered`, sent once."""
 
     request: int
     expected_revision: int
@@ -111,8 +111,9 @@ class DropLeaseKey(Effect):
 
 @dataclass(frozen=True, slots=True)
 class RestoreLeaseKey(Effect):
-    """etcd transaction: entry's mod_revision is `expected_revision` and the lease key is absent -> put the set's lease key
-    (value: `incarnation`) under the (new) process lease (R6). Answered by `SwapAnswered`, whose mod_revision stays the entry's.
+    """etcd transaction: entry's mod_revision is `expected_revision`, and the set's lease key is absent or has the value
+    `incarnation` already -> put it so under the (new) process lease (R6). So it may be repeated: an earlier one that was in doubt
+    may have landed. Answered by `SwapAnswered`, whose mod_revision stays the entry's.
     """
 
     request: int
@@ -131,7 +132,7 @@ class PutPresence(Effect):
 
 @dataclass(frozen=True, slots=True)
 class ClaimName(Effect):
-    """etcd: put-if-absent directory/`kind`/`name` -> this set. Answered by `NameClaimed`; DONE also when it was this set's already."""
+    """etcd: put-if-absent directory/`kind`/`name` -> this set. Answered by `NameClaimed`; DONE also when it was this set's."""
 
     request: int
     kind: str

@@ -123,9 +123,15 @@ class MapChanges:
         await self._swap_under_lease(effect, compares, [self._put_map(effect)], lease_key, holder)
 
     async def _restore_lease_key(self, effect: RestoreLeaseKey) -> None:
-        lease_key = self._keys.set_lease(effect.set_name)
-        compares = [*self._entry_is(effect), Absent(lease_key)]
-        await self._swap_under_lease(effect, compares, [], lease_key, effect.incarnation.encode())
+        lease_key, holder = self._keys.set_lease(effect.set_name), effect.incarnation.encode()
+        try:
+            entry = await self._etcd.get(lease_key)
+        except (EtcdRejected, EtcdInDoubt):
+            entry = None
+        # Its own key may be there: under the lease before, or by an attempt whose answer was lost.
+        is_own = entry is not None and entry.value == holder
+        key_is = ValueEquals(lease_key, holder) if is_own else Absent(lease_key)
+        await self._swap_under_lease(effect, [*self._entry_is(effect), key_is], [], lease_key, holder)
 
     async def _swap_under_lease(
         self,

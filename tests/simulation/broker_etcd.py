@@ -167,7 +167,9 @@ class BrokerEtcd:
 
                 def restore(etcd: Etcd) -> object:
                     is_same = etcd.mod_revision(map_key) == effect.expected_revision
-                    if not is_same or etcd.get(lease_key) is not None or lease not in etcd.leases:
+                    key = etcd.get(lease_key)
+                    is_free = key is None or key.value == effect.incarnation.encode()
+                    if not is_same or not is_free or lease not in etcd.leases:
                         return 0
                     etcd.put(lease_key, effect.incarnation.encode(), lease)
                     return effect.expected_revision

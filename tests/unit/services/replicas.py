@@ -5,6 +5,7 @@ decides what is lost: a stream to the store that is down swallows requests, and 
 """
 
 from collections import deque
+from typing import TypeVar
 
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Member, SetMap
@@ -12,6 +13,8 @@ from lockstep.core.effects import (
     AnyEffect,
     Note,
     OpenSubscription,
+    PromoteSelf,
+    RestoreLeaseKey,
     SwapMap,
     TellBackup,
     TellPrimary,
@@ -24,12 +27,17 @@ from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, Se
 from lockstep.core.inputs import (
     AnyInput,
     BackupSaid,
+    LeaseExtended,
+    LeaseKeySeen,
     MapSeen,
+    PresencesSeen,
     PrimarySaid,
     StoreConnected,
     StoreLost,
     StoreSaid,
+    SwapAnswered,
     Tick,
+    Verdict,
 )
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.records import AnyRecord, DeclareQueue, EpochBegins, OpenSession
@@ -58,11 +66,14 @@ from lockstep.core.store_protocol import (
 )
 from services.backup.core.backup import BackupCore
 from services.backup.core.settings import BackupSettings
+from services.broker.core.replica import Replica
+from services.broker.core.settings import ReplicaSettings
 from services.primary.core.primary import PrimaryCore
 from services.primary.core.settings import PrimarySettings
 
 SET = SetName("orders")
 RETAINED = 1 << 20
+_Wanted = TypeVar("_Wanted")
 EpochStarts = tuple[tuple[Epoch, LogIndex], ...]
 
 
@@ -418,3 +429,48 @@ class PrimaryBench(Bench):
 
 def epoch_record(epoch: int, broker: str = "a", is_restarted: bool = False) -> tuple[AnyRecord, bool]:
     return EpochBegins(None, Epoch(epoch), broker, is_restarted), True
+
+
+class ReplicaBench(Bench):
+    """A replica of broker a in process `p1`, with etcd's part played by the test."""
+
+    def __init__(self, store: MemoryStore | None = None, settings: ReplicaSettings | None = None) -> None:
+        super().__init__(store or MemoryStore("disk-a"))
+        self.replica = Replica(SET, BrokerId("a"), Incarnation("p1"), settings or ReplicaSettings())
+        self.find_store()
+
+    def feed(self, given: AnyInput) -> None:
+        self.perform(self.replica.handle(given, self.now))
+
+    def own(self) -> Member:
+        """This replica as the map would name it now."""
+        return Member(BrokerId("a"), self.store.disk, self.replica.incarnation)
+
+    def hold_lease(self, lease_id: int = 7, for_ms: int = 3_000) -> None:
+        self.feed(LeaseExtended(SET, lease_id, self.now.boottime_ms + for_ms))
+
+    def see_key(self, holder: str | None) -> None:
+        self.feed(LeaseKeySeen(SET, Incarnation(holder) if holder is not None else None))
+
+    def see_presences(self, *members: Member) -> None:
+        self.feed(PresencesSeen(SET, tuple((each.broker, each.incarnation, 5) for each in members)))
+
+    def wanted(self, kind: type[_Wanted]) -> list[_Wanted]:
+        """All effects of one kind so far."""
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    def answer(self, verdict: Verdict, revision: int = 0) -> None:
+        """etcd's answer to the last promotion or restoration."""
+        last = [effect for effect in self.effects if isinstance(effect, PromoteSelf | RestoreLeaseKey)][-1]
+        self.feed(SwapAnswered(SET, last.request, verdict, LogIndex(revision)))
+
+
+def leading(store: MemoryStore | None = None) -> ReplicaBench:
+    """The primary of epoch 2, alone in the set, serving under lease 7; the entry has revision 11."""
+    bench = ReplicaBench(store)
+    bench.hold_lease()
+    bench.feed(seen(entry(1, Member(BrokerId("a"), bench.store.disk, Incarnation("p0.0"))), 10))
+    bench.see_key(None)
+    bench.answer(Verdict.DONE, 11)
+    assert bench.replica.is_serving
+    return bench

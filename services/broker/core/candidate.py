@@ -1,0 +1,128 @@
+"""A replica that stands for promotion: when it asks etcd, and what it makes of the answers (DESIGN R5, R7, R9).
+
+Law: a promotion counts as won only when this process can confirm it as the very one that it asked for last; any other is left
+alone, and the next epoch begins. Every attempt signs another `change`, so that no two of them are ever the same entry.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from lockstep.core.clock import Now
+from lockstep.core.cluster_map import SetMap
+from lockstep.core.effects import AnyEffect, Note, PromoteSelf
+from lockstep.core.ids import BrokerId, Incarnation, SetName
+from lockstep.core.inputs import SwapAnswered, Verdict
+from services.backup.core.backup import BackupCore
+from services.broker.core.promotion import Candidacy, Standing, candidacy, data_loss_candidacy
+from services.broker.core.set_facts import SetFacts
+from services.broker.core.set_lease import SetLease
+from services.broker.core.settings import ReplicaSettings
+
+
+class Candidate:
+    """Lives as long as its replica, which drives it and leads what it wins."""
+
+    def __init__(
+        self,
+        set_name: SetName,
+        broker: BrokerId,
+        facts: SetFacts,
+        lease: SetLease,
+        settings: ReplicaSettings,
+        next_request: Callable[[], int],
+    ) -> None:
+        """`next_request` numbers what the replica asks of etcd."""
+        self._set_name = set_name
+        self._broker = broker
+        self._next_request = next_request
+        self._facts = facts
+        self._lease = lease
+        self._settings = settings
+        self.asked: Candidacy | None = None
+        """The promotion sent last, while it is not answered or in doubt."""
+        self.asked_lease_id = 0
+        """The lease under which it puts the lease key."""
+        self._request = 0
+        self._is_answer_pending = False
+        self._attempts = 0
+        self._not_before_ms = 0
+        self._unled_since_ms: int | None = None
+        self._is_loss_accepted = False
+
+    def accept_data_loss(self) -> bool:
+        """R7: only while nobody leads; answers whether it is so. Forgotten as soon as somebody does."""
+        self._is_loss_accepted = not self._facts.is_led
+        return self._is_loss_accepted
+
+    def wait(self, now: Now) -> None:
+        """Others first: nothing is asked for a moment."""
+        self._not_before_ms = now.boottime_ms + self._settings.promotion_retry_ms
+
+    def forget(self) -> None:
+        """What was asked is of no interest any more."""
+        self.asked, self._is_answer_pending, self._is_loss_accepted = None, False, False
+
+    def stand(self, backup: BackupCore | None, incarnation: Incarnation, now: Now) -> list[AnyEffect]:
+        """Ask to be promoted when nobody leads and this replica may."""
+        if self._facts.is_led:
+            self._unled_since_ms, self._is_loss_accepted = None, False
+            return []
+        if self._unled_since_ms is None:
+            self._unled_since_ms = now.boottime_ms
+        set_map = self._facts.set_map
+        if set_map is None or backup is None or backup.opened is None or not backup.is_loaded:
+            return []
+        if self._is_answer_pending or now.boottime_ms < self._not_before_ms or not self._lease.is_valid(now):
+            return []
+        standing = Standing(self._broker, backup.opened.disk, incarnation, backup.can_stand_unrestarted)
+        if standing.broker not in set_map.brokers or self._is_others_turn(set_map, standing, now):
+            return []
+        if self._is_loss_accepted:
+            found: Candidacy | None = data_loss_candidacy(set_map, standing, backup.opened.highest_epoch)
+        elif self._facts.is_ahead_of_etcd(backup.opened):
+            self._not_before_ms = now.boottime_ms + 1000
+            details = f"disk has epoch {backup.opened.highest_epoch}, generation {backup.opened.generation!r}"
+            return [Note(self._set_name, "ahead of etcd", details)]
+        else:
+            found = candidacy(set_map, standing, self._facts.presences)
+        if found is None:
+            return []
+        return [self._ask(found)]
+
+    def _is_others_turn(self, set_map: SetMap, standing: Standing, now: Now) -> bool:
+        """A new set belongs to the first of its brokers; the others step in one after the other."""
+        assert self._unled_since_ms is not None
+        place = set_map.brokers.index(standing.broker)
+        waited_ms = now.boottime_ms - self._unled_since_ms
+        return set_map.epoch == 0 and waited_ms < place * self._settings.first_promotion_step_ms
+
+    def _ask(self, found: Candidacy) -> PromoteSelf:
+        self._attempts += 1
+        target = replace(found.target, change=found.target.change + self._attempts)
+        self.asked = replace(found, target=target)
+        self.asked_lease_id = self._lease.lease_id
+        self._request, self._is_answer_pending = self._next_request(), True
+        return PromoteSelf(self._set_name, self._request, self._facts.revision, target, found.presences)
+
+    def answered(self, given: SwapAnswered, now: Now) -> list[AnyEffect]:
+        """etcd's answer. What is in doubt may land later, and is confirmed then by the entry itself."""
+        asked = self.asked
+        if given.request != self._request or asked is None or not self._is_answer_pending:
+            return []
+        self._is_answer_pending = False
+        if given.verdict is Verdict.DONE:
+            if given.mod_revision > self._facts.revision:
+                self._facts.written(asked.target, given.mod_revision)
+            return []
+        self.wait(now)
+        if given.verdict is Verdict.FAILED:
+            self.asked = None
+        return [Note(self._set_name, "promotion " + given.verdict.value, f"epoch {asked.target.epoch}")]
+
+    def won(self) -> Candidacy | None:
+        """The promotion that the entry shows to be done, once."""
+        asked = self.asked
+        if asked is None or self._facts.set_map != asked.target:
+            return None
+        self.forget()
+        return asked

@@ -1,0 +1,375 @@
+"""A replica's roles: when it leads, stops and begins again (R5, R6, R7, R9, R10, histories 1, 10, 13, 24, 27)."""
+
+from dataclasses import replace
+
+from lockstep.core.cluster_map import Member
+from lockstep.core.effects import DropLeaseKey, OpenSubscription, PromoteSelf, PutPresence, RestoreLeaseKey
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation
+from lockstep.core.inputs import AcceptDataLoss, HandOver, LeaseLost, SwapAnswered, Verdict
+from services.backup.core.backup import BackupState
+from tests.unit.services.replicas import (
+    SET,
+    MemoryStore,
+    ReplicaBench,
+    entry,
+    frames,
+    leading,
+    member,
+    seen,
+)
+
+OLD = Member(BrokerId("a"), DiskId("disk-a"), Incarnation("p0.0"))
+B, C = member("b"), member("c")
+
+
+def asking(*others: Member, primary: Member = OLD, min_in_sync: int = 1) -> ReplicaBench:
+    """Nobody leads; this replica, named in epoch 1 by its disk and just loaded, has asked to be promoted."""
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3), commit=2))
+    bench.hold_lease()
+    members = [each for each in (OLD, *others) if each != primary]
+    bench.feed(seen(entry(1, primary, *members, min_in_sync=min_in_sync), 10))
+    bench.see_presences()
+    bench.see_key(None)
+    assert len(bench.wanted(PromoteSelf)) == 1
+    return bench
+
+
+# --- promotion --------------------------------------------------------------------------------------------------------
+
+
+def test_a_disk_that_the_map_names_begins_a_new_epoch_and_serves_when_its_record_is_committed() -> None:
+    bench = asking()
+    (asked,) = bench.wanted(PromoteSelf)
+    assert (asked.set_map.epoch, asked.set_map.in_sync, asked.expected_revision) == (2, (bench.own(),), 10)
+    assert bench.replica.primary is None
+    bench.answer(Verdict.DONE, 11)
+    assert bench.replica.is_serving
+    assert bench.store.content()[-1] == (2, 4)
+
+
+def test_a_disk_that_the_map_does_not_name_never_asks() -> None:
+    """History 24: the volume is new."""
+    bench = ReplicaBench(MemoryStore("new-disk"))
+    bench.hold_lease()
+    bench.feed(seen(entry(1, OLD, B), 10))
+    bench.see_presences()
+    bench.see_key(None)
+    bench.pass_ms(2_000)
+    assert bench.wanted(PromoteSelf) == []
+
+
+def test_nobody_asks_while_the_lease_key_is_there_or_was_never_read() -> None:
+    bench = ReplicaBench(MemoryStore("disk-a"))
+    bench.hold_lease()
+    bench.feed(seen(entry(1, OLD), 10))
+    bench.pass_ms(500)
+    bench.see_key("p0.0")
+    bench.pass_ms(500)
+    assert bench.wanted(PromoteSelf) == []
+    bench.see_key(None)
+    assert len(bench.wanted(PromoteSelf)) == 1
+
+
+def test_a_restarted_member_waits_for_one_that_kept_its_memory() -> None:
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3)))
+    bench.hold_lease()
+    bench.feed(seen(entry(1, C, OLD, B), 10))
+    bench.see_presences(B)
+    bench.see_key(None)
+    assert bench.wanted(PromoteSelf) == []
+    bench.see_presences(member("b", 1))
+    (asked,) = bench.wanted(PromoteSelf)
+    assert asked.presences == (("b", 5), ("c", 0))
+
+
+def test_a_promotion_in_doubt_is_confirmed_by_the_entry_that_it_wrote() -> None:
+    bench = asking()
+    (asked,) = bench.wanted(PromoteSelf)
+    bench.answer(Verdict.IN_DOUBT)
+    bench.feed(seen(asked.set_map, 11))
+    assert bench.replica.is_serving
+
+
+def test_a_promotion_that_another_one_superseded_is_not_led() -> None:
+    """Its answer comes behind the entry of a later epoch: this process would never hear of that again."""
+    bench = asking(B)
+    (asked,) = bench.wanted(PromoteSelf)
+    bench.feed(seen(entry(3, B), 12))
+    bench.feed(SwapAnswered(SET, asked.request, Verdict.DONE, 11))
+    assert bench.replica.primary is None
+    assert bench.replica.set_map is not None
+    assert bench.replica.set_map.epoch == 3
+    assert bench.wanted(OpenSubscription)[-1].broker == "b"
+
+
+def test_a_promotion_won_by_a_memory_that_is_gone_is_not_led_and_the_next_epoch_begins() -> None:
+    bench = asking()
+    (asked,) = bench.wanted(PromoteSelf)
+    bench.answer(Verdict.IN_DOUBT)
+    for damage in ("a hole, for a moment", ""):
+        bench.lose_store()
+        bench.store.damage = damage
+        bench.find_store()
+    assert bench.replica.incarnation != asked.set_map.primary_incarnation
+    bench.feed(seen(asked.set_map, 11))
+    assert bench.replica.primary is None
+    assert DropLeaseKey(SET, asked.set_map.primary_incarnation) in bench.effects
+    bench.pass_ms(200)
+    again = bench.wanted(PromoteSelf)[-1]
+    assert (again.set_map.epoch, again.set_map.in_sync) == (3, (bench.own(),))
+
+
+def test_an_earlier_promotion_in_doubt_is_not_taken_for_the_one_that_was_asked_later() -> None:
+    """The lease key of the earlier one may hang on a lease that is gone by now (R6)."""
+    bench = asking()
+    bench.answer(Verdict.IN_DOUBT)
+    bench.feed(LeaseLost(SET))
+    bench.hold_lease(8)
+    bench.pass_ms(200)
+    first, second = bench.wanted(PromoteSelf)
+    bench.feed(seen(first.set_map, 11))
+    assert bench.replica.primary is None
+    bench.answer(Verdict.FAILED)
+    bench.see_key(str(first.set_map.primary_incarnation))
+    assert bench.wanted(DropLeaseKey)
+    bench.see_key(None)
+    bench.pass_ms(200)
+    assert bench.wanted(PromoteSelf)[-1].set_map.epoch == 3
+    assert second.set_map.epoch == 2
+
+
+# --- lease ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_primary_without_its_lease_serves_again_when_its_key_is_back_under_a_new_one() -> None:
+    bench = leading()
+    bench.feed(LeaseLost(SET))
+    assert bench.wanted(RestoreLeaseKey) == []
+    bench.hold_lease(8)
+    (restore,) = bench.wanted(RestoreLeaseKey)
+    assert restore.expected_revision == 11
+    assert bench.replica.primary is not None
+    assert bench.replica.primary.streams.serve_until_ms <= bench.now.boottime_ms
+    bench.answer(Verdict.DONE, 11)
+    assert bench.replica.primary.streams.serve_until_ms > bench.now.boottime_ms
+
+
+def test_a_restoration_that_is_in_doubt_or_fails_is_repeated() -> None:
+    bench = leading()
+    bench.feed(LeaseLost(SET))
+    bench.hold_lease(8)
+    bench.answer(Verdict.IN_DOUBT)
+    bench.pass_ms(200)
+    bench.answer(Verdict.FAILED)
+    bench.pass_ms(200)
+    assert len(bench.wanted(RestoreLeaseKey)) == 3
+    bench.answer(Verdict.DONE, 11)
+    assert bench.replica.primary is not None
+    assert bench.replica.primary.streams.serve_until_ms > bench.now.boottime_ms
+
+
+def test_a_restoration_under_a_lease_that_is_gone_gives_no_right() -> None:
+    bench = leading()
+    bench.feed(LeaseLost(SET))
+    bench.hold_lease(8)
+    (restore,) = bench.wanted(RestoreLeaseKey)
+    bench.feed(LeaseLost(SET))
+    bench.hold_lease(9)
+    bench.feed(SwapAnswered(SET, restore.request, Verdict.DONE, 11))
+    assert bench.replica.primary is not None
+    assert bench.replica.primary.streams.serve_until_ms <= bench.now.boottime_ms
+
+
+def test_a_stray_key_of_this_process_is_given_up() -> None:
+    bench = ReplicaBench(MemoryStore("new-disk"))
+    bench.hold_lease()
+    bench.feed(seen(entry(1, OLD, B), 10))
+    bench.see_key("p1.0")
+    assert bench.wanted(DropLeaseKey) == [DropLeaseKey(SET, Incarnation("p1.0"))]
+
+
+# --- the end of a reign -----------------------------------------------------------------------------------------------
+
+
+def test_a_deposed_primary_comes_back_with_another_memory_and_follows() -> None:
+    bench = leading()
+    before = bench.replica.incarnation
+    bench.feed(seen(entry(3, B), 12))
+    assert not bench.replica.is_serving
+    assert bench.wanted(DropLeaseKey)[-1].incarnation == before
+    assert bench.wanted(PutPresence)[-1].incarnation == bench.replica.incarnation != before
+    assert not bench.wanted(OpenSubscription)[-1].subscribe.is_memory_whole
+
+
+def test_a_hand_over_stops_the_primary_for_a_member_that_is_in_sync_only() -> None:
+    bench = leading()
+    bench.feed(HandOver(SET, BrokerId("b")))
+    assert bench.replica.is_serving
+
+
+def test_a_deleted_set_is_followed_no_more() -> None:
+    bench = leading()
+    bench.feed(replace(seen(entry(2, OLD), 12), set_map=None))
+    assert bench.replica.primary is None
+    assert bench.replica.backup is None
+
+
+# --- etcd that was set back, other generations, data loss ---------------------------------------------------------------
+
+
+def test_whoever_is_ahead_of_etcd_starts_nothing() -> None:
+    """History 13."""
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3), epoch=6))
+    bench.hold_lease()
+    bench.feed(seen(entry(4, OLD), 10))
+    bench.see_presences()
+    bench.see_key(None)
+    bench.pass_ms(3_000)
+    assert bench.wanted(PromoteSelf) == []
+
+
+def test_a_disk_that_knows_a_later_revision_starts_nothing() -> None:
+    store = MemoryStore("disk-a", *frames(1, 1, 3))
+    store.map_revision, store.generation = 99, "g"
+    bench = ReplicaBench(store)
+    bench.hold_lease()
+    bench.feed(seen(entry(1, OLD), 10))
+    bench.see_presences()
+    bench.see_key(None)
+    bench.pass_ms(3_000)
+    assert bench.wanted(PromoteSelf) == []
+    assert bench.notes().count("ahead of etcd") <= 4
+
+
+def test_a_disk_of_another_generation_starts_nothing_however_often_it_restarts() -> None:
+    store = MemoryStore("disk-a", *frames(1, 1, 3))
+    store.generation = "before the accepted loss"
+    for _ in range(3):
+        bench = ReplicaBench(store)
+        bench.hold_lease()
+        bench.feed(seen(entry(1, OLD), 10))
+        bench.see_presences()
+        bench.see_key(None)
+        bench.pass_ms(500)
+        assert bench.wanted(PromoteSelf) == []
+
+
+def test_a_replica_that_was_there_when_the_generation_changed_may_lead_its_set() -> None:
+    """Data loss was accepted in another set: this one lost nothing."""
+    store = MemoryStore("disk-a", *frames(1, 1, 3))
+    store.generation = "g"
+    bench = ReplicaBench(store)
+    bench.hold_lease()
+    bench.see_presences()
+    set_map = entry(1, B, OLD)
+    bench.see_key("b.0")
+    bench.feed(seen(set_map, 10))
+    bench.feed(seen(set_map, 10, "g2"))
+    bench.see_key(None)
+    assert len(bench.wanted(PromoteSelf)) == 1
+    assert store.generation == "g2"
+
+
+def test_accepted_data_loss_makes_this_disk_the_set_in_an_epoch_of_its_own() -> None:
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3)))
+    bench.hold_lease()
+    bench.feed(seen(entry(4, B, C), 10))
+    bench.see_presences()
+    bench.see_key(None)
+    bench.feed(AcceptDataLoss(SET))
+    (asked,) = bench.wanted(PromoteSelf)
+    assert (asked.set_map.epoch, asked.set_map.in_sync) == (5, (bench.own(),))
+
+
+def test_data_loss_that_was_accepted_while_somebody_leads_is_not_remembered() -> None:
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3)))
+    bench.hold_lease()
+    bench.feed(seen(entry(4, B, C), 10))
+    bench.see_presences()
+    bench.see_key("b.0")
+    bench.feed(AcceptDataLoss(SET))
+    bench.see_key(None)
+    bench.pass_ms(500)
+    assert bench.wanted(PromoteSelf) == []
+
+
+def test_data_loss_that_was_accepted_is_forgotten_when_somebody_leads() -> None:
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3)))
+    bench.feed(seen(entry(4, B, C), 10))
+    bench.see_presences()
+    bench.see_key(None)
+    bench.feed(AcceptDataLoss(SET))
+    bench.see_key("c.0")
+    bench.hold_lease()
+    bench.see_key(None)
+    bench.pass_ms(500)
+    assert bench.wanted(PromoteSelf) == []
+
+
+def test_the_store_remembers_the_entry_that_a_promotion_wrote() -> None:
+    bench = leading()
+    assert bench.store.map_revision == 11
+    assert b'"epoch":2' in bench.store.map_bytes
+
+
+# --- damaged disks ----------------------------------------------------------------------------------------------------
+
+
+def damaged(*others: Member, primary: Member = B, min_in_sync: int = 1) -> ReplicaBench:
+    store = MemoryStore("disk-a", *frames(1, 1, 3))
+    store.damage = "a hole"
+    bench = ReplicaBench(store)
+    bench.hold_lease()
+    bench.see_key(str(primary.incarnation))
+    members = [each for each in (OLD, *others) if each != primary]
+    bench.feed(seen(entry(1, primary, *members, min_in_sync=min_in_sync), 10))
+    return bench
+
+
+def test_a_damaged_disk_is_set_aside_when_the_map_does_not_name_it_any_more() -> None:
+    bench = damaged(B)
+    assert bench.store.disk == "disk-a"
+    bench.feed(seen(entry(1, B), 11))
+    assert bench.store.disk == "disk-a-1"
+
+
+def test_the_last_member_keeps_its_damaged_disk_and_does_not_stand() -> None:
+    """History 17."""
+    bench = damaged(primary=OLD)
+    bench.see_key(None)
+    bench.see_presences()
+    bench.pass_ms(2_000)
+    assert bench.store.disk == "disk-a"
+    assert bench.wanted(PromoteSelf) == []
+    assert bench.replica.backup is not None
+    assert bench.replica.backup.state is BackupState.DAMAGED
+
+
+def test_a_damaged_member_that_may_not_be_removed_comes_back_with_a_new_disk_while_the_primary_lives() -> (
+    None
+):
+    """R4: its new incarnation replaces it; nothing completes before."""
+    bench = damaged(B, min_in_sync=2)
+    assert bench.store.disk == "disk-a-1"
+    assert bench.wanted(OpenSubscription)[-1].subscribe.disk == "disk-a-1"
+
+
+def test_a_damaged_member_that_may_not_be_removed_stays_while_nobody_leads() -> None:
+    bench = damaged(B, min_in_sync=2)
+    other = MemoryStore("disk-a", *frames(1, 1, 3))
+    other.damage = "a hole"
+    bench = ReplicaBench(other)
+    bench.see_key(None)
+    bench.feed(seen(entry(1, B, OLD, min_in_sync=2), 10))
+    bench.pass_ms(1_000)
+    assert other.disk == "disk-a"
+
+
+def test_a_primary_whose_disk_is_damaged_stops() -> None:
+    bench = leading()
+    bench.lose_store()
+    bench.store.damage = "a hole"
+    bench.find_store()
+    assert bench.replica.primary is None
+    assert bench.wanted(DropLeaseKey)
+    assert Epoch(2) == (bench.replica.set_map.epoch if bench.replica.set_map else 0)
