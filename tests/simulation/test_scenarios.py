@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.scenarios import Scenario, all_scenarios
+from tests.simulation.staging.scenario import Scenario, all_scenarios
 
 
 @pytest.mark.parametrize("scenario", all_scenarios().values(), ids=all_scenarios())

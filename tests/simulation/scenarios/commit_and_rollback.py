@@ -5,7 +5,7 @@ outside. Until the end only the plain sends are seen. Then one transaction commi
 nothing: what it accepted is there again.
 """
 
-from tests.simulation.stage import Stage
+from tests.simulation.staging.stage import Stage
 
 
 def play(stage: Stage) -> None:

@@ -1,0 +1,78 @@
+"""Scenarios as they are found in `tests/simulation/scenarios`, and played: each case in a world of its own.
+
+Law: a case is the same at every run; what it finds broken begins with the promise, or with what the script expected.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+
+from tests.simulation.options import Options
+from tests.simulation.parts import Parts
+from tests.simulation.staging.stage import Stage, calm, perform
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One file."""
+
+    name: str
+    module: ModuleType
+
+    @property
+    def cases(self) -> tuple[object, ...]:
+        """What the script is played with, one after the other; (None,): once, without an argument."""
+        return tuple(getattr(self.module, "CASES", (None,)))
+
+    def options(self) -> Options:
+        make: Callable[[], Options] = getattr(self.module, "options", calm)
+        return make()
+
+    def run(self, case: object = None, parts: Parts | None = None, trace: bool = False) -> list[str]:
+        """Play one case in a new world; the sentences of what is broken."""
+        stage = Stage(parts, self.options())
+        if trace:
+            stage.world.traced = frozenset(stage.world.set_names)
+        play: Callable[..., None] = self.module.play
+        return perform(stage, play if case is None else partial(_with_case, play, case))
+
+    def violations(self, make_parts: Callable[[], Parts] = Parts) -> Iterator[str]:
+        """What is broken in any case, the first broken case only."""
+        for case in self.cases:
+            broken = self.run(case, make_parts())
+            if broken:
+                label = self.name if case is None else f"{self.name} [{case}]"
+                yield from (f"{label}: {sentence}" for sentence in broken)
+                return
+
+
+def _with_case(play: Callable[..., None], case: object, stage: Stage) -> None:
+    play(stage, case)
+
+
+def all_scenarios() -> dict[str, Scenario]:
+    """Every scenario, by name, which is its file's."""
+    package = importlib.import_module("tests.simulation.scenarios")
+    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    return {name: Scenario(name, importlib.import_module(f"{package.__name__}.{name}")) for name in names}
+
+
+def run_named(name: str) -> int:
+    """Run one scenario, or with `all` every one; 0 when all is well. `NAME/CASE` traces one case of it."""
+    name, _, wanted = name.partition("/")
+    scenarios = all_scenarios()
+    if name != "all" and name not in scenarios:
+        raise SystemExit(f"no scenario {name!r}; there are: {', '.join(scenarios)}")
+    failed = 0
+    for scenario in scenarios.values() if name == "all" else (scenarios[name],):
+        for case in scenario.cases:
+            if wanted and str(case) != wanted:
+                continue
+            broken = scenario.run(case, trace=bool(wanted) or (name != "all" and case is None))
+            label = scenario.name if case is None else f"{scenario.name} [{case}]"
+            print(f"{label}: {'; '.join(broken[:8]) if broken else 'holds'}", flush=True)
+            failed += bool(broken)
+    return 1 if failed else 0

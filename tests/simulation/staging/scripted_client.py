@@ -1,0 +1,140 @@
+"""A client of a scenario: the real session core, told what to do line by line.
+
+Law: commands are submitted at once and answered while the stage lets time pass; what returns a value waits for it. A commit in
+doubt is asked for until its outcome is final, as every careful client does (P6).
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lockstep.client.session_events import StopConsuming
+from lockstep.core.commands import (
+    BeginCommand,
+    Browse,
+    BrowseAnswer,
+    CommitCommand,
+    DeclareQueueCommand,
+    DeleteQueueCommand,
+    DeliveredMessage,
+    Disposition,
+    GetOutcome,
+    OutcomeAnswer,
+    OutgoingMessage,
+    PublishCommand,
+    QueueOptions,
+    RollbackCommand,
+    SettleCommand,
+)
+from lockstep.core.ids import Epoch, QueuePosition, SetName, TransactionKey
+from tests.simulation.client import Actor, Client, Promise
+from tests.simulation.workloads.transferring import resolve, taken_positions
+
+if TYPE_CHECKING:
+    from tests.simulation.staging.stage import Stage
+
+Taken = list[tuple[Epoch, DeliveredMessage]]
+"""Deliveries in hand, each with its epoch."""
+
+
+class ScriptedClient:
+    """Lives as long as its stage. Queues are named as they are, in the only resource set."""
+
+    def __init__(self, stage: "Stage", name: str) -> None:
+        self._stage = stage
+        self.name = name
+        self.client = Client(stage.world, name, [SetName("s1")])
+        stage.world.clients.append(self.client)
+        self.session = self.client.sessions[SetName("s1")]
+
+    # --- queues and messages ------------------------------------------------------------------------------------------
+
+    def declare(self, *queues: str, options: QueueOptions | None = None) -> None:
+        """Declare queues and wait for it."""
+        for queue in queues:
+            promise = self.session.submit(DeclareQueueCommand(0, queue, options or QueueOptions()))
+            self._stage.done(promise)
+
+    def delete(self, queue: str) -> Promise:
+        return self.session.submit(DeleteQueueCommand(0, queue))
+
+    def publish(
+        self,
+        queue: str,
+        tx: TransactionKey | None = None,
+        count: int = 1,
+        is_durable: bool = True,
+        size: int = 0,
+    ) -> Promise:
+        """Messages with bodies that no other has, at least `size` bytes long each."""
+        head = [self.client.body(1) for _ in range(count)]
+        messages = tuple(OutgoingMessage(b"", body.ljust(size, b"."), is_durable) for body in head)
+        return self.session.submit(PublishCommand(0, "", queue, messages, tx))
+
+    def take(self, queue: str, count: int = 1) -> Taken:
+        """Consume, wait for `count` messages, stop consuming, and hold them."""
+        consumer, inbox = self.session.consume(queue, count)
+        self._stage.until(lambda: len(inbox.waiting) >= count, what=f"{count} messages of {queue}")
+        self.session.feed(StopConsuming(consumer))
+        return inbox.waiting
+
+    def settle(
+        self,
+        queue: str,
+        taken: Taken,
+        tx: TransactionKey | None = None,
+        disposition: int = Disposition.ACCEPT,
+    ) -> Promise:
+        """Settle what was taken in one epoch."""
+        ((epoch, positions),) = taken_positions(taken).items()
+        return self.session.submit(SettleCommand(0, queue, epoch, positions, disposition, tx))
+
+    def browse(self, queue: str, limit: int = 1000) -> list[bytes]:
+        """The bodies in a queue, waited for; the checkers look at every answer."""
+        asking = self.session.ask(Browse(0, queue, QueuePosition(0), limit))
+        self._stage.until(lambda: asking.is_done, what=f"the content of {queue}")
+        answer = asking.value
+        return [message.body for message in answer.messages] if isinstance(answer, BrowseAnswer) else []
+
+    # --- transactions -------------------------------------------------------------------------------------------------
+
+    def begin(self, timeout_ms: int = 0) -> TransactionKey:
+        """Begin a transaction and wait for its name."""
+        operation = self._stage.done(self.session.submit(BeginCommand(0, timeout_ms)))
+        assert operation.transaction is not None, operation
+        return operation.transaction
+
+    def transaction(self, *queues: str, is_durable: bool = True) -> TransactionKey:
+        """Begin a transaction that publishes a message to each of the queues; wait until they are there."""
+        key = self.begin()
+        for promise in [self.publish(queue, key, is_durable=is_durable) for queue in queues]:
+            self._stage.done(promise)
+        return key
+
+    def commit(self, tx: TransactionKey) -> Promise:
+        """Commit; when that ends in doubt the outcome is asked for until it is final."""
+        promise = self.session.submit(CommitCommand(0, tx, 0))
+
+        def follow() -> Actor:
+            yield promise
+            if promise.operation is not None and promise.operation.is_in_doubt:
+                yield from resolve(self.session, tx)
+
+        self.session.spawn(follow())
+        return promise
+
+    def rollback(self, tx: TransactionKey) -> Promise:
+        return self.session.submit(RollbackCommand(0, tx))
+
+    def ask_outcome(self, tx: TransactionKey, fence: bool = False) -> Promise:
+        return self.session.ask(GetOutcome(0, tx, fence))
+
+    def outcome(self, tx: TransactionKey, fence: bool = False) -> int:
+        """What became of a transaction (an `OutcomeState`), waited for."""
+        asking = self.ask_outcome(tx, fence)
+        self._stage.until(lambda: asking.is_done, what=f"the outcome of {tx}")
+        assert isinstance(asking.value, OutcomeAnswer), asking.value
+        return asking.value.state
+
+    def all_done(self, promises: Sequence[Promise]) -> None:
+        for promise in promises:
+            self._stage.done(promise)
