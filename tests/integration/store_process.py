@@ -110,7 +110,9 @@ class StoreProcess:
         assert self.process.stderr is not None
         while b"event=ready" not in self.log:
             line = await asyncio.wait_for(self.process.stderr.readline(), 20)
-            assert line, f"the store did not start: {self.log.decode()}"
+            if not line:
+                await self.process.wait()
+                raise AssertionError(f"the store did not start: {self.log.decode()}")
             self.log += line
         self._draining = asyncio.ensure_future(self._drain())
 
