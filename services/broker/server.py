@@ -110,7 +110,10 @@ class Broker:
         )
         self._primary_service = PrimaryService(driver)
         self._sessions = SessionsService(driver, self._rights, view.candidates)
-        self._subscriber = Subscriber(driver, self._channels, view.address)
+        # One that may only lead is told of no address: nobody can be followed.
+        self._subscriber = Subscriber(
+            driver, self._channels, (lambda broker: None) if settings.is_primary_only else view.address
+        )
         self._perform_effects()
         forwarding = Forwarding(settings.broker, view, self._channels)
         report = StatusReport(settings.broker, self._process, settings.cluster, view, driver)

@@ -29,6 +29,8 @@ class BrokerSettings:
     """Where the id of the process lease stands, for a supervisor that sees this process exit (R6)."""
     metrics_port: int = 0
     """Port of /metrics; 0: none."""
+    is_primary_only: bool = False
+    """It leads sets and follows nobody: a set whose primary it is no more has one replica less."""
     lease: LeaseSettings = field(default_factory=LeaseSettings)
     hand_over_seconds: float = 3.0
     """How long a stopping broker waits for others to take its sets: a promotion takes a few tenths; then the lease does it."""
@@ -47,6 +49,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> BrokerSettings:
     parser.add_argument("--advertise", default="", metavar="HOST:PORT")
     parser.add_argument("--lease-file", type=Path, metavar="PATH")
     parser.add_argument("--metrics-port", type=int, default=0, metavar="PORT")
+    parser.add_argument("--primary-only", action="store_true", help="lead sets, follow nobody")
     parser.add_argument("--lease-seconds", type=int, default=LeaseSettings().lease_seconds, metavar="N")
     given = parser.parse_args(arguments)
     for name in ("id", "cluster"):
@@ -64,5 +67,6 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> BrokerSettings:
         advertise=given.advertise,
         lease_file=given.lease_file,
         metrics_port=given.metrics_port,
+        is_primary_only=given.primary_only,
         lease=LeaseSettings(lease_seconds=given.lease_seconds),
     )

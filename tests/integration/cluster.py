@@ -6,7 +6,7 @@ Law: whatever a test does to it, its processes end with the fixture; and every w
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from lockstep.client.administration import ClusterStatus
@@ -49,18 +49,8 @@ class Deployment:
         self, what: str, holds: Callable[[ClusterStatus], bool], seconds: float = WAIT_SECONDS
     ) -> ClusterStatus:
         """Asks for the status until something holds; fails with `what` and the last status."""
-        deadline = time.monotonic() + seconds
-        last: object = None
         async with Client(self.addresses) as client:
-            while time.monotonic() < deadline:
-                try:
-                    last = status = await client.administration.status()
-                    if holds(status):
-                        return status
-                except LockstepError as error:
-                    last = error
-                await asyncio.sleep(0.05)
-        raise AssertionError(f"not within {seconds:g} s: {what}; the last status was {last}")
+            return await until(what, client.administration.status, holds, seconds)
 
     async def until_in_sync(self, count: int = 3, seconds: float = WAIT_SECONDS) -> ClusterStatus:
         """Waits until every set is served with `count` members in sync."""
@@ -102,6 +92,26 @@ class Deployment:
         return "\n".join(
             f"--- {name}\n{local.broker.last_words(15)}" for name, local in self.cluster.brokers.items()
         )
+
+
+async def until(
+    what: str,
+    ask: Callable[[], Awaitable[ClusterStatus]],
+    holds: Callable[[ClusterStatus], bool],
+    seconds: float = WAIT_SECONDS,
+) -> ClusterStatus:
+    """Asks for the status until something holds; fails with `what` and the last status."""
+    deadline = time.monotonic() + seconds
+    last: object = None
+    while time.monotonic() < deadline:
+        try:
+            last = status = await ask()
+            if holds(status):
+                return status
+        except LockstepError as error:
+            last = error
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"not within {seconds:g} s: {what}; the last status was {last}")
 
 
 def is_served(status: ClusterStatus, one: pb.GetClusterStatusResponse.ResourceSet) -> bool:
