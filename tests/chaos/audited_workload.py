@@ -1,0 +1,184 @@
+"""The workload with an account of every attempt: what each transaction's caller heard of it against what the queues show.
+
+Law: each attempt writes its own number beside what it publishes. So at the end the queues say of every single attempt whether it
+committed, as a whole, and that has to be what its caller heard, then or when asking again.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+
+from lockstep.client.client import Client
+from lockstep.client.consumer import Message
+from lockstep.client.outcome import OutcomeState
+from lockstep.client.session import Session
+from lockstep.client.session_settings import SessionSettings
+from lockstep.client.transaction import Transaction
+from lockstep.core.commands import OutgoingMessage
+from lockstep.core.errors import InDoubt, Rejected
+from tests.chaos.workload import BATCH, PACE_SECONDS, Workload
+
+IMPATIENT = SessionSettings(session_timeout_ms=4_000, give_up_ms=400)
+"""Of senders: they give up while a fault lasts, and ask for the outcomes of what they had in flight."""
+_MARK = b">"
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One transaction, as its caller knows it."""
+
+    bodies: frozenset[bytes]
+    is_move: bool
+    transaction: Transaction
+    is_committed: bool | None = None
+    """None: nobody could tell."""
+
+
+@dataclass(slots=True)
+class Audit:
+    """What the check found, for the record."""
+
+    attempts: int = 0
+    committed: int = 0
+    asked_again: int = 0
+    """In-doubt commits whose outcome was asked for once more at the end, and compared."""
+    found_committed: int = 0
+    """Of these."""
+
+
+class AuditedWorkload(Workload):
+    """As its base; `name` keeps the queues of several workloads in one set apart."""
+
+    def __init__(
+        self,
+        client: Client,
+        addresses: Sequence[str],
+        set_name: str,
+        *,
+        name: str = "",
+        senders: int = 3,
+        movers: int = 2,
+    ) -> None:
+        super().__init__(client, set_name, senders=senders, movers=movers)
+        self.input = f"{set_name}-{name}-in"
+        self.outputs = (f"{set_name}-{name}-out-1", f"{set_name}-{name}-out-2")
+        self.audit = Audit()
+        self.commit_times: list[float] = []
+        self.attempts: dict[bytes, Attempt] = {}
+        self._numbers = itertools.count(1)
+        self._impatient = Client(addresses, IMPATIENT)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with self._impatient, super().running():
+            yield
+
+    async def check(self) -> None:
+        """All that the base checks, and every attempt by itself."""
+        await super().check()
+        seen: list[dict[bytes, set[bytes]]] = []
+        for queue in self.outputs:
+            by_mark: dict[bytes, set[bytes]] = defaultdict(set)
+            async with self.client.session() as session:
+                async for message in session.browse(queue):
+                    for mark in message.properties.split(_MARK):
+                        by_mark[mark].add(message.body)
+            seen.append(by_mark)
+        unknown = {mark for by_mark in seen for mark in by_mark} - self.attempts.keys()
+        assert not unknown, f"marks of nobody: {sorted(unknown)[:10]}"
+        for mark, attempt in self.attempts.items():
+            there = [by_mark.get(mark, set()) for by_mark in seen]
+            is_there = any(there)
+            if is_there:
+                assert all(found == attempt.bodies for found in there), f"torn: {attempt} shows {there}"
+            if attempt.is_committed is not None:
+                assert is_there == attempt.is_committed, (
+                    f"its caller heard otherwise: {attempt} shows {there}"
+                )
+            self.audit.attempts += 1
+            self.audit.committed += is_there
+            if attempt.transaction.was_in_doubt and attempt.transaction.id is not None:
+                await self._ask_again(attempt, is_there)
+
+    async def _send(self, sender: int) -> None:
+        sequence = 0
+        session = self._impatient.session()
+        while self._is_sending:
+            bodies = [b"%d/%06d.%d" % (sender, sequence, part) for part in range(BATCH)]
+            result = await self._commit(session.transaction(), session, bodies, (self.input,), ())
+            if result is True:
+                self.confirmed.update(bodies)
+            elif result is None:
+                self.doubtful.update(bodies)
+            if result is not False:
+                sequence += 1
+            await asyncio.sleep(PACE_SECONDS)
+
+    async def _ask_again(self, attempt: Attempt, is_there: bool) -> None:
+        assert attempt.transaction.id is not None
+        outcome = await self.client.get_outcome(attempt.transaction.id, fence=True, patience_seconds=20)
+        assert (outcome.state is OutcomeState.COMMITTED) == is_there, f"{attempt} and {outcome}"
+        self.audit.asked_again += 1
+        self.audit.found_committed += is_there
+
+    async def _commit(
+        self,
+        transaction: Transaction,
+        session: Session,
+        bodies: list[bytes],
+        queues: Iterable[str],
+        messages: Iterable[Message],
+    ) -> bool | None:
+        mark = b"%d" % next(self._numbers)
+        moved = list(messages)
+        attempt = Attempt(frozenset(bodies), bool(moved), transaction)
+        self.attempts[mark] = attempt
+        if moved:
+            outgoing = [_marked(message.properties + _MARK + mark, message.body) for message in moved]
+        else:
+            outgoing = [_marked(mark, body) for body in bodies]
+        self.in_flight.add(transaction)
+        try:
+            async with transaction:
+                for queue in queues:
+                    await transaction.publish(queue, outgoing)
+                await transaction.accept(*moved)
+            attempt.is_committed = True
+        except InDoubt as doubt:
+            self.report.in_doubt += 1
+            self.report.errors[doubt.code.name] += 1
+            return None
+        except Rejected as rejected:
+            attempt.is_committed = False
+            self.report.rolled_back += 1
+            self.report.errors[rejected.code.name] += 1
+            await asyncio.sleep(0.01)
+            return False
+        finally:
+            self.in_flight.discard(transaction)
+            self.report.asked += transaction.was_in_doubt
+        self.report.committed += 1
+        now = time.monotonic()
+        self.commit_times.append(now)
+        self.report.longest_gap_seconds = max(self.report.longest_gap_seconds, now - self._last_commit)
+        self._last_commit = now
+        return True
+
+    def summary(self) -> str:
+        """One line for the test's output."""
+        report, audit = self.report, self.audit
+        codes = ", ".join(f"{name} {count}" for name, count in sorted(report.errors.items()))
+        return (
+            f"{audit.attempts} transactions, {report.committed} heard committed, {report.rolled_back} rolled back; "
+            f"hit in flight {report.killed_in_flight}, in doubt {report.asked} (asked again {audit.asked_again}, of them "
+            f"committed {audit.found_committed}), never told {report.in_doubt}; "
+            f"longest gap {report.longest_gap_seconds:.1f} s; {codes or 'no errors'}"
+        )
+
+
+def _marked(mark: bytes, body: bytes) -> OutgoingMessage:
+    return OutgoingMessage(mark, body, True, 0, ())
