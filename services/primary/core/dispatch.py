@@ -191,6 +191,10 @@ class Dispatch:
                 found[queue_id] = positions
         return found
 
+    def holders(self) -> list[SessionKey]:
+        """Sessions that hold messages."""
+        return sorted({session for dispatch in self._queues.values() for session in dispatch.held.values()})
+
     def forget_session(self, session: SessionKey) -> None:
         """The session ended and holds nothing any more."""
         assert not self.held_by(session), "an ended session holds messages"

@@ -113,6 +113,8 @@ def _open(context: Context, session: SessionKey, key: TransactionKey) -> TxBuffe
         raise _rejected(context, ErrorCode.ROLLED_BACK, "was rolled back", key)
     if state is TransactionState.COMMITTED:
         raise _rejected(context, ErrorCode.TRANSACTION_FINISHED, "has committed", key)
+    if state is TransactionState.EXPIRED:
+        raise _rejected(context, ErrorCode.EXPIRED, "has ended, and its outcome was forgotten", key)
     raise _rejected(context, ErrorCode.UNKNOWN_TRANSACTION, "is not known", key)
 
 
