@@ -66,6 +66,8 @@ class EtcdOptions:
     """Share of calls whose answer is lost after they were executed (their stream ends)."""
     answer_slow: float = 0.0
     """Share of calls that are answered late."""
+    executed_late: float = 0.0
+    """Share of calls that are executed late, behind others that came after them (history 4)."""
     slow_us: int = 3_000 * MS
     expiry_late_us: int = 500 * MS
     watch_lag_us: int = 0
@@ -250,8 +252,18 @@ class Etcd:
         if self.detain is not None and self.detain(message):
             self.detained.append(message)
             return
-        answer = CallAnswer(message.number, self.execute(message.operation))
         options = self.options
+        if options.executed_late and self.random.random() < options.executed_late:
+            self.loop.after(int(self.random.random() * options.slow_us), self._execute_late, side, message)
+        else:
+            self._answer(side, message)
+
+    def _execute_late(self, side: Side, call: Call) -> None:
+        if self.is_up:
+            self._answer(side, call)
+
+    def _answer(self, side: Side, call: Call) -> None:
+        answer, options = CallAnswer(call.number, self.execute(call.operation)), self.options
         if options.answer_lost and self.random.random() < options.answer_lost:
             self.network.reset(side)
         elif options.answer_slow and self.random.random() < options.answer_slow:

@@ -37,7 +37,7 @@ class Faults:
         world.network.heal()
         if not world.etcd.is_up:
             world.etcd.start()
-        world.etcd.options.answer_lost = world.etcd.options.answer_slow = 0.0
+        self._etcd_answers_again()
         world.disk_slowness.clear()
         for broker in world.broker_ids:
             world.disk_faults.repair(broker)
@@ -256,11 +256,12 @@ class Faults:
 
     def _etcd_answers_lost(self) -> None:
         options = self._world.etcd.options
-        options.answer_lost, options.answer_slow = 0.3, 0.3
+        options.answer_lost, options.answer_slow, options.executed_late = 0.2, 0.2, 0.3
         self._world.loop.after(self._later(1 * SECOND, 6 * SECOND), self._etcd_answers_again)
 
     def _etcd_answers_again(self) -> None:
-        self._world.etcd.options.answer_lost = self._world.etcd.options.answer_slow = 0.0
+        options = self._world.etcd.options
+        options.answer_lost = options.answer_slow = options.executed_late = 0.0
 
     def _wall_clock_jump(self) -> None:
         host = self._world.host_of(self._some_broker())
