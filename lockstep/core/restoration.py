@@ -199,6 +199,3 @@ class Restoration:
                 for message_id in ids:
                     counts[message_id] = counts.get(message_id, 0) + 1
         state.contents.recount(durable, transient)
-
-
-_Loading = Restoration

@@ -82,7 +82,7 @@ class Consolidator(StateListener):
 
     def _load(self) -> Procedure[None]:
         state = SetState(self._the.name)
-        loading = restoration._Loading(state, keep_bodies=False)
+        loading = restoration.Restoration(state, keep_bodies=False)
 
         def take(items: tuple[StateItem, ...]) -> None:
             for item in items:
