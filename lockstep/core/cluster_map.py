@@ -56,7 +56,10 @@ class SetMap:
         try:
             fields = json.loads(data)
             members = {
-                name: tuple(Member(BrokerId(m["broker"]), DiskId(m["disk"]), Incarnation(m["incarnation"])) for m in fields[name])
+                name: tuple(
+                    Member(BrokerId(m["broker"]), DiskId(m["disk"]), Incarnation(m["incarnation"]))
+                    for m in fields[name]
+                )
                 for name in ("in_sync", "learners")
             }
             return SetMap(
