@@ -26,6 +26,8 @@ class Candidates:
         self._rounds = 0
         self._tried: set[str] = set()
         self._hint: str | None = None
+        self._silences: dict[str, int] = {}
+        """How often an address has said nothing since one was of use."""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -59,8 +61,18 @@ class Candidates:
         self._rounds += 1
         return pause - self._choose(pause // 2 + 1)
 
+    def note_silence(self, address: str) -> None:
+        """Nobody answered there, and nobody refused: a process that hangs, or one that is very busy."""
+        self._silences[address] = self._silences.get(address, 0) + 1
+
+    def patience_ms(self, address: str, first_ms: int, growth_ms: int, max_ms: int) -> int:
+        """How long to wait for a first word. It grows slowly: a hung primary must not hide its successor for long, and a busy one
+        must be heard in the end."""
+        return min(first_ms + growth_ms * self._silences.get(address, 0), max_ms)
+
     def succeed(self) -> None:
         """A primary serves: the next search starts afresh."""
         self._rounds = 0
         self._tried.clear()
+        self._silences.clear()
         self._hint = None

@@ -185,7 +185,10 @@ class SessionCore:
         self._stream += 1
         self._address = address
         self.state = State.ATTACHING
-        self._times.silence_at = now + self.settings.attach_ms
+        settings = self.settings
+        self._times.silence_at = now + self._candidates.patience_ms(
+            address, settings.attach_ms, settings.attach_growth_ms, settings.attach_max_ms
+        )
         self._times.heartbeat_at = now + self.settings.heartbeat_ms
         attach = c.AttachSession(
             self.set_name,
@@ -394,6 +397,7 @@ class SessionCore:
             if self.state is State.ATTACHING:
                 self._drop_stream(now, effects)
         if times.silence_at is not None and now >= times.silence_at:
+            self._candidates.note_silence(self._address)
             self._drop_stream(now, effects)
         if times.round_at is not None and now >= times.round_at:
             times.round_at = None
