@@ -1,0 +1,113 @@
+"""A replica's copy of the log: where two logs agree, what is applied, what is cut, what is kept (DESIGN 3, R5, R8, R11)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.log_copy import LogCopy, agreement
+from lockstep.core.set_state import SetState
+from tests.unit.services.replicas import SET, copy_of, frame, frames, session_record
+
+EpochStarts = tuple[tuple[Epoch, LogIndex], ...]
+Log = tuple[int, ...]
+"""The epoch of the record at each index from 1 on: that is its content, for (index, epoch) names one (DESIGN 3)."""
+
+
+def table(log: Log) -> EpochStarts:
+    return tuple(
+        (Epoch(epoch), LogIndex(place + 1))
+        for place, epoch in enumerate(log)
+        if place == 0 or log[place - 1] != epoch
+    )
+
+
+def in_common(one: Log, other: Log) -> int:
+    """Record by record."""
+    common = 0
+    for mine, theirs in zip(one, other, strict=False):
+        if mine != theirs:
+            break
+        common += 1
+    return common
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Log]:
+    """All logs that a history leaves behind: every epoch begins from a prefix of one that is there and writes what it writes."""
+    found: list[Log] = [()]
+    for epoch in range(1, draw(st.integers(1, 6)) + 1):
+        base = draw(st.sampled_from(found))
+        kept = draw(st.integers(0, len(base)))
+        written = base[:kept] + (epoch,) * draw(st.integers(0, 4))
+        # Replicas may have got any part of it.
+        found += [written, written[: draw(st.integers(kept, len(written)))]]
+    return found
+
+
+@given(logs(), st.data())
+def test_logs_agree_as_far_as_a_comparison_of_all_records_says(found: list[Log], data: st.DataObject) -> None:
+    one, other = data.draw(st.sampled_from(found)), data.draw(st.sampled_from(found))
+    agreed = agreement(table(one), LogIndex(len(one)), table(other), LogIndex(len(other)))
+    assert agreed == in_common(one, other)
+
+
+@given(logs(), st.data())
+def test_a_table_that_begins_late_says_no_more_and_the_same_where_it_has_begun(
+    found: list[Log], data: st.DataObject
+) -> None:
+    one, other = data.draw(st.sampled_from(found)), data.draw(st.sampled_from(found))
+    late = table(one)[data.draw(st.integers(0, len(table(one)))) :]
+    agreed = agreement(late, LogIndex(len(one)), table(other), LogIndex(len(other)))
+    common = in_common(one, other)
+    assert agreed <= common
+    if late and common >= late[0][1]:
+        assert agreed == common
+
+
+def test_a_copy_knows_the_epochs_of_its_suffix_too() -> None:
+    copy = copy_of(*frames(1, 1, 2), *frames(3, 3, 4), *frames(4, 5, 5), commit=3)
+    assert copy.epochs() == ((1, 1), (3, 3), (4, 5))
+    copy.cut(LogIndex(4))
+    assert copy.epochs() == ((1, 1), (3, 3))
+
+
+def test_only_what_is_committed_is_applied() -> None:
+    """R11."""
+    copy = copy_of(*frames(1, 1, 5), commit=2)
+    assert (copy.state.applied, copy.log_end) == (2, 5)
+    copy.commit(LogIndex(9))
+    assert copy.state.applied == 5
+    copy.append(frame(1, 6))
+    copy.commit(LogIndex(1))
+    assert (copy.commit_index, copy.state.applied) == (9, 6)
+
+
+def test_what_is_applied_is_never_cut() -> None:
+    copy = copy_of(*frames(1, 1, 5), commit=3)
+    copy.cut(LogIndex(3))
+    assert copy.log_end == 3
+    with pytest.raises(AssertionError):
+        copy.cut(LogIndex(2))
+
+
+def test_a_frame_that_leaves_a_gap_is_a_bug() -> None:
+    with pytest.raises(AssertionError):
+        copy_of(*frames(1, 1, 2)).append(frame(1, 4))
+
+
+def test_frames_are_kept_up_to_a_limit_but_never_less_than_the_uncommitted_ones() -> None:
+    copy = LogCopy(SetState(SET), LogIndex(0), 1)
+    for each in frames(1, 1, 6):
+        copy.append(each)
+    copy.commit(LogIndex(3))
+    assert [each.header.last for each in copy.frames_after(LogIndex(0))] == [4, 5, 6]
+    copy.apply_to(LogIndex(6))
+    assert [each.header.last for each in copy.frames_after(LogIndex(0))] == [4, 5, 6]
+
+
+def test_durable_parts_alone_leave_the_rest_to_a_memory_snapshot() -> None:
+    copy = copy_of(*frames(1, 1, 2), frame(1, 3, session_record()))
+    copy.apply_to(LogIndex(3), is_durable_only=True)
+    assert copy.state.applied == 3
+    assert copy.state.sessions.by_key == {}
