@@ -130,6 +130,9 @@ class LeaseKeeper:
         match given:
             case LeaseGranted():
                 self._calling_since_ms = None
+                if self._lease_id:
+                    # An attempt that was given up, or the one after it: keys are under the lease that is held.
+                    return [RevokeLease(given.lease_id)] if given.lease_id != self._lease_id else []
                 self._lease_id = given.lease_id
                 return self._extended(given.sent_ms, given.ttl_ms)
             case LeaseRenewed():
@@ -177,7 +180,7 @@ class LeaseKeeper:
             return [StopServing(), RevokeLease(gone)]
         if now_ms - self._sent_ms < settings.renew_every_ms:
             return []
-        if self._store_answered_ms is None or self._store_answered_ms < self._sent_ms:
+        if self._store_answered_ms is None or self._store_answered_ms <= self._sent_ms:
             return []
         self._calling_since_ms = self._sent_ms = now_ms
         return [RenewLease(self._lease_id)]
