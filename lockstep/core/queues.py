@@ -16,6 +16,7 @@ from lockstep.core.records import DeclareQueue, Message
 
 _SLACK = 64
 """Positions without an entry that the order list may keep beyond the number of entries: removing stays O(1) amortised."""
+_WHOLE = {Message}
 
 
 class Removed(NamedTuple):
@@ -112,6 +113,13 @@ class Queue:
         """The message at a position; None if there is none or its body is away."""
         message_id = self.entries.get(position)
         return self._contents.get(message_id) if message_id is not None else None
+
+    def messages(self, positions: Iterable[QueuePosition]) -> list[Message]:
+        """The messages at positions that are there, with their bodies."""
+        entries, contents = self.entries, self._contents.messages
+        found = [contents[entries[position]] for position in positions]
+        assert set(map(type, found)) <= _WHOLE, f"{self}: a body is away"
+        return found  # type: ignore[return-value]
 
     def size_of(self, position: QueuePosition) -> int:
         """Bytes of the message at a position that is there, as `bytes` counts them, whether or not its body is away."""

@@ -7,12 +7,13 @@ in. Each operation has the durability of its record, and the buffer is durable o
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition, SessionKey, TransactionKey, place
 from lockstep.core.transaction_states import TransactionState, Transition, after
 
 
-@dataclass(frozen=True, slots=True)
-class PublishOperation:
+class PublishOperation(msgspec.Struct, frozen=True, gc=False):
     """The messages of one `Publish` record: `place(index, ordinal)` and the `count - 1` ids behind it."""
 
     index: LogIndex
@@ -31,8 +32,7 @@ class PublishOperation:
         return [QueuePosition(number) for number in range(first, first + self.count)]
 
 
-@dataclass(frozen=True, slots=True)
-class DequeueOperation:
+class DequeueOperation(msgspec.Struct, frozen=True, gc=False):
     """One `Dequeue` record: all its positions, some of which may be gone or, in a durable state alone, never have been."""
 
     index: LogIndex

@@ -4,7 +4,6 @@ Law: a command is executed when its number is the next of its session, answered 
 when it leaves a gap; numbers are checked against what was appended.
 """
 
-from lockstep.core.clock import Now
 from lockstep.core.commands import (
     AnyCommand,
     BeginCommand,
@@ -34,7 +33,7 @@ class Clients:
         self._streams = streams
         self._names = names
 
-    def command(self, stream: ClientStream, command: AnyCommand, now: Now) -> None:
+    def command(self, stream: ClientStream, command: AnyCommand) -> None:
         """Execute one command, answer it again, or push it back."""
         context = self._context
         session = context.state.sessions.get(stream.session)
@@ -66,7 +65,7 @@ class Clients:
         if claim is not None:
             self._claim(stream, Claim(stream.number, command, *claim))
             return
-        self._execute(stream, command, now)
+        self._execute(stream, command)
 
     def _repeat(self, stream: ClientStream, session: Session, command: AnyCommand) -> None:
         answer = session.answers.get(command.number)
@@ -82,8 +81,8 @@ class Clients:
         stream.pushed_back_from = number
         self._streams.tell_now(stream.number, PushedBack(*self._streams.head(), number, code, text))
 
-    def _execute(self, stream: ClientStream, command: AnyCommand, now: Now) -> None:
-        request = Request(CommandRef(stream.session, command.number), now)
+    def _execute(self, stream: ClientStream, command: AnyCommand) -> None:
+        request = Request(CommandRef(stream.session, command.number), stream.session)
         try:
             execute(self._context, request, command)
         except Rejected as error:
@@ -141,7 +140,7 @@ class Clients:
         stream.backlog_bytes -= _size(message)
         return message
 
-    def claimed(self, given: NameClaimed, now: Now) -> ClientStream | None:
+    def claimed(self, given: NameClaimed) -> ClientStream | None:
         """etcd answered a claim; answers the stream whose backlog can go on, None if it is gone."""
         claim = self._names.answered(given.request)
         if claim is None:
@@ -151,16 +150,16 @@ class Clients:
             stream.blocked_by = 0
             session = self._context.state.sessions.get(stream.session)
             if session is not None and claim.command.number == session.next_number:
-                self._go_on(stream, claim, given, now)
+                self._go_on(stream, claim, given)
         else:
             stream = None
         # Nobody may want it any more: its client is gone, or its declaration was refused.
         self._names.release_unused(claim.kind, claim.name)
         return stream
 
-    def _go_on(self, stream: ClientStream, claim: Claim, given: NameClaimed, now: Now) -> None:
+    def _go_on(self, stream: ClientStream, claim: Claim, given: NameClaimed) -> None:
         if given.verdict is Verdict.DONE:
-            self._execute(stream, claim.command, now)
+            self._execute(stream, claim.command)
         elif given.verdict is Verdict.FAILED:
             text = f"{claim.kind} {claim.name!r} belongs to resource set {given.owner!r}"
             self._reject(stream, claim.command, Rejected(ErrorCode.ALREADY_EXISTS, text))

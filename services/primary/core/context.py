@@ -1,6 +1,7 @@
 """What the command handlers of one epoch share."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from lockstep.core.clock import Now
 from lockstep.core.commands import CommandAnswered
@@ -60,16 +61,11 @@ class Context:
         return queue
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One command on its way: who asks, under which number, and when."""
+class Request(NamedTuple):
+    """One command on its way: who asks, and under which number."""
 
     ref: CommandRef
-    now: Now
-
-    @property
-    def session(self) -> SessionKey:
-        return self.ref.session
+    session: SessionKey
 
 
 SHOWN_MAX = 300

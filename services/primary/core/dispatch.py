@@ -56,32 +56,29 @@ class _QueueDispatch:
 
     def take(self, limit: int, bytes_max: int, end: int) -> list[tuple[QueuePosition, Message]]:
         """The next messages below `end` that are free, at most `limit`, cut behind `bytes_max`; they are nobody's yet."""
-        queue, back = self.queue, self.back
+        queue, back, locks, coming_back = self.queue, self.back, self.queue.locks, self.coming_back
         taken: list[tuple[QueuePosition, Message]] = []
         size = 0
         while back and len(taken) < limit and size < bytes_max:
             position = heappop(back)
             is_repeated = bool(taken) and taken[-1][0] == position
-            if position in queue.entries and position not in self.held and not is_repeated:
-                size += self._take(position, taken)
+            is_taken = position in self.held or position in locks or position in coming_back or is_repeated
+            if position in queue.entries and not is_taken:
+                message = queue.messages((position,))[0]
+                taken.append((position, message))
+                size += len(message.body) + len(message.properties)
         while len(taken) < limit and size < bytes_max:
             found = queue.positions(self.cursor + 1, limit - len(taken))
-            for position in found:
+            for position, message in zip(found, queue.messages(found), strict=True):
                 if position >= end or size >= bytes_max:
                     return taken
                 self.cursor = position
-                size += self._take(position, taken)
+                if position not in locks and position not in coming_back:
+                    taken.append((position, message))
+                    size += len(message.body) + len(message.properties)
             if not found:
                 break
         return taken
-
-    def _take(self, position: QueuePosition, taken: list[tuple[QueuePosition, Message]]) -> int:
-        if position in self.queue.locks or position in self.coming_back:
-            return 0
-        message = self.queue.message(position)
-        assert message is not None, (self.queue, position)
-        taken.append((position, message))
-        return len(message.body) + len(message.properties)
 
 
 class Dispatch:
@@ -234,7 +231,7 @@ class Dispatch:
             delivered += len(taken)
             consumer.credit -= len(taken)
             session, queue = consumer.session, dispatch.queue
-            dispatch.held.update([(position, session) for position, _ in taken])
+            dispatch.held.update(dict.fromkeys([position for position, _ in taken], session))
             self._holders.setdefault(session, {})[queue.id] = None
             deliveries.append(Delivery(consumer, queue, delivered_messages(queue, taken)))
         return delivered

@@ -169,7 +169,7 @@ class PrimaryCore:
     def _take(self, given: AnyInput, now: Now) -> None:
         match given:
             case ClientSaid():
-                self._client_said(given, now)
+                self._client_said(given)
             case ClientStreamClosed():
                 self._early = [said for said in self._early if said.stream != given.stream]
                 self._attachments.close_stream(given.stream)
@@ -192,9 +192,9 @@ class PrimaryCore:
             case SwapAnswered():
                 self._map.answered(given, now)
             case NameClaimed():
-                stream = self._clients.claimed(given, now)
+                stream = self._clients.claimed(given)
                 if stream is not None:
-                    self._drain(stream, now)
+                    self._drain(stream)
             case Tick():
                 self._tick(now)
             case _:
@@ -221,7 +221,7 @@ class PrimaryCore:
 
     # --- clients ---
 
-    def _client_said(self, given: ClientSaid, now: Now) -> None:
+    def _client_said(self, given: ClientSaid) -> None:
         if not self.is_serving:
             self._early.append(given)
             return
@@ -231,16 +231,16 @@ class PrimaryCore:
                 if stream is None:
                     stream = self._attachments.attach(given.stream, message)
             elif stream is not None:
-                self._client_message(stream, message, now)
+                self._client_message(stream, message)
         self._settle_listened()
 
-    def _client_message(self, stream: ClientStream, message: ClientMessage, now: Now) -> None:
+    def _client_message(self, stream: ClientStream, message: ClientMessage) -> None:
         if stream.blocked_by and not isinstance(message, Heartbeat):
             self._clients.hold_back(stream, message)
             return
         match message:
             case Command():
-                self._clients.command(stream, message, now)
+                self._clients.command(stream, message)
             case Heartbeat():
                 # Silence without the right to serve: the client looks for somebody who has it.
                 if self.streams.may_speak:
@@ -254,9 +254,9 @@ class PrimaryCore:
         self._settle_listened()
         self._log.end_command(self._settings.frame_bytes_max)
 
-    def _drain(self, stream: ClientStream, now: Now) -> None:
+    def _drain(self, stream: ClientStream) -> None:
         while (message := self._clients.next_held_back(stream)) is not None:
-            self._client_message(stream, message, now)
+            self._client_message(stream, message)
 
     def _settle_listened(self) -> None:
         """Do what records that were just applied call for."""
@@ -369,7 +369,7 @@ class PrimaryCore:
         self._note("serving", f"epoch {self.epoch}, record {self._epoch_index}")
         early, self._early = self._early, []
         for said in early:
-            self._client_said(said, now)
+            self._client_said(said)
         self._cut_frames(now)
 
     # --- time ---

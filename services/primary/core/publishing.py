@@ -5,6 +5,10 @@ message and its queue are, whatever routed it (Reliability Requirements). Each f
 command, or raises `Rejected` before it appended anything.
 """
 
+from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
+
 from lockstep.core.commands import SPAN_MS_MAX, OutgoingMessage, PublishCommand
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.exchanges import DEFAULT_EXCHANGE
@@ -15,7 +19,10 @@ from services.primary.core.context import SHOWN_MAX, Context, Request, shown
 from services.primary.core.removing import evict
 from services.primary.core.transacting import operation
 
+_TTL_MS = attrgetter("ttl_ms")
 _Targets = tuple[QueueId, ...]
+_Routed = list[tuple[_Targets, Sequence[OutgoingMessage]]]
+"""Messages with the queues that they go to, in their order."""
 _Run = tuple[bool, list[Message]]
 """(durable, messages) of one record."""
 
@@ -29,12 +36,15 @@ def publish(context: Context, request: Request, command: PublishCommand) -> None
         )
     _check_sizes(context, command)
     routed = _route(context, command)
-    _check_limits(context, command, routed)
-    runs = _runs(context, command, routed, request.now.wall_ms)
+    queues = [
+        context.state.queues.by_id[queue] for queue in sorted({queue for to, _ in routed for queue in to})
+    ]
+    _check_limits(queues, routed)
+    runs = _runs(context, command, routed)
     key, ordinal = command.transaction, 0
     if key is not None:
         progress = operation(
-            context, request.session, key, command.sequence, sum(len(messages) for _, messages in runs)
+            context, request.session, key, command.sequence, sum([len(messages) for _, messages in runs])
         )
         ordinal = progress.ordinal
     if len(runs) == 1:
@@ -51,49 +61,48 @@ def publish(context: Context, request: Request, command: PublishCommand) -> None
     if key is not None:
         progress.ordinal = ordinal
         return
-    for queue_id in sorted({queue for targets in set(routed) for queue in targets}):
-        evict(context, context.state.queues.by_id[queue_id])
+    for queue in queues:
+        evict(context, queue)
 
 
 def _check_sizes(context: Context, command: PublishCommand) -> None:
-    settings = context.settings
-    if len(command.messages) > settings.command_messages_max:
+    settings, messages = context.settings, command.messages
+    if len(messages) > settings.command_messages_max:
         raise Rejected(
             ErrorCode.TOO_LARGE,
-            f"{len(command.messages)} messages in one command, at most {settings.command_messages_max}",
+            f"{len(messages)} messages in one command, at most {settings.command_messages_max}",
             command_messages_max=settings.command_messages_max,
         )
-    total = 0
-    for message in command.messages:
-        size = len(message.body) + len(message.properties)
-        total += size
-        if size > settings.message_bytes_max:
-            raise Rejected(
-                ErrorCode.TOO_LARGE,
-                f"a message of {size} bytes, message_bytes_max is {settings.message_bytes_max}",
-                message_bytes=size,
-                message_bytes_max=settings.message_bytes_max,
-            )
-        if not 0 <= message.ttl_ms <= SPAN_MS_MAX:
-            raise Rejected(
-                ErrorCode.INVALID_ARGUMENT,
-                f"ttl_ms is {message.ttl_ms}: not between 0 (none) and {SPAN_MS_MAX}",
-                ttl_ms=message.ttl_ms,
-            )
-    if total > settings.command_bytes_max:
+    sizes = [len(message.body) + len(message.properties) for message in messages]
+    if max(sizes, default=0) > settings.message_bytes_max:
         raise Rejected(
             ErrorCode.TOO_LARGE,
-            f"{total} bytes in one command, at most {settings.command_bytes_max}",
-            command_bytes=total,
+            f"a message of {max(sizes)} bytes, message_bytes_max is {settings.message_bytes_max}",
+            message_bytes=max(sizes),
+            message_bytes_max=settings.message_bytes_max,
         )
+    if sum(sizes) > settings.command_bytes_max:
+        raise Rejected(
+            ErrorCode.TOO_LARGE,
+            f"{sum(sizes)} bytes in one command, at most {settings.command_bytes_max}",
+            command_bytes=sum(sizes),
+        )
+    for ttl_ms in {message.ttl_ms for message in messages}:
+        if not 0 <= ttl_ms <= SPAN_MS_MAX:
+            raise Rejected(
+                ErrorCode.INVALID_ARGUMENT,
+                f"ttl_ms is {ttl_ms}: not between 0 (none) and {SPAN_MS_MAX}",
+                ttl_ms=ttl_ms,
+            )
 
 
-def _route(context: Context, command: PublishCommand) -> list[_Targets]:
-    """The queues of each message."""
+def _route(context: Context, command: PublishCommand) -> _Routed:
+    """The queues of the messages; those that go nowhere are left out."""
     state = context.state
     if command.exchange == DEFAULT_EXCHANGE:
         # Exclusive queues too: only their session consumes, and anybody may answer it there.
-        return [(context.queue(command.routing_key).id,)] * len(command.messages)
+        targets: _Targets = (context.queue(command.routing_key).id,)
+        return [(targets, command.messages)] if command.messages else []
     exchange = state.exchanges.get(command.exchange)
     if exchange is None:
         raise Rejected(
@@ -102,34 +111,31 @@ def _route(context: Context, command: PublishCommand) -> list[_Targets]:
             exchange=command.exchange[:SHOWN_MAX],
         )
     if exchange.kind == "headers":
-        return [
-            state.route(exchange.id, command.routing_key, dict(message.headers))
+        each = [
+            (state.route(exchange.id, command.routing_key, dict(message.headers)), (message,))
             for message in command.messages
         ]
-    return [state.route(exchange.id, command.routing_key, {})] * len(command.messages)
+        return [(targets, messages) for targets, messages in each if targets]
+    targets = state.route(exchange.id, command.routing_key, {})
+    return [(targets, command.messages)] if targets and command.messages else []
 
 
-def _check_limits(context: Context, command: PublishCommand, routed: list[_Targets]) -> None:
+def _check_limits(queues: list[Queue], routed: _Routed) -> None:
     """Raises `Rejected` QUEUE_FULL when a queue that does not evict would overflow."""
-    by_id = context.state.queues.by_id
-    ids = sorted({queue for targets in set(routed) for queue in targets})
-    limited = [by_id[queue_id] for queue_id in ids if _is_limited(by_id[queue_id])]
-    for queue in limited:
+    for queue in queues:
+        length_max, bytes_max = queue.definition.length_max, queue.definition.bytes_max
+        if queue.definition.is_evicting or not (length_max or bytes_max):
+            continue
         arriving = [
             len(message.body) + len(message.properties)
-            for message, targets in zip(command.messages, routed, strict=True)
+            for targets, messages in routed
             if queue.id in targets
+            for message in messages
         ]
-        length_max, bytes_max = queue.definition.length_max, queue.definition.bytes_max
         if length_max and queue.length + queue.reserved_length + len(arriving) > length_max:
             raise _full(queue, "length_max", length_max)
         if bytes_max and queue.bytes + queue.reserved_bytes + sum(arriving) > bytes_max:
             raise _full(queue, "bytes_max", bytes_max)
-
-
-def _is_limited(queue: Queue) -> bool:
-    definition = queue.definition
-    return bool(definition.length_max or definition.bytes_max) and not definition.is_evicting
 
 
 def _full(queue: Queue, limit: str, value: int) -> Rejected:
@@ -142,48 +148,50 @@ def _full(queue: Queue, limit: str, value: int) -> Rejected:
     )
 
 
-_Part = tuple[bool, int, _Targets]
-"""(durable, the queues' time to live or 0, queues): what one message becomes once for."""
-
-
-def _runs(context: Context, command: PublishCommand, routed: list[_Targets], wall_ms: int) -> list[_Run]:
-    """The messages that have a queue to go to, as records: what differs by queue (durability, expiry) is there twice."""
-    parts: dict[tuple[_Targets, bool], list[_Part]] = {}
-    for targets in set(routed):
-        for is_durable in (True, False):
-            parts[targets, is_durable] = _parts(context, targets, is_durable)
-    first = command.messages[0].is_durable if command.messages else True
-    if all(message.is_durable is first for message in command.messages):
-        # No queue gets messages of both kinds of records then: one record for each kind keeps every queue's order.
-        by_kind: dict[bool, list[Message]] = {}
-        for message, targets in zip(command.messages, routed, strict=True):
-            for part in parts[targets, first]:
-                by_kind.setdefault(part[0], []).append(_message(context, message, part, wall_ms))
-        return list(by_kind.items())
+def _runs(context: Context, command: PublishCommand, routed: _Routed) -> list[_Run]:
+    """The messages as records: what differs by queue (durability, expiry) is there twice. Every queue keeps their order."""
     runs: list[_Run] = []
-    for message, targets in zip(command.messages, routed, strict=True):
-        for part in parts[targets, message.is_durable]:
-            if not runs or runs[-1][0] is not part[0]:
-                runs.append((part[0], []))
-            runs[-1][1].append(_message(context, message, part, wall_ms))
+    if len({message.is_durable for message in command.messages}) <= 1:
+        # No queue gets messages in both kinds of records then: one record of each kind is enough.
+        by_kind: dict[bool, list[Message]] = {}
+        for targets, messages in routed:
+            for is_durable, ttl_ms, queues in _parts(context, targets, messages[0].is_durable):
+                by_kind.setdefault(is_durable, []).extend(_messages(context, messages, ttl_ms, queues))
+        return list(by_kind.items())
+    for targets, messages in routed:
+        for is_asked, stretch in groupby(messages, key=lambda message: message.is_durable):
+            alike = list(stretch)
+            for is_durable, ttl_ms, queues in _parts(context, targets, is_asked):
+                if not runs or runs[-1][0] is not is_durable:
+                    runs.append((is_durable, []))
+                runs[-1][1].extend(_messages(context, alike, ttl_ms, queues))
     return runs
 
 
-def _parts(context: Context, targets: _Targets, is_durable: bool) -> list[_Part]:
+def _parts(context: Context, targets: _Targets, is_durable: bool) -> list[tuple[bool, int, _Targets]]:
+    """What a message becomes: (durable, the queues' time to live or 0, queues)."""
+    by_id = context.state.queues.by_id
+    if len(targets) == 1:
+        queue = by_id[targets[0]]
+        return [(is_durable and queue.is_durable, queue.definition.message_ttl_ms, targets)]
     found: dict[tuple[bool, int], list[QueueId]] = {}
     for target in targets:
-        queue = context.state.queues.by_id[target]
+        queue = by_id[target]
         kind = is_durable and queue.is_durable, queue.definition.message_ttl_ms
         found.setdefault(kind, []).append(target)
     return [(*kind, tuple(queues)) for kind, queues in found.items()]
 
 
-def _message(context: Context, message: OutgoingMessage, part: _Part, wall_ms: int) -> Message:
-    """It expires by its own time to live or the queue's, whichever is shorter."""
-    _, ttl_ms, queues = part
-    if message.ttl_ms and (not ttl_ms or message.ttl_ms < ttl_ms):
-        ttl_ms = message.ttl_ms
-    if not ttl_ms:
-        return Message(queues, message.properties, message.body, 0, message.is_durable)
+def _messages(
+    context: Context, messages: Sequence[OutgoingMessage], ttl_ms: int, queues: _Targets
+) -> list[Message]:
+    """They expire by their own time to live or the queues', whichever is shorter."""
+    if not ttl_ms and not any(map(_TTL_MS, messages)):
+        return [Message(queues, each.properties, each.body, 0, each.is_durable) for each in messages]
     context.expiry.expect(queues)
-    return Message(queues, message.properties, message.body, wall_ms + ttl_ms, message.is_durable)
+    now_ms = context.now.wall_ms
+    spans = [min(each.ttl_ms or ttl_ms, ttl_ms or each.ttl_ms) for each in messages]
+    return [
+        Message(queues, each.properties, each.body, now_ms + span if span else 0, each.is_durable)
+        for each, span in zip(messages, spans, strict=True)
+    ]

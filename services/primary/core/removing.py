@@ -16,11 +16,15 @@ def by_durability(
     queue: Queue, positions: Iterable[QueuePosition]
 ) -> list[tuple[bool, tuple[QueuePosition, ...]]]:
     """The positions that are there, as (durable, positions) for each kind that occurs."""
-    durable: list[QueuePosition] = []
-    transient: list[QueuePosition] = []
-    for position in positions:
-        if position in queue.entries:
-            (durable if queue.is_entry_durable(position) else transient).append(position)
+    entries, marked = queue.entries, queue.transient_positions
+    there = [position for position in positions if position in entries]
+    if not queue.is_durable:
+        durable, transient = [], there
+    elif not marked:
+        durable, transient = there, []
+    else:
+        durable = [position for position in there if position not in marked]
+        transient = [position for position in there if position in marked]
     return [(kind, tuple(found)) for kind, found in ((True, durable), (False, transient)) if found]
 
 

@@ -141,9 +141,7 @@ def _browse(context: Context, streams: ClientStreams, stream: ClientStream, requ
         limit = min(max(request.limit, 1), settings.browse_messages_max)
         size = 0
         positions = queue.positions(request.after + 1 if request.after else 0, limit + 1)
-        for position in positions[:limit]:
-            message = queue.message(position)
-            assert message is not None, (queue, position)
+        for position, message in zip(positions[:limit], queue.messages(positions[:limit]), strict=True):
             size += len(message.body) + len(message.properties)
             if found and size > settings.browse_bytes_max:
                 break

@@ -22,9 +22,9 @@ def begin(context: Context, request: Request, command: BeginCommand) -> None:
             f"{len(context.progress)} transactions are open, transactions_open_max is {context.settings.transactions_open_max}",
         )
     timeout_ms = min(max(0, command.timeout_ms), SPAN_MS_MAX)
-    record = Begin(request.ref, request.session, b"", timeout_ms, request.now.wall_ms)
+    record = Begin(request.ref, request.session, b"", timeout_ms, context.now.wall_ms)
     index = context.writer.append(record, False)
-    ends_ms = request.now.boottime_ms + timeout_ms if timeout_ms else 0
+    ends_ms = context.now.boottime_ms + timeout_ms if timeout_ms else 0
     context.progress[index, context.epoch] = TransactionProgress(request.session, ends_ms)
 
 

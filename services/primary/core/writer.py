@@ -4,7 +4,8 @@ Law: a record gets its index and is applied to the state at once, so that the ne
 appended before it (DESIGN 6: "against what it has appended, not only applied"). What others may see of it waits at the gate.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from lockstep.core.ids import LogIndex, TransactionKey
 from lockstep.core.records import AnyRecord, Begin, Commit, Dequeue, Prepare, Publish, Rollback
@@ -34,29 +35,36 @@ class Writer:
         content_bytes = content_bytes_of(record) if type(record) is Publish else 0
         index = self.log.append(record, is_durable, content_bytes)
         self.state.apply(index, self.log.epoch, record, is_durable)
-        match record:
-            case Begin():
-                key = (index, self.log.epoch)
-                self._observers[key] = [factory.create(key) for factory in self._factories]
-            case Publish(transaction=key) if key is not None:
-                for observer in self._observers.get(key, ()):
-                    observer.publish(index, record)
-            case Dequeue(transaction=key) if key is not None:
-                for observer in self._observers.get(key, ()):
-                    observer.accept(index, record)
-            case Prepare(transaction=key):
-                for observer in self._observers.get(key, ()):
-                    observer.prepare(index)
-                if record.commit_when_prepared:
-                    self._ended(key, index, is_committed=True)
-            case Commit(transaction=key):
-                self._ended(key, index, is_committed=True)
-            case Rollback(transaction=key):
-                if self.state.transactions.get(key) is None:
-                    self._ended(key, index, is_committed=False)
-            case _:
-                pass
+        if (told := _TOLD.get(type(record))) is not None:
+            told(self, index, record)
         return index
+
+    def _begun(self, index: LogIndex, record: Begin) -> None:
+        key = (index, self.log.epoch)
+        self._observers[key] = [factory.create(key) for factory in self._factories]
+
+    def _published(self, index: LogIndex, record: Publish) -> None:
+        if record.transaction is not None:
+            for observer in self._observers.get(record.transaction, ()):
+                observer.publish(index, record)
+
+    def _dequeued(self, index: LogIndex, record: Dequeue) -> None:
+        if record.transaction is not None:
+            for observer in self._observers.get(record.transaction, ()):
+                observer.accept(index, record)
+
+    def _prepared(self, index: LogIndex, record: Prepare) -> None:
+        for observer in self._observers.get(record.transaction, ()):
+            observer.prepare(index)
+        if record.commit_when_prepared:
+            self._ended(record.transaction, index, is_committed=True)
+
+    def _committed(self, index: LogIndex, record: Commit) -> None:
+        self._ended(record.transaction, index, is_committed=True)
+
+    def _rolled_back(self, index: LogIndex, record: Rollback) -> None:
+        if self.state.transactions.get(record.transaction) is None:
+            self._ended(record.transaction, index, is_committed=False)
 
     def _ended(self, key: TransactionKey, index: LogIndex, is_committed: bool) -> None:
         for observer in self._observers.pop(key, ()):
@@ -64,3 +72,14 @@ class Writer:
                 observer.commit(index)
             else:
                 observer.rollback(index)
+
+
+# A table, as for applying: most records are none of these.
+_TOLD: dict[type, Callable[[Writer, LogIndex, Any], None]] = {
+    Begin: Writer._begun,
+    Publish: Writer._published,
+    Dequeue: Writer._dequeued,
+    Prepare: Writer._prepared,
+    Commit: Writer._committed,
+    Rollback: Writer._rolled_back,
+}
