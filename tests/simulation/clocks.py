@@ -21,3 +21,6 @@ class Clocks:
 
     def boottime_ms(self) -> int:
         return int(self._loop.now_us * self._rate) + self._offset_ms
+
+    def slept(self, duration_ms: int) -> None:
+        """The machine is suspended for so long: CLOCK_BOOTTIME goes on (CLOCK_MONOTONIC would not, history 10d)."""

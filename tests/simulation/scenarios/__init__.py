@@ -1,78 +1,9 @@
-"""Scenarios: short scripts of what happens in a world, with what must hold all the same; one file for each case.
+"""Scenarios: one script in each file, played on a stage (`tests.simulation.staging`) where nothing goes wrong by chance.
 
 A file's docstring tells its history in sentences and names its rules. Its `play(stage)` is the script; with `CASES` it is played
 once for each of them, as `play(stage, case)`. `options()` makes the world's options where the calm ones do not do.
 """
 
-import importlib
-import pkgutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
-from types import ModuleType
+from tests.simulation.staging.scenario import run_named
 
-from tests.simulation.options import Options
-from tests.simulation.parts import Parts
-from tests.simulation.stage import Stage, calm, perform
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """One file."""
-
-    name: str
-    module: ModuleType
-
-    @property
-    def cases(self) -> tuple[object, ...]:
-        """What the script is played with, one after the other; (None,): once, without an argument."""
-        return tuple(getattr(self.module, "CASES", (None,)))
-
-    def options(self) -> Options:
-        make: Callable[[], Options] = getattr(self.module, "options", calm)
-        return make()
-
-    def run(self, case: object = None, parts: Parts | None = None, trace: bool = False) -> list[str]:
-        """Play one case in a new world; the sentences of what is broken."""
-        stage = Stage(parts, self.options())
-        if trace:
-            stage.world.traced = frozenset(stage.world.set_names)
-        play: Callable[..., None] = self.module.play
-        return perform(stage, play if case is None else partial(_with_case, play, case))
-
-    def violations(self, make_parts: Callable[[], Parts] = Parts) -> Iterator[str]:
-        """What is broken in any case, the first broken case only."""
-        for case in self.cases:
-            broken = self.run(case, make_parts())
-            if broken:
-                label = self.name if case is None else f"{self.name} [{case}]"
-                yield from (f"{label}: {sentence}" for sentence in broken)
-                return
-
-
-def _with_case(play: Callable[..., None], case: object, stage: Stage) -> None:
-    play(stage, case)
-
-
-def all_scenarios() -> dict[str, Scenario]:
-    """Every scenario, by name, which is its file's."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    return {name: Scenario(name, importlib.import_module(f"{__name__}.{name}")) for name in names}
-
-
-def run_named(name: str) -> int:
-    """Run one scenario, or with `all` every one; 0 when all is well. `NAME/CASE` traces one case of it."""
-    name, _, wanted = name.partition("/")
-    scenarios = all_scenarios()
-    if name != "all" and name not in scenarios:
-        raise SystemExit(f"no scenario {name!r}; there are: {', '.join(scenarios)}")
-    failed = 0
-    for scenario in scenarios.values() if name == "all" else (scenarios[name],):
-        for case in scenario.cases:
-            if wanted and str(case) != wanted:
-                continue
-            broken = scenario.run(case, trace=bool(wanted) or (name != "all" and case is None))
-            label = scenario.name if case is None else f"{scenario.name} [{case}]"
-            print(f"{label}: {'; '.join(broken[:8]) if broken else 'holds'}", flush=True)
-            failed += bool(broken)
-    return 1 if failed else 0
+__all__ = ["run_named"]

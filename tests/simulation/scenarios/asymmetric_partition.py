@@ -1,7 +1,7 @@
 """A partition in one direction only: of the primary from a backup, from etcd, or from its client (P7, P8, R4, R6).
 
-For 6 s what one host sends to another does not arrive, while the other way is open. Work goes on through whoever can: the backup is
-removed or a successor promoted, and everything that was answered stays true.
+For 6 s what one host sends to another does not arrive, while the other way is open. Work goes on through whoever can: the
+backup is removed or a successor promoted, and everything that was answered stays true.
 """
 
 from tests.simulation.staging.stage import ETCD, A, B, Stage

@@ -1,7 +1,8 @@
 """A deposed primary wakes after a pause longer than its lease, with requests of clients in its sockets (P8, R6).
 
-A is stopped for 8 s at each of four places: between two inputs, in the place of an answer, of a frame for a backup, of a frame for
-its own store. Meanwhile B leads and answers. When A wakes it says nothing to anybody that contradicts B, and comes back as a learner.
+A is stopped for 8 s at each of four places: between two inputs, in the place of an answer, of a frame for a backup, of a
+frame for its own store. Meanwhile B leads and answers. When A wakes it says nothing to anybody that contradicts B, and comes
+back as a learner.
 """
 
 from lockstep.core.commands import Answers

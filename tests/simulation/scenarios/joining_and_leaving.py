@@ -1,4 +1,4 @@
-"""A backup joins between prepare and commit, and joins and leaves at every other step of a transaction (P1, R8, Qpid's join and leave).
+"""Joining and leaving: a backup joins between prepare and commit, and joins and leaves at every other step (P1, R8).
 
 The steps of the transaction are: begun, published, accepted, commit sent, commit at the primary's own disk, commit answered. C is
 back at one of them and killed again at a later one, or never. Once it counts as in sync it has all of the transaction's effects.

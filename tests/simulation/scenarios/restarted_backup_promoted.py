@@ -1,8 +1,8 @@
 """A restarted backup is promoted before it was shrunk out of the in-sync set (R5, R12).
 
-B is killed and back at once; A, whose requests reach etcd late, has no time to remove it or to give it the non-durable state before A and C die. Nobody who kept
-its memory is present, so B may lead: its epoch record says `restarted`, sessions and transients are gone on every broker, and
-every acknowledged durable effect is there.
+B is killed and back at once; A, whose requests reach etcd late, has no time to remove it or to give it the non-durable state
+before A and C die. Nobody who kept its memory is present, so B may lead: its epoch record says `restarted`, sessions and
+transients are gone on every broker, and every acknowledged durable effect is there.
 """
 
 from lockstep.core.effects import OpenSubscription

@@ -1,7 +1,8 @@
 """Qpid's unknown outcome: the connection is lost while a commit is under way, before it, in it and behind it (P6, T5).
 
-The client's link is cut at the moment of sending, when the primary has written the commit, or when it answers; and the session may
-be lost too, with a restart of all brokers. Whatever happened, the client finds out what became of it, and it is the truth.
+The client's link is cut at the moment of sending, when the primary has written the commit, or when it answers; and the
+session may be lost too, with a restart of all brokers. Whatever happened, the client finds out what became of it, and it is
+the truth.
 """
 
 from lockstep.core.commands import Answers

@@ -4,7 +4,7 @@ Law: commands are submitted at once and answered while the stage lets time pass;
 doubt is asked for until its outcome is final, as every careful client does (P6).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from lockstep.client.session_events import StopConsuming
@@ -88,12 +88,21 @@ class ScriptedClient:
         ((epoch, positions),) = taken_positions(taken).items()
         return self.session.submit(SettleCommand(0, queue, epoch, positions, disposition, tx))
 
+    def ask_browse(self, queue: str, limit: int = 1000) -> Promise:
+        return self.session.ask(Browse(0, queue, QueuePosition(0), limit))
+
     def browse(self, queue: str, limit: int = 1000) -> list[bytes]:
         """The bodies in a queue, waited for; the checkers look at every answer."""
-        asking = self.session.ask(Browse(0, queue, QueuePosition(0), limit))
-        self._stage.until(lambda: asking.is_done, what=f"the content of {queue}")
-        answer = asking.value
+        answer = self._answer(lambda: self.ask_browse(queue, limit))
         return [message.body for message in answer.messages] if isinstance(answer, BrowseAnswer) else []
+
+    def _answer(self, ask: Callable[[], Promise]) -> object:
+        """Ask until there is an answer: a question is lost with its session."""
+        while True:
+            asking = ask()
+            self._stage.until(lambda asking=asking: asking.is_done, what="an answer")  # type: ignore[misc]
+            if asking.value is not None:
+                return asking.value
 
     # --- transactions -------------------------------------------------------------------------------------------------
 
@@ -130,10 +139,9 @@ class ScriptedClient:
 
     def outcome(self, tx: TransactionKey, fence: bool = False) -> int:
         """What became of a transaction (an `OutcomeState`), waited for."""
-        asking = self.ask_outcome(tx, fence)
-        self._stage.until(lambda: asking.is_done, what=f"the outcome of {tx}")
-        assert isinstance(asking.value, OutcomeAnswer), asking.value
-        return asking.value.state
+        answer = self._answer(lambda: self.ask_outcome(tx, fence))
+        assert isinstance(answer, OutcomeAnswer), answer
+        return answer.state
 
     def all_done(self, promises: Sequence[Promise]) -> None:
         for promise in promises:

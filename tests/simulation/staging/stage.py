@@ -31,8 +31,7 @@ from tests.simulation.world import World
 A, B, C = BrokerId("b1"), BrokerId("b2"), BrokerId("b3")
 """The brokers of a scenario; A is the first primary of the only resource set."""
 SET = SetName("s1")
-ETCD = "etcd"
-"""All members of etcd, as one side of a cut."""
+ETCD = Etcd.HOST
 SAMPLE_US = 300 * MS
 REST_US = 60 * SECOND
 
@@ -191,17 +190,21 @@ class Stage:
     def pause_store(self, broker: BrokerId, seconds: float) -> None:
         self.world.pause(self.world.stores[broker], int(seconds * SECOND))
 
+    def suspend(self, broker: BrokerId, seconds: float) -> None:
+        """The machine sleeps for so long."""
+        for process in self.processes_of(broker):
+            self.world.pause(process, int(seconds * SECOND))
+        self.world.clocks[self.world.host_of(broker)].slept(int(seconds * 1000))
+
     def processes_of(self, broker: BrokerId) -> list[Process]:
         return [self.world.brokers[broker], self.world.stores[broker]]
 
     def hold(self, source: str, target: str) -> None:
         """Hold what goes from one host to the other: brokers, clients, etcd. Nothing is lost, as TCP has it."""
-        for one, other in self._pairs(source, target):
-            self.world.network.block(one, other)
+        self.world.network.block(self._host(source), self._host(target))
 
     def let_go(self, source: str, target: str) -> None:
-        for one, other in self._pairs(source, target):
-            self.world.network.unblock(one, other)
+        self.world.network.unblock(self._host(source), self._host(target))
 
     def cut(self, one: str, *others: str) -> None:
         """Hold everything between one host and the others, both ways."""
@@ -214,13 +217,8 @@ class Stage:
             self.let_go(one, other)
             self.let_go(other, one)
 
-    def _pairs(self, source: str, target: str) -> list[tuple[str, str]]:
-        return [(one, other) for one in self._hosts(source) for other in self._hosts(target)]
-
-    def _hosts(self, name: str) -> tuple[str, ...]:
-        if name == ETCD:
-            return Etcd.HOSTS
-        return (self.world.host_of(BrokerId(name)) if BrokerId(name) in self.world.broker_ids else name,)
+    def _host(self, name: str) -> str:
+        return self.world.host_of(BrokerId(name)) if BrokerId(name) in self.world.broker_ids else name
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,30 @@
+"""History 11: a suffix that was consolidated, or shown (DESIGN 5, R11).
+
+B hears nothing of several full segments that A and C have; none of them is committed. A and C die, and restart while B leads
+without all that. C shows nothing of its suffix when it comes back, and can drop it, because its consolidator waited for the
+commit index.
+"""
+
+from tests.simulation.staging.stage import A, B, C, Stage
+
+
+def play(stage: Stage) -> None:
+    stage.start()
+    client, reader = stage.client("c1"), stage.client("c2")
+    client.declare("a")
+    stage.done(client.publish("a", size=600_000))
+    stage.hold(A, B)
+    late = [client.publish("a", size=400_000) for _ in range(8)]
+    stage.until(lambda: stage.durable(C) == stage.log_end(A), what="the suffix on C")
+    stage.run(0.3)
+    stage.expect(not any(promise.is_done for promise in late), "nothing of it is committed")
+    stage.kill(A, C)
+    stage.let_go(A, B)
+    stage.run(0.1)
+    stage.revive(C)
+    stage.until(lambda: stage.epoch == 2, what="a successor")
+    stage.expect(stage.map.primary == B, "B, which kept its memory, leads")
+    stage.revive(A)
+    stage.until(lambda: all(promise.is_done for promise in late), 30)
+    stage.whole()
+    stage.expect(len(reader.browse("a")) == 9, "all of it, once, by the client's retries")
