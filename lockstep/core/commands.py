@@ -265,6 +265,8 @@ class Describe:
     """Exchanges, queues, transactions and figures of the set, for `status` and people. Answered by `Description`."""
 
     request: int
+    with_state_hash: bool = False
+    """It costs some microseconds for every message in the set, in which the primary does nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +430,7 @@ class Description(ServerMessage):
     request: int
     log_end: LogIndex
     state_hash: str
-    """Of the state at `log_end`."""
+    """Of the state at `log_end`; "" unless it was asked for."""
     queues: tuple[QueueDescription, ...]
     exchanges: tuple[tuple[str, str, bool], ...]
     """(name, kind, is durable)."""

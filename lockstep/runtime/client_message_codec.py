@@ -92,8 +92,8 @@ def _encode_request(message: c.AnyRequest) -> pb.ClientMessage:
         case c.GetOutcome(request, transaction, fence):
             ask = _Wire.AskOutcome(request=request, transaction=_name(transaction), fence=fence)
             return _Wire(ask_outcome=ask)
-        case c.Describe(request):
-            return _Wire(describe=_Wire.Describe(request=request))
+        case c.Describe(request, with_state_hash):
+            return _Wire(describe=_Wire.Describe(request=request, with_state_hash=with_state_hash))
         case _:
             assert_never(message)
 
@@ -315,6 +315,6 @@ _REQUESTS: dict[str, Callable[[pb.ClientMessage], c.ClientMessage]] = {
     "close_consumer": lambda wire: c.CloseConsumer(wire.close_consumer.consumer),
     "browse": _decode_browse,
     "ask_outcome": _decode_outcome,
-    "describe": lambda wire: c.Describe(wire.describe.request),
+    "describe": lambda wire: c.Describe(wire.describe.request, wire.describe.with_state_hash),
     "heartbeat": lambda wire: c.Heartbeat(),
 }

@@ -671,15 +671,19 @@ class ClientMessage(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
         REQUEST_FIELD_NUMBER: _builtins.int
+        WITH_STATE_HASH_FIELD_NUMBER: _builtins.int
         request: _builtins.int
+        with_state_hash: _builtins.bool
+        """false: the answer has none"""
         def __init__(
             self,
             *,
             request: _builtins.int = ...,
+            with_state_hash: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request", "with_state_hash", b"with_state_hash"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

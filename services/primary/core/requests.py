@@ -23,7 +23,7 @@ from lockstep.core.commands import (
     QueueDescription,
 )
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import LogIndex, QueuePosition
+from lockstep.core.ids import QueuePosition
 from lockstep.core.records import Message, RollbackReason
 from lockstep.core.state_hash import state_hash
 from lockstep.core.transaction_states import TransactionState
@@ -168,11 +168,11 @@ def _get_outcome(context: Context, streams: ClientStreams, stream: ClientStream,
 
 
 def _describe(context: Context, streams: ClientStreams, stream: ClientStream, request: Describe) -> None:
-    description = describe(context, request.request, context.writer.log.end)
+    description = describe(context, request)
     streams.tell(stream.number, lambda: description)
 
 
-def describe(context: Context, request: int, log_end: LogIndex) -> Description:
+def describe(context: Context, request: Describe) -> Description:
     """The set in figures, at the log's end."""
     state = context.state
     queues = tuple(
@@ -194,9 +194,9 @@ def describe(context: Context, request: int, log_end: LogIndex) -> Description:
     return Description(
         context.epoch,
         context.writer.log.commit_index,
-        request,
-        log_end,
-        state_hash(state),
+        request.request,
+        context.writer.log.end,
+        state_hash(state) if request.with_state_hash else "",
         queues,
         exchanges,
         len(state.transactions.open()),

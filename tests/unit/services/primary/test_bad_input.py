@@ -36,6 +36,7 @@ from lockstep.core.commands import (
 )
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId
+from lockstep.core.state_hash import state_hash
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import Rig, RigClient, publish
 
@@ -170,6 +171,7 @@ def test_bad_requests_are_answered() -> None:
         Browse(3, "q", QueuePosition(-HUGE), -1),
         GetOutcome(4, TRANSACTION, True),
         Describe(5),
+        Describe(6, with_state_hash=True),
     )
     assert [(closed.consumer, closed.code) for closed in client.heard_of(ConsumerClosed)] == [
         (7, ErrorCode.NOT_FOUND),
@@ -181,7 +183,9 @@ def test_bad_requests_are_answered() -> None:
         (3, ErrorCode.NONE),
     ]
     assert client.heard_of(OutcomeAnswer)[0].state == OutcomeState.UNKNOWN
-    assert client.heard_of(Description)[0].request == 5
+    plain, hashed = client.heard_of(Description)
+    assert (plain.request, plain.state_hash) == (5, "")
+    assert (hashed.request, hashed.state_hash) == (6, state_hash(rig.state))
 
 
 def test_a_stream_without_a_session_gets_no_messages() -> None:
