@@ -47,6 +47,10 @@ class LaneThreads:
         since = self._journal_since.get(set_name)
         return time.monotonic() - since if since is not None else 0.0
 
+    def longest_stall_seconds(self) -> float:
+        """The same of all sets: they share the disk."""
+        return max(map(self.stalled_seconds, list(self._journal_since)), default=0.0)
+
     def close(self) -> None:
         """Ends the threads behind what they were given; waits for them a few seconds."""
         for queue in self._queues.values():

@@ -148,7 +148,7 @@ class StoreServer:
             while (data := await read(context)) is not None:
                 request = decode_request(data)
                 if request is None:
-                    self._answer_heartbeat(set_name, outbox)
+                    self._answer_heartbeat(outbox)
                     continue
                 if set_name is not None and request.set_name != set_name:
                     raise Rejected(
@@ -160,9 +160,12 @@ class StoreServer:
         finally:
             outbox.finish()
 
-    def _answer_heartbeat(self, set_name: SetName | None, outbox: Outbox[_Answer]) -> None:
-        """Not while the disk hangs: a primary whose store cannot write has to notice (R6, history 27)."""
-        if set_name is None or self.lanes.stalled_seconds(set_name) < self._settings.stall_seconds:
+    def _answer_heartbeat(self, outbox: Outbox[_Answer]) -> None:
+        """Not while the disk hangs: a primary whose store cannot write has to notice (R6, history 27).
+
+        To no set then: an answer to one that has nothing to write would keep the broker's one lease, and with it every set.
+        """
+        if self.lanes.longest_stall_seconds() < self._settings.stall_seconds:
             outbox.put((None, HEARTBEAT))
 
     async def _wait_for_room(self, set_name: SetName) -> None:

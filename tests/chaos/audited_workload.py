@@ -48,6 +48,8 @@ class Audit:
     """In-doubt commits whose outcome was asked for once more at the end, and compared."""
     found_committed: int = 0
     """Of these."""
+    not_sent: int = 0
+    """What failed in doubt before its commit was sent: none of it may be there."""
 
 
 class AuditedWorkload(Workload):
@@ -99,6 +101,9 @@ class AuditedWorkload(Workload):
                 assert is_there == attempt.is_committed, (
                     f"its caller heard otherwise: {attempt} shows {there}"
                 )
+            elif not attempt.transaction.was_in_doubt:
+                assert not is_there, f"its commit was never sent: {attempt} shows {there}"
+                self.audit.not_sent += 1
             self.audit.attempts += 1
             self.audit.committed += is_there
             if attempt.transaction.was_in_doubt and attempt.transaction.id is not None:
@@ -175,7 +180,7 @@ class AuditedWorkload(Workload):
         return (
             f"{audit.attempts} transactions, {report.committed} heard committed, {report.rolled_back} rolled back; "
             f"hit in flight {report.killed_in_flight}, in doubt {report.asked} (asked again {audit.asked_again}, of them "
-            f"committed {audit.found_committed}), never told {report.in_doubt}; "
+            f"committed {audit.found_committed}), in doubt before the commit {audit.not_sent}; "
             f"longest gap {report.longest_gap_seconds:.1f} s; {codes or 'no errors'}"
         )
 

@@ -11,6 +11,7 @@ There is no fallocate (EOPNOTSUPP), no links of either kind and no extended attr
 
 One JSON object per line on SOCKET, and one back:
 
+    {"do": "freeze"}                    nothing is answered or done any more, until:
     {"do": "lose power", "seed": 1, "keeps_nothing": false}   answered with what was lost; the process ends
     {"do": "unmount"}                   everything synced; the process ends
     {"do": "limit", "bytes": 1000000}   capacity; null: a terabyte
@@ -22,7 +23,6 @@ One JSON object per line on SOCKET, and one back:
 """
 
 import asyncio
-import contextlib
 import dataclasses
 import errno
 import json
@@ -58,7 +58,8 @@ class Operations:
         self._handles: dict[int, Node] = {}
         self._last_handle = 0
         self._chance = random.Random(0)
-        self._is_gone = False
+        self._changed = threading.Condition(self._lock)
+        self._is_frozen = self._is_gone = False
         self._counts = {"write": 0, "sync": 0, "sync directory": 0}
         self._heal()
 
@@ -71,17 +72,25 @@ class Operations:
 
     def __call__(self, operation: str, *arguments: Any) -> Any:
         with self._lock:
-            if self._is_gone:
-                raise OSError(errno.EIO, "no power")
+            self._wait_for_power()
             return getattr(self, operation)(*arguments)
+
+    def _wait_for_power(self) -> None:
+        while self._is_frozen and not self._is_gone:
+            self._changed.wait()
+        if self._is_gone:
+            raise OSError(errno.EIO, "no power")
 
     # --- commands ---------------------------------------------------------------------------------------------------
 
     def command(self, given: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             match given["do"]:
+                case "freeze":
+                    self._is_frozen = True
                 case "lose power":
                     self._is_gone = True
+                    self._changed.notify_all()
                     chance = random.Random(given["seed"])
                     return dataclasses.asdict(self._disk.lose_power(chance, given["keeps_nothing"]))
                 case "unmount":
@@ -115,8 +124,7 @@ class Operations:
                 time.sleep(self._delays[kind])
             finally:
                 self._lock.acquire()
-            if self._is_gone:
-                raise OSError(errno.EIO, "no power")
+            self._wait_for_power()
         left, match = self._failing.get(kind, (0.0, ""))
         if left > 0 and match in path:
             self._failing[kind] = (left - 1, match)
@@ -242,7 +250,8 @@ class _Commands(socketserver.StreamRequestHandler):
 
 def _end_with_parent(mountpoint: str) -> None:
     """Whoever started this process keeps its standard input open."""
-    sys.stdin.buffer.read()
+    while os.read(0, 1):
+        pass
     subprocess.run(["umount", "-l", mountpoint], check=False, capture_output=True)
     os._exit(1)
 
@@ -264,6 +273,7 @@ def main(backing: str, mountpoint: str, control: str) -> None:
         hard_remove=True,
         fsname="power-loss",
     )
+    os._exit(0)  # the threads of commands and of the parent's end are still waiting
 
 
 class PowerLossFs:
@@ -308,6 +318,10 @@ class PowerLossFs:
             assert time.monotonic() < deadline, f"not mounted in {START_SECONDS:g} s"
             await asyncio.sleep(0.02)
 
+    async def freeze(self) -> None:
+        """Right before a power loss under load: whoever waits for the disk now waits until then."""
+        await self.command("freeze")
+
     async def lose_power(self, seed: int, keeps_nothing: bool = False) -> Loss:
         """What was not synced is lost, torn or kept, by the seed. Whoever used it should be dead; `mount` brings it back."""
         answer = await self.command("lose power", seed=seed, keeps_nothing=keeps_nothing)
@@ -335,9 +349,12 @@ class PowerLossFs:
             subprocess.run, ["umount", "-l", str(self.mountpoint)], check=False, capture_output=True
         )
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
+            try:
+                # It ends by itself. A signal at the moment of its end would take its status from whoever waits for it.
+                await asyncio.wait_for(self._process.wait(), 5)
+            except TimeoutError:
                 self._process.kill()
-            await self._process.wait()
+                await self._process.wait()
 
     async def _end(self) -> None:
         await self._unmount()
