@@ -141,10 +141,14 @@ class ClaimName(Effect):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseName(Effect):
-    """etcd: delete directory/`kind`/`name` if it is this set's. Not answered."""
+    """etcd: delete directory/`kind`/`name` if it is this set's and the set's lease key has the value `incarnation`. Not answered.
+
+    A process that does not lead the set any more may not: its successor may have declared the name again.
+    """
 
     kind: str
     name: str
+    incarnation: Incarnation
 
 
 @dataclass(frozen=True, slots=True)

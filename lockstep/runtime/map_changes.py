@@ -231,5 +231,13 @@ class MapChanges:
 
     async def _release_name(self, effect: ReleaseName) -> bool:
         key = self._keys.directory(effect.kind, effect.name)
-        await self._etcd.transact([ValueEquals(key, effect.set_name.encode())], [Delete(key)])
+        lease_key = self._keys.set_lease(effect.set_name)
+        entry, lease = await self._etcd.get(key), await self._etcd.get(lease_key)
+        if entry is None or entry.value != effect.set_name.encode():
+            return True
+        if lease is None or lease.value != effect.incarnation.encode():
+            return True
+        # A first attempt that is executed late finds another revision once the name was claimed again.
+        is_leading = ValueEquals(lease_key, effect.incarnation.encode())
+        await self._etcd.transact([ModRevisionEquals(key, entry.mod_revision), is_leading], [Delete(key)])
         return True

@@ -196,11 +196,13 @@ class BrokerEtcd:
                 self._perform_name(effect)
 
     def _perform_name(self, effect: ClaimName | ReleaseName) -> None:
-        key, set_name = self._keys.directory(effect.kind, effect.name), effect.set_name
+        keys, set_name = self._keys, effect.set_name
+        key = keys.directory(effect.kind, effect.name)
 
-        def release(etcd: Etcd) -> None:
-            entry = etcd.get(key)
-            if entry is not None and entry.value == set_name.encode():
+        def release(etcd: Etcd, incarnation: Incarnation) -> None:
+            entry, lease = etcd.get(key), etcd.get(keys.set_lease(set_name))
+            is_own = entry is not None and entry.value == set_name.encode()
+            if is_own and lease is not None and lease.value == incarnation.encode():
                 etcd.delete(key)
 
         def claim(etcd: Etcd) -> object:
@@ -211,7 +213,8 @@ class BrokerEtcd:
             return entry.value.decode()
 
         if isinstance(effect, ReleaseName):
-            self.session.tell(release)
+            incarnation = effect.incarnation
+            self.session.tell(lambda etcd: release(etcd, incarnation))
             return
 
         def take(result: object) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from lockstep.core.commands import AnyCommand
 from lockstep.core.effects import ClaimName, ReleaseName
+from lockstep.core.ids import Incarnation
 from services.primary.core.context import Context
 from services.primary.core.gate import CommitGate
 
@@ -26,9 +27,10 @@ class Claim:
 class NameClaims:
     """Lives as long as the epoch; driven by the primary core."""
 
-    def __init__(self, context: Context, gate: CommitGate) -> None:
+    def __init__(self, context: Context, gate: CommitGate, own: Incarnation) -> None:
         self._context = context
         self._gate = gate
+        self._own = own
         self._under_way: dict[int, Claim] = {}
         self._last = 0
 
@@ -52,7 +54,8 @@ class NameClaims:
 
         def release() -> None:
             if not self._is_in_use(kind, name):
-                self._context.effects.append(ReleaseName(self._context.state.set_name, kind, name))
+                set_name = self._context.state.set_name
+                self._context.effects.append(ReleaseName(set_name, kind, name, self._own))
 
         self._gate.wait(self._context.writer.log.end, release)
 

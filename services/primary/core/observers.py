@@ -54,9 +54,7 @@ class TxQueueObserver:
         self._queue.push(index, 0)
 
     def prepare(self, index: LogIndex) -> None:
-        self._queue.push(index, 0)
-        self._queue.prepare_index = index
-        self._queue.close()
+        self._queues.prepared(self._queue.key, index)
 
     def commit(self, index: LogIndex) -> None:
         self._queues.ended(self._queue.key, index)

@@ -102,7 +102,7 @@ class PrimaryCore:
         self._gate = CommitGate()
         self.streams = ClientStreams(self.context, self._gate)
         self._attachments = Attachments(self.context, self.streams)
-        self._names = NameClaims(self.context, self._gate)
+        self._names = NameClaims(self.context, self._gate, own.incarnation)
         self._clients = Clients(self.context, self.streams, self._names)
         self.backups = Backups(self.context)
         self.membership = Membership(own, set_map, map_revision)

@@ -78,6 +78,8 @@ class TxQueues:
 
     def __init__(self) -> None:
         self.by_key: dict[TransactionKey, TxQueue] = {}
+        self._voting: dict[TransactionKey, TxQueue] = {}
+        """Closed by a prepare: the only ones that an acknowledgement says something about."""
         self._ended: dict[TransactionKey, LogIndex] = {}
         """Closed with an outcome that is not yet at the commit index, in log order."""
 
@@ -91,6 +93,13 @@ class TxQueues:
         for broker in brokers:
             queue.subscribe(broker)
         return queue
+
+    def prepared(self, key: TransactionKey, index: LogIndex) -> None:
+        """The `prepare` was appended at `index`: it is closed, and its subscribers vote."""
+        queue = self._voting[key] = self.by_key[key]
+        queue.push(index, 0)
+        queue.prepare_index = index
+        queue.close()
 
     def ended(self, key: TransactionKey, index: LogIndex) -> None:
         """The outcome's record was appended at `index`."""
@@ -113,7 +122,7 @@ class TxQueues:
 
     def acknowledged(self, broker: BrokerId, log_end: LogIndex) -> None:
         """A backup acknowledged the log up to `log_end`."""
-        for queue in self.by_key.values():
+        for queue in self._voting.values():
             subscription = queue.subscriptions.get(broker)
             if subscription is not None:
                 subscription.acknowledged(log_end, queue.prepare_index)
@@ -123,4 +132,5 @@ class TxQueues:
         for key, index in list(self._ended.items()):
             if index > commit_index:
                 break
+            self._voting.pop(key, None)
             del self._ended[key], self.by_key[key]
