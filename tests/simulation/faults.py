@@ -302,6 +302,18 @@ class Faults:
         world.loop.after(self._down_us(), world.start_machine, broker)
         return True
 
+    def _restart_with_a_lost_disk(self) -> bool:
+        """Everybody loses power, and one machine comes back with an empty disk, perhaps as the first (history 24)."""
+        world, broker = self._world, self._some_broker()
+        if self._disks_lost or not self.can_lose_disk(broker):
+            return False
+        self._disks_lost += 1
+        for other in world.broker_ids:
+            world.power_loss(other)
+            world.loop.after(self._later(0, 4 * SECOND), world.start_machine, other)
+        world.lose_disk(broker)
+        return True
+
     def can_lose_disk(self, broker: BrokerId) -> bool:
         """Whether every set would still have a disk in sync, whatever swap of etcd's is under way."""
         for set_map in self._world.set_maps():

@@ -38,6 +38,7 @@ FAULT_KINDS = (
     "disk reserve low",
     "disk slow",
     "disk lost",
+    "restart with a lost disk",
 )
 """Kinds that a seed may draw; `tests/simulation/faults.py` does them."""
 

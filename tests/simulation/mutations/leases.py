@@ -31,6 +31,13 @@ def _deposed(options: Options) -> None:
     options.fault_gap_us = 2_000_000
 
 
+def _late_promotions(options: Options) -> None:
+    options.faults = ("cut off from etcd", "etcd answers lost", "pause broker")
+    options.fault_gap_us = 1_000_000
+    options.etcd.watch_lag_us = 500_000
+    options.lease_seconds = 2
+
+
 MUTATIONS = (
     Mutation(
         "lease never ends",
@@ -42,6 +49,6 @@ MUTATIONS = (
         "lease key not compared",
         "R5: a promotion needs the old primary's lease key to be absent",
         lambda: Parts(is_lease_key_compared=False),
-        _deposed,
+        _late_promotions,
     ),
 )

@@ -79,6 +79,10 @@ def _restarts(options: Options) -> None:
     options.fault_gap_us = 2_000_000
 
 
+def _lost_disks(options: Options) -> None:
+    options.faults = ("restart with a lost disk", "slow link")
+
+
 def _shrinking(options: Options) -> None:
     options.faults = (
         "kill broker",
@@ -102,7 +106,7 @@ MUTATIONS = (
         "any disk may stand",
         "R1, R5: a directory with another disk than the map names is a learner (history 24)",
         lambda: Parts(make_replica=AnyDisk),
-        lambda options: setattr(options, "faults", ("disk lost", "full restart", "kill broker")),
+        _lost_disks,
     ),
     Mutation(
         "incarnation not checked",
