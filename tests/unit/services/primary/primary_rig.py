@@ -5,6 +5,7 @@ delivery of what a transaction has locked.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
@@ -77,6 +78,7 @@ from lockstep.core.records import AnyRecord, CommandRef
 from lockstep.core.set_state import SetState
 from lockstep.core.state_hash import state_hash
 from lockstep.core.store_protocol import Appended, AppendFrames, OpenSet, SetOpened
+from services.primary.core.observers import TransactionObserverFactory
 from services.primary.core.primary import PrimaryCore
 from services.primary.core.settings import PrimarySettings
 
@@ -97,6 +99,7 @@ class Rig:
         holds_claims: bool = False,
         predecessor: "Rig | None" = None,
         is_restarted: bool = False,
+        factories: Sequence[TransactionObserverFactory] = (),
     ) -> None:
         self.holds_store = holds_store
         self.holds_claims = holds_claims
@@ -121,7 +124,7 @@ class Rig:
             SET, Epoch(epoch), OWN.broker, OWN.incarnation, (OWN,), (), (OWN.broker,), 1, 1, OWN.incarnation
         )
         chosen = replace(settings or PrimarySettings(), retained_bytes_max=1 << 40)
-        self.core: PrimaryCore = PrimaryCore(copy, OWN, set_map, 1, is_restarted, chosen, self.now)
+        self.core: PrimaryCore = PrimaryCore(copy, OWN, set_map, 1, is_restarted, chosen, self.now, factories)
         self._perform(self.core.begin(self.now))
         self.feed(LeaseExtended(SET, 1, LEASE_MS))
 

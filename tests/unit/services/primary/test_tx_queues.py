@@ -1,0 +1,109 @@
+"""Tx-queues, their votes, and the observers of transactions (DESIGN 3, 8)."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from lockstep.core.ids import BrokerId, Epoch, LogIndex, TransactionKey
+from lockstep.core.records import Dequeue, Publish
+from services.primary.core.tx_queue import TxQueueClosed, TxQueues, Vote
+from tests.unit.services.primary.primary_rig import Rig, publish
+
+KEY = (LogIndex(5), Epoch(1))
+B, C = BrokerId("b"), BrokerId("c")
+
+
+def test_nobody_subscribes_to_a_closed_tx_queue() -> None:
+    queues = TxQueues()
+    queue = queues.open(KEY, [B])
+    queues.joined(C)
+    queues.prepared(KEY, LogIndex(7))
+    with pytest.raises(TxQueueClosed):
+        queue.subscribe(BrokerId("d"))
+    with pytest.raises(TxQueueClosed):
+        queue.push(LogIndex(8), 1)
+    queues.joined(BrokerId("d"))
+    assert list(queue.subscriptions) == [B, C]
+
+
+def test_the_acknowledgement_that_covers_the_prepare_is_the_ok() -> None:
+    queues = TxQueues()
+    queue = queues.open(KEY, [B, C])
+    queues.acknowledged(B, LogIndex(6))
+    queues.prepared(KEY, LogIndex(7))
+    queues.acknowledged(B, LogIndex(6))
+    assert queue.subscriptions[B].vote is Vote.NONE
+    queues.acknowledged(B, LogIndex(9))
+    queues.left(C)
+    assert {broker: found.vote for broker, found in queue.subscriptions.items()} == {B: Vote.OK}
+
+
+def test_a_tx_queue_is_released_when_its_outcome_is_committed() -> None:
+    queues = TxQueues()
+    queues.open(KEY, [B])
+    queues.prepared(KEY, LogIndex(7))
+    queues.ended(KEY, LogIndex(7))
+    queues.release(LogIndex(6))
+    assert list(queues.by_key) == [KEY]
+    queues.release(LogIndex(7))
+    assert not queues.by_key
+    queues.acknowledged(B, LogIndex(9))
+
+
+@dataclass
+class Log:
+    """An observer, and the factory of all of them."""
+
+    told: list[tuple[TransactionKey, str]] = field(default_factory=list)
+
+    def create(self, key: TransactionKey) -> "OneObserver":
+        self.told.append((key, "begin"))
+        return OneObserver(self, key)
+
+
+@dataclass
+class OneObserver:
+    log: Log
+    key: TransactionKey
+
+    def _note(self, event: str) -> None:
+        self.log.told.append((self.key, event))
+
+    def publish(self, index: LogIndex, record: Publish) -> None:
+        self._note("publish")
+
+    def accept(self, index: LogIndex, record: Dequeue) -> None:
+        self._note("accept")
+
+    def prepare(self, index: LogIndex) -> None:
+        self._note("prepare")
+
+    def commit(self, index: LogIndex) -> None:
+        self._note("commit")
+
+    def rollback(self, index: LogIndex) -> None:
+        self._note("rollback")
+
+
+def test_an_observer_hears_of_every_event_of_its_transaction_once_and_in_order() -> None:
+    log = Log()
+    rig = Rig(factories=(log,))
+    client = rig.client()
+    client.declare("q")
+    client.publish("q", b"1")
+    client.consume("q")
+    one, two = client.begin(), client.begin()
+    client.ok(publish("q", b"2", transaction=one, sequence=1))
+    client.settle("q", transaction=one, sequence=2)
+    client.ok(publish("q", b"3", transaction=two, sequence=1))
+    client.commit(one, 2)
+    client.rollback(two)
+    client.rollback(one)
+    assert [event for key, event in log.told if key == one] == [
+        "begin",
+        "publish",
+        "accept",
+        "prepare",
+        "commit",
+    ]
+    assert [event for key, event in log.told if key == two] == ["begin", "publish", "rollback"]
