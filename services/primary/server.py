@@ -29,9 +29,9 @@ from lockstep.wire.v1 import primary_pb2
 
 _log = logging.getLogger("lockstep.primary")
 
-BACKUP_BYTES_MAX = 256 * 1024 * 1024
-"""Frames that may wait for one backup; a slower one loses its stream and comes back as one that lacks them (R8). Snapshots do not
-count: they are as long as the state is."""
+BACKUP_BYTES_MAX = 512 * 1024 * 1024
+"""Frames that may wait for one backup; a slower one loses its stream and comes back as one that lacks them (R8). More than a
+primary keeps, committed or not: a member that lacks all of it must get it. Snapshots do not count: they are as long as it is."""
 
 _NONE, _NEVER = LogIndex(0), Epoch(0)
 

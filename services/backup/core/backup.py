@@ -13,14 +13,10 @@ from enum import Enum
 from lockstep.core.clock import Now
 from lockstep.core.effects import (
     AnyEffect,
-    CloseSubscription,
     Note,
-    OpenSubscription,
-    TellPrimary,
-    TellStore,
 )
 from lockstep.core.frames import Frame, check_frame
-from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName, TransactionKey
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.inputs import (
     AnyInput,
     PrimarySaid,
@@ -32,37 +28,28 @@ from lockstep.core.inputs import (
 )
 from lockstep.core.log_copy import LogCopy, agreement
 from lockstep.core.replication import (
-    Acknowledge,
     Frames,
-    Refuse,
     SnapshotChunk,
-    Subscribe,
     SubscriptionAccepted,
     SubscriptionRefused,
 )
 from lockstep.core.store_protocol import (
     AnyStoreAnswer,
-    AnyStoreRequest,
     Appended,
-    AppendFrames,
-    BeginInstall,
-    EndInstall,
     Installed,
-    InstallItems,
-    LoadState,
-    OpenSet,
-    SetAside,
     SetOpened,
     StateChunk,
     StateItem,
     StateLoaded,
     StoreRefused,
-    Truncate,
     Truncated,
 )
 from services.backup.core.joining import Joining
 from services.backup.core.loading import Loading
+from services.backup.core.primary_words import PrimaryWords
 from services.backup.core.settings import BackupSettings
+from services.backup.core.store_watch import StoreWatch
+from services.backup.core.store_words import StoreWords
 
 
 class BackupState(Enum):
@@ -119,22 +106,18 @@ class BackupCore:
         self.durable_end = LogIndex(0)
         self._loading: Loading | None = None
         self._joining: Joining | None = None
-        self.stream = first_stream
-        """Number of the present or last subscription."""
-        self._heard_ms = 0
-        self._said_ms = 0
         self._retry_ms = 0
-        self._patience_ms = settings.heartbeat_ms * settings.heartbeat_misses
-        """How long the present or next subscription waits for its answer."""
+        self._link = PrimaryWords(set_name, epoch, broker, incarnation, first_stream, settings)
+        self._store = StoreWords(set_name, epoch, incarnation)
+        self._watch = StoreWatch(settings)
         self._is_installing = False
-        self._progress_ms = 0
-        """When the store last had everything, or had more than before."""
-        self._refused_since_ms: int | None = None
-        """Since when the store has refused what it has to take before this replica may stand."""
-        self._told_commit = LogIndex(0)
         self._is_reserve_low = False
-        self._refused_transactions: set[TransactionKey] = set()
         self._effects: list[AnyEffect] = []
+
+    @property
+    def stream(self) -> int:
+        """Number of the present or last subscription."""
+        return self._link.stream
 
     @property
     def disk(self) -> DiskId | None:
@@ -173,7 +156,7 @@ class BackupCore:
             case StoreSaid():
                 self._store_said(given.answer, now)
             case PrimarySaid() if given.stream == self.stream and given.message.epoch == self.epoch:
-                self._heard_ms = now.boottime_ms
+                self._link.heard(now)
                 self._primary_said(given, now)
             case PrimarySaid() if given.stream == self.stream and isinstance(
                 given.message, SubscriptionRefused
@@ -197,7 +180,7 @@ class BackupCore:
         assert self.state is BackupState.DAMAGED
         self.copy, self.is_memory_whole = None, False
         self.state = BackupState.OPENING
-        self._tell_store(SetAside(self.set_name, self.epoch, self._incarnation))
+        self._effects.append(self._store.set_aside())
         return self._take_effects()
 
     # --- the own store ---
@@ -210,7 +193,7 @@ class BackupCore:
         self._loading = self._joining = None
         self.state = BackupState.OPENING
         self._retry_ms = 0
-        self._tell_store(OpenSet(self.set_name, self.epoch, self._incarnation))
+        self._effects.append(self._store.open())
 
     def _store_said(self, answer: AnyStoreAnswer, now: Now) -> None:
         if answer.incarnation != self._incarnation or answer.epoch != self.epoch:
@@ -236,8 +219,8 @@ class BackupCore:
 
     def _durable(self, answer: Appended | Installed, now: Now) -> None:
         self.durable_end = max(self.durable_end, answer.log_end)
-        self._progress_ms = now.boottime_ms
-        self._refused_since_ms = None
+        self._watch.took(now)
+        self._watch.is_well()
         if isinstance(answer, Appended):
             self._is_reserve_low = answer.free_bytes < self._settings.reserve_bytes
         else:
@@ -258,13 +241,13 @@ class BackupCore:
             self._note("new disk", f"{opened.disk}: the memory is dropped")
             self._drop_memory()
         self.durable_end = opened.log_end
-        self._progress_ms = now.boottime_ms
+        self._watch.took(now)
         self._is_installing = False
         if self.copy is None:
             self.is_memory_whole = False
             self.state = BackupState.LOADING
             self._loading = Loading(self.set_name, opened.commit_index, self._settings.retained_bytes_max)
-            self._tell_store(LoadState(self.set_name, self.epoch, self._incarnation))
+            self._effects.append(self._store.load())
             return
         self._reconcile(self.copy, opened, now)
 
@@ -280,12 +263,13 @@ class BackupCore:
             return
         self.durable_end = agreed
         if agreed < opened.log_end:
-            self._tell_store(Truncate(self.set_name, self.epoch, self._incarnation, agreed))
+            self._effects.append(self._store.truncate(agreed))
         if not frames:
             self._ready(now)
             return
         self.state = BackupState.SENDING
-        self._append(tuple(frame.durable for frame in frames))
+        for frame in frames:
+            self._effects.append(self._store.append((frame.durable,), copy.commit_index))
 
     def _damaged(self, damage: str) -> None:
         self._drop_memory()
@@ -298,8 +282,7 @@ class BackupCore:
 
     def _store_refused(self, refused: StoreRefused, now: Now) -> None:
         self._note("store refused", f"{refused.code.name}: {refused.message}")
-        if self._refused_since_ms is None:
-            self._refused_since_ms = now.boottime_ms
+        self._watch.refused(now)
         self._reopen_later(now)
 
     def _reopen_later(self, now: Now) -> None:
@@ -309,18 +292,16 @@ class BackupCore:
 
     def _watch_store(self, now: Now) -> None:
         """Give the subscription up when the store hangs, and in the end the memory when it refuses."""
-        settings, copy = self._settings, self.copy
+        copy = self.copy
         if copy is None:
             return
         is_owing = copy.log_end > self.durable_end and not self._is_installing
-        if self.state in (BackupState.JOINING, BackupState.FOLLOWING) and is_owing:
-            if now.boottime_ms - self._progress_ms > settings.store_patience_ms:
-                self._note("store silent", f"durable up to {self.durable_end}, sent up to {copy.log_end}")
-                self._reopen_later(now)
-        else:
-            self._progress_ms = now.boottime_ms
-        refused_since = self._refused_since_ms
-        if refused_since is not None and now.boottime_ms - refused_since > settings.memory_patience_ms:
+        if not is_owing or self.state not in (BackupState.JOINING, BackupState.FOLLOWING):
+            self._watch.took(now)
+        elif self._watch.is_silent(now):
+            self._note("store silent", f"durable up to {self.durable_end}, sent up to {copy.log_end}")
+            self._reopen_later(now)
+        if self._watch.is_hopeless(now):
             self._note("memory given up", "the own store refuses")
             self._reopen_later(now)
             self._drop_memory()
@@ -329,7 +310,7 @@ class BackupCore:
 
     def _ready(self, now: Now) -> None:
         self.state = BackupState.READY
-        self._refused_since_ms = None
+        self._watch.is_well()
         self._retry_ms = 0
         self._subscribe(now)
 
@@ -337,22 +318,13 @@ class BackupCore:
         assert self.copy is not None and self.opened is not None
         if self._primary is None:
             return
-        self.stream += 1
         self.state = BackupState.SUBSCRIBING
-        self._heard_ms = self._said_ms = now.boottime_ms
-        subscribe = Subscribe(
-            self.set_name,
-            self.epoch,
-            self._broker,
-            self.opened.disk,
-            self._incarnation,
-            self.copy.log_end,
-            self.copy.epochs(),
-            max(self.copy.commit_index, self.opened.commit_index),
-            self.is_memory_whole,
-            self.copy.state.applied,
+        commit_index = max(self.copy.commit_index, self.opened.commit_index)
+        self._effects.append(
+            self._link.subscribe(
+                self._primary, self.opened.disk, self.copy, commit_index, self.is_memory_whole, now
+            )
         )
-        self._effects.append(OpenSubscription(self.set_name, self.stream, self._primary, subscribe))
 
     def _primary_said(self, given: PrimarySaid, now: Now) -> None:
         match given.message:
@@ -369,7 +341,7 @@ class BackupCore:
 
     def _accepted(self, accepted: SubscriptionAccepted) -> None:
         assert self.copy is not None
-        self._patience_ms = self._settings.heartbeat_ms * self._settings.heartbeat_misses
+        self._link.was_accepted()
         if accepted.snapshot_index and not accepted.is_snapshot_whole and self.is_memory_whole:
             # What it holds is not what the set has, and may be beyond it. As long as others believe in this memory, they do not
             # stand as restarted ones: it takes a new name, and begins again from disk (R5, R12).
@@ -383,21 +355,12 @@ class BackupCore:
             self.copy, self.is_memory_whole = None, False
             self.durable_end = LogIndex(0)
             self._is_installing = True
-            self._tell_store(
-                BeginInstall(
-                    self.set_name,
-                    self.epoch,
-                    self._incarnation,
-                    accepted.snapshot_index,
-                    accepted.epochs,
-                    accepted.time_ms,
-                )
-            )
+            self._effects.append(self._store.begin_install(accepted))
         elif accepted.agreed < self.copy.log_end:
             self._note("cut", f"from {self.copy.log_end} to {accepted.agreed}")
             self.copy.cut(accepted.agreed)
             self.durable_end = min(self.durable_end, accepted.agreed)
-            self._tell_store(Truncate(self.set_name, self.epoch, self._incarnation, accepted.agreed))
+            self._effects.append(self._store.truncate(accepted.agreed))
         if accepted.snapshot_index:
             self._joining = Joining(accepted)
             self.is_memory_whole = False
@@ -411,11 +374,11 @@ class BackupCore:
         if joining.is_whole:
             durable: tuple[StateItem, ...] = tuple(item for item in chunk.items if item.is_durable)
             if durable:
-                self._tell_store(InstallItems(self.set_name, self.epoch, self._incarnation, durable))
+                self._effects.append(self._store.install(durable))
         if not chunk.is_last:
             return
         if joining.is_whole:
-            self._tell_store(EndInstall(self.set_name, self.epoch, self._incarnation))
+            self._effects.append(self._store.end_install())
             self.copy = joining.whole_copy(joining.snapshot_index, self._settings.retained_bytes_max)
         else:
             assert self.copy is not None
@@ -438,22 +401,15 @@ class BackupCore:
             self.copy.append(frame)
             fresh.append(durable)
         if fresh:
-            self._append(tuple(fresh), given.commit_index)
+            self._effects.append(self._store.append(tuple(fresh), given.commit_index))
         if self._joining is None:
             self.copy.commit(min(given.commit_index, self.copy.log_end))
 
     def _acknowledge(self, now: Now) -> None:
         """Say how far this replica is durable; while its memory is not whole, only that it lives."""
         if self.state in (BackupState.JOINING, BackupState.FOLLOWING):
-            self._said_ms = now.boottime_ms
             log_end = self.durable_end if self._joining is None else LogIndex(0)
-            self._effects.append(
-                TellPrimary(
-                    self.set_name,
-                    self.stream,
-                    Acknowledge(self.set_name, self.epoch, self._broker, self._incarnation, log_end),
-                )
-            )
+            self._effects.append(self._link.acknowledge(log_end, now))
 
     def _refused(self, refused: SubscriptionRefused, now: Now) -> None:
         self._note("subscription refused", refused.reason)
@@ -473,12 +429,11 @@ class BackupCore:
 
     def _leave(self) -> None:
         if self.state in (BackupState.SUBSCRIBING, BackupState.JOINING, BackupState.FOLLOWING):
-            self._effects.append(CloseSubscription(self.set_name, self.stream))
+            self._effects.append(self._link.close())
 
     # --- time ---
 
     def _tick(self, now: Now) -> None:
-        settings = self._settings
         self._watch_store(now)
         if self._retry_ms and now.boottime_ms >= self._retry_ms:
             self._retry_ms = 0
@@ -488,51 +443,22 @@ class BackupCore:
                 if self.copy.log_end <= self.durable_end:
                     self._subscribe(now)
                 else:
-                    self._retry_ms = now.boottime_ms + settings.retry_ms
+                    self._retry_ms = now.boottime_ms + self._settings.retry_ms
         elif self.state in (BackupState.SUBSCRIBING, BackupState.JOINING, BackupState.FOLLOWING):
-            if now.boottime_ms - self._heard_ms > self._patience_ms:
-                self._note("primary silent", f"for {now.boottime_ms - self._heard_ms} ms")
+            if silent_ms := self._link.silent_ms(now):
+                self._note("primary silent", f"for {silent_ms} ms")
                 if self.state is BackupState.SUBSCRIBING:
-                    self._patience_ms = min(2 * self._patience_ms, settings.subscribe_patience_ms_max)
+                    self._link.was_not_answered()
                 self._lost_primary(now)
-            elif now.boottime_ms - self._said_ms >= settings.heartbeat_ms:
+            elif self._link.is_heartbeat_due(now):
                 self._acknowledge(now)
-        if self.state is BackupState.FOLLOWING and self._is_reserve_low:
-            self._refuse_open()
-        if (
-            self.state is BackupState.FOLLOWING
-            and self.copy is not None
-            and self._told_commit < self.copy.commit_index
-        ):
-            self._append((), self.copy.commit_index)
-
-    def _refuse_open(self) -> None:
-        """Vote no on every open transaction that brings content: its `prepare` could find no place here (DESIGN 3)."""
-        assert self.copy is not None
-        for buffer in self.copy.state.transactions.open():
-            if buffer.publishes and buffer.key not in self._refused_transactions:
-                self._refused_transactions.add(buffer.key)
-                refuse = Refuse(
-                    self.set_name,
-                    self.epoch,
-                    self._broker,
-                    self._incarnation,
-                    buffer.key,
-                    "the store's reserve is exhausted",
-                )
-                self._effects.append(TellPrimary(self.set_name, self.stream, refuse))
+        if self.state is BackupState.FOLLOWING and self.copy is not None:
+            if self._is_reserve_low:
+                self._effects += self._link.refuse_open(self.copy)
+            if self._store.told_commit < self.copy.commit_index:
+                self._effects.append(self._store.append((), self.copy.commit_index))
 
     # --- effects ---
-
-    def _append(self, frames: tuple[bytes, ...], commit_index: LogIndex | None = None) -> None:
-        assert self.copy is not None
-        self._told_commit = commit_index if commit_index is not None else self.copy.commit_index
-        self._tell_store(
-            AppendFrames(self.set_name, self.epoch, self._incarnation, frames, self._told_commit)
-        )
-
-    def _tell_store(self, request: AnyStoreRequest) -> None:
-        self._effects.append(TellStore(self.set_name, request))
 
     def _note(self, event: str, details: str) -> None:
         self._effects.append(Note(self.set_name, event, details))

@@ -1,0 +1,55 @@
+"""What a backup says to its own store: the requests of one memory in one epoch."""
+
+from lockstep.core.effects import TellStore
+from lockstep.core.ids import Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.replication import SubscriptionAccepted
+from lockstep.core.store_protocol import (
+    AnyStoreRequest,
+    AppendFrames,
+    BeginInstall,
+    EndInstall,
+    InstallItems,
+    LoadState,
+    OpenSet,
+    SetAside,
+    StateItem,
+    Truncate,
+)
+
+
+class StoreWords:
+    """Lives as long as its backup core; makes effects and remembers the commit index that was told."""
+
+    def __init__(self, set_name: SetName, epoch: Epoch, incarnation: Incarnation) -> None:
+        self._head = (set_name, epoch, incarnation)
+        self.told_commit = LogIndex(0)
+
+    def open(self) -> TellStore:
+        return self._tell(OpenSet(*self._head))
+
+    def load(self) -> TellStore:
+        return self._tell(LoadState(*self._head))
+
+    def append(self, frames: tuple[bytes, ...], commit_index: LogIndex) -> TellStore:
+        self.told_commit = commit_index
+        return self._tell(AppendFrames(*self._head, frames, commit_index))
+
+    def truncate(self, after: LogIndex) -> TellStore:
+        return self._tell(Truncate(*self._head, after))
+
+    def begin_install(self, accepted: SubscriptionAccepted) -> TellStore:
+        return self._tell(
+            BeginInstall(*self._head, accepted.snapshot_index, accepted.epochs, accepted.time_ms)
+        )
+
+    def install(self, items: tuple[StateItem, ...]) -> TellStore:
+        return self._tell(InstallItems(*self._head, items))
+
+    def end_install(self) -> TellStore:
+        return self._tell(EndInstall(*self._head))
+
+    def set_aside(self) -> TellStore:
+        return self._tell(SetAside(*self._head))
+
+    def _tell(self, request: AnyStoreRequest) -> TellStore:
+        return TellStore(self._head[0], request)
