@@ -5,10 +5,12 @@ what it has; a store that lost what it had acknowledged ends the reign (R10), on
 """
 
 from collections import deque
+from collections.abc import Callable
 
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Member
 from lockstep.core.effects import Note, TellStore
+from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import Frame
 from lockstep.core.ids import LogIndex
 from lockstep.core.inputs import StoreConnected, StoreLost, StoreSaid
@@ -30,15 +32,20 @@ from services.primary.core.reign import ReignOver
 class OwnStore:
     """Lives as long as the epoch; driven by the primary core."""
 
-    def __init__(self, context: Context, membership: Membership) -> None:
+    def __init__(
+        self, context: Context, membership: Membership, is_subscribed: Callable[[Member], bool]
+    ) -> None:
         self._context = context
         self._membership = membership
+        self._is_subscribed = is_subscribed
         self._own: Member = membership.own
         self._in_flight: deque[LogIndex] = deque()
         """Last indexes of frames on their way."""
         self._is_open = False
         self._retry_ms = 0
         """When to open it again after a refusal; 0: not."""
+        self._failing_since_ms: int | None = None
+        """Since when it has failed to take anything."""
         self._told_commit = LogIndex(0)
 
     @property
@@ -73,6 +80,7 @@ class OwnStore:
             ):
                 pass
             case StoreSaid(answer=Appended() as appended) if self._is_open:
+                self._failing_since_ms = None
                 self._context.is_store_low = appended.free_bytes < self._context.settings.reserve_bytes
                 self._durable(appended.log_end)
             case StoreSaid(answer=SetOpened() as opened):
@@ -112,7 +120,17 @@ class OwnStore:
             raise ReignOver(f"the own store has seen epoch {refused.highest_epoch}")
         self._note("store refused", f"{refused.code.name}: {refused.message}")
         self._is_open = False
+        if refused.code is ErrorCode.UNAVAILABLE:
+            self._failing(now)
         self._retry_ms = now.boottime_ms + self._context.settings.store_retry_ms
+
+    def _failing(self, now: Now) -> None:
+        """R6: a primary that cannot commit makes way, if another member of the set is there to lead."""
+        since = self._failing_since_ms = self._failing_since_ms or now.boottime_ms
+        set_map = self._membership.set_map
+        others = [entry for entry in set_map.in_sync if entry != self._own and self._is_subscribed(entry)]
+        if others and now.boottime_ms - since > self._context.settings.store_patience_ms:
+            raise ReignOver(f"the own store fails, and {others[0].broker} is in sync")
 
     def _durable(self, log_end: LogIndex) -> None:
         durable = self._membership.durable

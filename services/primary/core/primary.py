@@ -107,7 +107,9 @@ class PrimaryCore:
         self.backups = Backups(self.context)
         self.membership = Membership(own, set_map, map_revision)
         self.membership.durable[own] = LogIndex(0)
-        self._store = OwnStore(self.context, self.membership)
+        self._store = OwnStore(
+            self.context, self.membership, lambda member: self.backups.of_member(member) is not None
+        )
         self._map = MapKeeping(self.context, self.membership, self.backups, now)
         self._housekeeping = Housekeeping(self.context, now)
         self._listener = PrimaryListener(self.context)

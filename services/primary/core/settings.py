@@ -39,6 +39,8 @@ class PrimarySettings:
     """Heartbeats missing after which a backup counts as lost."""
     store_retry_ms: int = 500
     """Wait after the own store refused (full, an I/O error), before it is opened again."""
+    store_patience_ms: int = 5000
+    """How long the own store may fail before a primary with a member in sync beside it makes way."""
     swap_retry_ms: int = 100
     """Wait after a swap that failed or is in doubt, before the next one."""
     subscription_grace_ms: int = 1500

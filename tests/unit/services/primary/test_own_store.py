@@ -85,3 +85,28 @@ def test_a_refusing_store_is_opened_again() -> None:
     bench.store.is_failing = False
     bench.pass_ms(1_000)
     assert bench.core.commit_index == 2
+
+
+def test_a_primary_whose_disk_goes_on_failing_makes_way_for_a_member_in_sync() -> None:
+    """R6: otherwise nothing commits, and nobody may be promoted."""
+    b = member("b")
+    bench = PrimaryBench(entry(1, A, b))
+    bench.subscribe(1, b, log_end=1, epochs=((Epoch(1), LogIndex(1)),), is_memory_whole=True)
+    bench.store.is_failing = True
+    bench.write("waits")
+    stopped_ms = 0
+    while not bench.core.stopped and bench.ms < 20_000:
+        bench.acknowledge(1, b, 2)
+        bench.pass_ms(100)
+        stopped_ms = bench.ms
+    assert 5_000 <= stopped_ms <= 6_500
+
+
+def test_a_primary_alone_goes_on_trying() -> None:
+    bench = PrimaryBench(entry(1, A))
+    bench.store.is_failing = True
+    bench.write("waits")
+    bench.pass_ms(20_000)
+    bench.store.is_failing = False
+    bench.pass_ms(1_000)
+    assert bench.core.commit_index == 2
