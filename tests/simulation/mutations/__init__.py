@@ -1,9 +1,12 @@
-"""Mutations: worlds in which one safety rule is switched off. The simulator must find each (tests/simulation/test_mutations.py).
+"""Mutations: worlds in which one safety rule is switched off, one file for each. `tests/simulation/test_mutations.py` proves that
+the simulator finds every one of them.
 
-Law: a mutation exchanges one part of a world (`Parts`) for one that breaks one rule, and changes nothing else. Where the rule
-sits inside a core, the replaced part gives the object in question another class when it comes to be; no module is touched.
+Law: a mutation exchanges parts of a world (`Parts`) for such as break one rule, and changes nothing else. Where the rule sits
+inside a core, the exchanged part gives the object in question another class when it comes to be; no module is touched.
 """
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,28 +18,24 @@ from tests.simulation.parts import Parts
 class Mutation:
     """One rule switched off."""
 
-    name: str
     rule: str
-    """What is weakened, and where DESIGN has it."""
+    """What is weakened, and where DESIGN or a history has it."""
     make: Callable[[], Parts]
+    scenarios: tuple[str, ...] = ()
+    """Scenarios that find it, every one of them; a case may be named: `scenario/case`."""
+    seed: int | None = None
+    """The first seed that finds it; None: it is left to the scenarios."""
     aim: Callable[[Options], None] = lambda options: None
-    """Makes the drawn options meet what the rule guards more often (kinds of fault, sizes); never the cores."""
+    """Makes the options of a seed meet what the rule guards more often (kinds of fault, sizes); never the cores."""
+
+    def options(self, seed: int) -> Options:
+        """A seed's options for this mutation."""
+        options = draw(seed)
+        self.aim(options)
+        return options
 
 
-def options_of(mutation: Mutation, seed: int) -> Options:
-    """A seed's options for this mutation."""
-    options = draw(seed)
-    mutation.aim(options)
-    return options
-
-
-def all_mutations() -> list[Mutation]:
-    """Every mutation, by name."""
-    from tests.simulation.mutations import clients, disks, leases, promotions, replication, states
-
-    found = [
-        mutation
-        for module in (clients, disks, leases, promotions, replication, states)
-        for mutation in module.MUTATIONS
-    ]
-    return sorted(found, key=lambda mutation: mutation.name)
+def all_mutations() -> dict[str, Mutation]:
+    """Every mutation, by name, which is its file's."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return {name: importlib.import_module(f"{__name__}.{name}").MUTATION for name in names}

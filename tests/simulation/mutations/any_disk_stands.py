@@ -1,0 +1,24 @@
+"""A member with another disk than the map names, an empty one perhaps, takes itself for the member (R1, R5, history 24)."""
+
+from dataclasses import replace
+
+from lockstep.core.cluster_map import Member, SetMap
+from tests.simulation.doctored_map import DoctoredMap
+from tests.simulation.mutations import Mutation
+from tests.simulation.parts import Parts
+
+
+class AnyDisk(DoctoredMap):
+    def doctored(self, set_map: SetMap, own: Member) -> SetMap:
+        named = set_map.member(self.broker)
+        if named is None:
+            return set_map
+        others = [member for member in set_map.in_sync if member.broker != self.broker]
+        return replace(set_map, in_sync=tuple(sorted((*others, replace(named, disk=own.disk)))))
+
+
+MUTATION = Mutation(
+    "R1, R5: a directory with another disk than the map names is a learner",
+    lambda: Parts(make_replica=AnyDisk),
+    ("history_24_empty_disk_first",),
+)

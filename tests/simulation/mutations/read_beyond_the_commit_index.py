@@ -1,0 +1,27 @@
+"""Answers are given from the log's end, committed or not (R11)."""
+
+from collections.abc import Callable
+
+from lockstep.core.ids import LogIndex
+from services.primary.core.gate import CommitGate
+from services.primary.core.primary import PrimaryCore
+from tests.simulation.mutations import Mutation
+from tests.simulation.parts import Parts
+from tests.simulation.weak_replica import WeakReplica
+
+
+class OpenGate(CommitGate):
+    def wait(self, index: LogIndex, release: Callable[[], None]) -> None:
+        release()
+
+
+class Talkative(WeakReplica):
+    def promoted(self, primary: PrimaryCore) -> None:
+        primary._gate.__class__ = OpenGate
+
+
+MUTATION = Mutation(
+    "R11: nobody sees anything beyond the commit index",
+    lambda: Parts(make_replica=Talkative),
+    ("history_12_below_the_minimum", "history_21_stalled_voters"),
+)

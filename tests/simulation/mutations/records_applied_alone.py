@@ -1,0 +1,27 @@
+"""Backups show what an open transaction publishes at once, each record by itself (DESIGN 3: a transaction is applied whole)."""
+
+from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.records import AnyRecord, Publish
+from lockstep.core.set_state import SetState
+from tests.simulation.mutations import Mutation
+from tests.simulation.parts import Parts
+from tests.simulation.weak_replica import WeakReplica
+
+
+class TornState(SetState):
+    def apply(self, index: LogIndex, epoch: Epoch, record: AnyRecord, is_durable: bool) -> None:
+        if isinstance(record, Publish) and record.transaction is not None:
+            record = Publish(record.command, None, record.ordinal, record.messages)
+        super().apply(index, epoch, record, is_durable)
+
+
+class Torn(WeakReplica):
+    def weaken_state(self, state: SetState) -> None:
+        state.__class__ = TornState if self.primary is None else SetState
+
+
+MUTATION = Mutation(
+    "DESIGN 3: a transaction becomes visible by applying one record",
+    lambda: Parts(make_replica=Torn),
+    ("atomicity", "failure_aborts"),
+)
