@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from lockstep.client.client import Client
 from lockstep.client.consumer import Message
-from lockstep.client.outcome import OutcomeState
+from lockstep.client.outcome import Outcome, OutcomeState
 from lockstep.client.session import Session
 from lockstep.client.session_settings import SessionSettings
 from lockstep.client.transaction import Transaction
@@ -71,6 +71,8 @@ class AuditedWorkload(Workload):
         self.audit = Audit()
         self.commit_times: list[float] = []
         self.attempts: dict[bytes, Attempt] = {}
+        self.outcomes: list[Outcome] = []
+        """Heard when asking again."""
         self._numbers = itertools.count(1)
         self._impatient = Client(addresses, IMPATIENT)
 
@@ -127,6 +129,7 @@ class AuditedWorkload(Workload):
         assert attempt.transaction.id is not None
         outcome = await self.client.get_outcome(attempt.transaction.id, fence=True, patience_seconds=20)
         assert (outcome.state is OutcomeState.COMMITTED) == is_there, f"{attempt} and {outcome}"
+        self.outcomes.append(outcome)
         self.audit.asked_again += 1
         self.audit.found_committed += is_there
 

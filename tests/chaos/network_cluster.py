@@ -10,7 +10,9 @@ One name of a scenario per line on its input, one JSON object back on its output
 import asyncio
 import contextlib
 import json
+import shutil
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,6 +26,7 @@ from lockstep.runtime.supervisor import ChildProcess, wait_for_port
 from services.broker.core.lease_keeper import LeaseSettings
 from tests.chaos.audited_workload import AuditedWorkload
 from tests.chaos.broker_watch import Heard, check_fenced, watching
+from tests.chaos.committed_logs import check_against_clients, one_log, read_journal
 from tests.chaos.machines import Machines
 from tests.integration.cluster import SETS, Deployment
 
@@ -37,10 +40,11 @@ SLACK_SECONDS = 0.7
 
 
 class NetworkCluster(LocalCluster):
-    """Its stores are on their machines' loopback, brokers and etcd where all machines reach them."""
+    """Each store is beside its broker; brokers and etcd are where all machines reach them."""
 
     def __init__(self, directory: Path, machines: Machines) -> None:
         super().__init__(directory)
+        self._sockets = tempfile.mkdtemp(prefix="lockstep-")  # a socket's path is short
         self.machines = machines
         self._etcd_process = ChildProcess("etcd", self._etcd_command(), directory / "etcd.log")
 
@@ -69,17 +73,21 @@ class NetworkCluster(LocalCluster):
         for name in BROKERS:
             home, address = self.directory / name, f"{self.machines.addresses[name]}:7071"
             self._stores[name] = store = self._process(
-                name, "store", "--data", str(home / "store"), "--listen", "127.0.0.1:7171"
+                name, "store", "--data", str(home / "store"), "--listen", self.store_address(name)
             )
             broker = self._process(
                 name,
-                *("broker", "--id", name, "--listen", address, "--store", "127.0.0.1:7171"),
+                *("broker", "--id", name, "--listen", address, "--store", self.store_address(name)),
                 *("--etcd", f"http://{etcd}", "--cluster", "network"),
             )
             self.brokers[name] = LocalBroker(name, broker, store, address, home / "broker-lease")
             await store.start()
         await wait_for_port(self._etcd_process, etcd)
         await asyncio.gather(*(self.start_broker(name) for name in BROKERS))
+
+    def store_address(self, name: str) -> str:
+        """On its broker's machine; the file system is one, so its log can be read from here too."""
+        return f"unix:{self._sockets}/{name}"
 
     def _process(self, machine: str, service: str, *arguments: str) -> ChildProcess:
         command = self.machines.command(machine, sys.executable, "-m", f"services.{service}", *arguments)
@@ -89,6 +97,7 @@ class NetworkCluster(LocalCluster):
         await asyncio.gather(*(local.broker.kill() for local in self.brokers.values()))
         await super().stop(grace_seconds)
         await self._etcd_process.stop(grace_seconds)
+        shutil.rmtree(self._sockets, ignore_errors=True)
 
 
 @dataclass(slots=True)
@@ -217,9 +226,9 @@ SCENARIOS: dict[str, Callable[[Scene], Awaitable[None]]] = {
 }
 
 
-async def run_scenario(deployment: Deployment, machines: Machines, name: str) -> str:
+async def run_scenario(deployment: Deployment, cluster: NetworkCluster, name: str) -> str:
     """Load, fault, healing, then: in sync, equal states, nothing lost, torn or twice, nobody fooled. One line about it."""
-    started = time.monotonic()
+    started, machines = time.monotonic(), cluster.machines
     primary = await deployment.primary_of(SET)
     addresses = {broker: local.address for broker, local in deployment.cluster.brokers.items()}
     queue = f"{name}-watch"
@@ -244,30 +253,35 @@ async def run_scenario(deployment: Deployment, machines: Machines, name: str) ->
         hashes = await deployment.state_hashes(set_name)
         assert len(hashes) == 3, hashes
         assert len(set(hashes.values())) == 1, hashes
+    journals = {broker: await read_journal(cluster.store_address(broker), SET) for broker in BROKERS}
+    model = check_against_clients(SET, one_log(journals), workload)
+    committed = sum(life.is_committed for life in model.transactions.values())
+    assert committed >= workload.report.committed
+    scene.notes.append(f"checked in the log: {model.end} indexes, {committed} committed transactions")
     notes = "; ".join([*scene.notes, f"{len(heard)} answers watched", f"{time.monotonic() - started:.1f} s"])
     assert workload.report.killed_in_flight > 0
     return f"{name}: {workload.summary()}; {notes}"
 
 
 @contextlib.asynccontextmanager
-async def running(directory: Path, machines: Machines) -> AsyncIterator[Deployment]:
+async def running(directory: Path, machines: Machines) -> AsyncIterator[tuple[Deployment, NetworkCluster]]:
     async with NetworkCluster(directory, machines) as cluster:
         deployment = Deployment(cluster)
         async with deployment.client() as client:
             for name, members in SETS.items():
                 await client.administration.create_set(name, members)
         await deployment.until_in_sync(3)
-        yield deployment
+        yield deployment, cluster
 
 
 async def main(prefix: str, directory: Path) -> None:
     machines = Machines(MACHINES, prefix)
     try:
-        async with running(directory, machines) as deployment:
+        async with running(directory, machines) as (deployment, cluster):
             while name := (await asyncio.to_thread(sys.stdin.readline)).strip():
                 answer = {"name": name, "summary": "", "error": ""}
                 try:
-                    answer["summary"] = await run_scenario(deployment, machines, name)
+                    answer["summary"] = await run_scenario(deployment, cluster, name)
                 except Exception:
                     machines.heal()
                     answer["error"] = f"{traceback.format_exc()}\n{deployment.logs()}"
