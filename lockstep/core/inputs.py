@@ -86,7 +86,7 @@ class NameClaimed(Input):
 
 @dataclass(frozen=True, slots=True)
 class LeaseExtended(Input):
-    """The process lease was granted or renewed: keys under it live until `serve_until_ms` at least (CLOCK_BOOTTIME, margin taken off, R6)."""
+    """The process lease was granted or renewed: keys under it live until `serve_until_ms` at least (R6)."""
 
     lease_id: int
     serve_until_ms: int

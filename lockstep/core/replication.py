@@ -1,8 +1,9 @@
 """What a primary and its backups say to each other (DESIGN 3, R8); `primary.proto` carries the same words.
 
-Law: every message names the resource set and the sender's epoch; whoever sees a lower epoch than its own drops the message
-before touching anything (R2). The backup opens the stream with `Subscribe`; what comes back is the log, in order, from where the two
-logs agree, and for a newcomer before it a snapshot that lies at most at the commit index.
+Law: every message names the resource set and the sender's epoch; whoever sees a lower epoch than its own drops the message before
+touching anything (R2). The backup opens the stream with `Subscribe`; what comes back is the log, in order, from where the
+two logs agree, and for a newcomer a snapshot. That lies at the log's end: what it holds cannot be cut, so the newcomer is
+in sync only when every disk of its set holds as much (R8).
 """
 
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ class ReplicationMessage:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe(ReplicationMessage):
-    """A backup asks for the log. Its store was fenced at `epoch` before. Answered by `SubscriptionAccepted` or `SubscriptionRefused`."""
+    """A backup, its store fenced at `epoch`, asks for the log. Answered by `SubscriptionAccepted` or `SubscriptionRefused`."""
 
     broker: BrokerId
     disk: DiskId
@@ -83,7 +84,7 @@ class SubscriptionRefused(ReplicationMessage):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotChunk(ReplicationMessage):
-    """A part of the snapshot, sent when the commit index has reached it."""
+    """A part of the snapshot."""
 
     items: tuple[StateItem, ...]
     is_last: bool
@@ -91,7 +92,7 @@ class SnapshotChunk(ReplicationMessage):
 
 @dataclass(frozen=True, slots=True)
 class Frames(ReplicationMessage):
-    """The log: (durable part, transient part) of consecutive frames, and the commit index. Without frames: commit index and heartbeat."""
+    """The log: (durable part, transient part) of consecutive frames, and the commit index; without frames a heartbeat."""
 
     frames: tuple[tuple[bytes, bytes], ...]
     commit_index: LogIndex
