@@ -112,11 +112,11 @@ async def test_slow_hanging_and_failing_disks(machines: Machines) -> None:
         await workload.committed_since(20)
         await cluster.disks[names[0]].command("heal")
 
-    async def failing_sync(workload: AuditedWorkload) -> None:
+    async def failing(workload: AuditedWorkload) -> None:
         names = await others_first(deployment)
-        for name in (names[0], names[-1]):
+        for name, what in ((names[0], "sync"), (names[-1], "sync"), (names[1], "write")):
             workload.note_kill()
-            await cluster.disks[name].command("fail", what="sync", count=2, match=".segment")
+            await cluster.disks[name].command("fail", what=what, count=2, match=".segment")
             await workload.committed_since(20)
             await cluster.disks[name].command("heal")
             await deployment.until_in_sync(3)
@@ -131,7 +131,7 @@ async def test_slow_hanging_and_failing_disks(machines: Machines) -> None:
         assert await deployment.primary_of(SET) != names[-1]
 
     await under_load(machines, "slow backup", slow_backup)
-    await under_load(machines, "failing sync", failing_sync)
+    await under_load(machines, "failing", failing)
     await under_load(machines, "hanging disk of the primary", hanging_primary)
 
 
