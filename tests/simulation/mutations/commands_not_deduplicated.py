@@ -20,12 +20,12 @@ from tests.simulation.weak_replica import WeakReplica
 class ForgetfulClients(Clients):
     """Executes whatever comes, the second time too."""
 
-    def command(self, stream: ClientStream, command: AnyCommand, now: Now) -> None:
+    def command(self, stream: ClientStream, command: AnyCommand) -> None:
         session = self._context.state.sessions.get(stream.session)
         if session is not None and command.number < session.next_number:
-            self._execute(stream, command, now)
+            self._execute(stream, command)
         else:
-            super().command(stream, command, now)
+            super().command(stream, command)
 
 
 class NoDeduplication(WeakReplica):

@@ -24,7 +24,7 @@ class RepentantState(SetState):
             and self.outcome(record.transaction).state is TransactionState.COMMITTED
         ):
             rolled_back = Outcome(TransactionState.ROLLED_BACK, record.reason, index)
-            self.outcomes.record(record.transaction, rolled_back)
+            self.outcomes._ordinary[record.transaction] = rolled_back
 
 
 class Repentant(WeakReplica):

@@ -38,7 +38,9 @@ class Lenient(WeakReplica):
 
     def promoted(self, primary: PrimaryCore) -> None:
         for buffer in primary.context.state.transactions.open():
-            primary.context.progress[buffer.key] = TransactionProgress(buffer.session, AnyCount(0))
+            primary.context.progress[buffer.key] = TransactionProgress(
+                buffer.session, 0, sequence=AnyCount(0)
+            )
 
 
 MUTATION = Mutation(

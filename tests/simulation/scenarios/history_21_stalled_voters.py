@@ -6,6 +6,7 @@ primary is active again and again asked to commit. An old primary that returns w
 """
 
 from lockstep.core.commands import OutcomeState
+from lockstep.core.ids import LogIndex
 from tests.simulation.staging.moments import acknowledges
 from tests.simulation.staging.stage import A, B, C, Stage
 
@@ -17,7 +18,7 @@ def play(stage: Stage, case: str) -> None:
     client, reader = stage.client("c1"), stage.client("c2")
     client.declare("a", "b")
     key = client.transaction("a", "b")
-    prepared = stage.log_end(A) + 1
+    prepared = LogIndex(stage.log_end(A) + 1)
     if case.endswith("frozen"):
         for broker in (B, C) if case.startswith("both") else (B,):
             for process in stage.processes_of(broker):

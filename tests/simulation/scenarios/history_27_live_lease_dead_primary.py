@@ -27,12 +27,14 @@ def play(stage: Stage, case: str) -> None:
     successor = stage.map.primary
     stage.serves(successor)
     stage.done(client.publish("a"))
-    stage.hold(ETCD, successor)
     stage.kill(A)
+    stage.revive(A)
+    stage.whole()
+    stage.hold(ETCD, successor)
     stage.world.etcd.execute(lambda etcd: etcd.revoke(lease))
     stage.cut("c2", successor)
     asked = other.ask_browse("a")
-    for _ in range(10):
+    for _ in range(26):
         client.browse("a")
         stage.run(0.1)
     stage.mend("c2", successor)

@@ -4,6 +4,9 @@ The only broker restarts by a kill, by a loss of power, and its store alone; ack
 what was open is aborted.
 """
 
+from collections.abc import Callable
+
+from lockstep.core.ids import BrokerId
 from tests.simulation.options import Options
 from tests.simulation.staging.stage import A, Stage, calm
 
@@ -18,11 +21,16 @@ def play(stage: Stage, case: str) -> None:
     stage.start()
     client = stage.client("c1")
     client.declare("a", "b")
+    strikes: dict[str, Callable[[BrokerId], None]] = {
+        "broker": stage.kill,
+        "store": stage.kill_store,
+        "power": stage.power_loss,
+    }
     for _ in range(2):
         stage.done(client.commit(client.transaction("a", "b")))
         stage.done(client.rollback(client.transaction("a", "b")))
         left_open = client.transaction("a", "b")
-        {"broker": stage.kill, "store": stage.kill_store, "power": stage.power_loss}[case](A)
+        strikes[case](A)
         stage.run(0.5)
         stage.revive(A)
         stage.serves(A)

@@ -21,7 +21,7 @@ from tests.simulation.broker import Broker
 Moment = Callable[[Broker, AnyEffect], bool]
 
 
-def answers_client(broker: BrokerId, kind: type[AnyServerMessage]) -> Moment:  # type: ignore[type-arg]
+def answers_client(broker: BrokerId, kind: type[AnyServerMessage]) -> Moment:
     """`broker` is about to tell a client something of this kind."""
     return lambda process, effect: (
         process.broker == broker and isinstance(effect, TellClient) and isinstance(effect.message, kind)

@@ -259,5 +259,7 @@ def perform(stage: Stage, script: Callable[[Stage], None]) -> list[str]:
         return stage.finish()
     except PromiseBroken as broken:
         return [*stage.broken, f"{broken} (at {stage.world.loop.now_us / 1e6:.6f} s)"]
+    except AssertionError as error:
+        return [*stage.broken, f"stopped by an assertion: {error!r}"]
     except Unmet as unmet:
         return [*stage.broken, f"expected: {unmet} (at {stage.world.loop.now_us / 1e6:.6f} s)"]
