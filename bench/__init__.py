@@ -1,1 +1,1 @@
-"""Benchmarks on a cluster of real processes: `make bench-failover`, `make bench-throughput`, `make bench-memory`."""
+"""Benchmarks on real processes: `make bench-failover`, `-joining`, `-memory`, `-recovery`, `-store`, `-throughput`."""

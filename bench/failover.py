@@ -1,14 +1,12 @@
 """Failover: from the harm done to the primary to the first transaction committed by a client that reconnects by itself.
 
 Goals: SIGKILL (the supervisor sees the process exit and revokes its lease): median at most 1 s over 10 trials; SIGSTOP: lease +
-0.5 s. And how long a new backup with an empty disk takes to be in sync with deep queues, with and without a transaction left
-open: ratio at most 1.1.
+0.5 s. How long brokers take to come back into the in-sync set: `bench/joining.py`.
 """
 
 import argparse
 import asyncio
 import contextlib
-import shutil
 import statistics
 import tempfile
 import time
@@ -19,7 +17,6 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from bench.memory import fill
 from lockstep.client.client import Client
 from lockstep.core.commands import QueueOptions
 from lockstep.core.errors import LockstepError
@@ -28,7 +25,7 @@ from tests.integration.cluster import Deployment, deployed
 SET = "bench"
 
 
-async def main(kills: int, stalls: int, depth: int) -> None:
+async def main(kills: int, stalls: int) -> None:
     console = Console()
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as scratch:
         async with deployed(Path(scratch), sets={SET: ["B1", "B2", "B3"]}) as deployment:
@@ -36,8 +33,7 @@ async def main(kills: int, stalls: int, depth: int) -> None:
             console.print("SIGKILL:", " ".join(f"{seconds:.2f}" for seconds in killed), "s")
             stalled = [await trial(deployment, is_kill=False) for _ in range(stalls)]
             console.print("SIGSTOP:", " ".join(f"{seconds:.2f}" for seconds in stalled), "s")
-            joins = await _joins(deployment, depth) if depth else {}
-    console.print(_table(killed, stalled, joins, depth))
+    console.print(_table(killed, stalled))
 
 
 async def trial(deployment: Deployment, *, is_kill: bool) -> float:
@@ -98,34 +94,7 @@ async def _next(commits: "asyncio.Queue[tuple[float, float]]", since: float) -> 
                 return committed
 
 
-async def _joins(deployment: Deployment, depth: int) -> dict[str, float]:
-    await fill(deployment, SET, "deep", depth)
-    found = {"without": await _join(deployment)}
-    async with deployment.client() as client, client.session() as session:
-        transaction = session.transaction(timeout_ms=300_000)
-        await transaction.publish("deep", [b"open"] * 10)
-        found["with"] = await _join(deployment)
-        await transaction.rollback()
-    return found
-
-
-async def _join(deployment: Deployment) -> float:
-    """A backup comes back with an empty disk; returns seconds from its start to being in sync."""
-    primary = await deployment.primary_of(SET)
-    name = next(name for name in deployment.cluster.brokers if name != primary)
-    local = deployment[name]
-    await local.broker.kill()
-    await local.store.kill()
-    await deployment.until_in_sync(2)
-    shutil.rmtree(deployment.cluster.directory / name / "store")
-    await deployment.cluster.start_store(name)
-    begun = time.monotonic()
-    await deployment.cluster.start_broker(name)
-    await deployment.until_in_sync(3, seconds=120)
-    return time.monotonic() - begun
-
-
-def _table(killed: list[float], stalled: list[float], joins: dict[str, float], depth: int) -> Table:
+def _table(killed: list[float], stalled: list[float]) -> Table:
     shown = Table(title="Failover on one machine")
     for heading in ("what", "median s", "worst s", "goal"):
         shown.add_column(heading, justify="left" if heading in ("what", "goal") else "right")
@@ -135,12 +104,6 @@ def _table(killed: list[float], stalled: list[float], joins: dict[str, float], d
     ):
         if values:
             shown.add_row(what, f"{statistics.median(values):.2f}", f"{max(values):.2f}", goal)
-    for what, seconds in joins.items():
-        shown.add_row(
-            f"empty backup in sync, {depth:,} deep, {what} an open transaction", f"{seconds:.2f}", "", ""
-        )
-    if joins:
-        shown.add_row("ratio of the two", f"{joins['with'] / joins['without']:.2f}", "", "1.1")
     return shown
 
 
@@ -148,6 +111,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--stalls", type=int, default=3)
-    parser.add_argument("--depth", type=int, default=100_000)
     given = parser.parse_args()
-    uvloop.run(main(given.kills, given.stalls, given.depth))
+    uvloop.run(main(given.kills, given.stalls))

@@ -27,6 +27,22 @@ def resident_mib(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
+def peak_resident_mib(pid: int) -> float:
+    """The most that a process ever had resident since it began, or since `reset_peak`."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 2**10
+
+
+def reset_peak(pid: int) -> None:
+    """The peak of a process begins anew at what it has now."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def load() -> float:
+    """Processes that wanted to run in the last minute, on the whole machine."""
+    return os.getloadavg()[0]
+
+
 def percentile(values: Sequence[float], fraction: float) -> float:
     """The value below which `fraction` of them lie; 0.0 for none."""
     ordered = sorted(values)

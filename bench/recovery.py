@@ -1,0 +1,147 @@
+"""Recovery: all processes are killed and started again; how long until the first transaction commits, with deep queues.
+
+Law: the same number of messages lies in the queue each time, while more and more have passed through before (published and
+accepted: 0, 1 and 3 times as many). The time must not depend on them. All stores and brokers are killed; etcd stays.
+`make bench-recovery`, or `python -m bench.recovery --messages 1000000`.
+"""
+
+import argparse
+import asyncio
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from bench.measuring import SyncProbe, cpu_seconds, load
+from bench.memory import fill
+from bench.returning import LogTail
+from lockstep.core.errors import LockstepError
+from tests.integration.cluster import Deployment, deployed
+
+SET, QUEUE = "bench", "deep"
+CREDIT = 5000
+RECOVERY_SECONDS_MAX = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One recovery."""
+
+    passed: int
+    """Times as many messages as there are had passed through before."""
+    listening: float
+    """Seconds until all processes listened."""
+    loaded: float
+    """Until the broker that leads had loaded its disk; like all, from the start of the first process."""
+    committed: float
+    """Until the first transaction was committed."""
+    in_sync: float
+    """Until all three were in sync."""
+    cpu: float
+    """Processor seconds that all stores and brokers had used by the first commit: other load on the machine is not in it."""
+    disk_mib: float
+    sync_ms: float
+
+
+async def main(messages: int, passings: list[int], repeats: int, directory: Path | None) -> None:
+    console = Console()
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory(prefix="lockstep-bench-", dir=directory) as scratch:
+        async with deployed(Path(scratch), sets={SET: ["B1", "B2", "B3"]}) as deployment:
+            await fill(deployment, SET, QUEUE, messages)
+            passed = 0
+            for wanted in sorted(passings):
+                for _ in range(wanted - passed):
+                    await _pass_through(deployment, messages)
+                passed = wanted
+                for _ in range(repeats):
+                    results.append(await _recover(deployment, passed, Path(scratch)))
+                    console.print(results[-1])
+    console.print(_table(results, messages))
+    console.print(f"load {load():.1f}")
+
+
+async def _pass_through(deployment: Deployment, messages: int) -> None:
+    """As many messages as there are are published behind them, and as many accepted at the queue's head."""
+    await fill(deployment, SET, QUEUE, messages)
+    async with (
+        deployment.client() as client,
+        client.session() as session,
+        await session.consume(QUEUE, credit=CREDIT) as consumer,
+    ):
+        await asyncio.gather(*[(await anext(consumer)).accept() for _ in range(messages)])
+
+
+async def _recover(deployment: Deployment, passed: int, scratch: Path) -> Result:
+    # What is closed is consolidated by then: a crash right behind a burst replays that burst, whatever went before.
+    await asyncio.sleep(3.0)
+    brokers = deployment.cluster.brokers
+    await asyncio.gather(*(one.broker.kill() for one in brokers.values()))
+    await asyncio.gather(*(one.store.kill() for one in brokers.values()))
+    tails = [LogTail(one.broker.log) for one in brokers.values()]
+    async with SyncProbe(scratch) as probe:
+        start, begin = time.time(), time.monotonic()
+        await asyncio.gather(*(deployment.cluster.start_store(name) for name in brokers))
+        await asyncio.gather(*(deployment.cluster.start_broker(name) for name in brokers))
+        listening = time.monotonic() - begin
+        await _commit(deployment)
+        committed = time.monotonic() - begin
+        cpu = sum(cpu_seconds(child.pid) for one in brokers.values() for child in (one.broker, one.store))
+        await deployment.until_in_sync(3, seconds=RECOVERY_SECONDS_MAX)
+        in_sync = time.monotonic() - begin
+    loaded = [at - start for tail in tails for at, event in tail.events() if event.startswith("loaded")]
+    used = sum(
+        file.stat().st_blocks * 512 for file in (scratch / "B1" / "store").rglob("*") if file.is_file()
+    )
+    return Result(passed, listening, min(loaded), committed, in_sync, cpu, used / 2**20, probe.median_ms)
+
+
+async def _commit(deployment: Deployment) -> None:
+    deadline = time.monotonic() + RECOVERY_SECONDS_MAX
+    while True:
+        try:
+            async with deployment.client() as client, client.session() as session:
+                async with session.transaction() as transaction:
+                    await transaction.publish(QUEUE, [b"first"])
+                return
+        except LockstepError:
+            assert time.monotonic() < deadline, f"nothing is committed after {RECOVERY_SECONDS_MAX} s"
+            await asyncio.sleep(0.05)
+
+
+def _table(results: list[Result], messages: int) -> Table:
+    shown = Table(title=f"Seconds from the start of everything, {messages:,} durable messages of 1 KiB")
+    headings = (
+        *("passed", "listening", "loaded", "commit", "in sync", "ratio", "CPU s", "ratio"),
+        *("disk MiB", "fdatasync ms"),
+    )
+    for heading in headings:
+        shown.add_column(heading, justify="right")
+    for one in results:
+        shown.add_row(
+            f"{one.passed}x",
+            f"{one.listening:.2f}",
+            f"{one.loaded:.2f}",
+            f"{one.committed:.2f}",
+            f"{one.in_sync:.2f}",
+            f"{one.committed / results[0].committed:.2f}",
+            f"{one.cpu:.2f}",
+            f"{one.cpu / results[0].cpu:.2f}",
+            f"{one.disk_mib:.0f}",
+            f"{one.sync_ms:.2f}",
+        )
+    return shown
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=200_000)
+    parser.add_argument("--passed", type=int, nargs="+", default=[0, 1, 3], help="times as many, before")
+    parser.add_argument("--repeats", type=int, default=1, help="recoveries of each")
+    parser.add_argument("--directory", type=Path, help="on the disk to be measured; default: the system's")
+    given = parser.parse_args()
+    uvloop.run(main(given.messages, given.passed, given.repeats, given.directory))
