@@ -19,6 +19,10 @@ _ITEM = b"i"
 """Prefix of items' keys; nothing comes behind them."""
 _MEMTABLE_BYTES = 32 << 20
 """Half of a segment: what is consolidated between two flushes mostly fits one."""
+_ITEM_BYTES = 256
+"""What an item counts beside its bytes when a part is read: places in a queue are small and many, and each takes whoever gets
+them as long as 256 bytes of content.
+"""
 
 
 class SnapshotCorrupt(Exception):
@@ -52,7 +56,7 @@ class SnapshotDb:
                     return tuple(items), False
                 assert isinstance(key, bytes), "in raw mode all keys are bytes"
                 items.append(StateItem(key[1:], value))
-                size += len(key) + len(value)
+                size += len(key) + len(value) + _ITEM_BYTES
         except Exception as error:
             raise self._translated(error) from error
         return tuple(items), True

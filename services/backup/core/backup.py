@@ -376,6 +376,8 @@ class BackupCore:
             if durable:
                 self._effects.append(self._store.install(durable))
         if not chunk.is_last:
+            # This part is taken: the next may come.
+            self._acknowledge(now)
             return
         if joining.is_whole:
             self._effects.append(self._store.end_install())

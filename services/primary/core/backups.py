@@ -25,7 +25,11 @@ from lockstep.core.store_protocol import StateItem
 from services.primary.core.context import Context
 
 SNAPSHOT_TURN_CHUNKS = 4
-"""Parts of a snapshot sent with one tick: 4 MiB, encoded in about 25 ms, so that commits and heartbeats go on meanwhile."""
+"""Parts of a snapshot on their way to begin with, and after a tick without an acknowledgement: 4 MiB, encoded in about 25 ms, so
+that commits and heartbeats go on meanwhile.
+"""
+SNAPSHOT_ITEM_BYTES = 256
+"""What an item counts beside its bytes: places in a queue are small and many, and each takes as long as 256 bytes of content."""
 
 
 @dataclass(slots=True)
@@ -44,6 +48,8 @@ class ReplicatingSubscription:
     snapshot: Iterator[Item] | None = None
     """What is left to be sent of its snapshot; the state as it was when it subscribed, whatever is applied meanwhile."""
     is_snapshot_whole: bool = False
+    has_sent_part: bool = False
+    """Since the last tick, because a part was acknowledged: a whole snapshot clocks itself."""
     held: list[Frame] = field(default_factory=list)
     """Frames cut while a whole snapshot is being sent: they follow its last part."""
     told_commit: LogIndex = LogIndex(0)
@@ -128,7 +134,7 @@ class Backups:
         if snapshot_index:
             subscription.snapshot = context.state.items(durable=is_whole, transient=True)
             subscription.is_snapshot_whole = is_whole
-            self._send_snapshot(subscription)
+            self._send_snapshot(subscription, SNAPSHOT_TURN_CHUNKS)
         return subscription
 
     def send(self, subscription: ReplicatingSubscription, frames: Iterable[Frame]) -> None:
@@ -157,6 +163,10 @@ class Backups:
             subscription.heard_ms = now_ms
             subscription.acknowledged = max(subscription.acknowledged, log_end)
             subscription.has_joined = subscription.has_joined or log_end >= subscription.snapshot_index
+            if subscription.snapshot is not None and subscription.is_snapshot_whole:
+                # Beside a memory snapshot the log goes on: what is acknowledged need not be a part of it.
+                subscription.has_sent_part, subscription.said_ms = True, now_ms
+                self._send_snapshot(subscription, 1)
         return subscription
 
     def close(self, stream: int) -> ReplicatingSubscription | None:
@@ -178,8 +188,10 @@ class Backups:
                 self.close(stream)
                 lost.append(subscription)
             elif subscription.snapshot is not None:
-                subscription.said_ms = now_ms
-                self._send_snapshot(subscription)
+                if not subscription.has_sent_part:
+                    subscription.said_ms = now_ms
+                    self._send_snapshot(subscription, SNAPSHOT_TURN_CHUNKS)
+                subscription.has_sent_part = False
             elif (
                 subscription.told_commit < commit_index
                 or now_ms - subscription.said_ms >= settings.heartbeat_ms
@@ -196,21 +208,21 @@ class Backups:
         self._tell(stream, SubscriptionRefused(self._context.state.set_name, self._context.epoch, reason))
         self._context.effects.append(CloseBackupStream(self._context.state.set_name, stream))
 
-    def _send_snapshot(self, subscription: ReplicatingSubscription) -> None:
+    def _send_snapshot(self, subscription: ReplicatingSubscription, chunks_max: int) -> None:
         """The next parts of a snapshot: as much as one turn may take, so that a big state stops nothing else."""
         context, stream = self._context, subscription.stream
         set_name, settings = context.state.set_name, context.settings
         assert subscription.snapshot is not None, "there is something left to be sent"
         chunk: list[StateItem] = []
-        size = turn = 0
+        size = chunks = 0
         for item in subscription.snapshot:
             chunk.append(item)
-            size += len(item.key) + len(item.value)
+            size += len(item.key) + len(item.value) + SNAPSHOT_ITEM_BYTES
             if size >= settings.snapshot_chunk_bytes:
                 self._tell(stream, SnapshotChunk(set_name, context.epoch, tuple(chunk), False))
-                turn += size
+                chunks += 1
                 chunk, size = [], 0
-                if turn >= SNAPSHOT_TURN_CHUNKS * settings.snapshot_chunk_bytes:
+                if chunks == chunks_max:
                     return
         self._tell(stream, SnapshotChunk(set_name, context.epoch, tuple(chunk), True))
         subscription.snapshot = None

@@ -315,8 +315,8 @@ class PrimaryCore:
             return
         self._map.subscribed(subscription.member)
         self.context.tx_queues.joined(message.broker)
-        kind = "whole snapshot" if subscription.acknowledged < subscription.agreed else "log"
-        kind = "memory snapshot" if subscription.snapshot_index and kind == "log" else kind
+        kind = "memory snapshot" if subscription.snapshot_index else "log"
+        kind = "whole snapshot" if subscription.is_snapshot_whole else kind
         self._note("subscribed", f"{message.broker} by {kind} from {subscription.agreed}")
         self._acknowledged(subscription)
 

@@ -166,6 +166,16 @@ def test_a_whole_snapshot_replaces_disk_and_memory() -> None:
     assert len(bench.core.copy.state.sessions.by_key) == 1
 
 
+def test_each_part_of_a_snapshot_is_acknowledged_without_counting_for_anything() -> None:
+    bench = BackupBench(MemoryStore("disk-b"))
+    bench.hear(accepted(0, snapshot_index=4, is_whole=True))
+    before = len(bench.said())
+    for item in items_at(4)[:3]:
+        bench.hear(chunk(item, is_last=False))
+    said = bench.said()[before:]
+    assert [message.log_end for message in said if isinstance(message, Acknowledge)] == [0, 0, 0]
+
+
 def test_a_replica_in_the_middle_of_an_installation_cannot_stand() -> None:
     bench = BackupBench(MemoryStore("disk-b"))
     bench.hear(accepted(0, snapshot_index=4, is_whole=True), chunk(is_last=False))

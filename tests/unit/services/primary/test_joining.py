@@ -2,7 +2,7 @@
 
 from lockstep.core.effects import CloseBackupStream
 from lockstep.core.ids import Epoch, LogIndex
-from lockstep.core.inputs import BackupStreamClosed, SwapAnswered, Verdict
+from lockstep.core.inputs import BackupStreamClosed, SwapAnswered, Tick, Verdict
 from lockstep.core.replication import (
     Frames,
     SnapshotChunk,
@@ -61,6 +61,34 @@ def test_an_empty_disk_gets_everything_and_counts_when_it_is_installed() -> None
     assert bench.swaps() == []
     bench.acknowledge(1, B, 2)
     assert bench.swaps()[-1].set_map.in_sync == (A, B)
+
+
+def parts(told: list[ToBackup]) -> int:
+    return len([message for message in told if isinstance(message, SnapshotChunk)])
+
+
+def test_parts_of_a_whole_snapshot_follow_acknowledgements_and_wait_for_a_tick_only_without_them() -> None:
+    bench = PrimaryBench(entry(1, A), settings=PrimarySettings(retained_bytes_max=0, snapshot_chunk_bytes=1))
+    for number in range(20):
+        bench.write(f"q{number}")
+    counts = [parts(bench.subscribe(1, B))]
+    for _ in range(3):
+        bench.acknowledge(1, B, 0)
+        counts.append(parts(bench.told(1)))
+    for _ in range(2):
+        bench.feed(Tick(SET))
+        counts.append(parts(bench.told(1)))
+    assert counts == [4, 5, 6, 7, 7, 11]
+
+
+def test_a_part_of_a_snapshot_has_few_items_however_small_they_are() -> None:
+    bench = PrimaryBench(
+        entry(1, A), settings=PrimarySettings(retained_bytes_max=0, snapshot_chunk_bytes=1024)
+    )
+    for number in range(20):
+        bench.write(f"q{number}")
+    chunks = [message for message in bench.subscribe(1, B) if isinstance(message, SnapshotChunk)]
+    assert {len(chunk.items) for chunk in chunks} == {4}
 
 
 def test_a_guard_ends_with_its_stream_when_the_same_broker_subscribes_anew() -> None:
