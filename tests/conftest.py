@@ -64,12 +64,16 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks by folder. What starts processes shares one xdist group: two clusters on two cores disturb each other."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
+    """Marks by folder. What starts processes shares one xdist group: two clusters on two cores disturb each other.
+
+    A wrapper, because xdist reads the marks in this very hook, as early as a hook can.
+    """
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
         if folder in {"integration", "chaos", "conformance"}:
             item.add_marker(pytest.mark.xdist_group("processes"))
         if folder in {"integration", "chaos"}:
             item.add_marker(getattr(pytest.mark, folder))
+    yield
