@@ -4,87 +4,23 @@ Law: what a session core tells its caller is written into the history at that mo
 message that brought it. The edge does nothing by itself: streams, one timer, and the core's own choices.
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, assert_never
 
 from lockstep.client import session_events as e
 from lockstep.client.session_core import SessionCore
 from lockstep.core import commands as c
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, SetName, TransactionKey
+from lockstep.core.ids import LogIndex, SessionId, SetName, TransactionKey
 from tests.simulation.hellos import ClientHello
 from tests.simulation.history import Browsed, Delivered, Operation, OutcomeHeard, Seen
 from tests.simulation.loop import MS
 from tests.simulation.network import Side
 from tests.simulation.process import Process
+from tests.simulation.promises import Actor, Inbox, Promise
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
-
-
-class Promise:
-    """Something that an actor can wait for: a command's end, an answer. Done once."""
-
-    __slots__ = ("_waiter", "asked_us", "is_done", "operation", "question", "value")
-
-    def __init__(self, operation: Operation | None = None, asked_us: int = 0) -> None:
-        self.is_done = False
-        self.operation = operation
-        self.asked_us = asked_us
-        self.question: c.Browse | c.GetOutcome | c.Describe | None = None
-        self.value: object = None
-        self._waiter: Callable[[], None] | None = None
-
-    def resolve(self, value: object = None) -> None:
-        self.is_done = True
-        self.value = value
-        if self._waiter is not None:
-            waiter, self._waiter = self._waiter, None
-            waiter()
-
-    def give_up(self) -> None:
-        if not self.is_done:
-            self.resolve()
-
-    def when_done(self, waiter: Callable[[], None]) -> None:
-        self._waiter = waiter
-
-
-Wait = int | Promise
-"""What an actor yields: microseconds to pause, or a promise to wait for."""
-Actor = Generator[Wait, None, None]
-
-
-class Inbox:
-    """Deliveries of one consumer that its actor has not looked at yet."""
-
-    def __init__(self) -> None:
-        self.waiting: list[tuple[Epoch, c.DeliveredMessage]] = []
-        self.is_open = True
-        self._promise: Promise | None = None
-
-    def put(self, epoch: Epoch, messages: Iterable[c.DeliveredMessage]) -> None:
-        self.waiting.extend((epoch, message) for message in messages)
-        self.wake()
-
-    def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> None:
-        gone = frozenset(positions)
-        self.waiting = [held for held in self.waiting if held[0] != epoch or held[1].position not in gone]
-
-    def wake(self) -> None:
-        if self._promise is not None:
-            promise, self._promise = self._promise, None
-            if not promise.is_done:
-                promise.resolve()
-
-    def arrival(self) -> Promise:
-        """Done when something waits here, or the consumer has ended."""
-        promise = Promise()
-        if self.waiting or not self.is_open:
-            promise.is_done = True
-        else:
-            self._promise = promise
-        return promise
 
 
 class ClientSession:

@@ -7,7 +7,7 @@ back at one of them and killed again at a later one, or never. Once it counts as
 from collections.abc import Callable
 from functools import partial
 
-from tests.simulation.client import Promise
+from tests.simulation.promises import Promise
 from tests.simulation.staging.moments import acknowledges, writes_frames
 from tests.simulation.staging.scripted_client import ScriptedClient
 from tests.simulation.staging.stage import A, B, C, Stage

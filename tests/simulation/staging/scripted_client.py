@@ -26,7 +26,8 @@ from lockstep.core.commands import (
     SettleCommand,
 )
 from lockstep.core.ids import Epoch, QueuePosition, SetName, TransactionKey
-from tests.simulation.client import Actor, Client, Promise
+from tests.simulation.client import Client
+from tests.simulation.promises import Actor, Promise
 from tests.simulation.workloads.transferring import resolve, taken_positions
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from services.broker.core.replica import Replica
 from services.primary.core.primary import PrimaryCore
 from tests.simulation.broker import Broker
 from tests.simulation.checkers import CHECKERS
-from tests.simulation.client import Promise
 from tests.simulation.etcd import Etcd
 from tests.simulation.history import Operation, PromiseBroken
 from tests.simulation.loop import MS, SECOND
@@ -23,6 +22,7 @@ from tests.simulation.network import NetworkOptions
 from tests.simulation.options import Options
 from tests.simulation.parts import Parts
 from tests.simulation.process import Process
+from tests.simulation.promises import Promise
 from tests.simulation.replica_view import at_rest
 from tests.simulation.run import make_record
 from tests.simulation.staging.scripted_client import ScriptedClient

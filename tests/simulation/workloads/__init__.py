@@ -1,6 +1,7 @@
 """What clients do, one kind of work per file. Each is an actor: a generator that yields what it waits for."""
 
-from tests.simulation.client import Actor, ClientSession
+from tests.simulation.client import ClientSession
+from tests.simulation.promises import Actor
 from tests.simulation.workloads.browsing import ask, browse
 from tests.simulation.workloads.consuming import consume
 from tests.simulation.workloads.producing import produce

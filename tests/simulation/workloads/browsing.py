@@ -3,7 +3,8 @@
 from lockstep.core.commands import Browse, BrowseAnswer, Describe, GetOutcome
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import QueuePosition
-from tests.simulation.client import Actor, ClientSession
+from tests.simulation.client import ClientSession
+from tests.simulation.promises import Actor
 from tests.simulation.workloads.queues import name
 
 

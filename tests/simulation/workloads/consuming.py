@@ -2,8 +2,9 @@
 
 from lockstep.client.session_events import Grant, StopConsuming
 from lockstep.core.commands import Disposition, SettleCommand
-from tests.simulation.client import Actor, ClientSession
+from tests.simulation.client import ClientSession
 from tests.simulation.loop import SECOND
+from tests.simulation.promises import Actor
 from tests.simulation.workloads.queues import name
 from tests.simulation.workloads.transferring import taken_positions
 

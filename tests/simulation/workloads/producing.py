@@ -2,7 +2,8 @@
 
 from lockstep.core.commands import OutgoingMessage, PublishCommand
 from lockstep.core.ids import TransactionKey
-from tests.simulation.client import Actor, ClientSession
+from tests.simulation.client import ClientSession
+from tests.simulation.promises import Actor
 from tests.simulation.workloads.queues import name
 
 

@@ -2,7 +2,8 @@
 
 from lockstep.core.commands import BindCommand, DeclareExchangeCommand, DeclareQueueCommand, QueueOptions
 from lockstep.core.ids import SetName
-from tests.simulation.client import Actor, ClientSession
+from tests.simulation.client import ClientSession
+from tests.simulation.promises import Actor
 
 WORK = ("in", "a", "b")
 """Transactions move messages between these."""

@@ -7,7 +7,8 @@ from lockstep.core.commands import (
     PurgeQueueCommand,
     QueueOptions,
 )
-from tests.simulation.client import Actor, ClientSession
+from tests.simulation.client import ClientSession
+from tests.simulation.promises import Actor
 from tests.simulation.workloads.producing import messages, publish_to
 from tests.simulation.workloads.queues import name
 from tests.simulation.workloads.transferring import end

@@ -13,8 +13,9 @@ from lockstep.core.commands import (
     SettleCommand,
 )
 from lockstep.core.ids import Epoch, QueuePosition, TransactionKey
-from tests.simulation.client import Actor, ClientSession
+from tests.simulation.client import ClientSession
 from tests.simulation.loop import MS
+from tests.simulation.promises import Actor
 from tests.simulation.workloads.producing import messages, publish_to
 from tests.simulation.workloads.queues import WORK, name
 
