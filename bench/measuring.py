@@ -28,14 +28,9 @@ def resident_mib(pid: int) -> float:
 
 
 def peak_resident_mib(pid: int) -> float:
-    """The most that a process ever had resident since it began, or since `reset_peak`."""
+    """The most that a process ever had resident since it began."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 2**10
-
-
-def reset_peak(pid: int) -> None:
-    """The peak of a process begins anew at what it has now."""
-    Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def load() -> float:
