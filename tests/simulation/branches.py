@@ -27,6 +27,7 @@ MUST_BE_REACHED: dict[str, str] = {
     "attach refused: UNKNOWN_SESSION": "DESIGN 6: a session that the set no longer knows",
     "begin: in doubt": "DESIGN 6: a retry to a lost session is in doubt",
     "below min_in_sync": "R3: nothing completes below min_in_sync",
+    "client left without a word": "DESIGN 6: a session's time-out ends what it held",
     "broker crash: between effects": "DESIGN 9: crashes at any effect",
     "commit: ROLLED_BACK": "T8: failover aborts open transactions",
     "commit: done": "T1: commit",

@@ -251,7 +251,7 @@ class Broker(Process):
                 side = self._clients.get(effect.stream)
                 if side is not None and self._may_say(effect):
                     self.world.observer.told_client(self, effect)
-                    side.send((effect.message,))
+                    side.send((self.etcd.addressed(effect.set_name, effect.message),))
                 elif side is not None:
                     # What is not said must be missed by nobody: the stream ends with it, and the client attaches again.
                     self.world.branches.reach("lease ended before a message left")

@@ -4,9 +4,11 @@ Law: a change is sent once; after a failed or doubtful one the entry is read aga
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lockstep.core.cluster_map import SetMap
+from lockstep.core.commands import AnyServerMessage, AttachRefused, CandidatesChanged, SessionAttached
 from lockstep.core.effects import (
     ClaimName,
     DropLeaseKey,
@@ -97,6 +99,17 @@ class BrokerEtcd:
             self._broker.feed(
                 MapSeen(set_name, SetMap.decode(entry.value), entry.mod_revision, entry.value, word)
             )
+
+    def addressed(self, set_name: SetName, message: AnyServerMessage) -> AnyServerMessage:
+        """With the addresses of those who may serve the set, the primary's first, where the replica left them empty."""
+        if not isinstance(message, SessionAttached | AttachRefused | CandidatesChanged) or message.candidates:
+            return message
+        entry = self._value(self._keys.set_map(set_name))
+        if entry is None:
+            return message
+        set_map = SetMap.decode(entry.value)
+        brokers = sorted(set_map.brokers, key=lambda broker: broker != set_map.primary)
+        return replace(message, candidates=tuple(f"broker:{broker}" for broker in brokers))
 
     def _feed_lease_key(self, set_name: SetName) -> None:
         entry = self._value(self._keys.set_lease(set_name))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from lockstep.client import session_events as e
 from lockstep.client.session_core import SessionCore
+from lockstep.client.session_settings import SessionSettings
 from lockstep.core import commands as c
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import LogIndex, SessionId, SetName, TransactionKey
@@ -35,7 +36,7 @@ class ClientSession:
             addresses,
             client.new_session_id,
             client.world.random.randrange,
-            client.world.session_settings,
+            client.settings,
         )
         self.commit_index = LogIndex(0)
         self.is_closed = False
@@ -258,8 +259,11 @@ class ClientSession:
 class Client(Process):
     """One client process, on a host of its own."""
 
-    def __init__(self, world: "World", name: str, sets: Iterable[SetName]) -> None:
+    def __init__(
+        self, world: "World", name: str, sets: Iterable[SetName], settings: SessionSettings | None = None
+    ) -> None:
         super().__init__(world, name, name)
+        self.settings = settings or world.session_settings
         self._bodies = 0
         self._clock_offset_ms = world.random.randrange(1_000_000)
         self.sessions = {

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.simulation.broker import Broker
     from tests.simulation.world import World
 
-HASHED_SAMPLES = 4
+HASHED_SAMPLES = 6
 
 
 class Observer:

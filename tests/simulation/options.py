@@ -63,6 +63,8 @@ class Options:
     body_bytes_max: int = 200
     think_us: int = 2500 * MS
     """Mean pause of a client between two pieces of work."""
+    visit_gap_us: int = 0
+    """Mean time between two clients that come and leave in the middle of something; 0: none."""
     fault_gap_us: int = 4 * SECOND
     """Mean time between faults."""
     faults: tuple[str, ...] = FAULT_KINDS
@@ -87,7 +89,8 @@ def draw(seed: int) -> Options:
         min_in_sync=random.choice((1, 2, 2, 2)),
         clients=random.randint(4, 6),
         body_bytes_max=random.choice((40, 200, 2000)),
-        think_us=random.choice((1500, 2000, 2500)) * MS,
+        think_us=random.choice((2000, 2500)) * MS,
+        visit_gap_us=random.choice((2, 5)) * SECOND,
         fault_gap_us=random.choice((2, 4, 6)) * SECOND,
         faults=kinds,
         lease_seconds=random.choice((2, 3, 3, 4)),

@@ -18,6 +18,7 @@ from tests.simulation.options import Options
 from tests.simulation.parts import Parts
 from tests.simulation.replica_view import at_rest, view_of
 from tests.simulation.workloads import start_work
+from tests.simulation.workloads.visiting import visit
 from tests.simulation.world import World
 
 SAMPLE_US = 1700 * MS
@@ -71,6 +72,8 @@ def _safety(world: World) -> None:
             start_work(session)
     if world.parts.prepare is not None:
         world.parts.prepare(world)
+    if world.options.visit_gap_us:
+        world.loop.after(3 * SECOND, world.welcome, visit)
     world.loop.after(2 * SECOND, world.faults.start)
     _advance(world, world.options.safety_us)
 
@@ -92,7 +95,7 @@ def _liveness(world: World) -> None:
     is_closing = False
     while world.loop.now_us < limit_us:
         world.loop.run_until(world.loop.now_us + 200 * MS)
-        sessions = [session for client in world.clients for session in client.sessions.values()]
+        sessions = world.sessions()
         if not is_closing and all(session.actors == 0 for session in sessions):
             is_closing = True
             for session in sessions:
@@ -115,7 +118,8 @@ def make_record(world: World) -> Record:
     record.unresolved = sorted(world.unresolved)
     record.refused = observer.refused
     record.stuck = at_rest(world)
-    sessions = [session for client in world.clients for session in client.sessions.values()]
+    record.departed = frozenset(visitor.name for visitor in world.visitors if not visitor.is_alive)
+    sessions = world.sessions()
     at_work = [session for session in sessions if session.actors]
     for session in at_work or [session for session in sessions if not session.is_closed]:
         record.stuck.append(f"{session.client.name}: {session.actors} actors left, {session.core!r}")

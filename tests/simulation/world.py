@@ -15,7 +15,7 @@ from lockstep.core.inputs import AnyInput
 from services.broker.core.lease_keeper import LeaseSettings
 from tests.simulation.branches import Branches
 from tests.simulation.broker import Broker
-from tests.simulation.client import Client
+from tests.simulation.client import Client, ClientSession
 from tests.simulation.clocks import Clocks
 from tests.simulation.disk import VirtualDisk
 from tests.simulation.disk_faults import DiskFaults
@@ -29,6 +29,7 @@ from tests.simulation.observer import Observer
 from tests.simulation.options import Options
 from tests.simulation.parts import Parts
 from tests.simulation.process import Process
+from tests.simulation.promises import Actor
 from tests.simulation.store import Store
 
 
@@ -54,6 +55,7 @@ class World:
         """A scenario's triggers: called before a broker performs an effect; may stop or crash it there."""
         self.lease_settings = LeaseSettings(lease_seconds=options.lease_seconds)
         self.session_settings = SessionSettings(heartbeat_ms=400, silence_ms=1600)
+        self.visitor_settings = SessionSettings(session_timeout_ms=3000)
         self.replica_settings = replica_settings(options, self.random)
         self.store_limits = store_limits(options, self.random)
         self.disk_slowness: dict[BrokerId, int] = {}
@@ -68,6 +70,8 @@ class World:
         self.brokers: dict[BrokerId, Broker] = {}
         self.stores: dict[BrokerId, Store] = {}
         self.clients: list[Client] = []
+        self.visitors: list[Client] = []
+        """Clients that come and leave in the middle of something; some are dead."""
         self.etcd.execute(self._create_sets)
 
     # --- building -------------------------------------------------------------------------------------------------
@@ -95,6 +99,21 @@ class World:
             sets = [self.set_names[(number + offset) % len(self.set_names)] for offset in range(count)]
             self.clients.append(Client(self, f"c{number + 1}", sets))
 
+    def welcome(self, work: Callable[[ClientSession], Actor]) -> None:
+        """One visitor now, and others after it while there is work; `work` is what it does."""
+        if self.is_working:
+            set_name = self.random.choice(self.set_names)
+            visitor = Client(self, f"v{len(self.visitors) + 1}", [set_name], self.visitor_settings)
+            self.visitors.append(visitor)
+            visitor.sessions[set_name].spawn(work(visitor.sessions[set_name]))
+            gap_us = int(self.random.expovariate(1.0 / self.options.visit_gap_us))
+            self.loop.after(gap_us, self.welcome, work)
+
+    def sessions(self) -> list[ClientSession]:
+        """Of all clients that live."""
+        living = [client for client in (*self.clients, *self.visitors) if client.is_alive]
+        return [session for client in living for session in client.sessions.values()]
+
     # --- where things are -----------------------------------------------------------------------------------------
 
     def host_of(self, broker: BrokerId) -> str:
@@ -118,7 +137,7 @@ class World:
         return sorted({entry.primary for entry in self.set_maps() if entry.primary})
 
     def processes(self) -> list[Process]:
-        return [*self.brokers.values(), *self.stores.values(), *self.clients]
+        return [*self.brokers.values(), *self.stores.values(), *self.clients, *self.visitors]
 
     def think_us(self) -> int:
         return int(self.random.expovariate(1.0 / self.options.think_us))

@@ -8,7 +8,7 @@ from tests.simulation.checkers.record import Record, seconds
 def check(record: Record) -> Iterator[str]:
     yield from record.stuck
     for operation in record.history.operations:
-        if operation.ended_us is None:
+        if operation.ended_us is None and operation.client not in record.departed:
             yield (
                 f"{operation.client}'s {operation.kind} in {operation.set_name}, invoked at "
                 f"{seconds(operation.invoked_us)}, never ended"

@@ -42,6 +42,8 @@ class Record:
     """Commits in doubt whose client never heard their outcome."""
     refused: list[tuple[SetName, TransactionKey]] = field(default_factory=list)
     """Transactions that a backup refused while they were open."""
+    departed: frozenset[str] = frozenset()
+    """Clients that left without a word: what they asked for may never end for them."""
     stuck: list[str] = field(default_factory=list)
     """What did not come to rest in the liveness phase."""
 
