@@ -34,6 +34,7 @@ MUST_BE_REACHED: dict[str, str] = {
     "commit: in doubt": "P6: unknown outcome",
     "etcd transaction failed": "R1: a swap or promotion lost the race",
     "etcd transaction in doubt": "R3: a change whose answer was lost",
+    "journals compared": "DESIGN 3: (index, epoch) names one content on all journals",
     "join by log": "R8: a returning replica is sent only what it lacks",
     "join by memory snapshot": "R12: a restarted replica gets the non-durable state",
     "join by whole snapshot": "R8: a newcomer",

@@ -152,13 +152,17 @@ class Observer:
                 self._world.branches.reach("snapshot beyond the commit index")
 
     def check_journals(self) -> None:
-        """Every live replica's retained log must agree with what was committed."""
+        """Every live replica's log, and every journal that was read, must agree with what was committed."""
         for process in self._world.brokers.values():
             for set_name, log in self.logs.items():
                 held = self._held.get((process.broker, set_name))
                 if held is not None and process.is_alive:
                     frames = [held.frames[first][1] for first in held.firsts]
                     log.check_journal(frames, held.name)
+        for store in self._world.stores.values():
+            for set_name, journal in sorted(store.journals.items()):
+                self.logs[set_name].check_journal(journal, f"the disk of {store.broker}")
+                self._world.branches.reach("journals compared")
 
     # --- samples --------------------------------------------------------------------------------------------------
 

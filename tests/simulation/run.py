@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from lockstep.client.session_events import Close
+from lockstep.core.commands import OutcomeState
 from lockstep.core.ids import SetName
 from tests.simulation.checkers import CHECKERS
 from tests.simulation.checkers.record import Record
@@ -50,8 +51,9 @@ def run(options: Options, parts: Parts | None = None, traced: frozenset[SetName]
     report = Report(options.seed)
     try:
         _safety(world)
-        _liveness(world)
-        record = make_record(world)
+        moving = _liveness(world)
+        _read_journals(world)
+        record = make_record(world, moving)
         for promise, check in CHECKERS.items():
             report.broken += [f"{promise}: {sentence}" for sentence in check(record)]
     except PromiseBroken as broken:
@@ -84,7 +86,8 @@ def _advance(world: World, until_us: int) -> None:
         world.observer.sample()
 
 
-def _liveness(world: World) -> None:
+def _liveness(world: World) -> list[str]:
+    """Heal, go on, come to rest; returns what did not."""
     world.faults.heal()
     _advance(world, world.loop.now_us + world.options.settle_us)
     limit_us = world.loop.now_us + world.options.liveness_us
@@ -101,7 +104,17 @@ def _liveness(world: World) -> None:
             for session in sessions:
                 session.feed(Close())
         if is_closing and all(session.is_closed for session in sessions) and not at_rest(world):
-            return
+            return []
+    return at_rest(world)
+
+
+def _read_journals(world: World) -> None:
+    """Have all stores read what they hold, for the comparison with the committed logs."""
+    for entry in world.set_maps():
+        for store in world.stores.values():
+            if store.is_alive:
+                store.read_journal(entry.set_name, entry.epoch)
+    world.loop.run_until(world.loop.now_us + 500 * MS)
 
 
 def begun(world: World) -> int:
@@ -109,15 +122,15 @@ def begun(world: World) -> int:
     return sum(operation.kind == "begin" and operation.is_ok for operation in world.history.operations)
 
 
-def make_record(world: World) -> Record:
-    """Everything that the checkers need, at the end of a run."""
+def make_record(world: World, moving: list[str] | None = None) -> Record:
+    """Everything that the checkers need, at the end of a run; `moving`: what did not come to rest (None: look now)."""
     observer = world.observer
     observer.check_journals()
     record = Record(history=world.history, views=observer.views)
     record.models = {set_name: log.model() for set_name, log in observer.logs.items()}
     record.unresolved = sorted(world.unresolved)
     record.refused = observer.refused
-    record.stuck = at_rest(world)
+    record.stuck = at_rest(world) if moving is None else list(moving)
     record.departed = frozenset(visitor.name for visitor in world.visitors if not visitor.is_alive)
     sessions = world.sessions()
     at_work = [session for session in sessions if session.actors]
@@ -145,6 +158,17 @@ def summarise(world: World, report: Report) -> None:
             totals["messages published"] += len(operation.bodies) if operation.is_ok else 0
         elif operation.kind == "begin":
             totals["transactions begun"] += operation.is_ok
+    heard = {
+        (outcome.set_name, outcome.transaction)
+        for outcome in world.history.outcomes
+        if outcome.state in (OutcomeState.COMMITTED, OutcomeState.ROLLED_BACK)
+    }
+    totals["commits in doubt, then resolved"] = sum(
+        operation.kind == "commit"
+        and operation.is_in_doubt
+        and (operation.set_name, operation.transaction) in heard
+        for operation in world.history.operations
+    )
     totals["messages delivered"] = sum(len(delivered.messages) for delivered in world.history.deliveries)
     totals["failovers"] = sum(max(0, entry.epoch - 1) for entry in world.set_maps())
     totals["faults"] = sum(world.faults.counts.values())

@@ -7,7 +7,7 @@ loses the process and none of what it wrote; a power loss takes what was not syn
 from collections.abc import Callable
 from typing import TYPE_CHECKING, assert_never
 
-from lockstep.core.ids import BrokerId, SetName
+from lockstep.core.ids import BrokerId, Epoch, LogIndex, SetName
 from lockstep.core.store_protocol import StateChunk
 from services.store.core.disk import (
     CreateSegment,
@@ -29,6 +29,7 @@ from services.store.core.messages import (
     Note,
     Perform,
     ReaderReply,
+    ReaderRequested,
     Reply,
     Requested,
     StoreEffect,
@@ -36,6 +37,7 @@ from services.store.core.messages import (
     StreamClosed,
     Tick,
 )
+from services.store.core.requests import FramesRead, ReadFrames
 from tests.simulation.hellos import StoreHello, StorePing, StorePong
 from tests.simulation.loop import MS, SECOND
 from tests.simulation.network import Side
@@ -68,6 +70,9 @@ class Store(Process):
         self.core = world.parts.make_store_core(world.store_limits)
         self._streams: dict[int, Side] = {}
         self._count = 0
+        self.journals: dict[SetName, list[bytes]] = {}
+        """What `read_journal` found."""
+        self._journal_reads: dict[int, SetName] = {}
         world.network.listen(f"store:{broker}", host, self._accept)
         world.loop.after(world.random.randrange(SECOND), self._tick)
 
@@ -120,11 +125,25 @@ class Store(Process):
                     if isinstance(effect.answer, StateChunk):
                         self.world.loop.after(1 * MS, self.feed, ChunkSent(effect.stream))
             case ReaderReply():
-                pass
+                self._read(effect)
             case Note():
                 self.world.branches.reach(f"store: {effect.event}")
             case _:
                 assert_never(effect)
+
+    # --- looking into it, for the checkers ---
+
+    def read_journal(self, set_name: SetName, epoch: Epoch) -> None:
+        """Have the set's frames up to the commit index read; they come into `journals` soon."""
+        self._count += 1
+        self._journal_reads[self._count] = set_name
+        self.feed(ReaderRequested(self._count, ReadFrames(set_name, epoch, LogIndex(0))))
+
+    def _read(self, effect: ReaderReply) -> None:
+        set_name = self._journal_reads.get(effect.stream)
+        if set_name is not None and isinstance(effect.answer, FramesRead):
+            self.journals.setdefault(set_name, []).extend(effect.answer.frames)
+            self.feed(ChunkSent(effect.stream))
 
     def _work(
         self,

@@ -23,8 +23,8 @@ class Mutation:
     make: Callable[[], Parts]
     scenarios: tuple[str, ...] = ()
     """Scenarios that find it, every one of them; a case may be named: `scenario/case`."""
-    seed: int | None = None
-    """The first seed that finds it; None: it is left to the scenarios."""
+    seeds: range = range(0)
+    """One of these seeds finds it, at the time of writing the first; empty: it is left to the scenarios."""
     aim: Callable[[Options], None] = lambda options: None
     """Makes the options of a seed meet what the rule guards more often (kinds of fault, sizes); never the cores."""
 

@@ -1,7 +1,9 @@
 """A store acknowledges what it has not synced (DESIGN 5): its disk's syncs do nothing."""
 
 from tests.simulation.disk import VirtualDisk
+from tests.simulation.loop import SECOND
 from tests.simulation.mutations import Mutation
+from tests.simulation.options import Options
 from tests.simulation.parts import Parts
 
 
@@ -11,8 +13,14 @@ def lying_disk(name: str) -> VirtualDisk:
     return disk
 
 
+def _aim(options: Options) -> None:
+    options.faults = ("power loss", "power loss of all", "kill broker")
+    options.fault_gap_us = 2 * SECOND
+
+
 MUTATION = Mutation(
     "DESIGN 5: an answer leaves after the sync that it reports",
     lambda: Parts(make_disk=lying_disk),
     ("history_16_full_restart",),
+    aim=_aim,
 )

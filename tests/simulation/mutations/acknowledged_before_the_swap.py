@@ -3,7 +3,9 @@
 from lockstep.core.cluster_map import Member
 from services.primary.core.membership import Membership
 from services.primary.core.primary import PrimaryCore
+from tests.simulation.loop import SECOND
 from tests.simulation.mutations import Mutation
+from tests.simulation.options import Options
 from tests.simulation.parts import Parts
 from tests.simulation.weak_replica import WeakReplica
 
@@ -18,8 +20,14 @@ class Eager(WeakReplica):
         primary.membership.__class__ = EagerMembership
 
 
+def _aim(options: Options) -> None:
+    options.faults = ("kill broker", "power loss", "partition", "isolate machine", "cut off from etcd")
+    options.fault_gap_us = 2 * SECOND
+
+
 MUTATION = Mutation(
     "R4: what waited for a lost backup completes only after the swap succeeded",
     lambda: Parts(make_replica=Eager),
     ("history_22_lone_disk",),
+    aim=_aim,
 )

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 from lockstep.core.cluster_map import Member, SetMap
 from tests.simulation.doctored_map import DoctoredMap
+from tests.simulation.loop import SECOND
 from tests.simulation.mutations import Mutation
+from tests.simulation.options import Options
 from tests.simulation.parts import Parts
 
 
@@ -17,8 +19,14 @@ class AnyDisk(DoctoredMap):
         return replace(set_map, in_sync=tuple(sorted((*others, replace(named, disk=own.disk)))))
 
 
+def _aim(options: Options) -> None:
+    options.faults = ("empty disk first", "full restart", "kill broker")
+    options.fault_gap_us = 2 * SECOND
+
+
 MUTATION = Mutation(
     "R1, R5: a directory with another disk than the map names is a learner",
     lambda: Parts(make_replica=AnyDisk),
     ("history_24_empty_disk_first",),
+    aim=_aim,
 )

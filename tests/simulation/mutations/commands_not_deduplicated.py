@@ -12,7 +12,9 @@ from lockstep.core.inputs import AnyInput, ClientSaid
 from services.primary.core.client_streams import ClientStream
 from services.primary.core.clients import Clients
 from services.primary.core.primary import PrimaryCore
+from tests.simulation.loop import SECOND
 from tests.simulation.mutations import Mutation
+from tests.simulation.options import Options
 from tests.simulation.parts import Parts
 from tests.simulation.weak_replica import WeakReplica
 
@@ -47,8 +49,14 @@ class NoDeduplication(WeakReplica):
         return effect
 
 
+def _aim(options: Options) -> None:
+    options.faults = ("reset streams", "cut clients off", "refuse connections")
+    options.fault_gap_us = 1 * SECOND
+
+
 MUTATION = Mutation(
     "DESIGN 6: a command number is consumed once",
     lambda: Parts(make_replica=NoDeduplication),
     ("history_08_deduplication",),
+    aim=_aim,
 )

@@ -2,7 +2,9 @@
 
 from lockstep.core.clock import Now
 from services.broker.core.lease_keeper import LeaseEffect, LeaseInput, LeaseKeeper, ServeUntil, StopServing
+from tests.simulation.loop import SECOND
 from tests.simulation.mutations import Mutation
+from tests.simulation.options import Options
 from tests.simulation.parts import Parts
 
 
@@ -17,8 +19,14 @@ class EndlessLease(LeaseKeeper):
         ]
 
 
+def _aim(options: Options) -> None:
+    options.faults = ("cut off from etcd", "pause broker", "isolate machine")
+    options.fault_gap_us = 2 * SECOND
+
+
 MUTATION = Mutation(
     "R6: answering ends with the lease",
     lambda: Parts(make_lease_keeper=EndlessLease, is_lease_checked=False),
     ("history_10c_accepted_loss", "history_10a_refusing_port"),
+    aim=_aim,
 )

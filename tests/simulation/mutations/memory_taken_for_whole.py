@@ -5,7 +5,9 @@ from dataclasses import replace
 from lockstep.core.effects import AnyEffect, OpenSubscription
 from lockstep.core.set_state import SetState
 from services.backup.core.backup import BackupState
+from tests.simulation.loop import SECOND
 from tests.simulation.mutations import Mutation
+from tests.simulation.options import Options
 from tests.simulation.parts import Parts
 from tests.simulation.weak_replica import WeakReplica
 
@@ -21,8 +23,14 @@ class Complacent(WeakReplica):
             self.backup.is_memory_whole = True
 
 
+def _aim(options: Options) -> None:
+    options.faults = ("full restart", "kill broker", "rolling kill")
+    options.fault_gap_us = 2 * SECOND
+
+
 MUTATION = Mutation(
     "R12: a restarted broker lacks the non-durable state, and is not in sync until it has got it",
     lambda: Parts(make_replica=Complacent),
     ("history_03_transients_and_positions/plain", "history_23_restart_patterns/backup"),
+    aim=_aim,
 )

@@ -3,7 +3,9 @@
 from lockstep.core.ids import TransactionKey
 from lockstep.core.outcomes import Outcome, Outcomes
 from lockstep.core.set_state import SetState
+from tests.simulation.loop import SECOND
 from tests.simulation.mutations import Mutation
+from tests.simulation.options import Options
 from tests.simulation.parts import Parts
 from tests.simulation.weak_replica import WeakReplica
 
@@ -20,8 +22,14 @@ class OutcomesNotKept(WeakReplica):
         state.outcomes.__class__ = ForgottenOutcomes
 
 
+def _aim(options: Options) -> None:
+    options.faults = ("reset streams", "kill broker", "cut clients off", "pause broker")
+    options.fault_gap_us = 2 * SECOND
+
+
 MUTATION = Mutation(
     "T5: outcomes are kept for a retention",
     lambda: Parts(make_replica=OutcomesNotKept),
     ("crash_before_announcement",),
+    aim=_aim,
 )

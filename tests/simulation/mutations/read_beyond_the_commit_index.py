@@ -5,7 +5,9 @@ from collections.abc import Callable
 from lockstep.core.ids import LogIndex
 from services.primary.core.gate import CommitGate
 from services.primary.core.primary import PrimaryCore
+from tests.simulation.loop import SECOND
 from tests.simulation.mutations import Mutation
+from tests.simulation.options import Options
 from tests.simulation.parts import Parts
 from tests.simulation.weak_replica import WeakReplica
 
@@ -20,8 +22,14 @@ class Talkative(WeakReplica):
         primary._gate.__class__ = OpenGate
 
 
+def _aim(options: Options) -> None:
+    options.faults = ("kill broker", "pause broker", "isolate machine")
+    options.fault_gap_us = 2 * SECOND
+
+
 MUTATION = Mutation(
     "R11: nobody sees anything beyond the commit index",
     lambda: Parts(make_replica=Talkative),
     ("history_12_below_the_minimum", "history_21_stalled_voters"),
+    aim=_aim,
 )

@@ -3,7 +3,9 @@
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.records import AnyRecord, Publish
 from lockstep.core.set_state import SetState
+from tests.simulation.loop import SECOND
 from tests.simulation.mutations import Mutation
+from tests.simulation.options import Options
 from tests.simulation.parts import Parts
 from tests.simulation.weak_replica import WeakReplica
 
@@ -20,8 +22,14 @@ class Torn(WeakReplica):
         state.__class__ = TornState if self.primary is None else SetState
 
 
+def _aim(options: Options) -> None:
+    options.faults = ("kill broker",)
+    options.fault_gap_us = 4 * SECOND
+
+
 MUTATION = Mutation(
     "DESIGN 3: a transaction becomes visible by applying one record",
     lambda: Parts(make_replica=Torn),
     ("atomicity", "failure_aborts"),
+    aim=_aim,
 )

@@ -6,7 +6,9 @@ from lockstep.core.clock import Now
 from lockstep.core.ids import LogIndex
 from lockstep.core.inputs import AnyInput, BackupSaid
 from lockstep.core.replication import Acknowledge, Refuse
+from tests.simulation.loop import SECOND
 from tests.simulation.mutations import Mutation
+from tests.simulation.options import Options
 from tests.simulation.parts import Parts
 from tests.simulation.weak_replica import WeakReplica
 
@@ -20,8 +22,14 @@ class Deaf(WeakReplica):
         return given
 
 
+def _aim(options: Options) -> None:
+    options.faults = ("disk reserve low", "kill broker", "pause broker")
+    options.fault_gap_us = 2 * SECOND
+
+
 MUTATION = Mutation(
     "DESIGN 3: a transaction that was refused while open is rolled back",
     lambda: Parts(make_replica=Deaf),
     ("refusal_then_crash",),
+    aim=_aim,
 )
