@@ -1,4 +1,6 @@
-"""A store acknowledges what it has not synced (DESIGN 5): its disk's syncs do nothing."""
+"""A store acknowledges what it has not synced (DESIGN 5): its disk's syncs do nothing, and power takes it all."""
+
+from random import Random
 
 from tests.simulation.disk import VirtualDisk
 from tests.simulation.loop import SECOND
@@ -7,10 +9,17 @@ from tests.simulation.options import Options
 from tests.simulation.parts import Parts
 
 
-def lying_disk(name: str) -> VirtualDisk:
-    disk = VirtualDisk(name)
-    disk.is_syncing = False
-    return disk
+class LyingDisk(VirtualDisk):
+    def __init__(self, name: str = "disk") -> None:
+        super().__init__(name)
+        self.is_syncing = False
+
+    def lose_power(self, chance: Random) -> None:
+        for directory in self.directories.values():
+            for file in directory.segments.values():
+                file.cached[:] = file.durable
+                file.dirty.clear()
+        super().lose_power(chance)
 
 
 def _aim(options: Options) -> None:
@@ -20,7 +29,7 @@ def _aim(options: Options) -> None:
 
 MUTATION = Mutation(
     "DESIGN 5: an answer leaves after the sync that it reports",
-    lambda: Parts(make_disk=lying_disk),
+    lambda: Parts(make_disk=LyingDisk),
     ("history_16_full_restart",),
     aim=_aim,
 )

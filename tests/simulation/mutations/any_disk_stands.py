@@ -20,7 +20,7 @@ class AnyDisk(DoctoredMap):
 
 
 def _aim(options: Options) -> None:
-    options.faults = ("empty disk first", "full restart", "kill broker")
+    options.faults = ("restart with a lost disk", "full restart", "kill broker")
     options.fault_gap_us = 2 * SECOND
 
 
