@@ -31,5 +31,6 @@ MUTATION = Mutation(
     "DESIGN 5: an answer leaves after the sync that it reports",
     lambda: Parts(make_disk=LyingDisk),
     ("history_16_full_restart",),
+    seeds=range(10),
     aim=_aim,
 )

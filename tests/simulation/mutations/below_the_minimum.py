@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from lockstep.core.cluster_map import Member
 from lockstep.core.ids import BrokerId
 from services.primary.core.membership import Membership
 from services.primary.core.primary import PrimaryCore
@@ -14,7 +15,9 @@ class ShrinkingMembership(Membership):
     def is_below_minimum(self) -> bool:
         return False
 
-    def _without_lost_member(self, lost: set[BrokerId]):  # type: ignore[no-untyped-def]
+    def _without_lost_member(
+        self, lost: set[BrokerId]
+    ) -> tuple[tuple[Member, ...], tuple[Member, ...]] | None:
         kept = self.set_map
         self.set_map = replace(kept, min_in_sync=1)
         try:

@@ -58,5 +58,6 @@ MUTATION = Mutation(
     "DESIGN 6: a command number is consumed once",
     lambda: Parts(make_replica=NoDeduplication),
     ("history_08_deduplication",),
+    seeds=range(10),
     aim=_aim,
 )

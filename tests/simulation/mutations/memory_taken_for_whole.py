@@ -32,5 +32,6 @@ MUTATION = Mutation(
     "R12: a restarted broker lacks the non-durable state, and is not in sync until it has got it",
     lambda: Parts(make_replica=Complacent),
     ("history_03_transients_and_positions/plain", "history_23_restart_patterns/backup"),
+    seeds=range(10),
     aim=_aim,
 )

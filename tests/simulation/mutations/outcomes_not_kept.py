@@ -31,5 +31,6 @@ MUTATION = Mutation(
     "T5: outcomes are kept for a retention",
     lambda: Parts(make_replica=OutcomesNotKept),
     ("crash_before_announcement",),
+    seeds=range(10),
     aim=_aim,
 )

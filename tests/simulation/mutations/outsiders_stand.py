@@ -33,5 +33,6 @@ MUTATION = Mutation(
     "R5: only a broker whose disk an in-sync entry names is promoted",
     lambda: Parts(make_replica=OutsideTheSet),
     ("history_04_swap_in_doubt",),
+    seeds=range(10),
     aim=_aim,
 )

@@ -1,7 +1,5 @@
 """Answers are given from the log's end, committed or not (R11)."""
 
-from collections.abc import Callable
-
 from lockstep.core.ids import LogIndex
 from services.primary.core.gate import CommitGate
 from services.primary.core.primary import PrimaryCore
@@ -13,8 +11,8 @@ from tests.simulation.weak_replica import WeakReplica
 
 
 class OpenGate(CommitGate):
-    def wait(self, index: LogIndex, release: Callable[[], None]) -> None:
-        release()
+    def open_to(self, commit_index: LogIndex) -> None:
+        super().open_to(LogIndex(1 << 62))
 
 
 class Talkative(WeakReplica):
@@ -31,5 +29,6 @@ MUTATION = Mutation(
     "R11: nobody sees anything beyond the commit index",
     lambda: Parts(make_replica=Talkative),
     ("history_12_below_the_minimum", "history_21_stalled_voters"),
+    seeds=range(10),
     aim=_aim,
 )

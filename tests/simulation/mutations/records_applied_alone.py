@@ -31,5 +31,6 @@ MUTATION = Mutation(
     "DESIGN 3: a transaction becomes visible by applying one record",
     lambda: Parts(make_replica=Torn),
     ("atomicity", "failure_aborts"),
+    seeds=range(10),
     aim=_aim,
 )

@@ -31,5 +31,6 @@ MUTATION = Mutation(
     "DESIGN 3: a transaction that was refused while open is rolled back",
     lambda: Parts(make_replica=Deaf),
     ("refusal_then_crash",),
+    seeds=range(10),
     aim=_aim,
 )

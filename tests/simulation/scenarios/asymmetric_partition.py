@@ -4,7 +4,7 @@ For 6 s what one host sends to another does not arrive, while the other way is o
 backup is removed or a successor promoted, and everything that was answered stays true.
 """
 
-from tests.simulation.staging.stage import ETCD, A, B, Stage
+from tests.simulation.staging.stage import Stage
 
 CASES = ("b1 b2", "b2 b1", "b1 etcd", "etcd b1", "b2 etcd", "etcd b2", "b1 c1", "c1 b1")
 
@@ -26,4 +26,3 @@ def play(stage: Stage, case: str) -> None:
     stage.let_go(source, target)
     stage.until(lambda: commit.is_done)
     stage.whole()
-    assert {A, B} <= stage.in_sync and ETCD

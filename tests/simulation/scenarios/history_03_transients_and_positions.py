@@ -33,8 +33,9 @@ def play(stage: Stage, case: str) -> None:
     stage.expect(count == {"evicting": 3, "full restart": 2}.get(case, 4), f"{count} messages")
     for _ in range(count - 1):
         stage.done(client.settle("a", client.take("a")))
-    stage.kill(stage.map.primary, *({C} if stage.map.primary == A else {}))
-    stage.until(lambda: stage.epoch > 1 and bool(stage.primary_core(stage.map.primary)), what="a successor")
+    epoch = stage.epoch
+    stage.kill(*((B,) if stage.map.primary == B else (A, C)))
+    stage.until(lambda: stage.epoch > epoch, what="the next epoch")
     stage.revive(A, B, C)
     stage.whole()
     stage.expect(len(client.browse("a")) == 1 or case == "evicting", "the last one, which is durable")

@@ -22,7 +22,7 @@ def play(stage: Stage) -> None:
     stage.until(lambda: stage.durable(C) == stage.log_end(A) > 0, what="the write on C")
     stage.run(2.5)
     stage.expect(not published.is_done, "two disks have it, and only one of them is in the map")
-    stage.expect(reader_waits(stage), "nor is it shown")
+    stage.expect(_reader_waits(stage), "nor is it shown")
     stage.world.etcd.detained.clear()
     stage.world.etcd.detain = None
     stage.cut(A, ETCD)
@@ -38,7 +38,7 @@ def play(stage: Stage) -> None:
     reader.browse("a")
 
 
-def reader_waits(stage: Stage) -> bool:
+def _reader_waits(stage: Stage) -> bool:
     asking = stage.client("c3").ask_browse("a")
     stage.run(0.5)
     return not asking.is_done

@@ -5,6 +5,7 @@ broker without its store, while frames of the dead process are still in the stor
 while somebody in the set has kept its memory, and are gone on all brokers alike when nobody has.
 """
 
+from lockstep.core.ids import BrokerId
 from tests.simulation.staging.stage import A, B, C, Stage
 
 CASES = (
@@ -52,7 +53,7 @@ def play(stage: Stage, case: str) -> None:
     stage.revive(C)
 
 
-def _restart(stage: Stage, *brokers, after_s: float = 0.02) -> None:  # type: ignore[no-untyped-def]
+def _restart(stage: Stage, *brokers: BrokerId, after_s: float = 0.02) -> None:
     stage.kill(*brokers)
     stage.run(after_s)
     stage.revive(*brokers)

@@ -20,7 +20,8 @@ def play(stage: Stage) -> None:
         stage.kill(victim)
         stage.run(0.2)
         stage.revive(victim)
-        stage.until(lambda: stage.map.primary != victim or stage.epoch > 1, what="a successor")  # noqa: B023
-        stage.until(lambda: committed.is_done and late.is_done, 30)  # noqa: B023
+        epoch = stage.epoch
+        stage.until(lambda epoch=epoch: stage.epoch > epoch, what="a successor")  # type: ignore[misc]
+        client.all_done([committed, late])
     stage.whole()
     stage.expect(len(client.browse("a")) == len(client.browse("b")), "every transaction whole")
