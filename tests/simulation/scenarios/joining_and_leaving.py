@@ -7,6 +7,7 @@ back at one of them and killed again at a later one, or never. Once it counts as
 from collections.abc import Callable
 from functools import partial
 
+from lockstep.core.ids import LogIndex
 from tests.simulation.promises import Promise
 from tests.simulation.staging.moments import acknowledges, writes_frames
 from tests.simulation.staging.scripted_client import ScriptedClient
@@ -45,7 +46,7 @@ def _transact(stage: Stage, client: ScriptedClient, at: Callable[[str], None]) -
     stage.done(client.settle("a", client.take("a"), key))
     at("accepted")
     stage.when(writes_frames(A), lambda: at("written"))
-    stage.when(acknowledges(B, stage.log_end(A)), lambda: at("acknowledged"))
+    stage.when(acknowledges(B, LogIndex(stage.log_end(A) + 1)), lambda: at("acknowledged"))
     commit = client.commit(key)
     at("sent")
     return commit

@@ -6,6 +6,7 @@ the truth.
 """
 
 from lockstep.core.commands import Answers
+from lockstep.core.ids import LogIndex
 from tests.simulation.staging.moments import Moment, acknowledges, answers_client, writes_frames
 from tests.simulation.staging.stage import A, B, C, Stage
 
@@ -24,7 +25,7 @@ def play(stage: Stage, case: str) -> None:
     key = client.transaction("a", "b")
     moments: dict[str, Moment] = {
         "writing": writes_frames(A),
-        "voting": acknowledges(B, stage.log_end(A)),
+        "voting": acknowledges(B, LogIndex(stage.log_end(A) + 1)),
         "answering": answers_client(A, Answers),
     }
 
