@@ -318,7 +318,7 @@ async def test_calls_move_on_when_the_endpoint_in_use_dies_or_hangs(etcd: EtcdPr
     async with (
         CuttableLink(etcd.endpoint) as first,
         CuttableLink(etcd.endpoint) as second,
-        EtcdClient([first.endpoint, second.endpoint], timeout_seconds=2) as client,
+        EtcdClient([first.endpoint, second.endpoint], timeout_seconds=5) as client,
     ):
         await client.transact([], [Put(prefix + "x", b"1")])
         for link in (first, second):
