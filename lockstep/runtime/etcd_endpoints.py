@@ -33,6 +33,10 @@ _CHANNEL_OPTIONS = (
 )
 
 
+_LOOK_SECONDS = 0.05
+"""How often channels are looked at while one is waited for: one that breaks and connects again wakes nobody."""
+
+
 def parse_endpoints(endpoints: str | Sequence[str]) -> list[str]:
     """host:port of each endpoint of "http://a:2379,http://b:2379" or of a sequence, the scheme being optional.
 
@@ -55,6 +59,7 @@ class Endpoint:
     def __init__(self, address: str) -> None:
         self.address = address
         self.is_suspect = False
+        """Whether its last call failed on the connection that it still has."""
         self.channel = grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
         self.kv = rpc.KVStub(self.channel)
         self.lease = rpc.LeaseStub(self.channel)
@@ -62,8 +67,10 @@ class Endpoint:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the channel is ready; starts connecting if it is idle."""
-        return self.channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY
+        """Whether the channel is ready; starts connecting if it is idle. A lost connection takes its suspicion with it."""
+        is_ready = self.channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY
+        self.is_suspect = self.is_suspect and is_ready
+        return is_ready
 
 
 class Endpoints:
@@ -89,24 +96,23 @@ class Endpoints:
         is none: nothing was sent.
         """
         order = [*self._endpoints[self._preferred :], *self._endpoints[: self._preferred]]
-        trusted = [endpoint for endpoint in order if not endpoint.is_suspect]
-        chosen = _first_connected(order, trusted)
-        if chosen is None and trusted and _first_connected(order, order) is not None:
-            await self._first_to_connect(trusted, (deadline - time.monotonic()) / 2)
-            chosen = _first_connected(order, trusted)
-        if chosen is None:
-            chosen = _first_connected(order, order)
-        if chosen is None:
-            await self._first_to_connect(order, deadline - time.monotonic())
-            chosen = _first_connected(order, order)
-        if chosen is None:
-            raise EtcdRejected(
-                ErrorCode.UNAVAILABLE,
-                "no etcd endpoint can be reached",
-                endpoints=[endpoint.address for endpoint in order],
-            )
-        self._preferred = self._endpoints.index(chosen)
-        return chosen
+        patient_until = (time.monotonic() + deadline) / 2
+        while True:
+            # Asks all of them, so that all that can are connecting from now on.
+            connected = [endpoint for endpoint in order if endpoint.is_connected]
+            unconnected = [endpoint for endpoint in order if endpoint not in connected]
+            chosen = min(connected, key=lambda endpoint: endpoint.is_suspect, default=None)
+            now = time.monotonic()
+            if chosen and (not chosen.is_suspect or not unconnected or now >= patient_until):
+                self._preferred = self._endpoints.index(chosen)
+                return chosen
+            if now >= deadline:
+                raise EtcdRejected(
+                    ErrorCode.UNAVAILABLE,
+                    "no etcd endpoint can be reached",
+                    endpoints=[endpoint.address for endpoint in order],
+                )
+            await self._first_to_connect(unconnected, min(_LOOK_SECONDS, deadline - now))
 
     @staticmethod
     async def _first_to_connect(endpoints: Sequence[Endpoint], seconds: float) -> None:
@@ -124,9 +130,3 @@ class Endpoints:
     async def close(self) -> None:
         for endpoint in self._endpoints:
             await endpoint.channel.close()
-
-
-def _first_connected(order: Sequence[Endpoint], among: Sequence[Endpoint]) -> Endpoint | None:
-    """The first of `among` that is connected; asks all of `order`, so that all that can are connecting from now on."""
-    connected = [endpoint for endpoint in order if endpoint.is_connected]
-    return next((endpoint for endpoint in connected if endpoint in among), None)
