@@ -14,6 +14,7 @@ from tests.simulation.options import draw
 from tests.simulation.run import Report, run
 
 SEEDS_FOR_BRANCHES = 300
+PROGRESS_SEEDS = 100
 
 
 def run_seed(seed: int) -> Report:
@@ -53,6 +54,8 @@ def main() -> int:
         reports = pool.imap(run_seed, seeds) if arguments.jobs > 1 else map(run_seed, seeds)
         for report in reports:
             total.add(report)
+            if total.seeds % PROGRESS_SEEDS == 0:
+                print(f"{total.seeds} of {len(seeds)} seeds", file=sys.stderr, flush=True)
             if arguments.digests:
                 print(f"seed {report.seed}: {report.digest}", flush=True)
             if report.broken:

@@ -41,6 +41,8 @@ class ClientSession:
         self.commit_index = LogIndex(0)
         self.is_closed = False
         self.actors = 0
+        self.asleep_until_us = 0
+        """When the last of its actors that pause will go on."""
         self._sides: dict[int, Side] = {}
         self._inboxes: dict[int, Inbox] = {}
         self._consumers = 0
@@ -93,6 +95,7 @@ class ClientSession:
                     continue
                 wait.when_done(lambda: self.client.post(self._step, actor))
             else:
+                self.asleep_until_us = max(self.asleep_until_us, self.world.loop.now_us + wait)
                 self.world.loop.after(wait, self.client.post, self._step, actor)
             return
         self.actors -= 1

@@ -94,7 +94,9 @@ def _liveness(world: World) -> list[str]:
     while world.loop.now_us < limit_us and begun(world) < world.options.transactions:
         _advance(world, world.loop.now_us + SAMPLE_US)
     world.is_working = False
-    limit_us = world.loop.now_us + world.options.liveness_us
+    # Whoever pauses, rarely for long, is not stuck.
+    awake_us = max(world.loop.now_us, *(session.asleep_until_us for session in world.sessions()))
+    limit_us = awake_us + world.options.liveness_us
     is_closing = False
     while world.loop.now_us < limit_us:
         world.loop.run_until(world.loop.now_us + 200 * MS)
