@@ -3,9 +3,11 @@
 Law: validity is measured from the *sending* of the grant or renewal that succeeded, less a margin for clock rate, so this
 process never believes longer than etcd does. A renewal is sent only if the cores ran (a tick is the proof) and the own store
 answered since the last one: a process that cannot commit lets its lease end, so that another may be promoted (history 27).
+A lease that is over by this process's own clock is given up and never renewed: etcd may have heard renewals whose answers
+were lost, and would keep the set's key for a primary that may not serve.
 
     none --tick--> granting --granted--> held --gone--> none
-    held --store silent past the lease--> (revoked) none
+    held --store silent past the lease, or over by the own clock--> (revoked) none
 """
 
 from dataclasses import dataclass
@@ -133,6 +135,8 @@ class LeaseKeeper:
                 if self._lease_id:
                     # An attempt that was given up, or the one after it: keys are under the lease that is held.
                     return [RevokeLease(given.lease_id)] if given.lease_id != self._lease_id else []
+                if now.boottime_ms >= self._ends_ms(given.sent_ms, given.ttl_ms):
+                    return [RevokeLease(given.lease_id)]
                 self._lease_id = given.lease_id
                 return self._extended(given.sent_ms, given.ttl_ms)
             case LeaseRenewed():
@@ -155,32 +159,36 @@ class LeaseKeeper:
             case LeaseTick():
                 return self._tick(now.boottime_ms)
 
+    def _ends_ms(self, sent_ms: int, ttl_ms: int) -> int:
+        """Until when a grant or renewal sent at `sent_ms` allows serving."""
+        return sent_ms + ttl_ms - int(ttl_ms * self._settings.margin_fraction) - self._settings.margin_ms
+
     def _extended(self, sent_ms: int, ttl_ms: int) -> list[LeaseEffect]:
-        margin = int(ttl_ms * self._settings.margin_fraction) + self._settings.margin_ms
-        self._serve_until_ms = max(self._serve_until_ms, sent_ms + ttl_ms - margin)
+        self._serve_until_ms = max(self._serve_until_ms, self._ends_ms(sent_ms, ttl_ms))
         return [ServeUntil(self._lease_id, self._serve_until_ms)]
 
     def _tick(self, now_ms: int) -> list[LeaseEffect]:
         settings = self._settings
+        if self._lease_id and (now_ms >= self._serve_until_ms or self._is_store_silent(now_ms)):
+            gone, self._lease_id, self._serve_until_ms = self._lease_id, 0, 0
+            return [StopServing(), RevokeLease(gone)]
         if self._calling_since_ms is not None:
             if now_ms - self._calling_since_ms < settings.call_timeout_ms:
                 return []
             self._calling_since_ms = None
         if not self._lease_id:
-            if (
-                self._store_answered_ms is None
-                or now_ms - self._store_answered_ms > settings.lease_seconds * 1000
-            ):
+            if self._store_answered_ms is None or self._is_store_silent(now_ms):
                 return []
             self._calling_since_ms = self._sent_ms = now_ms
             return [GrantLease(settings.lease_seconds)]
-        silent_since = self._store_answered_ms if self._store_answered_ms is not None else self._sent_ms
-        if now_ms - silent_since > settings.lease_seconds * 1000:
-            gone, self._lease_id, self._serve_until_ms = self._lease_id, 0, 0
-            return [StopServing(), RevokeLease(gone)]
         if now_ms - self._sent_ms < settings.renew_every_ms:
             return []
         if self._store_answered_ms is None or self._store_answered_ms <= self._sent_ms:
             return []
         self._calling_since_ms = self._sent_ms = now_ms
         return [RenewLease(self._lease_id)]
+
+    def _is_store_silent(self, now_ms: int) -> bool:
+        """Whether the own store answered nothing for as long as a lease lasts."""
+        silent_since_ms = self._store_answered_ms if self._store_answered_ms is not None else self._sent_ms
+        return now_ms - silent_since_ms > self._settings.lease_seconds * 1000

@@ -95,6 +95,27 @@ def test_a_silent_store_ends_serving_and_then_the_lease() -> None:
     assert bench.tick(100) == [GrantLease(3)]
 
 
+def test_a_lease_that_is_over_by_the_own_clock_is_given_up_and_another_one_is_asked_for() -> None:
+    """etcd may have heard the renewals, and keep the lease alive for a process that may not serve by it."""
+    bench = holding()
+    bench.tick(500)
+    bench.tick(1_000)
+    assert bench.tick(1_000) == [RenewLease(7)]
+    assert bench.tick(419) == []
+    bench.take(LeaseCallFailed())
+    assert bench.tick(1) == [StopServing(), RevokeLease(7)]
+    assert bench.take(LeaseRenewed(7, 3000, ZERO_MS + 2500)) == []
+    assert bench.tick(100) == [GrantLease(3)]
+
+
+def test_a_grant_that_was_answered_too_late_is_not_served_by() -> None:
+    bench = Bench()
+    bench.tick()
+    bench.ms = 5_000
+    assert bench.take(LeaseGranted(7, 3000, ZERO_MS)) == [RevokeLease(7)]
+    assert bench.keeper.lease_id == 0
+
+
 def test_a_lease_that_etcd_does_not_know_is_over_at_once() -> None:
     bench = holding()
     assert bench.take(LeaseGone(7)) == [StopServing()]
