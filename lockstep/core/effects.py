@@ -132,11 +132,14 @@ class PutPresence(Effect):
 
 @dataclass(frozen=True, slots=True)
 class ClaimName(Effect):
-    """etcd: put-if-absent directory/`kind`/`name` -> this set. Answered by `NameClaimed`; DONE also when it was this set's."""
+    """etcd: put-if-absent directory/`kind`/`name` -> this set, if the set's lease key has the value `incarnation`: a process that
+    does not lead the set any more may not. Answered by `NameClaimed`; DONE also when it was this set's.
+    """
 
     request: int
     kind: str
     name: str
+    incarnation: Incarnation
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,11 @@ class ReleaseName(Effect):
     kind: str
     name: str
     incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class LookUpNames(Effect):
+    """Look up which names the directory has for this set, as it was watched. Answered by `NamesSeen`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +190,7 @@ AnyEffect = (
     | PutPresence
     | ClaimName
     | ReleaseName
+    | LookUpNames
     | Halt
     | Note
 )

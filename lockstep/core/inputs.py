@@ -81,6 +81,13 @@ class NameClaimed(Input):
     owner: SetName
 
 
+@dataclass(frozen=True, slots=True)
+class NamesSeen(Input):
+    """Answer to `LookUpNames`: every (kind, name) of this set in the directory, sorted; perhaps a moment old."""
+
+    names: tuple[tuple[str, str], ...]
+
+
 # --- lease ------------------------------------------------------------------------------------------------------------
 
 
@@ -188,6 +195,7 @@ AnyInput = (
     | PresencesSeen
     | SwapAnswered
     | NameClaimed
+    | NamesSeen
     | LeaseExtended
     | LeaseLost
     | StoreConnected

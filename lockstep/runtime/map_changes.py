@@ -211,22 +211,25 @@ class MapChanges:
 
     async def _claim_name(self, effect: ClaimName) -> None:
         key = self._keys.directory(effect.kind, effect.name)
+        # A claim that is executed late, when another leads, would give the set a name that nobody there knows of.
+        is_leading = ValueEquals(self._keys.set_lease(effect.set_name), effect.incarnation.encode())
+        owner, reason = effect.set_name, "this process does not lead the set now"
         try:
-            result = await self._etcd.transact(
-                [Absent(key)], [Put(key, effect.set_name.encode())], [Get(key)]
-            )
+            put = Put(key, effect.set_name.encode())
+            result = await self._etcd.transact([Absent(key), is_leading], [put], [Get(key)])
+            if not result.succeeded:
+                (got,) = result.responses
+                assert isinstance(got, GetDone), "a read answers a read"
+                owner = SetName(got.entry.value.decode(errors="replace")) if got.entry else SetName("")
         except (EtcdRejected, EtcdInDoubt) as error:
-            _log.info("set=%s event=claim_in_doubt name=%s %s", effect.set_name, effect.name, error.message)
+            owner, reason = SetName(""), error.message
+        if owner:
+            verdict = Verdict.DONE if owner == effect.set_name else Verdict.FAILED
+        else:
+            _log.info("set=%s event=claim_in_doubt name=%s %s", effect.set_name, effect.name, reason)
             # The replica asks again at once.
             await asyncio.sleep(RETRY_PAUSE_SECONDS)
-            self._feed(NameClaimed(effect.set_name, effect.request, Verdict.IN_DOUBT, SetName("")))
-            return
-        owner = effect.set_name
-        if not result.succeeded:
-            (got,) = result.responses
-            assert isinstance(got, GetDone), "a read answers a read"
-            owner = SetName(got.entry.value.decode(errors="replace")) if got.entry else SetName("")
-        verdict = Verdict.DONE if owner == effect.set_name else Verdict.FAILED
+            verdict = Verdict.IN_DOUBT
         self._feed(NameClaimed(effect.set_name, effect.request, verdict, owner))
 
     async def _release_name(self, effect: ReleaseName) -> bool:

@@ -18,6 +18,7 @@ from lockstep.core.cluster_map import Keys
 from lockstep.core.effects import (
     ClaimName,
     DropLeaseKey,
+    LookUpNames,
     PromoteSelf,
     PutPresence,
     ReleaseName,
@@ -25,7 +26,7 @@ from lockstep.core.effects import (
     SwapMap,
 )
 from lockstep.core.ids import Incarnation, SetName
-from lockstep.core.inputs import AnyInput, HandOver, MapSeen
+from lockstep.core.inputs import AnyInput, HandOver, MapSeen, NamesSeen
 from lockstep.runtime.channels import Channels, make_server
 from lockstep.runtime.cluster_view import ClusterView, MemberEntry
 from lockstep.runtime.driver import Driver
@@ -193,11 +194,17 @@ class Broker:
         driver.on(PutPresence, changes.perform)
         driver.on(ClaimName, changes.perform)
         driver.on(ReleaseName, changes.perform)
+        driver.on(LookUpNames, self._look_up_names)
         driver.on(DropLeaseKey, self._drop_lease_key)
 
     def _drop_lease_key(self, effect: DropLeaseKey) -> None:
         self._rights.end(effect.set_name)
         self._changes.perform(effect)
+
+    def _look_up_names(self, effect: LookUpNames) -> None:
+        directory = self._view.directory
+        names = sorted(name for name, owner in directory.items() if owner == effect.set_name)
+        self._driver.feed(NamesSeen(effect.set_name, tuple(names)))
 
     def _heard(self, inputs: Iterable[AnyInput]) -> None:
         for given in inputs:

@@ -23,14 +23,15 @@ async def test_only_the_leading_process_gives_a_name_back(client: EtcdClient, pr
     changes = MapChanges(client, keys, BrokerId("b1"), lambda: 0, read_set, answers.put_nowait)
 
     async def claim(request: int, set_name: SetName) -> NameClaimed:
-        changes.perform(ClaimName(set_name, request, "queue", "q"))
+        changes.perform(ClaimName(set_name, request, "queue", "q", LEADER))
         async with asyncio.timeout(10):
             answer = await answers.get()
         assert isinstance(answer, NameClaimed) and answer.request == request
         return answer
 
     try:
-        await client.transact([], [Put(keys.set_lease(ORDERS), LEADER.encode())])
+        for set_name in (ORDERS, INVOICES):
+            await client.transact([], [Put(keys.set_lease(set_name), LEADER.encode())])
         assert (await claim(1, ORDERS)).verdict is Verdict.DONE
         refused = await claim(2, INVOICES)
         assert (refused.verdict, refused.owner) == (Verdict.FAILED, ORDERS)

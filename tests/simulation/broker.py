@@ -16,6 +16,7 @@ from lockstep.core.effects import (
     CloseSubscription,
     DropLeaseKey,
     Halt,
+    LookUpNames,
     Note,
     OpenSubscription,
     PromoteSelf,
@@ -286,6 +287,7 @@ class Broker(Process):
                 | PutPresence()
                 | ClaimName()
                 | ReleaseName()
+                | LookUpNames()
             ):
                 self.etcd.perform(effect)
             case Halt():

@@ -1,8 +1,10 @@
 """The etcd side of a broker's driver: watches, transactions that effects name, and the process lease.
 
 Law: a change is sent once; after a failed or doubtful one the entry is read again and fed before the answer (`SwapAnswered`).
+Names are claimed and given back one after the other, as their effects came.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ from lockstep.core.commands import AnyServerMessage, AttachRefused, CandidatesCh
 from lockstep.core.effects import (
     ClaimName,
     DropLeaseKey,
+    LookUpNames,
     PromoteSelf,
     PutPresence,
     ReleaseName,
@@ -25,6 +28,7 @@ from lockstep.core.inputs import (
     LeaseLost,
     MapSeen,
     NameClaimed,
+    NamesSeen,
     PresencesSeen,
     SwapAnswered,
     Verdict,
@@ -49,7 +53,8 @@ if TYPE_CHECKING:
     from tests.simulation.broker import Broker
 
 REREAD_US = 100 * MS
-EtcdEffect = SwapMap | PromoteSelf | RestoreLeaseKey | DropLeaseKey | PutPresence | ClaimName | ReleaseName
+NameEffect = ClaimName | ReleaseName
+EtcdEffect = SwapMap | PromoteSelf | RestoreLeaseKey | DropLeaseKey | PutPresence | NameEffect | LookUpNames
 Operation = Callable[[Etcd], object]
 
 
@@ -64,6 +69,9 @@ class BrokerEtcd:
         self.session = EtcdSession(
             broker.world.loop, broker.world.network, broker.host, lambda keys: broker.post(self._viewed, keys)
         )
+
+        self._names: dict[SetName, deque[NameEffect]] = {}
+        """The first one is being done."""
 
     def close(self) -> None:
         self.session.close()
@@ -206,42 +214,104 @@ class BrokerEtcd:
 
                 self.session.tell(put)
             case ClaimName() | ReleaseName():
-                self._perform_name(effect)
+                waiting = self._names.setdefault(set_name, deque())
+                waiting.append(effect)
+                if len(waiting) == 1:
+                    self._do_name(effect)
+            case LookUpNames():
+                self._broker.feed(NamesSeen(set_name, self._names_of(set_name)))
 
-    def _perform_name(self, effect: ClaimName | ReleaseName) -> None:
-        keys, set_name = self._keys, effect.set_name
-        key = keys.directory(effect.kind, effect.name)
+    # --- the directory --------------------------------------------------------------------------------------------
 
-        def release(etcd: Etcd, incarnation: Incarnation) -> None:
-            entry, lease = etcd.get(key), etcd.get(keys.set_lease(set_name))
-            is_own = entry is not None and entry.value == set_name.encode()
-            if is_own and lease is not None and lease.value == incarnation.encode():
-                etcd.delete(key)
+    def _names_of(self, set_name: SetName) -> tuple[tuple[str, str], ...]:
+        prefix, owner = self._keys.directory("", "").removesuffix("/"), set_name.encode()
+        found = []
+        for key in sorted(key for key in self.session.view if key.startswith(prefix)):
+            if self.session.view[key].value == owner:
+                kind, _, name = key.removeprefix(prefix).partition("/")
+                found.append((kind, name))
+        return tuple(found)
+
+    def _do_name(self, effect: NameEffect) -> None:
+        if isinstance(effect, ClaimName):
+            self._claim(effect)
+        else:
+            self._release(effect)
+
+    def _name_done(self, effect: NameEffect) -> None:
+        waiting = self._names[effect.set_name]
+        waiting.popleft()
+        if waiting:
+            self._do_name(waiting[0])
+
+    def _is_leading(self, etcd: Etcd, effect: NameEffect) -> bool:
+        held = etcd.get(self._keys.set_lease(effect.set_name))
+        return held is not None and held.value == effect.incarnation.encode()
+
+    def _claim(self, effect: ClaimName) -> None:
+        key, set_name = self._keys.directory(effect.kind, effect.name), effect.set_name
 
         def claim(etcd: Etcd) -> object:
             entry = etcd.get(key)
-            if entry is None:
-                etcd.put(key, set_name.encode())
-                return set_name
-            return entry.value.decode()
+            if entry is not None:
+                return entry.value.decode()
+            if not self._is_leading(etcd, effect):
+                return IN_DOUBT
+            etcd.put(key, set_name.encode())
+            return set_name
 
-        if isinstance(effect, ReleaseName):
-            incarnation = effect.incarnation
-            self.session.tell(lambda etcd: release(etcd, incarnation))
-            return
+        def answer(verdict: Verdict, owner: SetName) -> None:
+            self._broker.feed(NameClaimed(set_name, effect.request, verdict, owner))
+            self._name_done(effect)
 
         def take(result: object) -> None:
-            owner = SetName("" if result is IN_DOUBT else str(result))
-            verdict = (
-                Verdict.IN_DOUBT
-                if result is IN_DOUBT
-                else Verdict.DONE
-                if owner == set_name
-                else Verdict.FAILED
-            )
-            self._broker.feed(NameClaimed(set_name, effect.request, verdict, owner))
+            if result is IN_DOUBT:
+                self._world.loop.after(
+                    REREAD_US, self._broker.post, lambda _: answer(Verdict.IN_DOUBT, SetName("")), None
+                )
+            else:
+                owner = SetName(str(result))
+                answer(Verdict.DONE if owner == set_name else Verdict.FAILED, owner)
 
         self.session.call(claim, lambda result: self._broker.post(take, result))
+
+    def _release(self, effect: ReleaseName) -> None:
+        """Read, then delete what was read: a deletion that is executed late does nothing to a later claim."""
+        key = self._keys.directory(effect.kind, effect.name)
+
+        def read(etcd: Etcd) -> object:
+            entry = etcd.get(key)
+            is_own = entry is not None and entry.value == effect.set_name.encode()
+            return (
+                entry.mod_revision if entry is not None and is_own and self._is_leading(etcd, effect) else 0
+            )
+
+        def delete(etcd: Etcd, revision: int) -> object:
+            if etcd.mod_revision(key) == revision and self._is_leading(etcd, effect):
+                etcd.delete(key)
+            return revision
+
+        def again(_: None) -> None:
+            self._release(effect)
+
+        def take(result: object) -> None:
+            if result is IN_DOUBT:
+                self._world.loop.after(REREAD_US, self._broker.post, again, None)
+            elif result == 0:
+                self._name_done(effect)
+            else:
+                assert isinstance(result, int)
+                self.session.call(
+                    lambda etcd: delete(etcd, result), lambda done: self._broker.post(deleted, done)
+                )
+
+        def deleted(result: object) -> None:
+            if result is IN_DOUBT:
+                again(None)
+            else:
+                self._name_done(effect)
+
+        self.session.call(read, lambda result: self._broker.post(take, result))
 
     def _transact(self, set_name: SetName, request: int, operation: Operation) -> None:
         """`operation` returns the entry's revision, or 0 when a compare did not hold."""

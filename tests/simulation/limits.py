@@ -9,10 +9,13 @@ from services.primary.core.settings import PrimarySettings
 from services.store.core.limits import KIB, StoreLimits
 from tests.simulation.options import Options
 
+NAMES_CHECK_MS = 2000
+"""In every world: what a dead primary left in the directory is put right before the world has come to rest."""
+
 
 def replica_settings(options: Options, random: Random) -> ReplicaSettings:
     if not options.small_limits:
-        return ReplicaSettings()
+        return ReplicaSettings(PrimarySettings(names_check_ms=NAMES_CHECK_MS))
     retained = random.choice((1, 8, 64)) * KIB
     primary = PrimarySettings(
         transactions_open_max=random.choice((20, 10_000)),
@@ -24,6 +27,8 @@ def replica_settings(options: Options, random: Random) -> ReplicaSettings:
         browse_messages_max=random.choice((3, 1000)),
         snapshot_chunk_bytes=random.choice((200, 4 * KIB)),
         expiry_batch_max=random.choice((1, 1000)),
+        names_check_ms=NAMES_CHECK_MS,
+        names_batch_max=random.choice((1, 1000)),
     )
     return ReplicaSettings(primary, BackupSettings(retained_bytes_max=retained))
 

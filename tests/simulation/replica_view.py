@@ -79,3 +79,27 @@ def at_rest(world: "World") -> list[str]:
                 applied = state.applied if state is not None else "nothing"
                 found.append(f"{set_name}: {broker} has applied {applied}, the log ends at {end}")
     return found
+
+
+def names_astray(world: "World") -> list[str]:
+    """How the cluster's directory differs from what the sets have; empty when each name is where its queue or exchange is."""
+    prefix = world.keys.directory("", "").removesuffix("/")
+    listed = {
+        (*key.removeprefix(prefix).partition("/")[::2], entry.value.decode())
+        for key, entry in world.etcd.prefix(prefix)
+    }
+    declared = set()
+    for set_map in world.set_maps():
+        process = world.brokers.get(set_map.primary)
+        state = state_of(process, set_map.set_name) if process is not None and process.is_alive else None
+        if state is not None:
+            declared |= {("queue", name, set_map.set_name) for name in state.queues.by_name}
+            declared |= {("exchange", name, set_map.set_name) for name in state.exchanges.by_name}
+    unused = [
+        f"{owner}: the directory has {kind} {name!r}, which is not there"
+        for kind, name, owner in sorted(listed - declared)
+    ]
+    missing = [
+        f"{owner}: {kind} {name!r} is not in the directory" for kind, name, owner in sorted(declared - listed)
+    ]
+    return unused + missing

@@ -17,7 +17,7 @@ from tests.simulation.history import PromiseBroken
 from tests.simulation.loop import MS, SECOND
 from tests.simulation.options import Options
 from tests.simulation.parts import Parts
-from tests.simulation.replica_view import at_rest, view_of
+from tests.simulation.replica_view import at_rest, names_astray, view_of
 from tests.simulation.workloads import start_work
 from tests.simulation.workloads.visiting import visit
 from tests.simulation.world import World
@@ -105,9 +105,14 @@ def _liveness(world: World) -> list[str]:
             is_closing = True
             for session in sessions:
                 session.feed(Close())
-        if is_closing and all(session.is_closed for session in sessions) and not at_rest(world):
+        if is_closing and all(session.is_closed for session in sessions) and not _moving(world):
             return []
-    return at_rest(world)
+    return _moving(world)
+
+
+def _moving(world: World) -> list[str]:
+    """What is not at rest, or does not agree with the directory."""
+    return at_rest(world) + names_astray(world)
 
 
 def _read_journals(world: World) -> None:
@@ -132,7 +137,7 @@ def make_record(world: World, moving: list[str] | None = None) -> Record:
     record.models = {set_name: log.model() for set_name, log in observer.logs.items()}
     record.unresolved = sorted(world.unresolved)
     record.refused = observer.refused
-    record.stuck = at_rest(world) if moving is None else list(moving)
+    record.stuck = _moving(world) if moving is None else list(moving)
     record.departed = frozenset(visitor.name for visitor in world.visitors if not visitor.is_alive)
     sessions = world.sessions()
     at_work = [session for session in sessions if session.actors]

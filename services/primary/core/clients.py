@@ -142,7 +142,7 @@ class Clients:
 
     def claimed(self, given: NameClaimed) -> ClientStream | None:
         """etcd answered a claim; answers the stream whose backlog can go on, None if it is gone."""
-        claim = self._names.answered(given.request)
+        claim = self._names.answered(given)
         if claim is None:
             return None
         stream = self._streams.by_number.get(claim.stream)

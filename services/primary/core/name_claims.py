@@ -1,14 +1,20 @@
 """Name claims: the names of this set's queues and exchanges in the cluster's directory, where each is unique (DESIGN 2).
 
 Law: a name is this set's in the directory before its declaration is appended, and until its deletion is committed. It is given
-back only when nothing in the state has it and nobody is claiming it: the directory hears claims and releases in their order.
+back only when nothing in the state has it and nobody is claiming it: the directory hears claims and releases in their order,
+from the process that leads the set only.
+
+A primary that dies between a claim and its declaration, or between a deletion and its release, leaves the directory with a name
+that the state does not have; an etcd that was set back lacks names that it has. So whoever leads compares them now and then.
 """
 
 from dataclasses import dataclass
 
+from lockstep.core.clock import Now
 from lockstep.core.commands import AnyCommand
-from lockstep.core.effects import ClaimName, ReleaseName
+from lockstep.core.effects import ClaimName, LookUpNames, Note, ReleaseName
 from lockstep.core.ids import Incarnation
+from lockstep.core.inputs import NameClaimed, NamesSeen, Verdict
 from services.primary.core.context import Context
 from services.primary.core.gate import CommitGate
 
@@ -24,6 +30,10 @@ class Claim:
     name: str
 
 
+Name = tuple[str, str]
+"""(kind, name)."""
+
+
 class NameClaims:
     """Lives as long as the epoch; driven by the primary core."""
 
@@ -32,36 +42,77 @@ class NameClaims:
         self._gate = gate
         self._own = own
         self._under_way: dict[int, Claim] = {}
-        self._last = 0
+        self._repairs: dict[int, Name] = {}
+        """Claims under way of names that the state has and the directory lacks."""
+        self._last = context.epoch << 32
+        """What was asked in an earlier reign of this process is answered to nobody."""
+        self._looked_ms: int | None = None
+        self._unused: set[Name] = set()
+        self._missing: set[Name] = set()
+        """What the last comparison found."""
 
     def claim(self, claim: Claim) -> int:
         """Ask for a name; answers the number of the request."""
+        request = self._ask(claim.kind, claim.name)
+        self._under_way[request] = claim
+        return request
+
+    def _ask(self, kind: str, name: str) -> int:
         self._last += 1
-        self._under_way[self._last] = claim
-        self._context.effects.append(
-            ClaimName(self._context.state.set_name, self._last, claim.kind, claim.name)
-        )
+        set_name = self._context.state.set_name
+        self._context.effects.append(ClaimName(set_name, self._last, kind, name, self._own))
         return self._last
 
-    def answered(self, request: int) -> Claim | None:
-        """The claim that was answered; None if this epoch made no such claim."""
-        return self._under_way.pop(request, None)
+    def answered(self, given: NameClaimed) -> Claim | None:
+        """The claim that was answered; None if no command waits for it."""
+        repaired = self._repairs.pop(given.request, None)
+        if repaired is not None and given.verdict is Verdict.FAILED:
+            details = f"{repaired[0]} {repaired[1]!r} is here, and the directory has it in {given.owner!r}"
+            self._context.effects.append(Note(self._context.state.set_name, "name in two sets", details))
+        return self._under_way.pop(given.request, None)
 
     def release_unused(self, kind: str, name: str) -> None:
         """Give a name back when all that was appended is committed, if it is not in use then."""
-        if self._is_in_use(kind, name):
+        if self._is_in_use((kind, name)):
             return
 
         def release() -> None:
-            if not self._is_in_use(kind, name):
+            if not self._is_in_use((kind, name)):
                 set_name = self._context.state.set_name
                 self._context.effects.append(ReleaseName(set_name, kind, name, self._own))
 
         self._gate.wait(self._context.writer.log.end, release)
 
-    def _is_in_use(self, kind: str, name: str) -> bool:
-        state = self._context.state
-        declared = state.queues.get(name) if kind == "queue" else state.exchanges.get(name)
+    def _is_in_use(self, name: Name) -> bool:
+        kind, state = name[0], self._context.state
+        declared = state.queues.get(name[1]) if kind == "queue" else state.exchanges.get(name[1])
         return declared is not None or any(
-            (claim.kind, claim.name) == (kind, name) for claim in self._under_way.values()
+            (claim.kind, claim.name) == name for claim in self._under_way.values()
         )
+
+    def _declared(self) -> set[Name]:
+        state = self._context.state
+        queues = {("queue", name) for name in state.queues.by_name}
+        return queues | {("exchange", name) for name in state.exchanges.by_name}
+
+    # --- comparison with the directory ---
+
+    def tick(self, now: Now) -> None:
+        """Look at the directory as soon as the epoch serves, and now and then."""
+        is_due = self._looked_ms is None or (
+            now.boottime_ms - self._looked_ms >= self._context.settings.names_check_ms
+        )
+        if is_due:
+            self._looked_ms = now.boottime_ms
+            self._context.effects.append(LookUpNames(self._context.state.set_name))
+
+    def seen(self, given: NamesSeen) -> None:
+        """Put right what this look and the last one found: a single one may have met something on its way."""
+        declared, listed = self._declared(), set(given.names)
+        unused, missing = {name for name in listed - declared if not self._is_in_use(name)}, declared - listed
+        names_max = self._context.settings.names_batch_max
+        for kind, name in sorted(unused & self._unused)[:names_max]:
+            self.release_unused(kind, name)
+        for kind, name in sorted(missing & self._missing)[:names_max]:
+            self._repairs[self._ask(kind, name)] = kind, name
+        self._unused, self._missing = unused, missing

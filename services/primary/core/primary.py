@@ -31,6 +31,7 @@ from lockstep.core.inputs import (
     LeaseLost,
     MapSeen,
     NameClaimed,
+    NamesSeen,
     PresencesSeen,
     StoreConnected,
     StoreLost,
@@ -197,6 +198,8 @@ class PrimaryCore:
                 stream = self._clients.claimed(given)
                 if stream is not None:
                     self._drain(stream)
+            case NamesSeen():
+                self._names.seen(given)
             case Tick():
                 self._tick(now)
             case _:
@@ -382,4 +385,5 @@ class PrimaryCore:
         self._store.tick(now)
         if self.is_serving:
             self._housekeeping.tick(now)
+            self._names.tick(now)
             self._attachments.end_timed_out()

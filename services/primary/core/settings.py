@@ -69,6 +69,12 @@ class PrimarySettings:
     """How long outcomes are kept for those who ask (DESIGN T5)."""
     outcome_sweep_ms: int = 60_000
     """How often the retention floor is raised."""
+    names_check_ms: int = 30_000
+    """How often the set's names in the cluster's directory are compared with its state: what two looks in a row find is put
+    right. Longer than a client needs to come back and declare what it had begun to; a name that nobody has harms nobody else
+    but who wants it in another set."""
+    names_batch_max: int = 1000
+    """Names given back or claimed after one comparison: each is a transaction of etcd."""
     expiry_batch_max: int = 1000
     """Messages expired in one go, so that a flood of them does not stop other work."""
     expiry_retry_ms: int = 1000

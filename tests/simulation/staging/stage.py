@@ -23,7 +23,7 @@ from tests.simulation.options import Options
 from tests.simulation.parts import Parts
 from tests.simulation.process import Process
 from tests.simulation.promises import Promise
-from tests.simulation.replica_view import at_rest
+from tests.simulation.replica_view import at_rest, names_astray
 from tests.simulation.run import make_record
 from tests.simulation.staging.scripted_client import ScriptedClient
 from tests.simulation.world import World
@@ -244,7 +244,8 @@ class Stage:
                 is_closing = True
                 for session in sessions:
                     session.feed(Close())
-            if is_closing and all(session.is_closed for session in sessions) and not at_rest(world):
+            is_closed = is_closing and all(session.is_closed for session in sessions)
+            if is_closed and not at_rest(world) and not names_astray(world):
                 break
         record = make_record(world)
         for promise, check in CHECKERS.items():

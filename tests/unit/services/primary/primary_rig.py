@@ -40,6 +40,7 @@ from lockstep.core.effects import (
     AnyEffect,
     ClaimName,
     CloseClientStream,
+    LookUpNames,
     Note,
     ReleaseName,
     SwapMap,
@@ -68,6 +69,7 @@ from lockstep.core.inputs import (
     LeaseExtended,
     LeaseLost,
     NameClaimed,
+    NamesSeen,
     StoreSaid,
     Tick,
     Verdict,
@@ -215,6 +217,9 @@ class Rig:
                 case ReleaseName():
                     if self.directory.get((effect.kind, effect.name)) == SET:
                         del self.directory[effect.kind, effect.name]
+                case LookUpNames():
+                    names = sorted(name for name, owner in self.directory.items() if owner == SET)
+                    self._inputs.append(NamesSeen(SET, tuple(names)))
                 case Note():
                     self.notes.append(effect)
                 case SwapMap():

@@ -12,7 +12,7 @@ from lockstep.core.commands import (
     SessionEnded,
 )
 from lockstep.core.errors import ErrorCode
-from lockstep.core.inputs import Verdict
+from lockstep.core.inputs import NameClaimed, Verdict
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import OTHER_SET, SET, Rig, publish
 
@@ -160,3 +160,65 @@ def test_a_flood_of_requests_behind_a_claim_ends_its_stream() -> None:
     client.say(*[Describe(number) for number in range(4)])
     assert client.heard_of(SessionEnded)[0].code is ErrorCode.UNAVAILABLE
     assert client.is_closed
+
+
+def test_a_name_that_a_dead_primary_left_in_the_directory_is_given_back() -> None:
+    rig = Rig()
+    rig.client().ok(QUEUE)
+    rig.directory["queue", "deleted"] = SET
+    rig.directory["exchange", "claimed"] = SET
+    rig.directory["queue", "elsewhere"] = OTHER_SET
+    rig = Rig(predecessor=rig)
+    rig.pass_time(50)
+    assert len(rig.directory) == 4, "one look may have met a release or a declaration on its way"
+    rig.pass_time(30_000)
+    assert rig.directory == {NAME: SET, ("queue", "elsewhere"): OTHER_SET}
+
+
+def test_a_name_that_is_being_claimed_stays_in_the_directory() -> None:
+    rig = Rig(holds_claims=True)
+    client = rig.client()
+    client.command(QUEUE)
+    rig.directory[NAME] = SET
+    rig.pass_time(50)
+    rig.pass_time(30_000)
+    assert NAME in rig.directory
+    rig.claimed()
+    assert client.answers[1].code is ErrorCode.NONE
+
+
+def test_a_name_that_the_directory_lacks_is_claimed_again() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.ok(QUEUE)
+    client.ok(DeclareExchangeCommand(0, "x", "topic", True))
+    rig.directory.clear()
+    rig.directory["exchange", "x"] = OTHER_SET
+    rig.pass_time(50)
+    rig.pass_time(30_000)
+    assert rig.directory == {NAME: SET, ("exchange", "x"): OTHER_SET}
+    (note,) = [note for note in rig.notes if note.event == "name in two sets"]
+    assert "'x'" in note.details and OTHER_SET in note.details
+
+
+def test_what_one_comparison_puts_right_is_limited() -> None:
+    rig = Rig(PrimarySettings(names_batch_max=2))
+    rig.client().ok(QUEUE)
+    rig.directory.update({("queue", f"leaked-{number}"): SET for number in range(3)})
+    rig.pass_time(50)
+    rig.pass_time(30_000)
+    assert len(rig.directory) == 2
+    rig.pass_time(30_000)
+    assert rig.directory == {NAME: SET}
+
+
+def test_an_answer_to_an_earlier_reign_is_nobodys() -> None:
+    """Its number could otherwise be that of another name's claim."""
+    rig = Rig(holds_claims=True)
+    rig.client().command(QUEUE)
+    late = rig.claims.popleft()
+    rig = Rig(predecessor=rig, holds_claims=True)
+    rig.client().command(DeclareQueueCommand(0, "other", QueueOptions()))
+    rig.feed(NameClaimed(SET, late.request, Verdict.DONE, SET))
+    assert not rig.state.queues.by_name
+    assert rig.claims[0].request != late.request
