@@ -5,6 +5,7 @@ message that carries a commit index is such a claim, checked against the log tha
 """
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lockstep.core.frames import Frame, FrameHeader, decode_header, decode_records, read_frame
@@ -74,6 +75,24 @@ class CommittedLog:
                     f"index {header.first} of epoch {header.epoch} in {self.set_name} names two transient contents",
                 )
         return header
+
+    def install(self, held: HeldLog, index: LogIndex, epochs: Sequence[tuple[Epoch, LogIndex]]) -> None:
+        """The holder of `held` took a snapshot at `index`, whose log has these epochs from these indexes on.
+
+        It stands for the frames that it was made of: what of them nobody has called committed yet, its holder may.
+        """
+        held.clear()
+        held.claimed = min(index, self.end)
+        held.unproven_snapshot = index if index > self.end else 0
+        first = self.end + 1
+        while first <= index:
+            place = bisect_right(epochs, first, key=lambda pair: pair[1]) - 1
+            durable = self._contents.get((first, epochs[place][0]))
+            if durable is None:
+                break
+            header = decode_header(durable)
+            held.add(header, durable)
+            first = header.last + 1
 
     def claim(self, held: HeldLog, commit_index: int) -> None:
         """The holder of `held` called everything up to `commit_index` committed."""

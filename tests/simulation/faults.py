@@ -31,10 +31,10 @@ class Faults(ProcessFaults, NetworkFaults, EtcdFaults, StorageFaults):
         for broker in world.broker_ids:
             world.disk_faults.repair(broker)
             world.start_machine(broker)
-        for process in world.processes():
-            process.resume()
         for running in world.brokers.values():
             running.fuse = running.pause_fuse = None
+        for process in world.processes():
+            process.resume()
 
     def _next(self) -> None:
         world = self._world

@@ -144,11 +144,8 @@ class Observer:
             self._held_by(process, effect.set_name).cut(request.after)
         elif isinstance(request, BeginInstall):
             held = self._held_by(process, effect.set_name)
-            held.clear()
-            held.claimed = request.index
-            is_committed = request.index <= self.logs[effect.set_name].end
-            held.unproven_snapshot = 0 if is_committed else request.index
-            if not is_committed:
+            self.logs[effect.set_name].install(held, request.index, request.epochs)
+            if held.unproven_snapshot:
                 self._world.branches.reach("snapshot beyond the commit index")
 
     def check_journals(self) -> None:
