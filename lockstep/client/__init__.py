@@ -6,7 +6,10 @@ from lockstep.client.outcome import Outcome, OutcomeState
 from lockstep.client.session import Session
 from lockstep.client.session_settings import SessionSettings
 from lockstep.client.transaction import Transaction, TransactionState
-from lockstep.core.commands import OutgoingMessage, QueueOptions
+from lockstep.core.commands import (
+    OutgoingMessage,
+    QueueOptions,
+)
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 
 __all__ = [

@@ -23,8 +23,12 @@ from lockstep.client.outcome import Outcome
 from lockstep.client.outgoing import Headers, Outgoing
 from lockstep.client.session_settings import SessionSettings
 from lockstep.client.transaction import TransactionState
-from lockstep.core.commands import DeliveredMessage, Description, QueueOptions
+from lockstep.core.commands import QueueOptions
 from lockstep.core.ids import QueuePosition
+from lockstep.core.server_messages import (
+    DeliveredMessage,
+    Description,
+)
 
 _Result = TypeVar("_Result")
 

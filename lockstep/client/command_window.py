@@ -23,7 +23,6 @@ from lockstep.core.commands import (
     ANSWERS_KEPT,
     AnyCommand,
     BeginCommand,
-    CommandAnswered,
     CommitCommand,
     PublishCommand,
     RollbackCommand,
@@ -31,6 +30,7 @@ from lockstep.core.commands import (
 )
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, TransactionKey
+from lockstep.core.server_messages import CommandAnswered
 
 _NEVER = Epoch(0)
 

@@ -13,9 +13,10 @@ from typing import Self
 from lockstep.client import session_events as e
 from lockstep.client.command_batches import CommandBatches, Confirmation
 from lockstep.client.set_session import SetSession
-from lockstep.core.commands import DeliveredMessage, Disposition
+from lockstep.core.commands import Disposition
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition, SetName, TransactionKey
+from lockstep.core.server_messages import DeliveredMessage
 
 
 class Message:

@@ -8,8 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lockstep.client.session_events import DeliveriesVoided, Effect
-from lockstep.core.commands import Deliveries, HeldDeliveries, OpenConsumer, SettleCommand
+from lockstep.core.commands import SettleCommand
 from lockstep.core.ids import Epoch, QueuePosition
+from lockstep.core.requests import (
+    HeldDeliveries,
+    OpenConsumer,
+)
+from lockstep.core.server_messages import Deliveries
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import IntEnum
 
-from lockstep.core import commands as c
+from lockstep.core import server_messages as sm
 from lockstep.core.ids import Epoch, LogIndex
 
 
@@ -12,13 +12,13 @@ class OutcomeState(IntEnum):
 
     UNKNOWN = 0
     """Its set's log does not reach that far: a begin that a failover dropped."""
-    OPEN = c.OutcomeState.OPEN
-    PREPARED = c.OutcomeState.PREPARED
-    COMMITTED = c.OutcomeState.COMMITTED
-    ROLLED_BACK = c.OutcomeState.ROLLED_BACK
-    EXPIRED = c.OutcomeState.EXPIRED
-    HEURISTICALLY_COMMITTED = c.OutcomeState.HEURISTICALLY_COMMITTED
-    HEURISTICALLY_ROLLED_BACK = c.OutcomeState.HEURISTICALLY_ROLLED_BACK
+    OPEN = sm.OutcomeState.OPEN
+    PREPARED = sm.OutcomeState.PREPARED
+    COMMITTED = sm.OutcomeState.COMMITTED
+    ROLLED_BACK = sm.OutcomeState.ROLLED_BACK
+    EXPIRED = sm.OutcomeState.EXPIRED
+    HEURISTICALLY_COMMITTED = sm.OutcomeState.HEURISTICALLY_COMMITTED
+    HEURISTICALLY_ROLLED_BACK = sm.OutcomeState.HEURISTICALLY_ROLLED_BACK
 
 
 @dataclass(frozen=True, slots=True)

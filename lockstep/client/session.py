@@ -17,6 +17,8 @@ from lockstep.client.outgoing import Headers, Outgoing, outgoing
 from lockstep.client.set_session import SetSession
 from lockstep.client.transaction import Transaction
 from lockstep.core import commands as c
+from lockstep.core import requests as rq
+from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import QueuePosition, SetName
 
@@ -161,15 +163,15 @@ class Session:
 
     async def browse(
         self, queue: str, *, after: int = 0, limit: int | None = None
-    ) -> AsyncIterator[c.DeliveredMessage]:
+    ) -> AsyncIterator[sm.DeliveredMessage]:
         """Reads a queue from the head (or behind position `after`) without taking anything."""
         session, batches = await self._of(await self._directory.locate(Kind.KIND_QUEUE, queue))
         batches.flush()
         left = limit
         while left is None or left > 0:
             page = BROWSE_PAGE if left is None else min(left, BROWSE_PAGE)
-            answer = await session.ask(c.Browse(0, queue, QueuePosition(after), page))
-            assert isinstance(answer, c.BrowseAnswer), "a browse is answered as one"
+            answer = await session.ask(rq.Browse(0, queue, QueuePosition(after), page))
+            assert isinstance(answer, sm.BrowseAnswer), "a browse is answered as one"
             if answer.code is not ErrorCode.NONE:
                 raise Rejected(answer.code, answer.message, queue=queue)
             for message in answer.messages:
@@ -184,12 +186,12 @@ class Session:
         """A transaction over queues of one set; `async with` commits it at the end of the block."""
         return Transaction(self, self._ask_outcome, timeout_ms)
 
-    async def describe(self, set_name: str) -> c.Description:
+    async def describe(self, set_name: str) -> sm.Description:
         """Queues, exchanges and figures of a set, as its primary has them."""
         session, batches = await self.of_set(SetName(set_name))
         batches.flush()
-        answer = await session.ask(c.Describe(0))
-        assert isinstance(answer, c.Description), "a describe is answered as one"
+        answer = await session.ask(rq.Describe(0))
+        assert isinstance(answer, sm.Description), "a describe is answered as one"
         return answer
 
     # --- sets ---

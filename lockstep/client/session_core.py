@@ -20,6 +20,8 @@ from lockstep.client.deliveries_held import Consumer, DeliveriesHeld
 from lockstep.client.session_settings import SessionSettings
 from lockstep.client.session_times import SessionTimes
 from lockstep.core import commands as c
+from lockstep.core import requests as rq
+from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, SessionId, SessionKey, SetName
 
@@ -62,9 +64,9 @@ class SessionCore:
         self._candidates = Candidates(
             candidates, choose, self.settings.backoff_ms, self.settings.backoff_max_ms
         )
-        self._questions: dict[int, tuple[e.Ticket, c.Browse | c.GetOutcome | c.Describe]] = {}
+        self._questions: dict[int, tuple[e.Ticket, rq.Browse | rq.GetOutcome | rq.Describe]] = {}
         self._last_question = 0
-        self._requests: deque[c.AnyRequest] = deque()
+        self._requests: deque[rq.AnyRequest] = deque()
         self._stream = 0
         self._address = ""
         self._is_writing = False
@@ -110,15 +112,15 @@ class SessionCore:
             case e.Grant(consumer, credit):
                 if (known := self.held.consumers.get(consumer)) is not None:
                     known.credit += credit
-                    self._say(c.GrantCredit(consumer, credit))
+                    self._say(rq.GrantCredit(consumer, credit))
             case e.Ask(ticket, question):
                 self._ask(ticket, question)
             case e.StartConsuming(consumer, queue, credit, is_exclusive):
                 self.held.consumers[consumer] = Consumer(queue, credit, is_exclusive)
-                self._say(c.OpenConsumer(consumer, queue, credit, is_exclusive))
+                self._say(rq.OpenConsumer(consumer, queue, credit, is_exclusive))
             case e.StopConsuming(consumer):
                 if self.held.consumers.pop(consumer, None) is not None:
-                    self._say(c.CloseConsumer(consumer))
+                    self._say(rq.CloseConsumer(consumer))
             case e.StreamLost(stream, _):
                 if stream == self._stream:
                     self._lose_stream(now, effects)
@@ -151,13 +153,13 @@ class SessionCore:
         if not refused and isinstance(command, c.SettleCommand):
             self.held.settle(command)
 
-    def _ask(self, ticket: e.Ticket, question: c.Browse | c.GetOutcome | c.Describe) -> None:
+    def _ask(self, ticket: e.Ticket, question: rq.Browse | rq.GetOutcome | rq.Describe) -> None:
         self._last_question += 1
         question = replace(question, request=self._last_question)
         self._questions[question.request] = (ticket, question)
         self._say(question)
 
-    def _say(self, request: c.AnyRequest) -> None:
+    def _say(self, request: rq.AnyRequest) -> None:
         """For this stream only: what has to outlive it is said again on attachment."""
         if self.state is State.ATTACHED:
             self._requests.append(request)
@@ -190,7 +192,7 @@ class SessionCore:
             address, settings.attach_ms, settings.attach_growth_ms, settings.attach_max_ms
         )
         self._times.heartbeat_at = now + self.settings.heartbeat_ms
-        attach = c.AttachSession(
+        attach = rq.AttachSession(
             self.set_name,
             self.session_id,
             self.session,
@@ -229,7 +231,7 @@ class SessionCore:
 
     # --- what the primary says ---
 
-    def _receive(self, messages: tuple[c.AnyServerMessage, ...], now: int, effects: list[e.Effect]) -> None:
+    def _receive(self, messages: tuple[sm.AnyServerMessage, ...], now: int, effects: list[e.Effect]) -> None:
         stream = self._stream
         self._times.silence_at = now + self.settings.silence_ms
         for message in messages:
@@ -244,16 +246,16 @@ class SessionCore:
             if self._stream != stream:
                 return
 
-    def _hear_attaching(self, message: c.AnyServerMessage, now: int, effects: list[e.Effect]) -> None:
+    def _hear_attaching(self, message: sm.AnyServerMessage, now: int, effects: list[e.Effect]) -> None:
         is_deposed = message.epoch < self.epoch
         match message:
-            case c.SessionAttached():
+            case sm.SessionAttached():
                 self._candidates.learn(message.candidates, is_hint=not is_deposed)
                 if is_deposed:
                     self._drop_stream(now, effects)
                 else:
                     self._attach(message, now, effects)
-            case c.AttachRefused(_, _, code, text, candidates):
+            case sm.AttachRefused(_, _, code, text, candidates):
                 self.epoch = max(self.epoch, message.epoch)
                 self._candidates.learn(candidates, is_hint=not is_deposed)
                 if is_deposed or code in _ELSEWHERE:
@@ -267,14 +269,14 @@ class SessionCore:
                     effects.append(e.CloseStream(self._stream))
                     effects += self._lost(code, text)
                     self._finish(code, text, effects)
-            case c.SessionEnded():
+            case sm.SessionEnded():
                 self._drop_stream(now, effects)
-            case c.CandidatesChanged(_, _, candidates):
+            case sm.CandidatesChanged(_, _, candidates):
                 self._candidates.learn(candidates, is_hint=False)
             case _:
                 pass  # A sign of life.
 
-    def _attach(self, message: c.SessionAttached, now: int, effects: list[e.Effect]) -> None:
+    def _attach(self, message: sm.SessionAttached, now: int, effects: list[e.Effect]) -> None:
         """The session is served here: cut to what the set has, and go on from there."""
         is_new = self.session == 0
         if message.epoch > self.held.epoch:
@@ -295,45 +297,45 @@ class SessionCore:
             e.Attached(self._address, self.session_id, self.session, self.epoch, message.commit_index, is_new)
         )
 
-    def _hear(self, message: c.AnyServerMessage, now: int, effects: list[e.Effect]) -> None:
+    def _hear(self, message: sm.AnyServerMessage, now: int, effects: list[e.Effect]) -> None:
         match message:
-            case c.Answers():
+            case sm.Answers():
                 self._answer(message, effects)
-            case c.Deliveries(epoch, _, consumer, queue, messages):
+            case sm.Deliveries(epoch, _, consumer, queue, messages):
                 if self.held.deliver(message):
                     effects.append(e.Delivered(consumer, queue, epoch, messages))
                 else:
                     positions = tuple(delivered.position for delivered in messages)
                     release = c.SettleCommand(0, queue, epoch, positions, c.Disposition.RELEASE)
                     effects += self.window.submit(None, release, self.epoch)
-            case c.HeartbeatAnswered():
+            case sm.HeartbeatAnswered():
                 self._candidates.succeed()  # Not at attachment: one that ends at once is not to be tried without pause.
-            case c.PushedBack(_, _, number, _, _):
+            case sm.PushedBack(_, _, number, _, _):
                 if self.window.push_back(number):
                     pause = self.settings.push_back_ms << min(self._push_backs, 16)
                     pause = min(pause, self.settings.push_back_max_ms)
                     self._times.resend_at = now + pause - self._choose(pause // 2 + 1)
                     self._push_backs += 1
-            case c.ConsumerOpened(_, _, consumer):
+            case sm.ConsumerOpened(_, _, consumer):
                 effects.append(e.ConsumerStarted(consumer))
-            case c.ConsumerClosed(_, _, consumer, code, text):
+            case sm.ConsumerClosed(_, _, consumer, code, text):
                 if self.held.consumers.pop(consumer, None) is not None:
                     effects.append(e.ConsumerStopped(consumer, code, text))
-            case c.BrowseAnswer() | c.OutcomeAnswer() | c.Description():
+            case sm.BrowseAnswer() | sm.OutcomeAnswer() | sm.Description():
                 if (asked := self._questions.pop(message.request, None)) is not None:
                     effects.append(e.QuestionAnswered(asked[0], message))
-            case c.CandidatesChanged(_, _, candidates):
+            case sm.CandidatesChanged(_, _, candidates):
                 self._candidates.learn(candidates, is_hint=False)
-            case c.SessionEnded(_, _, code, text):
+            case sm.SessionEnded(_, _, code, text):
                 self._end(code, text, now, effects)
-            case c.SessionAttached() | c.AttachRefused():
+            case sm.SessionAttached() | sm.AttachRefused():
                 self._drop_stream(now, effects)
             case _:
                 assert_never(message)
         if self.state is State.ATTACHED:
             self.window.committed(message.commit_index, message.epoch)
 
-    def _answer(self, message: c.Answers, effects: list[e.Effect]) -> None:
+    def _answer(self, message: sm.Answers, effects: list[e.Effect]) -> None:
         heard, answered = self.window.answer(message.answers, self.epoch)
         self._push_backs = 0
         self._candidates.succeed()
@@ -408,19 +410,19 @@ class SessionCore:
         if times.heartbeat_at is not None and now >= times.heartbeat_at:
             times.heartbeat_at = now + self.settings.heartbeat_ms
             if not self._requests:
-                self._requests.append(c.Heartbeat())
+                self._requests.append(rq.Heartbeat())
 
     def _flush(self, now: int, effects: list[e.Effect]) -> None:
         """One write with all that is to be said, when the last one is done."""
         if self._is_closing and not len(self.window) and not self._has_detached:
             if self.state is State.ATTACHED:
                 self._has_detached = True
-                self._requests.append(c.DetachSession())
+                self._requests.append(rq.DetachSession())
             elif self.session == 0 and self.state is not State.ATTACHING:
                 self._finish(ErrorCode.NONE, "", effects)
         if self._is_writing or self.state not in (State.ATTACHED, State.ATTACHING):
             return
-        messages: list[c.ClientMessage] = list(self._requests)
+        messages: list[rq.ClientMessage] = list(self._requests)
         self._requests.clear()
         if self.state is State.ATTACHED and self._times.resend_at is None and self.window.has_unsent:
             settings = self.settings

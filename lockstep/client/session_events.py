@@ -6,20 +6,22 @@ has closed or that was lost is ignored. Times are milliseconds of any clock that
 
 from dataclasses import dataclass
 
-from lockstep.core.commands import (
-    AnyCommand,
-    AnyServerMessage,
-    Browse,
-    BrowseAnswer,
-    ClientMessage,
-    DeliveredMessage,
-    Describe,
-    Description,
-    GetOutcome,
-    OutcomeAnswer,
-)
+from lockstep.core.commands import AnyCommand
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, SessionKey, TransactionKey
+from lockstep.core.requests import (
+    Browse,
+    ClientMessage,
+    Describe,
+    GetOutcome,
+)
+from lockstep.core.server_messages import (
+    AnyServerMessage,
+    BrowseAnswer,
+    DeliveredMessage,
+    Description,
+    OutcomeAnswer,
+)
 
 Ticket = object
 """The caller's name for a command or question: it comes back with the answer, once."""

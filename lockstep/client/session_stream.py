@@ -11,9 +11,9 @@ import grpc
 import grpc.aio
 
 from lockstep.client.session_events import Received, StreamLost, Written
-from lockstep.core.commands import ClientMessage
 from lockstep.core.errors import LockstepError
 from lockstep.core.ids import SetName
+from lockstep.core.requests import ClientMessage
 from lockstep.runtime.session_codec import decode_response, encode_request
 from lockstep.wire.v1 import session_pb2 as pb
 

@@ -15,6 +15,8 @@ from lockstep.client.session_core import SessionCore
 from lockstep.client.session_settings import SessionSettings
 from lockstep.client.session_stream import SessionStream
 from lockstep.core import commands as c
+from lockstep.core import requests as rq
+from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.core.ids import (
     Epoch,
@@ -27,13 +29,13 @@ from lockstep.core.ids import (
 )
 from lockstep.runtime.channels import Channels
 
-Answer = c.BrowseAnswer | c.OutcomeAnswer | c.Description
+Answer = sm.BrowseAnswer | sm.OutcomeAnswer | sm.Description
 
 
 class ConsumerPort(Protocol):
     """What a consumer is told. It must not call back before it has returned."""
 
-    def deliver(self, queue: str, epoch: Epoch, messages: tuple[c.DeliveredMessage, ...]) -> None: ...
+    def deliver(self, queue: str, epoch: Epoch, messages: tuple[sm.DeliveredMessage, ...]) -> None: ...
     def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> None: ...
     def stop(self, code: ErrorCode, message: str) -> None: ...
 
@@ -90,7 +92,7 @@ class SetSession:
         self.feed(e.Submit(future, command))
         return future
 
-    def ask(self, question: c.Browse | c.GetOutcome | c.Describe) -> "asyncio.Future[Answer]":
+    def ask(self, question: rq.Browse | rq.GetOutcome | rq.Describe) -> "asyncio.Future[Answer]":
         """Hands a question in."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.feed(e.Ask(future, question))

@@ -8,9 +8,9 @@ it emits what depends on it.
 from dataclasses import dataclass
 
 from lockstep.core.cluster_map import SetMap
-from lockstep.core.commands import AnyServerMessage
 from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.replication import Subscribe, ToBackup, ToPrimary
+from lockstep.core.server_messages import AnyServerMessage
 from lockstep.core.store_protocol import AnyStoreRequest
 
 

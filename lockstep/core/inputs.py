@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lockstep.core.cluster_map import SetMap
-from lockstep.core.commands import ClientMessage
 from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.replication import ToBackup, ToPrimary
+from lockstep.core.requests import ClientMessage
 from lockstep.core.store_protocol import AnyStoreAnswer
 
 

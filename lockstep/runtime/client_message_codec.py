@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import assert_never
 
 from lockstep.core import commands as c
+from lockstep.core import requests as rq
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, SessionKey, SetName, TransactionKey
 from lockstep.runtime.columns import expand, pack
@@ -18,7 +19,7 @@ Headers = tuple[tuple[str, str], ...]
 SPAN_MS_MAX = c.SPAN_MS_MAX
 
 
-def encode_client_message(message: c.ClientMessage) -> pb.ClientMessage:
+def encode_client_message(message: rq.ClientMessage) -> pb.ClientMessage:
     """Raises `ValueError` for numbers that the wire has no room for."""
     match message:
         case c.PublishCommand():
@@ -62,13 +63,13 @@ def encode_client_message(message: c.ClientMessage) -> pb.ClientMessage:
             return _encode_request(message)
 
 
-def _encode_request(message: c.AnyRequest) -> pb.ClientMessage:
+def _encode_request(message: rq.AnyRequest) -> pb.ClientMessage:
     match message:
-        case c.Heartbeat():
+        case rq.Heartbeat():
             return _Wire(heartbeat=_Wire.Heartbeat())
-        case c.GrantCredit(consumer, credit):
+        case rq.GrantCredit(consumer, credit):
             return _Wire(grant_credit=_Wire.GrantCredit(consumer=consumer, credit=credit))
-        case c.AttachSession(_, session_id, session, session_epoch, timeout_ms, heard, held):
+        case rq.AttachSession(_, session_id, session, session_epoch, timeout_ms, heard, held):
             attach = _Wire.Attach(
                 session_id=session_id,
                 session=session,
@@ -78,21 +79,21 @@ def _encode_request(message: c.AnyRequest) -> pb.ClientMessage:
                 held=[_Wire.Held(queue=h.queue, epoch=h.epoch, positions=h.positions) for h in held],
             )
             return _Wire(attach=attach)
-        case c.DetachSession():
+        case rq.DetachSession():
             return _Wire(detach=_Wire.Detach())
-        case c.OpenConsumer(consumer, queue, credit, is_exclusive):
+        case rq.OpenConsumer(consumer, queue, credit, is_exclusive):
             opened = _Wire.OpenConsumer(
                 consumer=consumer, queue=queue, credit=credit, is_exclusive=is_exclusive
             )
             return _Wire(open_consumer=opened)
-        case c.CloseConsumer(consumer):
+        case rq.CloseConsumer(consumer):
             return _Wire(close_consumer=_Wire.CloseConsumer(consumer=consumer))
-        case c.Browse(request, queue, after, limit):
+        case rq.Browse(request, queue, after, limit):
             return _Wire(browse=_Wire.Browse(request=request, queue=queue, after=after, limit=limit))
-        case c.GetOutcome(request, transaction, fence):
+        case rq.GetOutcome(request, transaction, fence):
             ask = _Wire.AskOutcome(request=request, transaction=_name(transaction), fence=fence)
             return _Wire(ask_outcome=ask)
-        case c.Describe(request, with_state_hash):
+        case rq.Describe(request, with_state_hash):
             return _Wire(describe=_Wire.Describe(request=request, with_state_hash=with_state_hash))
         case _:
             assert_never(message)
@@ -140,7 +141,7 @@ def _pairs(pairs: Headers) -> list[pb.Pair]:
 # --- decoding ---------------------------------------------------------------------------------------------------------
 
 
-def decode_client_message(set_name: SetName, message: pb.ClientMessage) -> c.ClientMessage:
+def decode_client_message(set_name: SetName, message: pb.ClientMessage) -> rq.ClientMessage:
     """Raises `Rejected` (INVALID_ARGUMENT) for what is no message of a client. `set_name` is the request's."""
     kind = message.WhichOneof("message")
     if kind is None:
@@ -234,8 +235,8 @@ def _decode_bind(number: int, wire: pb.ClientMessage) -> c.BindCommand:
     )
 
 
-def _decode_attach(set_name: SetName, attach: pb.ClientMessage.Attach) -> c.AttachSession:
-    return c.AttachSession(
+def _decode_attach(set_name: SetName, attach: pb.ClientMessage.Attach) -> rq.AttachSession:
+    return rq.AttachSession(
         set_name,
         SessionId(attach.session_id),
         SessionKey(attach.session),
@@ -243,25 +244,25 @@ def _decode_attach(set_name: SetName, attach: pb.ClientMessage.Attach) -> c.Atta
         span(attach.timeout_ms),
         attach.heard,
         tuple(
-            c.HeldDeliveries(held.queue, Epoch(held.epoch), _decode_positions(held.positions))
+            rq.HeldDeliveries(held.queue, Epoch(held.epoch), _decode_positions(held.positions))
             for held in attach.held
         ),
     )
 
 
-def _decode_outcome(wire: pb.ClientMessage) -> c.GetOutcome:
+def _decode_outcome(wire: pb.ClientMessage) -> rq.GetOutcome:
     ask = wire.ask_outcome
-    return c.GetOutcome(ask.request, _decode_name(ask.transaction), ask.fence)
+    return rq.GetOutcome(ask.request, _decode_name(ask.transaction), ask.fence)
 
 
-def _decode_browse(wire: pb.ClientMessage) -> c.Browse:
+def _decode_browse(wire: pb.ClientMessage) -> rq.Browse:
     browse = wire.browse
-    return c.Browse(browse.request, browse.queue, QueuePosition(browse.after), browse.limit)
+    return rq.Browse(browse.request, browse.queue, QueuePosition(browse.after), browse.limit)
 
 
-def _decode_open_consumer(wire: pb.ClientMessage) -> c.OpenConsumer:
+def _decode_open_consumer(wire: pb.ClientMessage) -> rq.OpenConsumer:
     opened = wire.open_consumer
-    return c.OpenConsumer(opened.consumer, opened.queue, opened.credit, opened.is_exclusive)
+    return rq.OpenConsumer(opened.consumer, opened.queue, opened.credit, opened.is_exclusive)
 
 
 def _decode_name(name: pb.TransactionName) -> TransactionKey:
@@ -288,7 +289,7 @@ def span(milliseconds: int) -> int:
     return milliseconds
 
 
-_COMMANDS: dict[str, Callable[[int, pb.ClientMessage], c.ClientMessage]] = {
+_COMMANDS: dict[str, Callable[[int, pb.ClientMessage], rq.ClientMessage]] = {
     "publish": _decode_publish,
     "settle": _decode_settle,
     "begin": lambda number, wire: c.BeginCommand(number, span(wire.begin.timeout_ms)),
@@ -308,13 +309,13 @@ _COMMANDS: dict[str, Callable[[int, pb.ClientMessage], c.ClientMessage]] = {
     "bind": _decode_bind,
 }
 
-_REQUESTS: dict[str, Callable[[pb.ClientMessage], c.ClientMessage]] = {
-    "detach": lambda wire: c.DetachSession(),
+_REQUESTS: dict[str, Callable[[pb.ClientMessage], rq.ClientMessage]] = {
+    "detach": lambda wire: rq.DetachSession(),
     "open_consumer": _decode_open_consumer,
-    "grant_credit": lambda wire: c.GrantCredit(wire.grant_credit.consumer, wire.grant_credit.credit),
-    "close_consumer": lambda wire: c.CloseConsumer(wire.close_consumer.consumer),
+    "grant_credit": lambda wire: rq.GrantCredit(wire.grant_credit.consumer, wire.grant_credit.credit),
+    "close_consumer": lambda wire: rq.CloseConsumer(wire.close_consumer.consumer),
     "browse": _decode_browse,
     "ask_outcome": _decode_outcome,
-    "describe": lambda wire: c.Describe(wire.describe.request, wire.describe.with_state_hash),
-    "heartbeat": lambda wire: c.Heartbeat(),
+    "describe": lambda wire: rq.Describe(wire.describe.request, wire.describe.with_state_hash),
+    "heartbeat": lambda wire: rq.Heartbeat(),
 }

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from lockstep.core import commands as c
+from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionKey
 from lockstep.runtime.client_message_codec import invalid
@@ -13,51 +13,51 @@ from lockstep.wire.v1 import session_pb2 as pb
 _Wire = pb.ServerMessage
 
 
-def encode_server_message(message: c.AnyServerMessage) -> pb.ServerMessage:
+def encode_server_message(message: sm.AnyServerMessage) -> pb.ServerMessage:
     """Without epoch and commit index, which `session_codec` puts where they belong."""
     match message:
-        case c.Answers():
+        case sm.Answers():
             return _Wire(answers=_answers(message.answers))
-        case c.Deliveries():
+        case sm.Deliveries():
             deliveries = _Wire.Deliveries(
                 consumer=message.consumer, queue=message.queue, batch=_batch(message.messages)
             )
             return _Wire(deliveries=deliveries)
-        case c.HeartbeatAnswered():
+        case sm.HeartbeatAnswered():
             return _Wire(heartbeat_answered=_Wire.HeartbeatAnswered())
-        case c.PushedBack(_, _, number, code, text):
+        case sm.PushedBack(_, _, number, code, text):
             return _Wire(pushed_back=_Wire.PushedBack(number=number, code=code, message=text))
-        case c.SessionAttached(_, _, session, session_epoch, next_number, candidates):
+        case sm.SessionAttached(_, _, session, session_epoch, next_number, candidates):
             attached = _Wire.Attached(
                 session=session, session_epoch=session_epoch, next_number=next_number, candidates=candidates
             )
             return _Wire(attached=attached)
-        case c.AttachRefused(_, _, code, text, candidates):
+        case sm.AttachRefused(_, _, code, text, candidates):
             return _Wire(attach_refused=_Wire.AttachRefused(code=code, message=text, candidates=candidates))
-        case c.ConsumerOpened(_, _, consumer):
+        case sm.ConsumerOpened(_, _, consumer):
             return _Wire(consumer_opened=_Wire.ConsumerOpened(consumer=consumer))
-        case c.ConsumerClosed(_, _, consumer, code, text):
+        case sm.ConsumerClosed(_, _, consumer, code, text):
             return _Wire(consumer_closed=_Wire.ConsumerClosed(consumer=consumer, code=code, message=text))
-        case c.BrowseAnswer(_, _, request, code, text, messages, is_end):
+        case sm.BrowseAnswer(_, _, request, code, text, messages, is_end):
             browsed = _Wire.BrowseAnswer(
                 request=request, code=code, message=text, batch=_batch(messages), is_end=is_end
             )
             return _Wire(browse_answer=browsed)
-        case c.OutcomeAnswer(_, _, request, (index, epoch), state, reason):
+        case sm.OutcomeAnswer(_, _, request, (index, epoch), state, reason):
             name = pb.TransactionName(index=index, epoch=epoch)
             outcome = _Wire.OutcomeAnswer(request=request, transaction=name, state=state, reason=reason)
             return _Wire(outcome_answer=outcome)
-        case c.Description():
+        case sm.Description():
             return _Wire(description=_description(message))
-        case c.CandidatesChanged(_, _, candidates):
+        case sm.CandidatesChanged(_, _, candidates):
             return _Wire(candidates_changed=_Wire.CandidatesChanged(candidates=candidates))
-        case c.SessionEnded(_, _, code, text):
+        case sm.SessionEnded(_, _, code, text):
             return _Wire(ended=_Wire.Ended(code=code, message=text))
         case _:
             assert_never(message)
 
 
-def _answers(answers: Sequence[c.CommandAnswered]) -> pb.ServerMessage.Answers:
+def _answers(answers: Sequence[sm.CommandAnswered]) -> pb.ServerMessage.Answers:
     return _Wire.Answers(
         numbers=[answer.number for answer in answers],
         values=pack([answer.value for answer in answers], 0),
@@ -66,7 +66,7 @@ def _answers(answers: Sequence[c.CommandAnswered]) -> pb.ServerMessage.Answers:
     )
 
 
-def _batch(messages: Sequence[c.DeliveredMessage]) -> pb.ServerMessage.Batch:
+def _batch(messages: Sequence[sm.DeliveredMessage]) -> pb.ServerMessage.Batch:
     return _Wire.Batch(
         positions=[message.position for message in messages],
         bodies=[message.body for message in messages],
@@ -77,7 +77,7 @@ def _batch(messages: Sequence[c.DeliveredMessage]) -> pb.ServerMessage.Batch:
     )
 
 
-def _description(message: c.Description) -> pb.ServerMessage.Description:
+def _description(message: sm.Description) -> pb.ServerMessage.Description:
     return _Wire.Description(
         request=message.request,
         log_end=message.log_end,
@@ -110,7 +110,7 @@ def _description(message: c.Description) -> pb.ServerMessage.Description:
 
 def decode_server_message(
     epoch: Epoch, commit_index: LogIndex, message: pb.ServerMessage
-) -> c.AnyServerMessage:
+) -> sm.AnyServerMessage:
     """Raises `Rejected` (INVALID_ARGUMENT) for what is no message of a primary."""
     kind = message.WhichOneof("message")
     if kind is None:
@@ -118,27 +118,27 @@ def decode_server_message(
     return _DECODERS[kind](epoch, commit_index, message)
 
 
-def _decode_answers(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> c.Answers:
+def _decode_answers(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> sm.Answers:
     answers = wire.answers
     count = len(answers.numbers)
     codes = [_code(code) for code in answers.codes]
     answered = map(
-        c.CommandAnswered,
+        sm.CommandAnswered,
         answers.numbers,
         expand(codes, count, ErrorCode.NONE, "codes"),
         expand(answers.messages, count, "", "messages"),
         expand(answers.values, count, 0, "values"),
     )
-    return c.Answers(epoch, commit_index, tuple(answered))
+    return sm.Answers(epoch, commit_index, tuple(answered))
 
 
-def _decode_batch(batch: pb.ServerMessage.Batch) -> tuple[c.DeliveredMessage, ...]:
+def _decode_batch(batch: pb.ServerMessage.Batch) -> tuple[sm.DeliveredMessage, ...]:
     count = len(batch.positions)
     if len(batch.bodies) != count:
         raise invalid(f"{count} positions for {len(batch.bodies)} bodies")
     return tuple(
         map(
-            c.DeliveredMessage,
+            sm.DeliveredMessage,
             map(QueuePosition, batch.positions),
             expand(batch.properties, count, b"", "properties"),
             batch.bodies,
@@ -149,16 +149,16 @@ def _decode_batch(batch: pb.ServerMessage.Batch) -> tuple[c.DeliveredMessage, ..
     )
 
 
-def _decode_deliveries(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> c.Deliveries:
+def _decode_deliveries(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> sm.Deliveries:
     deliveries = wire.deliveries
-    return c.Deliveries(
+    return sm.Deliveries(
         epoch, commit_index, deliveries.consumer, deliveries.queue, _decode_batch(deliveries.batch)
     )
 
 
-def _decode_attached(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> c.SessionAttached:
+def _decode_attached(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> sm.SessionAttached:
     attached = wire.attached
-    return c.SessionAttached(
+    return sm.SessionAttached(
         epoch,
         commit_index,
         SessionKey(attached.session),
@@ -168,30 +168,30 @@ def _decode_attached(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessag
     )
 
 
-def _decode_browse(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> c.BrowseAnswer:
+def _decode_browse(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> sm.BrowseAnswer:
     answer = wire.browse_answer
     messages = _decode_batch(answer.batch)
-    return c.BrowseAnswer(
+    return sm.BrowseAnswer(
         epoch, commit_index, answer.request, _code(answer.code), answer.message, messages, answer.is_end
     )
 
 
-def _decode_outcome(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> c.OutcomeAnswer:
+def _decode_outcome(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> sm.OutcomeAnswer:
     answer = wire.outcome_answer
     key = LogIndex(answer.transaction.index), Epoch(answer.transaction.epoch)
-    return c.OutcomeAnswer(epoch, commit_index, answer.request, key, answer.state, answer.reason)
+    return sm.OutcomeAnswer(epoch, commit_index, answer.request, key, answer.state, answer.reason)
 
 
-def _decode_description(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> c.Description:
+def _decode_description(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> sm.Description:
     description = wire.description
-    return c.Description(
+    return sm.Description(
         epoch,
         commit_index,
         description.request,
         LogIndex(description.log_end),
         description.state_hash,
         tuple(
-            c.QueueDescription(
+            sm.QueueDescription(
                 queue.name,
                 queue.queue_id,
                 queue.is_durable,
@@ -218,25 +218,25 @@ def _code(number: int) -> ErrorCode:
         return ErrorCode.ILLEGAL_STATE
 
 
-_DECODERS: dict[str, Callable[[Epoch, LogIndex, pb.ServerMessage], c.AnyServerMessage]] = {
+_DECODERS: dict[str, Callable[[Epoch, LogIndex, pb.ServerMessage], sm.AnyServerMessage]] = {
     "answers": _decode_answers,
     "deliveries": _decode_deliveries,
-    "heartbeat_answered": lambda epoch, commit_index, wire: c.HeartbeatAnswered(epoch, commit_index),
-    "pushed_back": lambda epoch, commit_index, wire: c.PushedBack(
+    "heartbeat_answered": lambda epoch, commit_index, wire: sm.HeartbeatAnswered(epoch, commit_index),
+    "pushed_back": lambda epoch, commit_index, wire: sm.PushedBack(
         epoch, commit_index, wire.pushed_back.number, _code(wire.pushed_back.code), wire.pushed_back.message
     ),
     "attached": _decode_attached,
-    "attach_refused": lambda epoch, commit_index, wire: c.AttachRefused(
+    "attach_refused": lambda epoch, commit_index, wire: sm.AttachRefused(
         epoch,
         commit_index,
         _code(wire.attach_refused.code),
         wire.attach_refused.message,
         tuple(wire.attach_refused.candidates),
     ),
-    "consumer_opened": lambda epoch, commit_index, wire: c.ConsumerOpened(
+    "consumer_opened": lambda epoch, commit_index, wire: sm.ConsumerOpened(
         epoch, commit_index, wire.consumer_opened.consumer
     ),
-    "consumer_closed": lambda epoch, commit_index, wire: c.ConsumerClosed(
+    "consumer_closed": lambda epoch, commit_index, wire: sm.ConsumerClosed(
         epoch,
         commit_index,
         wire.consumer_closed.consumer,
@@ -246,10 +246,10 @@ _DECODERS: dict[str, Callable[[Epoch, LogIndex, pb.ServerMessage], c.AnyServerMe
     "browse_answer": _decode_browse,
     "outcome_answer": _decode_outcome,
     "description": _decode_description,
-    "candidates_changed": lambda epoch, commit_index, wire: c.CandidatesChanged(
+    "candidates_changed": lambda epoch, commit_index, wire: sm.CandidatesChanged(
         epoch, commit_index, tuple(wire.candidates_changed.candidates)
     ),
-    "ended": lambda epoch, commit_index, wire: c.SessionEnded(
+    "ended": lambda epoch, commit_index, wire: sm.SessionEnded(
         epoch, commit_index, _code(wire.ended.code), wire.ended.message
     ),
 }

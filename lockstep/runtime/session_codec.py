@@ -7,8 +7,9 @@ business.
 
 from collections.abc import Sequence
 
-from lockstep.core.commands import AnyServerMessage, ClientMessage
 from lockstep.core.ids import Epoch, LogIndex, SetName
+from lockstep.core.requests import ClientMessage
+from lockstep.core.server_messages import AnyServerMessage
 from lockstep.runtime.client_message_codec import decode_client_message, encode_client_message
 from lockstep.runtime.server_message_codec import decode_server_message, encode_server_message
 from lockstep.wire.v1 import session_pb2 as pb

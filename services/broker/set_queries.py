@@ -9,19 +9,21 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lockstep.core.commands import (
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
+from lockstep.core.ids import Epoch, SessionId, SessionKey, SetName, TransactionKey
+from lockstep.core.requests import (
     AnyRequest,
-    AnyServerMessage,
-    AttachRefused,
     AttachSession,
     Describe,
-    Description,
     GetOutcome,
+)
+from lockstep.core.server_messages import (
+    AnyServerMessage,
+    AttachRefused,
+    Description,
     OutcomeAnswer,
     SessionEnded,
 )
-from lockstep.core.errors import ErrorCode, InDoubt, Rejected
-from lockstep.core.ids import Epoch, SessionId, SessionKey, SetName, TransactionKey
 from lockstep.runtime.process import spawn
 from services.primary.sessions import LocalStream, SessionsService
 

@@ -12,21 +12,23 @@ from dataclasses import dataclass, field, replace
 
 import grpc
 
-from lockstep.core.commands import (
-    Answers,
-    AnyServerMessage,
-    AttachRefused,
-    AttachSession,
-    BrowseAnswer,
-    CandidatesChanged,
-    ClientMessage,
-    Deliveries,
-    SessionAttached,
-)
 from lockstep.core.effects import CloseClientStream, TellClient
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.core.inputs import ClientSaid, ClientStreamClosed
+from lockstep.core.requests import (
+    AttachSession,
+    ClientMessage,
+)
+from lockstep.core.server_messages import (
+    Answers,
+    AnyServerMessage,
+    AttachRefused,
+    BrowseAnswer,
+    CandidatesChanged,
+    Deliveries,
+    SessionAttached,
+)
 from lockstep.runtime.channels import WRITE_BYTES_MAX
 from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.driver import Driver

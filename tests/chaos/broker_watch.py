@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from lockstep.client.session_events import Received, StreamLost, Written
 from lockstep.client.session_stream import SessionStream
 from lockstep.core import commands as c
+from lockstep.core import requests as rq
+from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, SessionId, SessionKey, SetName
 from lockstep.runtime.channels import Channels
@@ -61,7 +63,7 @@ class BrokerWatch:
     async def _speak(self, stream: SessionStream) -> None:
         """Until the stream is over."""
         session_id = SessionId(str(uuid.uuid4()))
-        stream.write((c.AttachSession(self._set_name, session_id, SessionKey(0), Epoch(0), 5000, 0),))
+        stream.write((rq.AttachSession(self._set_name, session_id, SessionKey(0), Epoch(0), 5000, 0),))
         number, body = 0, b""
         while True:
             said = await self._said.get()
@@ -73,14 +75,14 @@ class BrokerWatch:
                 continue
             for message in said.messages:
                 match message:
-                    case c.AttachRefused():
+                    case sm.AttachRefused():
                         return
-                    case c.SessionAttached():
+                    case sm.SessionAttached():
                         number, body = 1, self._publish(stream, 1)
-                    case c.PushedBack():
+                    case sm.PushedBack():
                         await asyncio.sleep(PACE_SECONDS)
                         self._publish(stream, number, body)
-                    case c.Answers(answers=answers) if any(one.code is ErrorCode.NONE for one in answers):
+                    case sm.Answers(answers=answers) if any(one.code is ErrorCode.NONE for one in answers):
                         self._heard.append(Heard(time.monotonic(), self.broker, message.epoch, body))
                         await asyncio.sleep(PACE_SECONDS)
                         number += 1

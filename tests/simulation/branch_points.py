@@ -5,7 +5,6 @@ Law: it only looks; names are fixed words, as a `Note`'s event is.
 
 from typing import TYPE_CHECKING
 
-from lockstep.core.commands import AttachRefused, OutcomeAnswer, PushedBack, SessionAttached, SessionEnded
 from lockstep.core.effects import (
     AnyEffect,
     Note,
@@ -18,6 +17,13 @@ from lockstep.core.effects import (
 )
 from lockstep.core.inputs import AnyInput, BackupSaid, PrimarySaid, StoreSaid, Tick
 from lockstep.core.replication import SubscriptionAccepted, SubscriptionRefused
+from lockstep.core.server_messages import (
+    AttachRefused,
+    OutcomeAnswer,
+    PushedBack,
+    SessionAttached,
+    SessionEnded,
+)
 from lockstep.core.store_protocol import StoreRefused, Truncate
 
 if TYPE_CHECKING:

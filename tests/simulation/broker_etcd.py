@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lockstep.core.cluster_map import SetMap
-from lockstep.core.commands import AnyServerMessage, AttachRefused, CandidatesChanged, SessionAttached
 from lockstep.core.effects import (
     ClaimName,
     DropLeaseKey,
@@ -32,6 +31,12 @@ from lockstep.core.inputs import (
     PresencesSeen,
     SwapAnswered,
     Verdict,
+)
+from lockstep.core.server_messages import (
+    AnyServerMessage,
+    AttachRefused,
+    CandidatesChanged,
+    SessionAttached,
 )
 from services.broker.core.lease_keeper import (
     GrantLease,

@@ -11,6 +11,8 @@ from lockstep.client import session_events as e
 from lockstep.client.session_core import SessionCore
 from lockstep.client.session_settings import SessionSettings
 from lockstep.core import commands as c
+from lockstep.core import requests as rq
+from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import LogIndex, SessionId, SetName, TransactionKey
 from tests.simulation.hellos import ClientHello
@@ -64,7 +66,7 @@ class ClientSession:
         self.feed(e.Submit(promise, command))
         return promise
 
-    def ask(self, question: c.Browse | c.GetOutcome | c.Describe) -> Promise:
+    def ask(self, question: rq.Browse | rq.GetOutcome | rq.Describe) -> Promise:
         """Ask; the promise's value is the answer, or None when it was refused."""
         promise = Promise(asked_us=self.world.loop.now_us)
         promise.question = question
@@ -109,7 +111,7 @@ class ClientSession:
         for effect in self.core.handle(given, self.client.now_ms()):
             self._perform(effect)
 
-    def receive(self, stream: int, messages: tuple[c.AnyServerMessage, ...]) -> None:
+    def receive(self, stream: int, messages: tuple[sm.AnyServerMessage, ...]) -> None:
         for message in messages:
             if stream in self._sides and message.epoch >= self.core.epoch:
                 self.commit_index = message.commit_index
@@ -210,7 +212,7 @@ class ClientSession:
         promise, answer, now_us = effect.ticket, effect.answer, self.world.loop.now_us
         assert isinstance(promise, Promise)
         question, history = promise.question, self.world.history
-        if isinstance(answer, c.BrowseAnswer) and isinstance(question, c.Browse):
+        if isinstance(answer, sm.BrowseAnswer) and isinstance(question, rq.Browse):
             if answer.code is ErrorCode.NONE:
                 history.browses.append(
                     Browsed(
@@ -227,7 +229,7 @@ class ClientSession:
                         answer.is_end,
                     )
                 )
-        elif isinstance(answer, c.OutcomeAnswer) and isinstance(question, c.GetOutcome):
+        elif isinstance(answer, sm.OutcomeAnswer) and isinstance(question, rq.GetOutcome):
             history.outcomes.append(
                 OutcomeHeard(
                     now_us,
@@ -293,7 +295,7 @@ class Client(Process):
             session.break_off()
 
 
-def _seen(messages: Iterable[c.DeliveredMessage]) -> tuple[Seen, ...]:
+def _seen(messages: Iterable[sm.DeliveredMessage]) -> tuple[Seen, ...]:
     return tuple(Seen(m.position, m.body, m.delivery_count, m.is_durable) for m in messages)
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Generator, Iterable
 
-from lockstep.core import commands as c
+from lockstep.core import requests as rq
+from lockstep.core import server_messages as sm
 from lockstep.core.ids import Epoch, QueuePosition
 from tests.simulation.history import Operation
 
@@ -16,7 +17,7 @@ class Promise:
         self.is_done = False
         self.operation = operation
         self.asked_us = asked_us
-        self.question: c.Browse | c.GetOutcome | c.Describe | None = None
+        self.question: rq.Browse | rq.GetOutcome | rq.Describe | None = None
         self.value: object = None
         self._waiter: Callable[[], None] | None = None
 
@@ -44,11 +45,11 @@ class Inbox:
     """Deliveries of one consumer that its actor has not looked at yet."""
 
     def __init__(self) -> None:
-        self.waiting: list[tuple[Epoch, c.DeliveredMessage]] = []
+        self.waiting: list[tuple[Epoch, sm.DeliveredMessage]] = []
         self.is_open = True
         self._promise: Promise | None = None
 
-    def put(self, epoch: Epoch, messages: Iterable[c.DeliveredMessage]) -> None:
+    def put(self, epoch: Epoch, messages: Iterable[sm.DeliveredMessage]) -> None:
         self.waiting.extend((epoch, message) for message in messages)
         self.wake()
 

@@ -9,8 +9,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from lockstep.client.session_events import Close
-from lockstep.core.commands import OutcomeState
 from lockstep.core.ids import SetName
+from lockstep.core.server_messages import OutcomeState
 from tests.simulation.checkers import CHECKERS
 from tests.simulation.checkers.record import Record
 from tests.simulation.history import PromiseBroken

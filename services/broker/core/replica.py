@@ -11,7 +11,6 @@ from itertools import count
 
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Member, SetMap
-from lockstep.core.commands import AttachRefused
 from lockstep.core.effects import (
     AnyEffect,
     CloseBackupStream,
@@ -40,6 +39,7 @@ from lockstep.core.inputs import (
     SwapAnswered,
 )
 from lockstep.core.replication import SubscriptionRefused
+from lockstep.core.server_messages import AttachRefused
 from services.backup.core.backup import BackupCore, BackupState
 from services.broker.core.candidate import Candidate
 from services.broker.core.promotion import Candidacy

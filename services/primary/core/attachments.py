@@ -6,10 +6,15 @@ session had in hand, or had open, ends by records of its own before the record t
     attached --stream lost--> away --attach--> attached        attached | away --detach, time-out--> ended
 """
 
-from lockstep.core.commands import AttachRefused, AttachSession, CommandAnswered, SessionAttached
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import QueueId, SessionKey
 from lockstep.core.records import CloseSession, DeleteQueue, OpenSession, RollbackReason
+from lockstep.core.requests import AttachSession
+from lockstep.core.server_messages import (
+    AttachRefused,
+    CommandAnswered,
+    SessionAttached,
+)
 from lockstep.core.sessions import Session
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context, check_name, shown

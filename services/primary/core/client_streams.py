@@ -8,10 +8,16 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lockstep.core.commands import Answers, AnyServerMessage, ClientMessage, CommandAnswered, SessionEnded
 from lockstep.core.effects import CloseClientStream, TellClient
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, SessionKey
+from lockstep.core.requests import ClientMessage
+from lockstep.core.server_messages import (
+    Answers,
+    AnyServerMessage,
+    CommandAnswered,
+    SessionEnded,
+)
 from services.primary.core.context import Context
 from services.primary.core.dispatch import Consumer
 from services.primary.core.gate import CommitGate

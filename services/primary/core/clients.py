@@ -7,15 +7,17 @@ when it leaves a gap; numbers are checked against what was appended.
 from lockstep.core.commands import (
     AnyCommand,
     BeginCommand,
-    ClientMessage,
     Command,
-    CommandAnswered,
     PublishCommand,
-    PushedBack,
 )
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.inputs import NameClaimed, Verdict
 from lockstep.core.records import CommandRef, RejectCommand
+from lockstep.core.requests import ClientMessage
+from lockstep.core.server_messages import (
+    CommandAnswered,
+    PushedBack,
+)
 from lockstep.core.sessions import Session
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.command_table import execute

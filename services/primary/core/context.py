@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from lockstep.core.clock import Now
-from lockstep.core.commands import CommandAnswered
 from lockstep.core.effects import AnyEffect
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, SessionKey, TransactionKey
 from lockstep.core.queues import Queue
 from lockstep.core.records import CommandRef
+from lockstep.core.server_messages import CommandAnswered
 from lockstep.core.set_state import SetState
 from services.primary.core.dispatch import Dispatch
 from services.primary.core.expiry import Expiry

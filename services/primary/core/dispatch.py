@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from lockstep.core.commands import DeliveredMessage
 from lockstep.core.ids import LogIndex, QueueId, QueuePosition, SessionKey, place
 from lockstep.core.queues import Queue
 from lockstep.core.records import Message
+from lockstep.core.server_messages import DeliveredMessage
 from services.primary.core.settings import PrimarySettings
 
 

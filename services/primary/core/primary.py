@@ -10,14 +10,7 @@ from collections.abc import Sequence
 
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Member, SetMap
-from lockstep.core.commands import (
-    AttachSession,
-    ClientMessage,
-    Command,
-    DetachSession,
-    Heartbeat,
-    HeartbeatAnswered,
-)
+from lockstep.core.commands import Command
 from lockstep.core.effects import AnyEffect, Note
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import BrokerId, Epoch, LogIndex
@@ -42,6 +35,13 @@ from lockstep.core.inputs import (
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.records import EpochBegins, RollbackReason
 from lockstep.core.replication import Acknowledge, Refuse, Subscribe
+from lockstep.core.requests import (
+    AttachSession,
+    ClientMessage,
+    DetachSession,
+    Heartbeat,
+)
+from lockstep.core.server_messages import HeartbeatAnswered
 from lockstep.core.transaction_states import TransactionState
 from services.primary.core.attachments import Attachments
 from services.primary.core.backups import Backups, ReplicatingSubscription

@@ -9,7 +9,11 @@ from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
 
-from lockstep.core.commands import SPAN_MS_MAX, OutgoingMessage, PublishCommand
+from lockstep.core.commands import (
+    SPAN_MS_MAX,
+    OutgoingMessage,
+    PublishCommand,
+)
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.exchanges import DEFAULT_EXCHANGE
 from lockstep.core.ids import QueueId

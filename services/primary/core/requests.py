@@ -4,27 +4,29 @@ Law: what is read is read at the log's end and told when that is committed; so a
 never something that a successor does not have (R11).
 """
 
-from lockstep.core.commands import (
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import QueuePosition
+from lockstep.core.records import Message, RollbackReason
+from lockstep.core.requests import (
     AnyRequest,
     Browse,
-    BrowseAnswer,
     CloseConsumer,
+    Describe,
+    GetOutcome,
+    GrantCredit,
+    OpenConsumer,
+)
+from lockstep.core.server_messages import (
+    BrowseAnswer,
     ConsumerClosed,
     ConsumerOpened,
     DeliveredMessage,
     Deliveries,
-    Describe,
     Description,
-    GetOutcome,
-    GrantCredit,
-    OpenConsumer,
     OutcomeAnswer,
     OutcomeState,
     QueueDescription,
 )
-from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import QueuePosition
-from lockstep.core.records import Message, RollbackReason
 from lockstep.core.state_hash import state_hash
 from lockstep.core.transaction_states import TransactionState
 from services.primary.core.attachments import Attachments

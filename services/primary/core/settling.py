@@ -7,7 +7,10 @@ raises `Rejected` before it appended anything.
 
 from collections.abc import Sequence
 
-from lockstep.core.commands import Disposition, SettleCommand
+from lockstep.core.commands import (
+    Disposition,
+    SettleCommand,
+)
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import QueuePosition
 from lockstep.core.queues import Queue

@@ -5,7 +5,12 @@ client told so. `prepare(commit_when_prepared)` is the commit of a TX: there is 
 that answers the command, or raises `Rejected` before it appended anything that the command did.
 """
 
-from lockstep.core.commands import SPAN_MS_MAX, BeginCommand, CommitCommand, RollbackCommand
+from lockstep.core.commands import (
+    SPAN_MS_MAX,
+    BeginCommand,
+    CommitCommand,
+    RollbackCommand,
+)
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SessionKey, TransactionKey, transaction_id
 from lockstep.core.records import Begin, MarkRollbackOnly, Prepare, RejectCommand, Rollback, RollbackReason

@@ -5,9 +5,9 @@ That (index, epoch) names one content on every journal and stream is checked whi
 
 from collections.abc import Iterator
 
-from lockstep.core.commands import OutcomeState
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import LogIndex, SetName, TransactionKey
+from lockstep.core.server_messages import OutcomeState
 from tests.simulation.checkers.record import Record, seconds
 from tests.simulation.history import Operation
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from lockstep.core.commands import OutcomeState
+from lockstep.core.server_messages import OutcomeState
 from tests.simulation.checkers.record import Record, seconds
 
 _FINAL = (

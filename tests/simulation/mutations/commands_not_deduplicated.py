@@ -6,9 +6,11 @@ A client that comes back is told that nothing was taken that it has not heard of
 from dataclasses import replace
 
 from lockstep.core.clock import Now
-from lockstep.core.commands import AnyCommand, AttachSession, SessionAttached
+from lockstep.core.commands import AnyCommand
 from lockstep.core.effects import AnyEffect, TellClient
 from lockstep.core.inputs import AnyInput, ClientSaid
+from lockstep.core.requests import AttachSession
+from lockstep.core.server_messages import SessionAttached
 from services.primary.core.client_streams import ClientStream
 from services.primary.core.clients import Clients
 from services.primary.core.primary import PrimaryCore

@@ -3,9 +3,13 @@
 from dataclasses import replace
 
 from lockstep.core.clock import Now
-from lockstep.core.commands import GetOutcome, OutcomeAnswer, OutcomeState
 from lockstep.core.effects import AnyEffect, TellClient
 from lockstep.core.inputs import AnyInput, ClientSaid
+from lockstep.core.requests import GetOutcome
+from lockstep.core.server_messages import (
+    OutcomeAnswer,
+    OutcomeState,
+)
 from tests.simulation.mutations import Mutation
 from tests.simulation.parts import Parts
 from tests.simulation.weak_replica import WeakReplica

@@ -1,12 +1,13 @@
 """A refusal, a fence or a rollback behind the `prepare` is put into the log, and obeyed there (T2, history 2)."""
 
 from lockstep.core.clock import Now
-from lockstep.core.commands import GetOutcome, RollbackCommand
+from lockstep.core.commands import RollbackCommand
 from lockstep.core.ids import Epoch, LogIndex, TransactionKey
 from lockstep.core.inputs import AnyInput, BackupSaid, ClientSaid
 from lockstep.core.outcomes import Outcome
 from lockstep.core.records import AnyRecord, Rollback, RollbackReason
 from lockstep.core.replication import Refuse
+from lockstep.core.requests import GetOutcome
 from lockstep.core.set_state import SetState
 from lockstep.core.transaction_states import TransactionState
 from tests.simulation.mutations import Mutation

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from lockstep.core.clock import Now
-from lockstep.core.commands import AttachSession
 from lockstep.core.ids import Epoch, SessionKey
 from lockstep.core.inputs import AnyInput, ClientSaid
+from lockstep.core.requests import AttachSession
 from tests.simulation.mutations import Mutation
 from tests.simulation.parts import Parts
 from tests.simulation.weak_replica import WeakReplica

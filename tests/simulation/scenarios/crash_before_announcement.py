@@ -4,7 +4,10 @@ The `prepare` that is the commit is at the commit index; the primary dies in the
 client, and nobody ever says so in its name. The promoted backup has it: the client, in doubt, learns that it committed.
 """
 
-from lockstep.core.commands import Answers, OutcomeState
+from lockstep.core.server_messages import (
+    Answers,
+    OutcomeState,
+)
 from tests.simulation.staging.moments import answers_client
 from tests.simulation.staging.stage import A, Stage
 

@@ -5,7 +5,7 @@ frame for its own store. Meanwhile B leads and answers. When A wakes it says not
 back as a learner.
 """
 
-from lockstep.core.commands import Answers
+from lockstep.core.server_messages import Answers
 from tests.simulation.staging.moments import Moment, answers_client, sends_frames, writes_frames
 from tests.simulation.staging.stage import A, Stage
 

@@ -4,7 +4,7 @@ Each transaction moves one message from a to b. However often it has to begin ag
 message has been moved once: none is left in a, none is twice in b.
 """
 
-from lockstep.core.commands import OutcomeState
+from lockstep.core.server_messages import OutcomeState
 from tests.simulation.staging.scripted_client import ScriptedClient
 from tests.simulation.staging.stage import Stage
 

@@ -3,7 +3,7 @@
 What it published is nowhere, what it accepted is there again for others, and its next operation, as its commit, is rejected.
 """
 
-from lockstep.core.commands import OutcomeState
+from lockstep.core.server_messages import OutcomeState
 from tests.simulation.staging.stage import A, Stage
 
 CASES = ("kill", "pause", "power loss")

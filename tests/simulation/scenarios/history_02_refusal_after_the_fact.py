@@ -6,8 +6,8 @@ changes anything: who hears of the transaction hears that it committed, on this 
 """
 
 from lockstep.client.session_events import Close
-from lockstep.core.commands import OutcomeState
 from lockstep.core.ids import TransactionKey
+from lockstep.core.server_messages import OutcomeState
 from tests.simulation.staging.refusals import refuse
 from tests.simulation.staging.scripted_client import ScriptedClient
 from tests.simulation.staging.stage import A, B, C, Stage

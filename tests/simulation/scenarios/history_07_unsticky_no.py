@@ -4,7 +4,7 @@ The client's commit hangs in the network. Somebody else asks what became of the 
 back" and does the work again elsewhere. Then the old commit arrives. A "no" that was heard is a record: the commit is refused.
 """
 
-from lockstep.core.commands import OutcomeState
+from lockstep.core.server_messages import OutcomeState
 from tests.simulation.staging.stage import A, Stage
 
 CASES = ("same primary", "successor")

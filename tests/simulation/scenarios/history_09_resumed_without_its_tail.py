@@ -5,7 +5,7 @@ three. When the client then commits, the three alone must not be committed: the 
 the client is told so.
 """
 
-from lockstep.core.commands import OutcomeState
+from lockstep.core.server_messages import OutcomeState
 from tests.simulation.staging.stage import A, B, C, Stage
 
 

@@ -4,7 +4,7 @@ A has decided, within its lease, to answer its client; it is stopped in the plac
 lease. A successor has answered when A goes on. What is about to be written is checked once more and dropped.
 """
 
-from lockstep.core.commands import BrowseAnswer
+from lockstep.core.server_messages import BrowseAnswer
 from tests.simulation.staging.moments import answers_client
 from tests.simulation.staging.stage import ETCD, A, Stage
 

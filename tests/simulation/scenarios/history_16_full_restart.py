@@ -4,7 +4,10 @@
 would know of. Every process dies, or every machine. After the restart the transaction is committed; one that was open is aborted.
 """
 
-from lockstep.core.commands import Answers, OutcomeState
+from lockstep.core.server_messages import (
+    Answers,
+    OutcomeState,
+)
 from tests.simulation.staging.moments import answers_client
 from tests.simulation.staging.stage import A, B, C, Stage
 

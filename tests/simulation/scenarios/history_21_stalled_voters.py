@@ -5,8 +5,8 @@ heartbeat's misses, without the frozen one. A backup lost just before the vote, 
 primary is active again and again asked to commit. An old primary that returns with the transaction in its memory.
 """
 
-from lockstep.core.commands import OutcomeState
 from lockstep.core.ids import LogIndex
+from lockstep.core.server_messages import OutcomeState
 from tests.simulation.staging.moments import acknowledges
 from tests.simulation.staging.stage import A, B, C, Stage
 

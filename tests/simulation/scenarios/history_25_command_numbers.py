@@ -5,7 +5,10 @@ gap. (b) The first command of a session has taken effect when all restart: its r
 session that looks new.
 """
 
-from lockstep.core.commands import DeclareQueueCommand, QueueOptions
+from lockstep.core.commands import (
+    DeclareQueueCommand,
+    QueueOptions,
+)
 from tests.simulation.staging.stage import A, B, C, Stage
 
 CASES = ("rejected", "rejected, heard", "all restart")

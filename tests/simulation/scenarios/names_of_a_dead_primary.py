@@ -5,7 +5,10 @@ by whoever leads then, while what is declared keeps its own; a client that comes
 that was set back, and lacks a name that the set has, gets it again.
 """
 
-from lockstep.core.commands import DeclareQueueCommand, QueueOptions
+from lockstep.core.commands import (
+    DeclareQueueCommand,
+    QueueOptions,
+)
 from lockstep.core.effects import ReleaseName
 from tests.simulation.staging.stage import ETCD, SET, A, B, C, Stage
 

@@ -4,7 +4,7 @@ B's store has touched its reserve: B votes no on the transaction that brings con
 primary crashes in the place of its k-th effect after the refusal reached it. A refused transaction is committed on no broker.
 """
 
-from lockstep.core.commands import OutcomeState
+from lockstep.core.server_messages import OutcomeState
 from tests.simulation.staging.refusals import refuse
 from tests.simulation.staging.stage import A, B, Stage
 

@@ -5,8 +5,8 @@ session may be lost too, with a restart of all brokers. Whatever happened, the c
 the truth.
 """
 
-from lockstep.core.commands import Answers
 from lockstep.core.ids import LogIndex
+from lockstep.core.server_messages import Answers
 from tests.simulation.staging.moments import Moment, acknowledges, answers_client, writes_frames
 from tests.simulation.staging.stage import A, B, C, Stage
 

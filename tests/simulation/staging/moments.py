@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from lockstep.core.commands import AnyServerMessage
 from lockstep.core.effects import (
     AnyEffect,
     OpenSubscription,
@@ -15,6 +14,7 @@ from lockstep.core.effects import (
 )
 from lockstep.core.ids import BrokerId, LogIndex
 from lockstep.core.replication import Acknowledge, Frames
+from lockstep.core.server_messages import AnyServerMessage
 from lockstep.core.store_protocol import AppendFrames
 from tests.simulation.broker import Broker
 

@@ -10,15 +10,10 @@ from typing import TYPE_CHECKING
 from lockstep.client.session_events import StopConsuming
 from lockstep.core.commands import (
     BeginCommand,
-    Browse,
-    BrowseAnswer,
     CommitCommand,
     DeclareQueueCommand,
     DeleteQueueCommand,
-    DeliveredMessage,
     Disposition,
-    GetOutcome,
-    OutcomeAnswer,
     OutgoingMessage,
     PublishCommand,
     QueueOptions,
@@ -26,6 +21,15 @@ from lockstep.core.commands import (
     SettleCommand,
 )
 from lockstep.core.ids import Epoch, QueuePosition, SetName, TransactionKey
+from lockstep.core.requests import (
+    Browse,
+    GetOutcome,
+)
+from lockstep.core.server_messages import (
+    BrowseAnswer,
+    DeliveredMessage,
+    OutcomeAnswer,
+)
 from tests.simulation.client import Client
 from tests.simulation.promises import Actor, Promise
 from tests.simulation.workloads.transferring import resolve, taken_positions

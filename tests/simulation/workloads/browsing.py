@@ -1,8 +1,13 @@
 """Readers that take nothing: they page through queues, ask for outcomes of anybody's transactions, and for descriptions."""
 
-from lockstep.core.commands import Browse, BrowseAnswer, Describe, GetOutcome
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import QueuePosition
+from lockstep.core.requests import (
+    Browse,
+    Describe,
+    GetOutcome,
+)
+from lockstep.core.server_messages import BrowseAnswer
 from tests.simulation.client import ClientSession
 from tests.simulation.promises import Actor
 from tests.simulation.workloads.queues import name

@@ -1,7 +1,10 @@
 """Plain consumers: accept, release, fail or reject what is delivered, outside of any transaction (QPID-5966 and its reverse)."""
 
 from lockstep.client.session_events import Grant, StopConsuming
-from lockstep.core.commands import Disposition, SettleCommand
+from lockstep.core.commands import (
+    Disposition,
+    SettleCommand,
+)
 from tests.simulation.client import ClientSession
 from tests.simulation.loop import SECOND
 from tests.simulation.promises import Actor

@@ -1,6 +1,9 @@
 """Plain publishes: batches for one queue or, through a fanout exchange, for two; durable and not."""
 
-from lockstep.core.commands import OutgoingMessage, PublishCommand
+from lockstep.core.commands import (
+    OutgoingMessage,
+    PublishCommand,
+)
 from lockstep.core.ids import TransactionKey
 from tests.simulation.client import ClientSession
 from tests.simulation.promises import Actor

@@ -1,6 +1,11 @@
 """The queues of every set, declared by every client at its start (a declaration of what is there changes nothing)."""
 
-from lockstep.core.commands import BindCommand, DeclareExchangeCommand, DeclareQueueCommand, QueueOptions
+from lockstep.core.commands import (
+    BindCommand,
+    DeclareExchangeCommand,
+    DeclareQueueCommand,
+    QueueOptions,
+)
 from lockstep.core.ids import SetName
 from tests.simulation.client import ClientSession
 from tests.simulation.promises import Actor

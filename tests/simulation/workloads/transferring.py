@@ -4,15 +4,17 @@ from lockstep.client.session_events import Grant
 from lockstep.core.commands import (
     BeginCommand,
     CommitCommand,
-    DeliveredMessage,
     Disposition,
-    GetOutcome,
-    OutcomeAnswer,
-    OutcomeState,
     RollbackCommand,
     SettleCommand,
 )
 from lockstep.core.ids import Epoch, QueuePosition, TransactionKey
+from lockstep.core.requests import GetOutcome
+from lockstep.core.server_messages import (
+    DeliveredMessage,
+    OutcomeAnswer,
+    OutcomeState,
+)
 from tests.simulation.client import ClientSession
 from tests.simulation.loop import MS
 from tests.simulation.promises import Actor

@@ -4,7 +4,11 @@ What they hold and have begun must come back: at once when the session ends, aft
 """
 
 from lockstep.client.session_events import Close
-from lockstep.core.commands import BeginCommand, Disposition, SettleCommand
+from lockstep.core.commands import (
+    BeginCommand,
+    Disposition,
+    SettleCommand,
+)
 from tests.simulation.client import ClientSession
 from tests.simulation.loop import MS
 from tests.simulation.promises import Actor

@@ -9,16 +9,6 @@ import grpc.aio
 import pytest
 
 from lockstep.core.clock import Now
-from lockstep.core.commands import (
-    Answers,
-    AttachRefused,
-    AttachSession,
-    ClientMessage,
-    CommandAnswered,
-    Heartbeat,
-    HeartbeatAnswered,
-    SessionAttached,
-)
 from lockstep.core.effects import (
     AnyEffect,
     CloseBackupStream,
@@ -56,6 +46,18 @@ from lockstep.core.replication import (
     Refuse,
     Subscribe,
     SubscriptionAccepted,
+)
+from lockstep.core.requests import (
+    AttachSession,
+    ClientMessage,
+    Heartbeat,
+)
+from lockstep.core.server_messages import (
+    Answers,
+    AttachRefused,
+    CommandAnswered,
+    HeartbeatAnswered,
+    SessionAttached,
 )
 from lockstep.runtime.channels import Channels, make_server
 from lockstep.runtime.clock import boottime_ms

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.core.commands import OutcomeState
 from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import IndexedRecord, encode_frame
 from lockstep.core.ids import (
@@ -30,6 +29,7 @@ from lockstep.core.records import (
     Prepare,
     Publish,
 )
+from lockstep.core.server_messages import OutcomeState
 from tests.simulation.checkers import CHECKERS
 from tests.simulation.checkers.record import Record, ReplicaView
 from tests.simulation.committed_log import CommittedLog, HeldLog

@@ -7,6 +7,8 @@ import grpc
 import grpc.aio
 
 from lockstep.core import commands as c
+from lockstep.core import requests as rq
+from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SetName, parse_transaction_id
 from lockstep.runtime.channels import make_server
@@ -75,7 +77,7 @@ class FakeBroker:
         for name, primary, context in self.streams:
             await self._write(context, name, primary.commit(1 << 30))
 
-    async def _write(self, context: Context, name: str, said: list[c.AnyServerMessage]) -> None:
+    async def _write(self, context: Context, name: str, said: list[sm.AnyServerMessage]) -> None:
         if said:
             await context.write(encode_response(SetName(name), said).SerializeToString())
 
@@ -91,7 +93,7 @@ class FakeBroker:
             if primary is None:
                 primary = FakePrimary(self.worlds[name], (self.address,))
                 self.streams.append((name, primary, context))
-            said: list[c.AnyServerMessage] = []
+            said: list[sm.AnyServerMessage] = []
             for message in messages:
                 said += primary.hear(message)
                 self._refuse(primary, message)
@@ -99,7 +101,7 @@ class FakeBroker:
                 said += primary.commit(1 << 30)
             await self._write(context, name, said)
 
-    def _refuse(self, primary: FakePrimary, message: c.ClientMessage) -> None:
+    def _refuse(self, primary: FakePrimary, message: rq.ClientMessage) -> None:
         if isinstance(message, c.PublishCommand):
             code, count = self.refusals.get(message.routing_key, (ErrorCode.NONE, 0))
             if len(message.messages) > count:
@@ -130,7 +132,7 @@ class FakeBroker:
             isinstance(entry.command, c.CommitCommand) and entry.command.transaction == key
             for entry in world.log[: world.commit_index]
         )
-        state = c.OutcomeState.COMMITTED if is_committed else c.OutcomeState.ROLLED_BACK
+        state = sm.OutcomeState.COMMITTED if is_committed else sm.OutcomeState.ROLLED_BACK
         return transactions_pb2.GetOutcomeResponse(
             transaction_id=request.transaction_id,
             state=state if self.outcome is None else self.outcome,  # type: ignore[arg-type]

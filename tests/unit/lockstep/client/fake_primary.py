@@ -6,6 +6,8 @@ It says what a real primary says (the dataclasses of `lockstep.core.commands`), 
 from dataclasses import dataclass, field
 
 from lockstep.core import commands as c
+from lockstep.core import requests as rq
+from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, SessionId, SessionKey
 
@@ -67,30 +69,30 @@ class FakePrimary:
         self.session = SessionKey(0)
         self.answered = 0
         self.pushes_back = False
-        self.requests: list[c.ClientMessage] = []
+        self.requests: list[rq.ClientMessage] = []
 
     def _head(self) -> tuple[Epoch, LogIndex]:
         return self.epoch, LogIndex(self.world.commit_index)
 
-    def hear(self, message: c.ClientMessage) -> list[c.AnyServerMessage]:
+    def hear(self, message: rq.ClientMessage) -> list[sm.AnyServerMessage]:
         """What is said at once; what waits for the commit index comes from `commit`."""
         match message:
-            case c.AttachSession():
+            case rq.AttachSession():
                 return [self._attach(message)]
-            case c.Heartbeat():
-                return [c.HeartbeatAnswered(*self._head())]
-            case c.DetachSession():
+            case rq.Heartbeat():
+                return [sm.HeartbeatAnswered(*self._head())]
+            case rq.DetachSession():
                 self.world.ended.add(self.session)
-                return [c.SessionEnded(*self._head(), ErrorCode.NONE, "")]
+                return [sm.SessionEnded(*self._head(), ErrorCode.NONE, "")]
             case c.Command():
                 return self._command(message)
-            case c.Describe(request):
-                return [c.Description(*self._head(), request, LogIndex(0), "", (), (), 0, 0, 0, 0)]
+            case rq.Describe(request):
+                return [sm.Description(*self._head(), request, LogIndex(0), "", (), (), 0, 0, 0, 0)]
             case _:
                 self.requests.append(message)
                 return []
 
-    def _attach(self, attach: c.AttachSession) -> c.AnyServerMessage:
+    def _attach(self, attach: rq.AttachSession) -> sm.AnyServerMessage:
         world = self.world
         self.requests.append(attach)
         session = attach.session or world.opening(attach.session_id)
@@ -100,26 +102,26 @@ class FakePrimary:
             world.commit_index = len(world.log)
         opened = world.log[session - 1] if session <= len(world.log) else None
         if session in world.ended or opened is None or opened.session_id != attach.session_id:
-            return c.AttachRefused(*self._head(), ErrorCode.UNKNOWN_SESSION, "no such session", ())
+            return sm.AttachRefused(*self._head(), ErrorCode.UNKNOWN_SESSION, "no such session", ())
         self.session, self.answered = session, attach.heard
-        return c.SessionAttached(
+        return sm.SessionAttached(
             *self._head(), session, opened.epoch, world.next_number(session), self.addresses
         )
 
-    def _command(self, command: c.AnyCommand) -> list[c.AnyServerMessage]:
+    def _command(self, command: c.AnyCommand) -> list[sm.AnyServerMessage]:
         expected = self.world.next_number(self.session)
         if self.pushes_back and command.number == expected:
-            return [c.PushedBack(*self._head(), command.number, ErrorCode.UNAVAILABLE, "busy")]
+            return [sm.PushedBack(*self._head(), command.number, ErrorCode.UNAVAILABLE, "busy")]
         if command.number != expected:
             return []
         key = getattr(command, "transaction", None)
         code = ErrorCode.ROLLED_BACK if key is not None and key[1] < self.epoch else ErrorCode.NONE
         self.world.log.append(Entry(self.epoch, None, self.session, command, code))
         if isinstance(command, c.BeginCommand):
-            return [self._answers([c.CommandAnswered(command.number, code, "", len(self.world.log))])]
+            return [self._answers([sm.CommandAnswered(command.number, code, "", len(self.world.log))])]
         return []
 
-    def commit(self, count: int) -> list[c.AnyServerMessage]:
+    def commit(self, count: int) -> list[sm.AnyServerMessage]:
         """`count` more records are committed; the answers that were waiting for that."""
         world = self.world
         world.commit_index = min(len(world.log), world.commit_index + count)
@@ -132,13 +134,13 @@ class FakePrimary:
             ):
                 continue
             value = index if isinstance(entry.command, c.BeginCommand) else 0
-            answers.append(c.CommandAnswered(entry.command.number, entry.code, entry.code.name, value))
+            answers.append(sm.CommandAnswered(entry.command.number, entry.code, entry.code.name, value))
             self.answered = entry.command.number
         return [self._answers(answers)] if answers else []
 
-    def _answers(self, answers: list[c.CommandAnswered]) -> c.Answers:
-        return c.Answers(*self._head(), tuple(answers))
+    def _answers(self, answers: list[sm.CommandAnswered]) -> sm.Answers:
+        return sm.Answers(*self._head(), tuple(answers))
 
-    def deliver(self, consumer: int, queue: str, *positions: int) -> c.Deliveries:
-        messages = tuple(c.DeliveredMessage(p, b"", b"body", 0, 0, True) for p in positions)  # type: ignore[arg-type]
-        return c.Deliveries(*self._head(), consumer, queue, messages)
+    def deliver(self, consumer: int, queue: str, *positions: int) -> sm.Deliveries:
+        messages = tuple(sm.DeliveredMessage(p, b"", b"body", 0, 0, True) for p in positions)  # type: ignore[arg-type]
+        return sm.Deliveries(*self._head(), consumer, queue, messages)

@@ -6,6 +6,8 @@ from lockstep.client import session_events as e
 from lockstep.client.session_core import SessionCore
 from lockstep.client.session_settings import SessionSettings
 from lockstep.core import commands as c
+from lockstep.core import requests as rq
+from lockstep.core import server_messages as sm
 from lockstep.core.ids import SessionId, SetName
 from tests.unit.lockstep.client.fake_primary import FakePrimary, FakeSet
 
@@ -31,8 +33,8 @@ class Bench:
         self.address = ""
         self.timer: int | None = None
         self.heard: list[e.Effect] = []
-        self.to_primary: list[c.ClientMessage] = []
-        self.sent: list[c.ClientMessage] = []
+        self.to_primary: list[rq.ClientMessage] = []
+        self.sent: list[rq.ClientMessage] = []
 
     def feed(self, event: e.Input) -> None:
         for effect in self.core.handle(event, self.now):
@@ -71,7 +73,7 @@ class Bench:
     def read(self, commit: bool = True) -> bool:
         """The primary reads what is on its way, and its answers arrive; whether there was anything."""
         messages, self.to_primary = self.to_primary, []
-        said: list[c.AnyServerMessage] = []
+        said: list[sm.AnyServerMessage] = []
         if self.primary is not None:
             for message in messages:
                 said += self.primary.hear(message)
@@ -81,7 +83,7 @@ class Bench:
             self.say(*said)
         return bool(messages or said)
 
-    def say(self, *messages: c.AnyServerMessage) -> None:
+    def say(self, *messages: sm.AnyServerMessage) -> None:
         self.feed(e.Received(self.stream, messages))
 
     def lose(self) -> None:

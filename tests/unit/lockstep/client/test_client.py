@@ -9,6 +9,8 @@ import pytest_asyncio
 import lockstep
 from lockstep.client import Client, InDoubt, Rejected, Session, TransactionState
 from lockstep.core import commands as c
+from lockstep.core import requests as rq
+from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
 from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 from tests.unit.lockstep.client.session_bench import bodies
@@ -162,7 +164,7 @@ async def test_a_commit_in_doubt_is_resolved(broker: FakeBroker, session: Sessio
 async def test_a_commit_that_nobody_can_tell_of_stays_in_doubt(broker: FakeBroker, session: Session) -> None:
     transaction = session.transaction()
     await transaction.publish("a", b"x")
-    broker.outcome = c.OutcomeState.EXPIRED
+    broker.outcome = sm.OutcomeState.EXPIRED
     broker.is_holding = True
     committing = asyncio.ensure_future(transaction.commit())
     await eventually(lambda: isinstance(broker.worlds["one"].log[-1].command, c.CommitCommand))
@@ -183,7 +185,7 @@ async def test_messages_are_consumed_and_accepted_in_batches(broker: FakeBroker,
         await asyncio.gather(*(message.accept() for message in taken))
     settles = [m for m in broker.worlds["one"].executed() if isinstance(m, c.SettleCommand)]
     assert settles == [c.SettleCommand(1, "a", 1, tuple(range(1, 9)))]  # type: ignore[arg-type]
-    grants = [m for m in broker.streams[0][1].requests if isinstance(m, c.GrantCredit)]
+    grants = [m for m in broker.streams[0][1].requests if isinstance(m, rq.GrantCredit)]
     assert sum(grant.credit for grant in grants) == 8
 
 

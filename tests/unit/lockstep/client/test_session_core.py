@@ -6,6 +6,8 @@ from lockstep.client import session_events as e
 from lockstep.client.session_core import State
 from lockstep.client.session_settings import SessionSettings
 from lockstep.core import commands as c
+from lockstep.core import requests as rq
+from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex
 from tests.unit.lockstep.client.session_bench import Bench, bodies, publish
@@ -219,10 +221,10 @@ def test_nothing_of_a_lower_epoch_is_believed() -> None:
     old_stream = bench.stream - 1
     bench.feed(
         e.Received(
-            old_stream, (c.Answers(Epoch(1), LogIndex(9), (c.CommandAnswered(1, ErrorCode.NONE, "", 0),)),)
+            old_stream, (sm.Answers(Epoch(1), LogIndex(9), (sm.CommandAnswered(1, ErrorCode.NONE, "", 0),)),)
         )
     )
-    bench.say(c.SessionAttached(Epoch(1), LogIndex(9), bench.core.session, Epoch(1), 2, ()))
+    bench.say(sm.SessionAttached(Epoch(1), LogIndex(9), bench.core.session, Epoch(1), 2, ()))
     assert bench.core.state is not State.ATTACHED
     assert bench.outcomes("a") == []
     bench.world.fail_over(keep=0)
@@ -235,7 +237,7 @@ def test_nothing_of_a_lower_epoch_is_believed() -> None:
 def test_an_answer_of_another_epoch_on_an_open_stream_ends_it() -> None:
     bench = Bench().start()
     bench.feed(e.Submit("a", publish("a")))
-    bench.say(c.Answers(Epoch(7), LogIndex(9), (c.CommandAnswered(1, ErrorCode.NONE, "", 0),)))
+    bench.say(sm.Answers(Epoch(7), LogIndex(9), (sm.CommandAnswered(1, ErrorCode.NONE, "", 0),)))
     assert bench.outcomes("a") == []
     assert bench.core.state is State.ATTACHING
     assert bench.core.epoch == 7
@@ -245,7 +247,7 @@ def test_a_refusal_names_the_primary_and_it_is_tried_next() -> None:
     bench = Bench()
     bench.feed(e.Start())
     assert bench.address == "b3"
-    bench.say(c.AttachRefused(Epoch(0), LogIndex(0), ErrorCode.NOT_PRIMARY, "", ("b2", "b1", "b3")))
+    bench.say(sm.AttachRefused(Epoch(0), LogIndex(0), ErrorCode.NOT_PRIMARY, "", ("b2", "b1", "b3")))
     assert bench.address == "b2"
     bench.exchange()
     assert bench.core.state is State.ATTACHED
@@ -286,7 +288,7 @@ def test_a_client_that_was_stopped_itself_reads_before_it_gives_the_primary_up()
     bench.timer = None
     bench.feed(e.Tick())
     assert bench.stream == stream
-    bench.say(c.HeartbeatAnswered(Epoch(1), LogIndex(1)))
+    bench.say(sm.HeartbeatAnswered(Epoch(1), LogIndex(1)))
     bench.wait(400)
     assert bench.stream == stream
 
@@ -317,8 +319,8 @@ def test_a_consumer_is_opened_again_with_the_credit_it_has_left() -> None:
     bench.lose()
     bench.exchange()
     assert bench.primary.requests == [
-        c.AttachSession("s", "session-1", 2, 1, 30_000, 0, (c.HeldDeliveries("q", 1, (5, 6, 7)),)),  # type: ignore[arg-type]
-        c.OpenConsumer(1, "q", 8),
+        rq.AttachSession("s", "session-1", 2, 1, 30_000, 0, (rq.HeldDeliveries("q", 1, (5, 6, 7)),)),  # type: ignore[arg-type]
+        rq.OpenConsumer(1, "q", 8),
     ]
     assert bench.of(e.DeliveriesVoided) == []
 
@@ -335,7 +337,7 @@ def test_deliveries_of_an_epoch_that_is_over_are_void_and_their_credit_comes_bac
     bench.lose()
     bench.exchange()
     assert bench.of(e.DeliveriesVoided) == [e.DeliveriesVoided(1, "q", Epoch(1), (6, 7))]  # type: ignore[arg-type]
-    assert bench.primary.requests[-1] == c.OpenConsumer(1, "q", 9)
+    assert bench.primary.requests[-1] == rq.OpenConsumer(1, "q", 9)
 
 
 def test_deliveries_for_a_consumer_that_has_stopped_are_released() -> None:
@@ -354,7 +356,7 @@ def test_deliveries_for_a_consumer_that_has_stopped_are_released() -> None:
 
 def test_a_question_is_asked_again_after_a_resumption() -> None:
     bench = Bench().start()
-    bench.feed(e.Ask("how", c.Describe(0)))
+    bench.feed(e.Ask("how", rq.Describe(0)))
     bench.lose()
     bench.exchange()
     (answer,) = bench.outcomes("how")
@@ -365,7 +367,7 @@ def test_without_a_primary_for_too_long_everything_is_answered() -> None:
     bench = Bench(settings=SessionSettings(give_up_ms=5_000)).start()
     bench.feed(e.Submit("sent", publish("sent")))
     bench.feed(e.Submit("unsent", publish("unsent")))
-    bench.feed(e.Ask("how", c.Describe(0)))
+    bench.feed(e.Ask("how", rq.Describe(0)))
     for _ in range(400):
         if bench.primary is not None:
             bench.lose()
@@ -402,7 +404,7 @@ def test_a_next_number_that_contradicts_what_was_heard_ends_the_session() -> Non
     bench.feed(e.Submit("a", publish("a")))
     bench.exchange()
     bench.lose()
-    bench.say(c.SessionAttached(Epoch(1), LogIndex(9), bench.core.session, Epoch(1), 1, ()))
+    bench.say(sm.SessionAttached(Epoch(1), LogIndex(9), bench.core.session, Epoch(1), 1, ()))
     assert bench.of(e.SessionLost) == [
         e.SessionLost(ErrorCode.ILLEGAL_STATE, "the set expects command 1, and 2..1 are in flight")
     ]

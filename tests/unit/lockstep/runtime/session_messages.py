@@ -3,6 +3,8 @@
 from hypothesis import strategies as st
 
 from lockstep.core import commands as c
+from lockstep.core import requests as rq
+from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
 
 names = st.text(max_size=12)
@@ -25,7 +27,7 @@ outgoing = st.builds(
     st.sampled_from(((), (), (("a", "b"),))),
 )
 delivered = st.builds(
-    c.DeliveredMessage,
+    sm.DeliveredMessage,
     counts,
     st.sampled_from((b"", b"p")),
     st.binary(max_size=8),
@@ -73,41 +75,41 @@ commands = st.one_of(
 )
 requests = st.one_of(
     st.builds(
-        c.AttachSession,
+        rq.AttachSession,
         st.just("s"),
         names,
         counts,
         counts,
         spans,
         counts,
-        st.lists(st.builds(c.HeldDeliveries, names, counts, positions), max_size=2).map(tuple),
+        st.lists(st.builds(rq.HeldDeliveries, names, counts, positions), max_size=2).map(tuple),
     ),
-    st.just(c.DetachSession()),
-    st.builds(c.OpenConsumer, small, names, small, st.booleans()),
-    st.builds(c.GrantCredit, small, small),
-    st.builds(c.CloseConsumer, small),
-    st.builds(c.Browse, small, names, counts, small),
-    st.builds(c.GetOutcome, small, keys, st.booleans()),
-    st.builds(c.Describe, small),
-    st.just(c.Heartbeat()),
+    st.just(rq.DetachSession()),
+    st.builds(rq.OpenConsumer, small, names, small, st.booleans()),
+    st.builds(rq.GrantCredit, small, small),
+    st.builds(rq.CloseConsumer, small),
+    st.builds(rq.Browse, small, names, counts, small),
+    st.builds(rq.GetOutcome, small, keys, st.booleans()),
+    st.builds(rq.Describe, small),
+    st.just(rq.Heartbeat()),
 )
 client_messages = commands | requests
 
-answers = st.builds(c.CommandAnswered, numbers, codes, names, counts)
+answers = st.builds(sm.CommandAnswered, numbers, codes, names, counts)
 batches = st.lists(delivered, max_size=5).map(tuple)
-queues = st.builds(c.QueueDescription, names, counts, st.booleans(), counts, counts, counts, counts)
+queues = st.builds(sm.QueueDescription, names, counts, st.booleans(), counts, counts, counts, counts)
 server_messages = st.one_of(
-    st.builds(c.SessionAttached, counts, counts, counts, counts, counts, addresses),
-    st.builds(c.AttachRefused, counts, counts, codes, names, addresses),
-    st.builds(c.Answers, counts, counts, st.lists(answers, max_size=5).map(tuple)),
-    st.builds(c.PushedBack, counts, counts, numbers, codes, names),
-    st.builds(c.Deliveries, counts, counts, small, names, batches),
-    st.builds(c.ConsumerOpened, counts, counts, small),
-    st.builds(c.ConsumerClosed, counts, counts, small, codes, names),
-    st.builds(c.BrowseAnswer, counts, counts, small, codes, names, batches, st.booleans()),
-    st.builds(c.OutcomeAnswer, counts, counts, small, keys, st.integers(0, 9), st.integers(0, 9)),
+    st.builds(sm.SessionAttached, counts, counts, counts, counts, counts, addresses),
+    st.builds(sm.AttachRefused, counts, counts, codes, names, addresses),
+    st.builds(sm.Answers, counts, counts, st.lists(answers, max_size=5).map(tuple)),
+    st.builds(sm.PushedBack, counts, counts, numbers, codes, names),
+    st.builds(sm.Deliveries, counts, counts, small, names, batches),
+    st.builds(sm.ConsumerOpened, counts, counts, small),
+    st.builds(sm.ConsumerClosed, counts, counts, small, codes, names),
+    st.builds(sm.BrowseAnswer, counts, counts, small, codes, names, batches, st.booleans()),
+    st.builds(sm.OutcomeAnswer, counts, counts, small, keys, st.integers(0, 9), st.integers(0, 9)),
     st.builds(
-        c.Description,
+        sm.Description,
         counts,
         counts,
         small,
@@ -120,7 +122,7 @@ server_messages = st.one_of(
         counts,
         counts,
     ),
-    st.builds(c.CandidatesChanged, counts, counts, addresses),
-    st.builds(c.HeartbeatAnswered, counts, counts),
-    st.builds(c.SessionEnded, counts, counts, codes, names),
+    st.builds(sm.CandidatesChanged, counts, counts, addresses),
+    st.builds(sm.HeartbeatAnswered, counts, counts),
+    st.builds(sm.SessionEnded, counts, counts, codes, names),
 )

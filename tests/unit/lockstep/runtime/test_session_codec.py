@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.core import commands as c
+from lockstep.core import requests as rq
+from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SetName
 from lockstep.runtime.session_codec import decode_request, decode_response, encode_request, encode_response
@@ -19,14 +21,14 @@ SET = SetName("s")
 
 @pytest.mark.fuzz
 @given(st.lists(client_messages, max_size=4))
-def test_every_message_of_a_client_arrives_as_it_was_sent(messages: list[c.ClientMessage]) -> None:
+def test_every_message_of_a_client_arrives_as_it_was_sent(messages: list[rq.ClientMessage]) -> None:
     wire = encode_request(SET, messages).SerializeToString()
     assert decode_request(pb.SessionRequest.FromString(wire)) == (SET, tuple(messages))
 
 
 @pytest.mark.fuzz
 @given(st.lists(server_messages, min_size=1, max_size=4))
-def test_every_message_of_a_primary_arrives_as_it_was_sent(messages: list[c.AnyServerMessage]) -> None:
+def test_every_message_of_a_primary_arrives_as_it_was_sent(messages: list[sm.AnyServerMessage]) -> None:
     wire = encode_response(SET, messages).SerializeToString()
     assert decode_response(pb.SessionResponse.FromString(wire)) == (SET, tuple(messages))
 
@@ -52,7 +54,7 @@ def test_garbage_is_messages_or_a_rejection(garbage: bytes) -> None:
 @pytest.mark.fuzz
 @given(client_messages, st.data())
 def test_a_message_with_bytes_changed_is_messages_or_a_rejection(
-    message: c.ClientMessage, data: st.DataObject
+    message: rq.ClientMessage, data: st.DataObject
 ) -> None:
     wire = bytearray(encode_request(SET, [message]).SerializeToString())
     for _ in range(data.draw(st.integers(1, 3))):

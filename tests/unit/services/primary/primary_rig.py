@@ -13,27 +13,17 @@ from typing import TypeVar
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Member, SetMap
 from lockstep.core.commands import (
-    Answers,
     AnyCommand,
-    AnyServerMessage,
-    AttachSession,
     BeginCommand,
     BindCommand,
-    ClientMessage,
-    CommandAnswered,
     CommitCommand,
     DeclareExchangeCommand,
     DeclareQueueCommand,
-    DeliveredMessage,
-    Deliveries,
     Disposition,
-    HeldDeliveries,
-    OpenConsumer,
     OutgoingMessage,
     PublishCommand,
     QueueOptions,
     RollbackCommand,
-    SessionAttached,
     SettleCommand,
 )
 from lockstep.core.effects import (
@@ -77,6 +67,20 @@ from lockstep.core.inputs import (
 from lockstep.core.invariants import check_invariants
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.records import AnyRecord, CommandRef
+from lockstep.core.requests import (
+    AttachSession,
+    ClientMessage,
+    HeldDeliveries,
+    OpenConsumer,
+)
+from lockstep.core.server_messages import (
+    Answers,
+    AnyServerMessage,
+    CommandAnswered,
+    DeliveredMessage,
+    Deliveries,
+    SessionAttached,
+)
 from lockstep.core.set_state import SetState
 from lockstep.core.state_hash import state_hash
 from lockstep.core.store_protocol import Appended, AppendFrames, OpenSet, SetOpened

@@ -6,36 +6,40 @@ import pytest
 
 from lockstep.core.commands import (
     AnyCommand,
-    AttachRefused,
     BeginCommand,
     BindCommand,
-    Browse,
-    BrowseAnswer,
-    CloseConsumer,
     CommitCommand,
-    ConsumerClosed,
     DeclareExchangeCommand,
     DeclareQueueCommand,
     DeleteExchangeCommand,
     DeleteQueueCommand,
-    Describe,
-    Description,
-    DetachSession,
-    GetOutcome,
-    GrantCredit,
-    OpenConsumer,
-    OutcomeAnswer,
-    OutcomeState,
     OutgoingMessage,
     PublishCommand,
     PurgeQueueCommand,
     QueueOptions,
     RollbackCommand,
-    SessionEnded,
     SettleCommand,
 )
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId
+from lockstep.core.requests import (
+    Browse,
+    CloseConsumer,
+    Describe,
+    DetachSession,
+    GetOutcome,
+    GrantCredit,
+    OpenConsumer,
+)
+from lockstep.core.server_messages import (
+    AttachRefused,
+    BrowseAnswer,
+    ConsumerClosed,
+    Description,
+    OutcomeAnswer,
+    OutcomeState,
+    SessionEnded,
+)
 from lockstep.core.state_hash import state_hash
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import Rig, RigClient, publish

@@ -3,18 +3,20 @@
 from dataclasses import replace
 
 from lockstep.core.commands import (
-    Answers,
-    AttachRefused,
     DeclareQueueCommand,
     DeleteQueueCommand,
-    PushedBack,
     QueueOptions,
-    SessionAttached,
-    SessionEnded,
 )
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch
 from lockstep.core.inputs import ClientSaid
+from lockstep.core.server_messages import (
+    Answers,
+    AttachRefused,
+    PushedBack,
+    SessionAttached,
+    SessionEnded,
+)
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, publish
 

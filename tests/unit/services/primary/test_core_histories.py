@@ -12,36 +12,40 @@ from hypothesis import strategies as st
 
 from lockstep.core.commands import (
     AnyCommand,
-    AnyRequest,
-    AttachRefused,
     BeginCommand,
     BindCommand,
-    Browse,
-    CloseConsumer,
     CommitCommand,
     DeclareExchangeCommand,
     DeclareQueueCommand,
     DeleteExchangeCommand,
     DeleteQueueCommand,
+    OutgoingMessage,
+    PublishCommand,
+    PurgeQueueCommand,
+    QueueOptions,
+    RollbackCommand,
+    SettleCommand,
+)
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, SessionKey, TransactionKey
+from lockstep.core.inputs import LeaseExtended, StoreConnected, StoreLost
+from lockstep.core.requests import (
+    AnyRequest,
+    Browse,
+    CloseConsumer,
     Describe,
     DetachSession,
     GetOutcome,
     GrantCredit,
     Heartbeat,
     OpenConsumer,
-    OutgoingMessage,
-    PublishCommand,
-    PurgeQueueCommand,
+)
+from lockstep.core.server_messages import (
+    AttachRefused,
     PushedBack,
-    QueueOptions,
-    RollbackCommand,
     SessionAttached,
     SessionEnded,
-    SettleCommand,
 )
-from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, SessionKey, TransactionKey
-from lockstep.core.inputs import LeaseExtended, StoreConnected, StoreLost
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import LEASE_MS, SET, Rig, RigClient
 

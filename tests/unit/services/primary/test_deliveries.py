@@ -3,22 +3,26 @@
 import pytest
 
 from lockstep.core.commands import (
-    Browse,
-    BrowseAnswer,
-    CloseConsumer,
-    ConsumerClosed,
-    ConsumerOpened,
     DeleteQueueCommand,
-    Deliveries,
-    DetachSession,
     Disposition,
-    GrantCredit,
-    OpenConsumer,
     PurgeQueueCommand,
     SettleCommand,
 )
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, QueuePosition
+from lockstep.core.requests import (
+    Browse,
+    CloseConsumer,
+    DetachSession,
+    GrantCredit,
+    OpenConsumer,
+)
+from lockstep.core.server_messages import (
+    BrowseAnswer,
+    ConsumerClosed,
+    ConsumerOpened,
+    Deliveries,
+)
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import Rig, RigClient, is_ascending, publish
 

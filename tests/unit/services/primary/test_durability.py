@@ -2,7 +2,10 @@
 
 import pytest
 
-from lockstep.core.commands import OutgoingMessage, PublishCommand
+from lockstep.core.commands import (
+    OutgoingMessage,
+    PublishCommand,
+)
 from lockstep.core.ids import TransactionKey
 from tests.unit.services.primary.primary_rig import Rig, RigClient, is_ascending, publish
 

@@ -4,13 +4,13 @@ from lockstep.core.commands import (
     DeclareQueueCommand,
     OutgoingMessage,
     PublishCommand,
-    PushedBack,
     QueueOptions,
 )
 from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import decode_records
 from lockstep.core.ids import LogIndex
 from lockstep.core.inputs import ClientSaid, StoreLost
+from lockstep.core.server_messages import PushedBack
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, publish
 

@@ -1,6 +1,9 @@
 """Limits of queues: refusing, evicting, and the room that open transactions reserve."""
 
-from lockstep.core.commands import BindCommand, Disposition
+from lockstep.core.commands import (
+    BindCommand,
+    Disposition,
+)
 from lockstep.core.errors import ErrorCode
 from tests.unit.services.primary.primary_rig import Rig, publish
 

@@ -5,14 +5,18 @@ from lockstep.core.commands import (
     DeclareQueueCommand,
     DeleteExchangeCommand,
     DeleteQueueCommand,
-    Describe,
-    DetachSession,
-    PushedBack,
     QueueOptions,
-    SessionEnded,
 )
 from lockstep.core.errors import ErrorCode
 from lockstep.core.inputs import NameClaimed, Verdict
+from lockstep.core.requests import (
+    Describe,
+    DetachSession,
+)
+from lockstep.core.server_messages import (
+    PushedBack,
+    SessionEnded,
+)
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import OTHER_SET, SET, Rig, publish
 

@@ -1,19 +1,21 @@
 """Sessions: what outlives a stream, what ends with the session, and when that is."""
 
-from lockstep.core.commands import (
-    AttachRefused,
-    BeginCommand,
+from lockstep.core.commands import BeginCommand
+from lockstep.core.errors import ErrorCode
+from lockstep.core.inputs import LeaseExtended
+from lockstep.core.requests import (
     CloseConsumer,
-    ConsumerClosed,
-    ConsumerOpened,
     DetachSession,
     Heartbeat,
+)
+from lockstep.core.server_messages import (
+    AttachRefused,
+    ConsumerClosed,
+    ConsumerOpened,
     HeartbeatAnswered,
     PushedBack,
     SessionEnded,
 )
-from lockstep.core.errors import ErrorCode
-from lockstep.core.inputs import LeaseExtended
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import LEASE_MS, SET, Rig, publish
 

@@ -8,15 +8,17 @@ from lockstep.core.commands import (
     CommitCommand,
     DeleteQueueCommand,
     Disposition,
-    GetOutcome,
-    OutcomeAnswer,
-    OutcomeState,
     PurgeQueueCommand,
     RollbackCommand,
 )
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, TransactionKey
 from lockstep.core.records import RollbackReason
+from lockstep.core.requests import GetOutcome
+from lockstep.core.server_messages import (
+    OutcomeAnswer,
+    OutcomeState,
+)
 from lockstep.core.transaction_states import TransactionState
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import Rig, RigClient, is_ascending, publish

@@ -1,0 +1,113 @@
+"""Requests: what a client says on a session stream beside its commands (DESIGN 6).
+
+Law: requests have no number and change nothing that is replicated, but for the session's own opening and end.
+"""
+
+from dataclasses import dataclass
+
+from lockstep.core.commands import AnyCommand
+from lockstep.core.ids import Epoch, QueuePosition, SessionId, SessionKey, SetName, TransactionKey
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDeliveries:
+    """Messages that a client has received from one queue in one epoch and that no answered command has settled."""
+
+    queue: str
+    epoch: Epoch
+    positions: tuple[QueuePosition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AttachSession:
+    """First message of a stream: open a session in this set (`session` 0), or resume the one opened by that (index, epoch).
+
+    `session` 0 with the id of a session that exists resumes it: the answer to its opening was lost, no command was ever sent.
+    Consumers end with their stream; the client opens them again, with the credit that is left.
+    """
+
+    set_name: SetName
+    session_id: SessionId
+    session: SessionKey
+    session_epoch: Epoch
+    timeout_ms: int
+    heard: int
+    """All answers up to this command number have arrived; later ones are sent again."""
+    held: tuple[HeldDeliveries, ...] = ()
+    """What the client has in hand. What the primary thinks the session holds beyond it got lost with the last stream and
+    is released, as if never delivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class DetachSession:
+    """The client is done: the session ends, its open transactions are rolled back."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenConsumer:
+    """Deliver messages of a queue, at most `credit` beyond those granted before. `consumer`: a number of the client's choice."""
+
+    consumer: int
+    queue: str
+    credit: int
+    is_exclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GrantCredit:
+    consumer: int
+    credit: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseConsumer:
+    """No more deliveries; what the session holds stays held until it is settled or the session ends."""
+
+    consumer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Browse:
+    """Read a queue without taking anything: up to `limit` messages behind position `after` (0: from the head)."""
+
+    request: int
+    queue: str
+    after: QueuePosition
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class GetOutcome:
+    """What became of a transaction (DESIGN T5). With `fence` an open one is rolled back first."""
+
+    request: int
+    transaction: TransactionKey
+    fence: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """Exchanges, queues, transactions and figures of the set, for `status` and people. Answered by `Description`."""
+
+    request: int
+    with_state_hash: bool = False
+    """It costs some microseconds for every message in the set, in which the primary does nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The client lives. Answered at once by `HeartbeatAnswered`, before the session is attached too."""
+
+
+AnyRequest = (
+    AttachSession
+    | DetachSession
+    | OpenConsumer
+    | GrantCredit
+    | CloseConsumer
+    | Browse
+    | GetOutcome
+    | Describe
+    | Heartbeat
+)
+ClientMessage = AnyCommand | AnyRequest

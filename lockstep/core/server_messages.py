@@ -1,0 +1,203 @@
+"""Server messages: what a client hears on a session stream (DESIGN 6).
+
+Law: every message of a primary carries its epoch and commit index; a client drops what comes with a lower epoch than it has seen
+(R6).
+
+What exists once per message (`DeliveredMessage`) or once per command (`CommandAnswered`) is a msgspec struct: it is made in a
+fifth of the time of a frozen dataclass.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionKey, TransactionKey
+
+
+@dataclass(frozen=True, slots=True)
+class ServerMessage:
+    """Base: who says it, and how far the log was committed then."""
+
+    epoch: Epoch
+    commit_index: LogIndex
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAttached(ServerMessage):
+    session: SessionKey
+    session_epoch: Epoch
+    """Epoch in which the session was opened: part of its name."""
+    next_number: int
+    """The command that the set expects next; the client sends again from here."""
+    candidates: tuple[str, ...]
+    """Addresses of brokers that may serve this set (known hosts); the one believed to be primary is the first, here and below."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttachRefused(ServerMessage):
+    """UNKNOWN_SESSION: its commands without an answer are in doubt. NOT_PRIMARY: try the candidates."""
+
+    code: ErrorCode
+    message: str
+    candidates: tuple[str, ...]
+
+
+class CommandAnswered(msgspec.Struct, frozen=True, gc=False):
+    """Answer to one command. code NONE: done. `value` as the command says; for begin it is the transaction's index.
+
+    The epoch of that transaction is the one in which its begin was sent last: had an earlier epoch's log kept it, the resumption
+    would not have asked for it again.
+    """
+
+    number: int
+    code: ErrorCode
+    message: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answers(ServerMessage):
+    """Answers, in the order of their numbers but for begin's, which comes early."""
+
+    answers: tuple[CommandAnswered, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PushedBack(ServerMessage):
+    """These commands took no number and did nothing: send them again, from `number` on, later."""
+
+    number: int
+    code: ErrorCode
+    message: str
+
+
+class DeliveredMessage(msgspec.Struct, frozen=True, gc=False):
+    position: QueuePosition
+    properties: bytes
+    body: bytes
+    delivery_count: int
+    expires_ms: int
+    is_durable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries(ServerMessage):
+    """Messages that the session now holds, for one consumer. They are named by (queue, epoch of this message, position)."""
+
+    consumer: int
+    queue: str
+    messages: tuple[DeliveredMessage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOpened(ServerMessage):
+    consumer: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerClosed(ServerMessage):
+    """The queue is gone, unknown, or may not be consumed from."""
+
+    consumer: int
+    code: ErrorCode
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrowseAnswer(ServerMessage):
+    request: int
+    code: ErrorCode
+    message: str
+    messages: tuple[DeliveredMessage, ...]
+    is_end: bool
+    """There was nothing behind the last of them."""
+
+
+class OutcomeState:
+    """What `GetOutcome` can say (DESIGN T5). On the wire."""
+
+    UNKNOWN = 0
+    """This set's log has not come as far as the transaction's begin: nobody was ever told that name."""
+    OPEN = 1
+    PREPARED = 2
+    COMMITTED = 3
+    ROLLED_BACK = 4
+    EXPIRED = 5
+    HEURISTICALLY_COMMITTED = 6
+    HEURISTICALLY_ROLLED_BACK = 7
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeAnswer(ServerMessage):
+    request: int
+    transaction: TransactionKey
+    state: int
+    """A value of `OutcomeState`."""
+    reason: int
+    """A value of `RollbackReason`, 0 when unknown or not rolled back."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDescription:
+    name: str
+    queue_id: int
+    is_durable: bool
+    length: int
+    bytes: int
+    held: int
+    """Messages in somebody's hands: delivered, or locked by a transaction."""
+    consumers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Description(ServerMessage):
+    request: int
+    log_end: LogIndex
+    state_hash: str
+    """Of the state at `log_end`; "" unless it was asked for."""
+    queues: tuple[QueueDescription, ...]
+    exchanges: tuple[tuple[str, str, bool], ...]
+    """(name, kind, is durable)."""
+    open_transactions: int
+    prepared_transactions: int
+    sessions: int
+    tx_queue_bytes: int
+    """Content of transactions whose outcome is not yet durable at every in-sync member."""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidatesChanged(ServerMessage):
+    """The brokers that may serve the set are now these."""
+
+    candidates: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAnswered(ServerMessage):
+    """The process that serves this stream lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded(ServerMessage):
+    """The session is no more (detached, timed out), or this process stops serving it (NOT_PRIMARY: resume elsewhere)."""
+
+    code: ErrorCode
+    message: str
+
+
+AnyServerMessage = (
+    SessionAttached
+    | AttachRefused
+    | Answers
+    | PushedBack
+    | Deliveries
+    | ConsumerOpened
+    | ConsumerClosed
+    | BrowseAnswer
+    | OutcomeAnswer
+    | Description
+    | CandidatesChanged
+    | HeartbeatAnswered
+    | SessionEnded
+)
