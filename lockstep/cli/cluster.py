@@ -1,20 +1,25 @@
 """`lockstep promote` and `lockstep cluster`: what operators decide."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from lockstep.cli.connection import DEFAULT_BROKERS, Brokers, Json, console, print_json, with_client
+from lockstep.cli.connection import (
+    DEFAULT_BROKERS,
+    Brokers,
+    Json,
+    console,
+    print_json,
+    show_table,
+    table,
+    with_client,
+)
 from lockstep.client import Client, ErrorCode, Rejected
+from lockstep.wire.v1 import cluster_pb2 as pb
 
 app = typer.Typer(no_args_is_help=True)
 SetName = Annotated[str, typer.Argument(help="Resource set.")]
 BrokerName = Annotated[str, typer.Argument(help="Broker id.")]
-
-
-@app.callback()
-def group() -> None:
-    """Keeps `cluster` a group although it has one command."""
 
 
 def promote(
@@ -72,3 +77,125 @@ def recover(
             )
 
     with_client(brokers, command)
+
+
+@app.command("rebuild-map")
+def rebuild_map(
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Write the map; without it, or with --dry-run, nothing changes.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List what the disks hold and what the map would be.")
+    ] = False,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--without", help="Broker whose disk is given up: what only it has is lost. May be repeated."
+        ),
+    ] = None,
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: Json = False,
+) -> None:
+    """Give the cluster its map again after etcd has lost its data, from what the disks of all brokers remember."""
+
+    async def command(client: Client) -> None:
+        if rebuild == dry_run:
+            raise Rejected(
+                ErrorCode.INVALID_ARGUMENT,
+                "see what would be done with --dry-run, then say --rebuild: a new map ends whatever the old one said",
+            )
+        response = await client.administration.rebuild_map(rebuild=rebuild, without=without or ())
+        if json:
+            print_json(_rebuilt_as_json(response))
+        else:
+            _show_rebuilt(response)
+
+    with_client(brokers, command)
+
+
+_VERDICTS = {
+    pb.RebuildMapResponse.VERDICT_LED: "led",
+    pb.RebuildMapResponse.VERDICT_CURRENT: "current",
+    pb.RebuildMapResponse.VERDICT_REBUILT: "rebuilt",
+    pb.RebuildMapResponse.VERDICT_STUCK: "stuck",
+}
+
+
+def _rebuilt_as_json(response: pb.RebuildMapResponse) -> dict[str, Any]:
+    return {
+        "is_written": bool(response.generation),
+        "generation": response.generation,
+        "names": response.names,
+        "disputed_names": list(response.disputed_names),
+        "silent_brokers": list(response.silent_brokers),
+        "sets": [
+            {
+                "set": one.name,
+                "verdict": _VERDICTS.get(one.verdict, "unknown"),
+                "epoch": one.epoch,
+                "in_sync": list(one.in_sync),
+                "given_up": list(one.given_up),
+                "is_led": one.is_led,
+                "problem": one.problem,
+                "disks": [
+                    {
+                        "broker": disk.broker,
+                        "disk": disk.disk,
+                        "last_epoch": disk.last_epoch,
+                        "log_end": disk.log_end,
+                        "highest_epoch": disk.highest_epoch,
+                        "generation": disk.generation,
+                        "map_revision": disk.map_revision,
+                        "trouble": disk.trouble,
+                    }
+                    for disk in one.disks
+                ],
+            }
+            for one in response.sets
+        ],
+    }
+
+
+def _show_rebuilt(response: pb.RebuildMapResponse) -> None:
+    made = table("SET", "BROKER", "DISK", "#LAST EPOCH", "#LOG END", "#FENCED", "#REVISION", "IN THE MAP", "")
+    for one in response.sets:
+        for place, disk in enumerate(one.disks):
+            made.add_row(
+                one.name if place == 0 else "",
+                disk.broker,
+                disk.disk,
+                str(disk.last_epoch),
+                str(disk.log_end),
+                str(disk.highest_epoch),
+                str(disk.map_revision),
+                "yes" if disk.broker in one.in_sync else "no" if one.in_sync else "",
+                f"[red]{disk.trouble}" if disk.trouble else "",
+            )
+    show_table(made)
+    console.print()
+    for broker in response.silent_brokers:
+        console.print(f"[red]{broker} could not be asked.")
+    for one in response.sets:
+        console.print(_fate(one, is_written=bool(response.generation)))
+    if response.generation:
+        console.print(f"Generation {response.generation}; {response.names} names are in the directory again.")
+    for name in response.disputed_names:
+        console.print(f"[red]{name} is a name of more than one set.")
+
+
+def _fate(one: pb.RebuildMapResponse.RebuiltSet, is_written: bool) -> str:
+    """What became of a set, or would."""
+    match one.verdict:
+        case pb.RebuildMapResponse.VERDICT_LED:
+            return f"Set {one.name} is led, and left alone."
+        case pb.RebuildMapResponse.VERDICT_CURRENT:
+            return f"Set {one.name} is as etcd has it, and left alone."
+        case pb.RebuildMapResponse.VERDICT_REBUILT:
+            verb = "goes on" if is_written else "would go on"
+            given_up = f", without {', '.join(one.given_up)}" if one.given_up else ""
+            led = "" if one.is_led or not is_written else "; nobody leads it yet"
+            return (
+                f"Set {one.name} {verb} above epoch {one.epoch} from {', '.join(one.in_sync)}{given_up}{led}."
+            )
+        case _:
+            return f"[red]Set {one.name} cannot be rebuilt: {one.problem}."

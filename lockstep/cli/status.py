@@ -47,11 +47,21 @@ def status(
     with_client(brokers, command)
 
 
+def lost_sets(status: ClusterStatus) -> dict[str, list[str]]:
+    """Sets that brokers have on their disks and etcd does not know, and those brokers."""
+    lost: dict[str, list[str]] = {}
+    for broker, answer in sorted(status.brokers.items()):
+        for name in answer.lost_sets if answer is not None else ():
+            lost.setdefault(name, []).append(broker)
+    return dict(sorted(lost.items()))
+
+
 def as_json(status: ClusterStatus) -> dict[str, Any]:
     """Everything, by broker and by set."""
     return {
         "cluster": status.view.cluster,
         "generation": status.view.generation,
+        "lost_sets": lost_sets(status),
         "brokers": [
             {
                 "broker": member.broker,
@@ -152,9 +162,15 @@ def show(status: ClusterStatus, with_hash: bool) -> None:
                     f"[red]{replica.trouble}" if replica.trouble else "",
                 ]
             replicas.add_row(*row)
+    lost = lost_sets(status)
+    for name, holders in lost.items():
+        console.print(
+            f"[red]Set {name} is on the disks of {', '.join(holders)} and not in etcd:"
+            " see lockstep cluster rebuild-map --dry-run"
+        )
     if status.view.sets:
         show_table(replicas)
-    else:
+    elif not lost:
         console.print("No resource sets yet: lockstep set create NAME --brokers B1,B2,B3")
 
 

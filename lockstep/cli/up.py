@@ -11,11 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from lockstep.cli.connection import Json, console, print_json_line, run, show_table, table
+from lockstep.cli.status import lost_sets
 from lockstep.client import Client, ErrorCode, Rejected, connect
 from lockstep.runtime.local_cluster import FIRST_PORT, LocalCluster
 from lockstep.wire.v1 import cluster_pb2 as pb
 
 READY_SECONDS = 30.0
+LOST_SECONDS = 3.0
+"""How long an old directory whose etcd knows of no set is looked at: it may never have had one."""
 
 
 def up(
@@ -41,12 +44,16 @@ async def serve(data: Path, brokers: int, sets: int, port: int, restart: bool, j
     started = time.monotonic()
     cluster = LocalCluster(data, brokers=brokers, first_port=port)
     await _unless(stopping, cluster.start())
+    lost: dict[str, list[str]] = {}
     try:
         if not stopping.is_set():
             async with await connect(cluster.addresses) as client:
                 await _unless(stopping, prepare(client, cluster, sets))
+                if not cluster.is_new and not stopping.is_set():
+                    lost = await _lost_sets(client)
         if not stopping.is_set():
             _report(cluster, time.monotonic() - started, json)
+            _tell_lost(lost, json)
         watching = asyncio.ensure_future(_watch(cluster, restart, json))
         await stopping.wait()
         watching.cancel()
@@ -100,6 +107,26 @@ async def wait_until_led(client: Client, expected: int = 0, seconds: float = REA
                 ErrorCode.UNAVAILABLE, f"no primary of {', '.join(waiting) or 'any set'} after {seconds:g} s"
             )
         await asyncio.sleep(0.05)
+
+
+async def _lost_sets(client: Client) -> dict[str, list[str]]:
+    """Sets that are on disks and not in etcd: brokers know a moment after their stores answered."""
+    deadline = time.monotonic() + LOST_SECONDS
+    while True:
+        status = await client.administration.status()
+        if (lost := lost_sets(status)) or status.view.sets or time.monotonic() >= deadline:
+            return lost
+        await asyncio.sleep(0.1)
+
+
+def _tell_lost(lost: dict[str, list[str]], json: bool) -> None:
+    if json and lost:
+        print_json_line({"lost_sets": lost})
+    for name, holders in () if json else lost.items():
+        console.print(
+            f"[red]etcd has lost its data: set {name} is on the disks of {', '.join(holders)} and not in etcd."
+            " See lockstep cluster rebuild-map --dry-run"
+        )
 
 
 def _report(cluster: LocalCluster, seconds: float, json: bool) -> None:

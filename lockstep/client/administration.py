@@ -1,6 +1,7 @@
 """What people ask of a cluster: its state, new resource sets, handing over, accepting a loss."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import grpc.aio
@@ -14,6 +15,9 @@ from lockstep.wire.v1.cluster_pb2_grpc import ClusterStub
 
 PROMOTE_SECONDS = 15.0
 """A hand-over waits until the new primary serves."""
+
+REBUILD_SECONDS = 300.0
+"""All disks are read, twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,14 @@ class Administration:
         """Hands a set over to an in-sync broker; returns when that one serves."""
         request = pb.PromoteRequest(resource_set=set_name, broker=broker)
         return await self._directory.ask(lambda stub: stub.Promote(request, timeout=PROMOTE_SECONDS))
+
+    async def rebuild_map(self, *, rebuild: bool, without: Sequence[str] = ()) -> pb.RebuildMapResponse:
+        """DESIGN R1: a new map from what the disks remember; without `rebuild` only says what it would be.
+
+        `without`: brokers whose disks are given up. Raises `Rejected` when a set cannot be rebuilt: nothing is written then.
+        """
+        request = pb.RebuildMapRequest(rebuild=rebuild, without=without)
+        return await self._directory.ask(lambda stub: stub.RebuildMap(request, timeout=REBUILD_SECONDS))
 
     async def accept_data_loss(self, set_name: str, broker: str) -> pb.AcceptDataLossResponse:
         """DESIGN R7: the set starts again from this broker's disk; what only the lost disks had is lost."""

@@ -38,6 +38,8 @@ class SetMap:
     """Grows with every swap of `changed_by`."""
     changed_by: Incarnation
     """Process that wrote this version."""
+    supersedes: tuple[str, ...] = ()
+    """Generations that the disks remembered from which `rebuild-map` made this entry: one that it names may still do so."""
 
     def member(self, broker: BrokerId) -> Member | None:
         """The in-sync entry of a broker, or None."""
@@ -73,6 +75,7 @@ class SetMap:
                 min_in_sync=int(fields["min_in_sync"]),
                 change=int(fields["change"]),
                 changed_by=Incarnation(fields["changed_by"]),
+                supersedes=tuple(str(generation) for generation in fields.get("supersedes", ())),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a cluster map entry: {error}") from error

@@ -23,6 +23,8 @@ from lockstep.wire.v1 import cluster_pb2 as pb
 from services.broker.core.set_creation import check_set_name, first_entry
 from services.broker.directory_service import Directory
 from services.broker.forwarding import Forwarding
+from services.broker.map_rebuild import MapRebuild
+from services.broker.own_disk import OwnDisk
 from services.broker.status_report import StatusReport
 
 _log = logging.getLogger("lockstep.cluster")
@@ -46,6 +48,8 @@ class ClusterService:
         forwarding: Forwarding,
         directory: Directory,
         report: StatusReport,
+        own_disk: OwnDisk,
+        rebuild: MapRebuild,
         read_set: Callable[[SetName], Awaitable[None]],
     ) -> None:
         self._broker = broker
@@ -56,6 +60,8 @@ class ClusterService:
         self._forwarding = forwarding
         self._directory = directory
         self._report = report
+        self._own_disk = own_disk
+        self._rebuild = rebuild
         self._read_set = read_set
 
     def handlers(self) -> grpc.GenericRpcHandler:
@@ -69,11 +75,14 @@ class ClusterService:
                 "ReleaseName": unary(pb.ReleaseNameRequest, self._directory.release_name),
                 "CreateSet": unary(pb.CreateSetRequest, self._create_set),
                 "Promote": unary(pb.PromoteRequest, self._promote),
+                "SurveyDisk": unary(pb.SurveyDiskRequest, self._rebuild.survey_disk),
+                "RebuildMap": unary(pb.RebuildMapRequest, self._rebuild.rebuild_map),
                 "AcceptDataLoss": unary(pb.AcceptDataLossRequest, self._accept_data_loss),
             },
         )
 
     async def _create_set(self, request: pb.CreateSetRequest) -> pb.CreateSetResponse:
+        self._own_disk.refuse_lost(SetName(request.name))
         registered = set(self._view.members)
         if not registered.issuperset(request.brokers):
             # The view may lag behind a broker that has just come.

@@ -9,6 +9,7 @@ from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.etcd import Absent, Delete, EtcdClient, Get, GetDone, Put, ValueEquals
 from lockstep.wire.v1 import cluster_pb2 as pb
+from services.broker.own_disk import OwnDisk
 from services.broker.status_report import StatusReport
 
 NAME_BYTES_MAX = 255
@@ -20,11 +21,14 @@ _KINDS = {pb.LocateRequest.KIND_QUEUE: "queue", pb.LocateRequest.KIND_EXCHANGE: 
 class Directory:
     """Lives as long as the process; part of the Cluster service."""
 
-    def __init__(self, etcd: EtcdClient, view: ClusterView, driver: Driver, report: StatusReport) -> None:
+    def __init__(
+        self, etcd: EtcdClient, view: ClusterView, driver: Driver, report: StatusReport, own_disk: OwnDisk
+    ) -> None:
         self._etcd = etcd
         self._view = view
         self._driver = driver
         self._report = report
+        self._own_disk = own_disk
 
     async def locate(self, request: pb.LocateRequest) -> pb.LocateResponse:
         """Raises `Rejected` NOT_FOUND, UNKNOWN_SET, or INVALID_ARGUMENT."""
@@ -34,6 +38,7 @@ class Directory:
             kind = self._kind(request.kind, request.name)
             owner = await self._owner(kind, request.name)
             if owner is None:
+                self._own_disk.refuse_lost()
                 raise Rejected(ErrorCode.NOT_FOUND, f"no {kind} {request.name!r}", **{kind: request.name})
             set_name = owner
         epoch, commit_index, candidates = self._place(set_name)
@@ -87,10 +92,12 @@ class Directory:
     def _set_or_only(self, name: str) -> SetName:
         if name:
             if self._view.set_map(SetName(name)) is None:
+                self._own_disk.refuse_lost(SetName(name))
                 raise Rejected(ErrorCode.UNKNOWN_SET, f"no resource set {name[:80]!r}", set_name=name[:80])
             return SetName(name)
         names = [name for name, view in sorted(self._view.sets.items()) if view.set_map is not None]
         if len(names) != 1:
+            self._own_disk.refuse_lost()
             raise Rejected(
                 ErrorCode.UNKNOWN_SET, f"there are {len(names)} resource sets: name one", set_names=names[:20]
             )

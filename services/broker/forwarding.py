@@ -60,9 +60,16 @@ class Forwarding:
         return await self.to_broker(set_map.primary, method, request, kind, is_read=is_read)
 
     async def to_broker(
-        self, broker: BrokerId, method: str, request: Message, kind: type[_Response], *, is_read: bool
+        self,
+        broker: BrokerId,
+        method: str,
+        request: Message,
+        kind: type[_Response],
+        *,
+        is_read: bool,
+        seconds: float = FORWARD_SECONDS,
     ) -> _Response:
-        """That broker's response. Raises its error, NOT_FOUND when nobody knows it, or what became of the call."""
+        """That broker's response, within `seconds`. Raises its error, NOT_FOUND when nobody knows it, or the call's end."""
         address = self._view.address(broker)
         if address is None:
             raise Rejected(
@@ -70,7 +77,7 @@ class Forwarding:
             )
         call: Any = self._channels.to(address).unary_unary(f"/lockstep.wire.v1.{method}")
         try:
-            data = await call(request.SerializeToString(), timeout=FORWARD_SECONDS)
+            data = await call(request.SerializeToString(), timeout=seconds)
         except grpc.aio.AioRpcError as error:
             raise error_from(error, is_read=is_read) from error
         return parse(kind(), data)

@@ -47,6 +47,8 @@ from services.broker.core.settings import ReplicaSettings
 from services.broker.directory_service import Directory
 from services.broker.forwarding import Forwarding
 from services.broker.lease_loop import LeaseLoop
+from services.broker.map_rebuild import MapRebuild
+from services.broker.own_disk import OwnDisk
 from services.broker.samples import BrokerSamples
 from services.broker.set_queries import SetQueries
 from services.broker.settings import BrokerSettings
@@ -117,9 +119,13 @@ class Broker:
         )
         self._perform_effects()
         forwarding = Forwarding(settings.broker, view, self._channels)
-        report = StatusReport(settings.broker, self._process, settings.cluster, view, driver)
+        self._own_disk = own_disk = OwnDisk(self._channels, settings.store, view)
+        report = StatusReport(settings.broker, self._process, settings.cluster, view, driver, own_disk)
         self._transactions = TransactionsService(SetQueries(self._sessions), forwarding)
-        directory = Directory(etcd, view, driver, report)
+        directory = Directory(etcd, view, driver, report, own_disk)
+        rebuild = MapRebuild(
+            settings.broker, self._process, etcd, view, forwarding, own_disk, settings.lease.lease_seconds
+        )
         self._cluster = ClusterService(
             settings.broker,
             self._process,
@@ -129,6 +135,8 @@ class Broker:
             forwarding,
             directory,
             report,
+            own_disk,
+            rebuild,
             self._watcher.read_set,
         )
         self._samples = BrokerSamples(driver, self._sessions, self._primary_service, self._lease, report)
@@ -162,6 +170,7 @@ class Broker:
         ):
             self._tasks.append(spawn(coroutine, name))
         await self._watcher.has_read()
+        self._tasks.append(spawn(self._own_disk.look(), "look at the disk"))
         if not is_bound:
             # Not before: whoever waits for the port may count on the registration.
             server.add_insecure_port(settings.listen)

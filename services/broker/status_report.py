@@ -13,6 +13,7 @@ from lockstep.runtime.driver import Driver
 from lockstep.wire.v1 import cluster_pb2 as pb
 from services.backup.core.backup import BackupCore, BackupState
 from services.broker.core.replica import Replica
+from services.broker.own_disk import OwnDisk
 from services.primary.core.primary import PrimaryCore
 
 
@@ -20,13 +21,20 @@ class StatusReport:
     """Lives as long as the process; part of the Cluster service."""
 
     def __init__(
-        self, broker: BrokerId, process: Incarnation, cluster: str, view: ClusterView, driver: Driver
+        self,
+        broker: BrokerId,
+        process: Incarnation,
+        cluster: str,
+        view: ClusterView,
+        driver: Driver,
+        own_disk: OwnDisk,
     ) -> None:
         self._broker = broker
         self._process = process
         self._cluster = cluster
         self._view = view
         self._driver = driver
+        self._own_disk = own_disk
 
     async def get_status(self, request: pb.GetClusterStatusRequest) -> pb.GetClusterStatusResponse:
         view = self._view
@@ -43,6 +51,7 @@ class StatusReport:
             ],
             sets=[self._resource_set(set_name) for set_name in sorted(view.sets) if view.set_map(set_name)],
             replicas=[self.replica(name, request.with_state_hash) for name in self._driver.set_names],
+            lost_sets=self._own_disk.lost_sets,
         )
 
     def replica(self, set_name: SetName, with_state_hash: bool = False) -> pb.Replica:
@@ -61,6 +70,8 @@ class StatusReport:
             state = core.backup.copy.state if core.backup.copy is not None else None
             is_in_sync = core.set_map is not None and core.set_map.member(self._broker) is not None
             _describe_backup(report, core.backup, is_in_sync)
+            if core.is_ahead_of_etcd:
+                report.trouble = _ahead_of_etcd(core.backup)
         if state is not None:
             _describe_state(report, state)
             if with_state_hash:
@@ -112,6 +123,12 @@ def _describe_backup(report: pb.Replica, backup: BackupCore, is_in_sync: bool) -
     else:
         report.role = pb.ROLE_LEARNER
         report.trouble = "" if backup.state is BackupState.FOLLOWING else backup.state.value
+
+
+def _ahead_of_etcd(backup: BackupCore) -> str:
+    assert backup.opened is not None, "a disk is judged when it was opened"
+    seen = f"epoch {backup.opened.highest_epoch}, generation {backup.opened.generation}"
+    return f"its disk has seen more than etcd shows ({seen}): see `lockstep cluster rebuild-map`"
 
 
 def _describe_state(report: pb.Replica, state: SetState) -> None:

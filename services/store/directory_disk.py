@@ -10,7 +10,7 @@ import threading
 import uuid
 from pathlib import Path
 from typing import assert_never
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from lockstep.core.ids import DiskId, SetName
 from services.store.core.disk import (
@@ -42,6 +42,9 @@ from services.store.directories import sync_directory
 from services.store.set_directory import SetDirectory, disk_error
 from services.store.snapshot_db import SnapshotCorrupt
 
+_PREFIX = "set-"
+"""Of the directory of a set; keeps "." and ".." from being names of directories that are there already."""
+
 
 class DirectoryInUse(Exception):
     """Another store has this data directory."""
@@ -72,6 +75,11 @@ class DirectoryDisk:
             directory.close()
         os.close(self._lock_file)
 
+    def set_names(self) -> list[SetName]:
+        """All sets that have a directory, in order of their names."""
+        found = (path.name for path in (self._root / "sets").iterdir() if path.is_dir())
+        return sorted(SetName(unquote(name[len(_PREFIX) :])) for name in found if name.startswith(_PREFIX))
+
     def perform(self, set_name: SetName, step: AnyStep) -> StepResult:
         """Performs one step; raises `DiskError`."""
         directory = self._sets.get(set_name) or self._directory(set_name)
@@ -88,8 +96,7 @@ class DirectoryDisk:
     def _directory(self, set_name: SetName) -> SetDirectory:
         with self._lock:
             if set_name not in self._sets:
-                # The prefix keeps "." and ".." from being names of directories that are there already.
-                path = self._root / "sets" / f"set-{quote(set_name, safe='')}"
+                path = self._root / "sets" / f"{_PREFIX}{quote(set_name, safe='')}"
                 self._sets[set_name] = SetDirectory(path, self._is_prefilled)
             return self._sets[set_name]
 

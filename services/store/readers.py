@@ -3,11 +3,11 @@
 Law: each is one question to the core; answers are written as they come, and the core reads on when they have left.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
 from lockstep.core.errors import Rejected
-from lockstep.core.ids import Epoch, LogIndex, MessageId
+from lockstep.core.ids import Epoch, LogIndex, MessageId, SetName
 from lockstep.runtime.outbox import Outbox
 from lockstep.runtime.rpc import Context
 from lockstep.runtime.store_codec import check_set_name, encode_items
@@ -26,6 +26,9 @@ from services.store.core.requests import (
     ReadItems,
     ReadRefused,
     SetFenced,
+    SetStatus,
+    SetSurveyed,
+    SurveySet,
 )
 
 
@@ -40,8 +43,10 @@ class Asked(Protocol):
 class ReaderMethods:
     """Lives as long as the server."""
 
-    def __init__(self, server: Asked) -> None:
+    def __init__(self, server: Asked, set_names: Callable[[], list[SetName]]) -> None:
+        """`set_names`: the sets that the disk has."""
         self._server = server
+        self._set_names = set_names
 
     async def read_snapshot(self, data: bytes, context: Context) -> None:
         request = parse(store_pb2.ReadSnapshotRequest(), data)
@@ -86,6 +91,18 @@ class ReaderMethods:
             )
         return response
 
+    async def survey(self, request: store_pb2.SurveyRequest) -> store_pb2.SurveyResponse:
+        response = store_pb2.SurveyResponse()
+        for set_name in self._set_names():
+            surveyed = response.sets.add(set=store_pb2.StoredSet(resource_set=set_name))
+            try:
+                async for answer in self._ask(SurveySet(set_name, Epoch(0), request.with_names)):
+                    assert isinstance(answer, SetSurveyed), answer
+                    surveyed.CopyFrom(encode_survey(answer))
+            except Rejected as error:
+                surveyed.trouble = error.message
+        return response
+
     async def _ask(self, question: AnyReaderRequest) -> AsyncIterator[AnyReaderAnswer]:
         """The answers to one question; raises `Rejected` if it was refused."""
         stream, outbox = self._server.open_reader(question)
@@ -106,3 +123,28 @@ class ReaderMethods:
                         self._server.feed(ChunkSent(stream))
         finally:
             self._server.close_reader(stream)
+
+
+def encode_status(status: SetStatus) -> store_pb2.StoredSet:
+    return store_pb2.StoredSet(
+        resource_set=status.set_name,
+        disk=status.disk,
+        log_end=status.log_end,
+        snapshot_index=status.snapshot_index,
+        commit_index=status.commit_index,
+        highest_epoch=status.highest_epoch,
+        journal_bytes=status.journal_bytes,
+        damage=status.damage,
+    )
+
+
+def encode_survey(survey: SetSurveyed) -> store_pb2.SurveyedSet:
+    return store_pb2.SurveyedSet(
+        set=encode_status(survey.status),
+        last_epoch=survey.last_epoch,
+        map_bytes=survey.map_bytes,
+        map_revision=survey.map_revision,
+        generation=survey.generation,
+        queues=survey.queues,
+        exchanges=survey.exchanges,
+    )

@@ -22,7 +22,6 @@ from lockstep.runtime.process import spawn
 from lockstep.runtime.rpc import Context, read, service, stream_stream, unary, unary_stream
 from lockstep.runtime.store_codec import HEARTBEAT, decode_request, encode_answer
 from lockstep.wire.v1 import store_pb2
-from services.store.core.disk import Disk
 from services.store.core.messages import (
     ChunkSent,
     Note,
@@ -42,7 +41,7 @@ from services.store.core.store_core import StoreCore
 from services.store.directory_disk import DirectoryDisk, DirectoryInUse
 from services.store.lane_threads import LaneThreads
 from services.store.metrics import StoreMetrics
-from services.store.readers import ReaderMethods
+from services.store.readers import ReaderMethods, encode_status
 from services.store.settings import StoreSettings
 
 _log = logging.getLogger("lockstep.store")
@@ -54,8 +53,9 @@ _Answer = tuple[AnyStoreAnswer | None, bytes]
 class StoreServer:
     """Lives as long as the process, on one event loop."""
 
-    def __init__(self, settings: StoreSettings, disk: Disk) -> None:
+    def __init__(self, settings: StoreSettings, disk: DirectoryDisk) -> None:
         self._settings = settings
+        self._disk = disk
         self.metrics = StoreMetrics(self)
         self.core = StoreCore(settings.limits)
         self.lanes = LaneThreads(disk, self.feed)
@@ -66,7 +66,7 @@ class StoreServer:
         """Set whenever a job of the set has ended: there may be room for requests again."""
 
     def handlers(self) -> grpc.GenericRpcHandler:
-        readers = ReaderMethods(self)
+        readers = ReaderMethods(self, self._disk.set_names)
         return service(
             "Store",
             {
@@ -74,6 +74,7 @@ class StoreServer:
                 "ReadSnapshot": unary_stream(readers.read_snapshot),
                 "ReadJournal": unary_stream(readers.read_journal),
                 "ReadMessages": unary(store_pb2.ReadMessagesRequest, readers.read_messages),
+                "Survey": unary(store_pb2.SurveyRequest, readers.survey),
                 "Fence": unary(store_pb2.FenceRequest, readers.fence),
                 "GetStatus": unary(store_pb2.GetStoreStatusRequest, self._get_status),
             },
@@ -195,19 +196,7 @@ class StoreServer:
         self.feed(StreamClosed(stream))
 
     async def _get_status(self, request: store_pb2.GetStoreStatusRequest) -> store_pb2.GetStoreStatusResponse:
-        sets = [
-            store_pb2.StoredSet(
-                resource_set=status.set_name,
-                disk=status.disk,
-                log_end=status.log_end,
-                snapshot_index=status.snapshot_index,
-                commit_index=status.commit_index,
-                highest_epoch=status.highest_epoch,
-                journal_bytes=status.journal_bytes,
-                damage=status.damage,
-            )
-            for status in self.core.status()
-        ]
+        sets = [encode_status(status) for status in self.core.status()]
         return store_pb2.GetStoreStatusResponse(data_directory=str(self._settings.data), sets=sets)
 
     def _new_stream(self) -> int:

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from lockstep.wire.v1 import store_pb2 as _store_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -156,6 +157,7 @@ class GetClusterStatusResponse(_message.Message):
     MEMBERS_FIELD_NUMBER: _builtins.int
     SETS_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
+    LOST_SETS_FIELD_NUMBER: _builtins.int
     broker: _builtins.str
     """Who answers."""
     incarnation: _builtins.str
@@ -173,6 +175,10 @@ class GetClusterStatusResponse(_message.Message):
     def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___Replica]:
         """What this broker does in the sets that it serves, in order of their names."""
 
+    @_builtins.property
+    def lost_sets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Sets on this broker's disk that etcd does not know, in order of their names: etcd has lost its data."""
+
     def __init__(
         self,
         *,
@@ -183,10 +189,11 @@ class GetClusterStatusResponse(_message.Message):
         members: _abc.Iterable[Global___GetClusterStatusResponse.Member] | None = ...,
         sets: _abc.Iterable[Global___GetClusterStatusResponse.ResourceSet] | None = ...,
         replicas: _abc.Iterable[Global___Replica] | None = ...,
+        lost_sets: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "cluster", b"cluster", "generation", b"generation", "incarnation", b"incarnation", "members", b"members", "replicas", b"replicas", "sets", b"sets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "cluster", b"cluster", "generation", b"generation", "incarnation", b"incarnation", "lost_sets", b"lost_sets", "members", b"members", "replicas", b"replicas", "sets", b"sets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -624,3 +631,256 @@ class AcceptDataLossResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AcceptDataLossResponse: _TypeAlias = AcceptDataLossResponse  # noqa: Y015
+
+@_typing.final
+class SurveyDiskRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Fence(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        RESOURCE_SET_FIELD_NUMBER: _builtins.int
+        EPOCH_FIELD_NUMBER: _builtins.int
+        resource_set: _builtins.str
+        epoch: _builtins.int
+        def __init__(
+            self,
+            *,
+            resource_set: _builtins.str = ...,
+            epoch: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "resource_set", b"resource_set"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    WITH_NAMES_FIELD_NUMBER: _builtins.int
+    FENCES_FIELD_NUMBER: _builtins.int
+    with_names: _builtins.bool
+    """True: with the names of durable queues and exchanges."""
+    @_builtins.property
+    def fences(self) -> _containers.RepeatedCompositeFieldContainer[Global___SurveyDiskRequest.Fence]:
+        """Made durable before anything is read: no primary of a lower epoch can write any more."""
+
+    def __init__(
+        self,
+        *,
+        with_names: _builtins.bool = ...,
+        fences: _abc.Iterable[Global___SurveyDiskRequest.Fence] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fences", b"fences", "with_names", b"with_names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SurveyDiskRequest: _TypeAlias = SurveyDiskRequest  # noqa: Y015
+
+@_typing.final
+class SurveyDiskResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_FIELD_NUMBER: _builtins.int
+    SURVEY_FIELD_NUMBER: _builtins.int
+    broker: _builtins.str
+    """Who answers."""
+    @_builtins.property
+    def survey(self) -> _store_pb2.SurveyResponse: ...
+    def __init__(
+        self,
+        *,
+        broker: _builtins.str = ...,
+        survey: _store_pb2.SurveyResponse | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["survey", b"survey"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "survey", b"survey"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SurveyDiskResponse: _TypeAlias = SurveyDiskResponse  # noqa: Y015
+
+@_typing.final
+class RebuildMapRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REBUILD_FIELD_NUMBER: _builtins.int
+    WITHOUT_FIELD_NUMBER: _builtins.int
+    rebuild: _builtins.bool
+    """False: nothing is written, the answer says what would be."""
+    @_builtins.property
+    def without(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Brokers whose disks are given up: what only they have is lost."""
+
+    def __init__(
+        self,
+        *,
+        rebuild: _builtins.bool = ...,
+        without: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rebuild", b"rebuild", "without", b"without"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RebuildMapRequest: _TypeAlias = RebuildMapRequest  # noqa: Y015
+
+@_typing.final
+class RebuildMapResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Verdict:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _VerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[RebuildMapResponse._Verdict.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        VERDICT_UNSPECIFIED: RebuildMapResponse._Verdict.ValueType  # 0
+        """Not valid."""
+        VERDICT_LED: RebuildMapResponse._Verdict.ValueType  # 1
+        """Somebody leads it: left alone."""
+        VERDICT_CURRENT: RebuildMapResponse._Verdict.ValueType  # 2
+        """No disk is ahead of etcd: left alone."""
+        VERDICT_REBUILT: RebuildMapResponse._Verdict.ValueType  # 3
+        VERDICT_STUCK: RebuildMapResponse._Verdict.ValueType  # 4
+        """It would have to be rebuilt, and cannot be: see `problem`."""
+
+    class Verdict(_Verdict, metaclass=_VerdictEnumTypeWrapper): ...
+    VERDICT_UNSPECIFIED: RebuildMapResponse.Verdict.ValueType  # 0
+    """Not valid."""
+    VERDICT_LED: RebuildMapResponse.Verdict.ValueType  # 1
+    """Somebody leads it: left alone."""
+    VERDICT_CURRENT: RebuildMapResponse.Verdict.ValueType  # 2
+    """No disk is ahead of etcd: left alone."""
+    VERDICT_REBUILT: RebuildMapResponse.Verdict.ValueType  # 3
+    VERDICT_STUCK: RebuildMapResponse.Verdict.ValueType  # 4
+    """It would have to be rebuilt, and cannot be: see `problem`."""
+
+    @_typing.final
+    class RebuiltSet(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NAME_FIELD_NUMBER: _builtins.int
+        VERDICT_FIELD_NUMBER: _builtins.int
+        EPOCH_FIELD_NUMBER: _builtins.int
+        IN_SYNC_FIELD_NUMBER: _builtins.int
+        PROBLEM_FIELD_NUMBER: _builtins.int
+        DISKS_FIELD_NUMBER: _builtins.int
+        GIVEN_UP_FIELD_NUMBER: _builtins.int
+        IS_LED_FIELD_NUMBER: _builtins.int
+        name: _builtins.str
+        verdict: Global___RebuildMapResponse.Verdict.ValueType
+        epoch: _builtins.int
+        """Of the entry that was written or would be; 0: none."""
+        problem: _builtins.str
+        is_led: _builtins.bool
+        """Whether it is led when the call returns."""
+        @_builtins.property
+        def in_sync(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+            """Brokers that it names: their disks have the whole log. The others come back as learners."""
+
+        @_builtins.property
+        def disks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RebuildMapResponse.FoundDisk]: ...
+        @_builtins.property
+        def given_up(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+            """Configured brokers that were given up."""
+
+        def __init__(
+            self,
+            *,
+            name: _builtins.str = ...,
+            verdict: Global___RebuildMapResponse.Verdict.ValueType = ...,
+            epoch: _builtins.int = ...,
+            in_sync: _abc.Iterable[_builtins.str] | None = ...,
+            problem: _builtins.str = ...,
+            disks: _abc.Iterable[Global___RebuildMapResponse.FoundDisk] | None = ...,
+            given_up: _abc.Iterable[_builtins.str] | None = ...,
+            is_led: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["disks", b"disks", "epoch", b"epoch", "given_up", b"given_up", "in_sync", b"in_sync", "is_led", b"is_led", "name", b"name", "problem", b"problem", "verdict", b"verdict"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class FoundDisk(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        BROKER_FIELD_NUMBER: _builtins.int
+        DISK_FIELD_NUMBER: _builtins.int
+        LAST_EPOCH_FIELD_NUMBER: _builtins.int
+        LOG_END_FIELD_NUMBER: _builtins.int
+        HIGHEST_EPOCH_FIELD_NUMBER: _builtins.int
+        GENERATION_FIELD_NUMBER: _builtins.int
+        MAP_REVISION_FIELD_NUMBER: _builtins.int
+        TROUBLE_FIELD_NUMBER: _builtins.int
+        broker: _builtins.str
+        disk: _builtins.str
+        last_epoch: _builtins.int
+        """Of the log's last record."""
+        log_end: _builtins.int
+        highest_epoch: _builtins.int
+        """Highest epoch that the disk was fenced with."""
+        generation: _builtins.str
+        map_revision: _builtins.int
+        trouble: _builtins.str
+        """Empty: it is whole."""
+        def __init__(
+            self,
+            *,
+            broker: _builtins.str = ...,
+            disk: _builtins.str = ...,
+            last_epoch: _builtins.int = ...,
+            log_end: _builtins.int = ...,
+            highest_epoch: _builtins.int = ...,
+            generation: _builtins.str = ...,
+            map_revision: _builtins.int = ...,
+            trouble: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "disk", b"disk", "generation", b"generation", "highest_epoch", b"highest_epoch", "last_epoch", b"last_epoch", "log_end", b"log_end", "map_revision", b"map_revision", "trouble", b"trouble"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    SETS_FIELD_NUMBER: _builtins.int
+    SILENT_BROKERS_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    DISPUTED_NAMES_FIELD_NUMBER: _builtins.int
+    generation: _builtins.str
+    """The new generation; empty: nothing was written."""
+    names: _builtins.int
+    """Names of queues and exchanges that the directory got back."""
+    @_builtins.property
+    def sets(self) -> _containers.RepeatedCompositeFieldContainer[Global___RebuildMapResponse.RebuiltSet]:
+        """Every set that etcd or a disk knows, in order of their names."""
+
+    @_builtins.property
+    def silent_brokers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Brokers that are registered and whose disks could not be asked."""
+
+    @_builtins.property
+    def disputed_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names that two sets have: the directory has them for the first."""
+
+    def __init__(
+        self,
+        *,
+        generation: _builtins.str = ...,
+        sets: _abc.Iterable[Global___RebuildMapResponse.RebuiltSet] | None = ...,
+        silent_brokers: _abc.Iterable[_builtins.str] | None = ...,
+        names: _builtins.int = ...,
+        disputed_names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disputed_names", b"disputed_names", "generation", b"generation", "names", b"names", "sets", b"sets", "silent_brokers", b"silent_brokers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RebuildMapResponse: _TypeAlias = RebuildMapResponse  # noqa: Y015

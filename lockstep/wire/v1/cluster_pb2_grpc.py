@@ -69,6 +69,16 @@ class ClusterStub:
                 request_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.AcceptDataLossRequest.SerializeToString,
                 response_deserializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.AcceptDataLossResponse.FromString,
                 _registered_method=True)
+        self.SurveyDisk = channel.unary_unary(
+                '/lockstep.wire.v1.Cluster/SurveyDisk',
+                request_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.SurveyDiskRequest.SerializeToString,
+                response_deserializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.SurveyDiskResponse.FromString,
+                _registered_method=True)
+        self.RebuildMap = channel.unary_unary(
+                '/lockstep.wire.v1.Cluster/RebuildMap',
+                request_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.RebuildMapRequest.SerializeToString,
+                response_deserializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.RebuildMapResponse.FromString,
+                _registered_method=True)
 
 
 class ClusterServicer:
@@ -123,6 +133,21 @@ class ClusterServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SurveyDisk(self, request, context):
+        """What the disk of the broker that is asked holds, of every set.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RebuildMap(self, request, context):
+        """The way out when etcd has lost its data, or was set back (DESIGN R1): new map entries, above whatever the disks of all brokers
+        remember, and a new generation.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClusterServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -160,6 +185,16 @@ def add_ClusterServicer_to_server(servicer, server):
                     servicer.AcceptDataLoss,
                     request_deserializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.AcceptDataLossRequest.FromString,
                     response_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.AcceptDataLossResponse.SerializeToString,
+            ),
+            'SurveyDisk': grpc.unary_unary_rpc_method_handler(
+                    servicer.SurveyDisk,
+                    request_deserializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.SurveyDiskRequest.FromString,
+                    response_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.SurveyDiskResponse.SerializeToString,
+            ),
+            'RebuildMap': grpc.unary_unary_rpc_method_handler(
+                    servicer.RebuildMap,
+                    request_deserializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.RebuildMapRequest.FromString,
+                    response_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.RebuildMapResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -351,6 +386,60 @@ class Cluster:
             '/lockstep.wire.v1.Cluster/AcceptDataLoss',
             lockstep_dot_wire_dot_v1_dot_cluster__pb2.AcceptDataLossRequest.SerializeToString,
             lockstep_dot_wire_dot_v1_dot_cluster__pb2.AcceptDataLossResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SurveyDisk(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.wire.v1.Cluster/SurveyDisk',
+            lockstep_dot_wire_dot_v1_dot_cluster__pb2.SurveyDiskRequest.SerializeToString,
+            lockstep_dot_wire_dot_v1_dot_cluster__pb2.SurveyDiskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RebuildMap(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.wire.v1.Cluster/RebuildMap',
+            lockstep_dot_wire_dot_v1_dot_cluster__pb2.RebuildMapRequest.SerializeToString,
+            lockstep_dot_wire_dot_v1_dot_cluster__pb2.RebuildMapResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -46,6 +46,12 @@ class ClusterStub:
     """
     AcceptDataLoss: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.AcceptDataLossRequest, _cluster_pb2.AcceptDataLossResponse]
     """The way out when no disk of a set's in-sync members can return (DESIGN R7): starts again from the best disk that is left."""
+    SurveyDisk: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.SurveyDiskRequest, _cluster_pb2.SurveyDiskResponse]
+    """What the disk of the broker that is asked holds, of every set."""
+    RebuildMap: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.RebuildMapRequest, _cluster_pb2.RebuildMapResponse]
+    """The way out when etcd has lost its data, or was set back (DESIGN R1): new map entries, above whatever the disks of all brokers
+    remember, and a new generation.
+    """
 
 @_typing.type_check_only
 class ClusterAsyncStub(ClusterStub):
@@ -65,6 +71,12 @@ class ClusterAsyncStub(ClusterStub):
     """
     AcceptDataLoss: _aio.UnaryUnaryMultiCallable[_cluster_pb2.AcceptDataLossRequest, _cluster_pb2.AcceptDataLossResponse]  # type: ignore[assignment]
     """The way out when no disk of a set's in-sync members can return (DESIGN R7): starts again from the best disk that is left."""
+    SurveyDisk: _aio.UnaryUnaryMultiCallable[_cluster_pb2.SurveyDiskRequest, _cluster_pb2.SurveyDiskResponse]  # type: ignore[assignment]
+    """What the disk of the broker that is asked holds, of every set."""
+    RebuildMap: _aio.UnaryUnaryMultiCallable[_cluster_pb2.RebuildMapRequest, _cluster_pb2.RebuildMapResponse]  # type: ignore[assignment]
+    """The way out when etcd has lost its data, or was set back (DESIGN R1): new map entries, above whatever the disks of all brokers
+    remember, and a new generation.
+    """
 
 class ClusterServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -123,5 +135,23 @@ class ClusterServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_pb2.AcceptDataLossResponse, _abc.Awaitable[_cluster_pb2.AcceptDataLossResponse]]:
         """The way out when no disk of a set's in-sync members can return (DESIGN R7): starts again from the best disk that is left."""
+
+    @_abc_1.abstractmethod
+    def SurveyDisk(
+        self,
+        request: _cluster_pb2.SurveyDiskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cluster_pb2.SurveyDiskResponse, _abc.Awaitable[_cluster_pb2.SurveyDiskResponse]]:
+        """What the disk of the broker that is asked holds, of every set."""
+
+    @_abc_1.abstractmethod
+    def RebuildMap(
+        self,
+        request: _cluster_pb2.RebuildMapRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cluster_pb2.RebuildMapResponse, _abc.Awaitable[_cluster_pb2.RebuildMapResponse]]:
+        """The way out when etcd has lost its data, or was set back (DESIGN R1): new map entries, above whatever the disks of all brokers
+        remember, and a new generation.
+        """
 
 def add_ClusterServicer_to_server(servicer: ClusterServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -717,6 +717,94 @@ class GetStoreStatusResponse(_message.Message):
 Global___GetStoreStatusResponse: _TypeAlias = GetStoreStatusResponse  # noqa: Y015
 
 @_typing.final
+class SurveyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WITH_NAMES_FIELD_NUMBER: _builtins.int
+    with_names: _builtins.bool
+    """True: with the names of durable queues and exchanges, for which the journal is read."""
+    def __init__(
+        self,
+        *,
+        with_names: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["with_names", b"with_names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SurveyRequest: _TypeAlias = SurveyRequest  # noqa: Y015
+
+@_typing.final
+class SurveyResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def sets(self) -> _containers.RepeatedCompositeFieldContainer[Global___SurveyedSet]:
+        """In order of their names."""
+
+    def __init__(
+        self,
+        *,
+        sets: _abc.Iterable[Global___SurveyedSet] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sets", b"sets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SurveyResponse: _TypeAlias = SurveyResponse  # noqa: Y015
+
+@_typing.final
+class SurveyedSet(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SET_FIELD_NUMBER: _builtins.int
+    LAST_EPOCH_FIELD_NUMBER: _builtins.int
+    MAP_BYTES_FIELD_NUMBER: _builtins.int
+    MAP_REVISION_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    QUEUES_FIELD_NUMBER: _builtins.int
+    EXCHANGES_FIELD_NUMBER: _builtins.int
+    TROUBLE_FIELD_NUMBER: _builtins.int
+    last_epoch: _builtins.int
+    """Epoch of the log's last record; 0: the log is empty."""
+    map_bytes: _builtins.bytes
+    """The last map entry that a broker told, the etcd revision of it, and the cluster's generation then; empty and 0: none."""
+    map_revision: _builtins.int
+    generation: _builtins.str
+    trouble: _builtins.str
+    """Why it could not be read; empty: it could."""
+    @_builtins.property
+    def set(self) -> Global___StoredSet: ...
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def exchanges(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        set: Global___StoredSet | None = ...,
+        last_epoch: _builtins.int = ...,
+        map_bytes: _builtins.bytes = ...,
+        map_revision: _builtins.int = ...,
+        generation: _builtins.str = ...,
+        queues: _abc.Iterable[_builtins.str] | None = ...,
+        exchanges: _abc.Iterable[_builtins.str] | None = ...,
+        trouble: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["set", b"set"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exchanges", b"exchanges", "generation", b"generation", "last_epoch", b"last_epoch", "map_bytes", b"map_bytes", "map_revision", b"map_revision", "queues", b"queues", "set", b"set", "trouble", b"trouble"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SurveyedSet: _TypeAlias = SurveyedSet  # noqa: Y015
+
+@_typing.final
 class StoredSet(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -59,6 +59,11 @@ class StoreStub:
                 request_serializer=lockstep_dot_wire_dot_v1_dot_store__pb2.FenceRequest.SerializeToString,
                 response_deserializer=lockstep_dot_wire_dot_v1_dot_store__pb2.FenceResponse.FromString,
                 _registered_method=True)
+        self.Survey = channel.unary_unary(
+                '/lockstep.wire.v1.Store/Survey',
+                request_serializer=lockstep_dot_wire_dot_v1_dot_store__pb2.SurveyRequest.SerializeToString,
+                response_deserializer=lockstep_dot_wire_dot_v1_dot_store__pb2.SurveyResponse.FromString,
+                _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/lockstep.wire.v1.Store/GetStatus',
                 request_serializer=lockstep_dot_wire_dot_v1_dot_store__pb2.GetStoreStatusRequest.SerializeToString,
@@ -105,6 +110,13 @@ class StoreServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Survey(self, request, context):
+        """Every set that the disk holds, whoever asked for it before or not, with the map that it remembers (DESIGN R1). Fences nobody.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetStatus(self, request, context):
         """Whether the store serves, and its sets in short; also the heartbeat.
         """
@@ -139,6 +151,11 @@ def add_StoreServicer_to_server(servicer, server):
                     servicer.Fence,
                     request_deserializer=lockstep_dot_wire_dot_v1_dot_store__pb2.FenceRequest.FromString,
                     response_serializer=lockstep_dot_wire_dot_v1_dot_store__pb2.FenceResponse.SerializeToString,
+            ),
+            'Survey': grpc.unary_unary_rpc_method_handler(
+                    servicer.Survey,
+                    request_deserializer=lockstep_dot_wire_dot_v1_dot_store__pb2.SurveyRequest.FromString,
+                    response_serializer=lockstep_dot_wire_dot_v1_dot_store__pb2.SurveyResponse.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
@@ -281,6 +298,33 @@ class Store:
             '/lockstep.wire.v1.Store/Fence',
             lockstep_dot_wire_dot_v1_dot_store__pb2.FenceRequest.SerializeToString,
             lockstep_dot_wire_dot_v1_dot_store__pb2.FenceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Survey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.wire.v1.Store/Survey',
+            lockstep_dot_wire_dot_v1_dot_store__pb2.SurveyRequest.SerializeToString,
+            lockstep_dot_wire_dot_v1_dot_store__pb2.SurveyResponse.FromString,
             options,
             channel_credentials,
             insecure,

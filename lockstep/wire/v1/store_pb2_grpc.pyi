@@ -45,6 +45,8 @@ class StoreStub:
     """Contents of messages that a broker dropped from its memory."""
     Fence: _grpc.UnaryUnaryMultiCallable[_store_pb2.FenceRequest, _store_pb2.FenceResponse]
     """Makes an epoch durable without becoming the writer."""
+    Survey: _grpc.UnaryUnaryMultiCallable[_store_pb2.SurveyRequest, _store_pb2.SurveyResponse]
+    """Every set that the disk holds, whoever asked for it before or not, with the map that it remembers (DESIGN R1). Fences nobody."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_store_pb2.GetStoreStatusRequest, _store_pb2.GetStoreStatusResponse]
     """Whether the store serves, and its sets in short; also the heartbeat."""
 
@@ -63,6 +65,8 @@ class StoreAsyncStub(StoreStub):
     """Contents of messages that a broker dropped from its memory."""
     Fence: _aio.UnaryUnaryMultiCallable[_store_pb2.FenceRequest, _store_pb2.FenceResponse]  # type: ignore[assignment]
     """Makes an epoch durable without becoming the writer."""
+    Survey: _aio.UnaryUnaryMultiCallable[_store_pb2.SurveyRequest, _store_pb2.SurveyResponse]  # type: ignore[assignment]
+    """Every set that the disk holds, whoever asked for it before or not, with the map that it remembers (DESIGN R1). Fences nobody."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_store_pb2.GetStoreStatusRequest, _store_pb2.GetStoreStatusResponse]  # type: ignore[assignment]
     """Whether the store serves, and its sets in short; also the heartbeat."""
 
@@ -108,6 +112,14 @@ class StoreServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_store_pb2.FenceResponse, _abc.Awaitable[_store_pb2.FenceResponse]]:
         """Makes an epoch durable without becoming the writer."""
+
+    @_abc_1.abstractmethod
+    def Survey(
+        self,
+        request: _store_pb2.SurveyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_store_pb2.SurveyResponse, _abc.Awaitable[_store_pb2.SurveyResponse]]:
+        """Every set that the disk holds, whoever asked for it before or not, with the map that it remembers (DESIGN R1). Fences nobody."""
 
     @_abc_1.abstractmethod
     def GetStatus(

@@ -90,6 +90,12 @@ class Replica:
         return self.primary is not None and not self.primary.stopped and self.primary.is_serving
 
     @property
+    def is_ahead_of_etcd(self) -> bool:
+        """Its disk has seen more than etcd shows, or another generation: it starts nothing (R1)."""
+        opened = self.backup.opened if self.backup is not None else None
+        return opened is not None and self._facts.is_ahead_of_etcd(opened)
+
+    @property
     def log_end(self) -> LogIndex:
         """Last index in memory; 0 while nothing is loaded."""
         if self.primary is not None:
@@ -218,7 +224,7 @@ class Replica:
             if self.backup.copy is not None:
                 copy, is_whole = self.backup.copy, self.backup.can_stand_unrestarted
             stream = self.backup.stream
-        primary = set_map.primary if set_map.epoch and set_map.primary != self.broker else None
+        primary = set_map.primary if set_map.primary not in ("", self.broker) else None
         self.backup = BackupCore(
             self.set_name,
             self.broker,

@@ -1,7 +1,8 @@
 """What a replica knows of its set from etcd, and how that compares with what its disk remembers (DESIGN R1).
 
 Law: whoever is ahead of etcd in epoch or revision, or differs in generation, starts nothing (history 13). A disk takes over
-another generation only from a primary that it follows, or because its replica was there when it changed.
+another generation only from a primary that it follows, because its replica was there when it changed, or because the entry names
+it and was rebuilt from what it remembers.
 """
 
 from lockstep.core.cluster_map import SetMap
@@ -62,8 +63,14 @@ class SetFacts:
         if opened is not None and opened is not self._judged:
             self._judged = opened
             self._is_generation_other = bool(opened.generation) and opened.generation != self._generation
-        if is_following:
+        if is_following or self._is_rebuilt_from(opened):
             self.trust_generation()
+
+    def _is_rebuilt_from(self, opened: SetOpened | None) -> bool:
+        set_map = self.set_map
+        if opened is None or set_map is None:
+            return False
+        return opened.generation in set_map.supersedes and set_map.names_disk(opened.disk)
 
     def trust_generation(self) -> None:
         """This disk belongs to the present generation: by a primary's word, or an operator's."""

@@ -30,6 +30,7 @@ from services.store.core.requests import (
     ReadItems,
     ReadRefused,
     SetFenced,
+    SurveySet,
 )
 from services.store.core.stored_set import Phase, StoredSet
 
@@ -83,8 +84,8 @@ def answer_reader(the: StoredSet, reader: ReaderWaiting) -> Procedure[None]:
                 yield from _read_frames(the, reader, request)
             case ReadContents():
                 yield from _read_contents(the, reader, request)
-            case FenceSet():
-                raise AssertionError("fences are of the journal lane")
+            case FenceSet() | SurveySet():
+                raise AssertionError("fences and surveys are of the journal lane")
             case _:
                 assert_never(request)
     finally:

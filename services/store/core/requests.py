@@ -24,6 +24,13 @@ class FenceSet(ReaderRequest):
 
 
 @dataclass(frozen=True, slots=True)
+class SurveySet(ReaderRequest):
+    """What this disk holds and remembers, for an operator (R1); `epoch` does not matter. Answered with `SetSurveyed`."""
+
+    with_names: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ReadItems(ReaderRequest):
     """Snapshot items in key order from `from_key` on. Answered with `ItemsRead`, any number of times; the last says so."""
 
@@ -92,5 +99,19 @@ class SetStatus:
     damage: str
 
 
-AnyReaderRequest = FenceSet | ReadItems | ReadFrames | ReadContents
-AnyReaderAnswer = SetFenced | ItemsRead | FramesRead | ContentsRead | ReadRefused
+@dataclass(frozen=True, slots=True)
+class SetSurveyed:
+    """`last_epoch` is that of the log's last record, `status.highest_epoch` the highest that the disk was fenced with."""
+
+    status: SetStatus
+    last_epoch: Epoch
+    map_bytes: bytes
+    map_revision: int
+    generation: str
+    queues: tuple[str, ...]
+    """Names of durable queues, and of durable exchanges; none unless they were asked for."""
+    exchanges: tuple[str, ...]
+
+
+AnyReaderRequest = FenceSet | SurveySet | ReadItems | ReadFrames | ReadContents
+AnyReaderAnswer = SetFenced | SetSurveyed | ItemsRead | FramesRead | ContentsRead | ReadRefused

@@ -46,8 +46,9 @@ from services.store.core.opening import (
     write_meta,
 )
 from services.store.core.reading import ReaderWaiting, answer_reader, fence
-from services.store.core.requests import FenceSet
+from services.store.core.requests import FenceSet, SurveySet
 from services.store.core.stored_set import Phase, StoredSet, Waiting, code_of
+from services.store.core.surveying import survey
 
 
 class SetLanes:
@@ -68,7 +69,7 @@ class SetLanes:
     def is_idle(self) -> bool:
         return not self._running and not self.the.waiting and not self._readers
 
-    def request(self, stream: int, request: AnyStoreRequest | FenceSet) -> None:
+    def request(self, stream: int, request: AnyStoreRequest | FenceSet | SurveySet) -> None:
         waiting = Waiting(stream, request, _size_of(request))
         self.the.waiting.append(waiting)
         self.the.waiting_bytes += waiting.size
@@ -161,6 +162,9 @@ class SetLanes:
         if isinstance(request, FenceSet):
             yield from fence(the, ReaderWaiting(stream, request))
             return
+        if isinstance(request, SurveySet):
+            ReaderWaiting(stream, request).reply(the, (yield from survey(the, request)))
+            return
         if isinstance(request, OpenSet):
             yield from open_set(the, stream, request)
             return
@@ -213,7 +217,7 @@ class SetLanes:
                 self._parked.add(lane)
 
     def _refuse(self, waiting: Waiting, code: ErrorCode, message: str) -> None:
-        if isinstance(waiting.request, FenceSet):
+        if isinstance(waiting.request, FenceSet | SurveySet):
             ReaderWaiting(waiting.stream, waiting.request).refuse(self.the, code, message)
         else:
             self.the.refuse(waiting.stream, waiting.request, code, message)
@@ -249,7 +253,7 @@ class SetLanes:
                 assert_never(lane)
 
 
-def _size_of(request: AnyStoreRequest | FenceSet) -> int:
+def _size_of(request: AnyStoreRequest | FenceSet | SurveySet) -> int:
     if isinstance(request, AppendFrames):
         return sum(map(len, request.frames))
     if isinstance(request, InstallItems):

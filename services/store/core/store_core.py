@@ -21,7 +21,7 @@ from services.store.core.messages import (
     Tick,
 )
 from services.store.core.reading import ReaderWaiting
-from services.store.core.requests import FenceSet, SetStatus
+from services.store.core.requests import FenceSet, SetStatus, SurveySet
 from services.store.core.set_lanes import SetLanes
 
 
@@ -59,7 +59,7 @@ class StoreCore:
                 lanes.request(stream, request)
             case ReaderRequested(stream, request):
                 lanes = self._lanes_of(stream, request.set_name)
-                if isinstance(request, FenceSet):
+                if isinstance(request, FenceSet | SurveySet):
                     lanes.request(stream, request)
                 else:
                     lanes.read(ReaderWaiting(stream, request))

@@ -28,7 +28,7 @@ from services.store.core.journal import Journal
 from services.store.core.limits import StoreLimits
 from services.store.core.messages import Note, Reply, StoreEffect
 from services.store.core.meta import SetMeta, SnapshotMeta
-from services.store.core.requests import FenceSet, SetStatus
+from services.store.core.requests import FenceSet, SetStatus, SurveySet
 
 
 class Phase(Enum):
@@ -45,7 +45,7 @@ class Waiting:
     """A request that was not taken up yet."""
 
     stream: int
-    request: AnyStoreRequest | FenceSet
+    request: AnyStoreRequest | FenceSet | SurveySet
     size: int
     """Bytes of its frames or items."""
 

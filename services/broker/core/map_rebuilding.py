@@ -1,0 +1,173 @@
+"""Rebuilding the map: what entries a cluster gets whose etcd has lost its data, from what its disks remember (DESIGN R1, R9).
+
+Law: what was acknowledged is in the log with the highest (epoch of its last record, end) of all disks that may have been written
+to: whoever led the last epoch wrote everything to its own disk. So every configured broker's disk is asked, or left out by its
+name, explicitly; and only disks whose logs end as the best one's does are named, the others come back as learners.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from lockstep.core.cluster_map import Member, SetMap
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFound:
+    """What one broker's disk says of one set."""
+
+    broker: BrokerId
+    disk: DiskId
+    last_epoch: Epoch
+    """Of the log's last record."""
+    log_end: LogIndex
+    highest_epoch: Epoch
+    map_bytes: bytes
+    map_revision: int
+    generation: str
+    trouble: str
+    """Damage, or why it cannot be read; "": it is whole."""
+
+    @property
+    def is_used(self) -> bool:
+        """Something was ever written to it, or it was fenced."""
+        return bool(self.highest_epoch or self.log_end or self.map_bytes or self.trouble)
+
+    def remembered(self) -> SetMap | None:
+        """The entry that it was told last."""
+        try:
+            return SetMap.decode(self.map_bytes)
+        except ValueError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdKnows:
+    """What etcd says of the set now."""
+
+    set_map: SetMap | None
+    revision: int
+    is_led: bool
+    generation: str
+
+
+class Verdict(Enum):
+    """What `rebuild-map` does with a set."""
+
+    LED = "led"
+    """Somebody leads it: left alone."""
+    CURRENT = "current"
+    """No disk is ahead of etcd: left alone."""
+    REBUILT = "rebuilt"
+    """It gets the entry of the plan."""
+    STUCK = "stuck"
+    """It has to be rebuilt and cannot: see `problem`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetPlan:
+    """What becomes of one set."""
+
+    set_name: SetName
+    verdict: Verdict
+    entry: SetMap | None = None
+    """The entry to write, when it is to be rebuilt."""
+    disks: tuple[DiskFound, ...] = ()
+    problem: str = ""
+    unheard: tuple[BrokerId, ...] = ()
+    """Configured brokers whose disks were not heard of, or not whole."""
+
+
+def plan_set(
+    set_name: SetName,
+    etcd: EtcdKnows,
+    found: Sequence[DiskFound],
+    reached: Collection[BrokerId],
+    without: Collection[BrokerId],
+    by: Incarnation,
+) -> SetPlan | None:
+    """What to do with a set; None when neither etcd nor a disk knows anything of it.
+
+    `reached`: brokers whose stores were asked; one without this set has nothing of it. `without`: brokers whose disks the
+    operator gives up. `by` signs the entry.
+    """
+    disks = tuple(sorted((disk for disk in found if disk.is_used), key=lambda disk: disk.broker))
+    if etcd.is_led:
+        return SetPlan(set_name, Verdict.LED, disks=disks)
+    if not disks and etcd.set_map is None:
+        return None
+    if etcd.set_map is not None and not any(_is_ahead(disk, etcd, etcd.set_map) for disk in disks):
+        return SetPlan(set_name, Verdict.CURRENT, disks=disks)
+    entries = [(entry.epoch, disk.map_revision, entry) for disk in disks if (entry := disk.remembered())]
+    newest = max(entries, key=lambda known: known[:2])[2] if entries else etcd.set_map
+    if newest is None:
+        problem = "no disk remembers an entry of the map"
+        return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem)
+    whole = {disk.broker for disk in disks if not disk.trouble}
+    empty = set(reached) - {disk.broker for disk in disks}
+    unheard = tuple(broker for broker in sorted(newest.brokers) if broker not in whole | empty)
+    given_up = [broker for broker in unheard if broker not in without]
+    if given_up:
+        names = ", ".join(given_up)
+        problem = (
+            f"no whole disk of {names} was found: bring it back, or give up what only it has (--without)"
+        )
+        return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem, unheard=unheard)
+    usable = [disk for disk in disks if disk.broker in newest.brokers and disk.broker not in without]
+    usable = [disk for disk in usable if not disk.trouble]
+    if not usable:
+        problem = "no whole disk is left"
+        return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem, unheard=unheard)
+    entry = _entry(newest, etcd, disks, usable, by)
+    return SetPlan(set_name, Verdict.REBUILT, entry, disks, unheard=unheard)
+
+
+def _is_ahead(disk: DiskFound, etcd: EtcdKnows, entry: SetMap) -> bool:
+    """As `SetFacts` judges it when the disk is opened; of a disk that the entry does not name the generation does not matter."""
+    if disk.highest_epoch > entry.epoch:
+        return True
+    if disk.generation == etcd.generation:
+        return disk.map_revision > etcd.revision
+    return entry.names_disk(disk.disk) and bool(disk.generation) and disk.generation not in entry.supersedes
+
+
+def _entry(
+    newest: SetMap,
+    etcd: EtcdKnows,
+    disks: Sequence[DiskFound],
+    usable: Sequence[DiskFound],
+    by: Incarnation,
+) -> SetMap:
+    best = max((disk.last_epoch, disk.log_end) for disk in usable)
+    named = [disk for disk in usable if (disk.last_epoch, disk.log_end) == best]
+    known = [newest.epoch, *(disk.highest_epoch for disk in disks)]
+    if etcd.set_map is not None:
+        known.append(etcd.set_map.epoch)
+    return SetMap(
+        set_name=newest.set_name,
+        epoch=Epoch(max(known) + 1),
+        # Nobody led this epoch: whoever is promoted begins the next one, as a restarted replica (R12).
+        primary=BrokerId(""),
+        primary_incarnation=Incarnation(""),
+        in_sync=tuple(sorted(Member(disk.broker, disk.disk, Incarnation("")) for disk in named)),
+        learners=(),
+        brokers=newest.brokers,
+        min_in_sync=newest.min_in_sync,
+        change=1,
+        changed_by=by,
+        supersedes=tuple(sorted({disk.generation for disk in named if disk.generation})),
+    )
+
+
+def directory_of(
+    names: Mapping[SetName, Collection[tuple[str, str]]],
+) -> tuple[dict[tuple[str, str], SetName], list[tuple[str, str]]]:
+    """((kind, name) -> set, names that more than one set has); of those the first set in order keeps the name."""
+    owners: dict[tuple[str, str], SetName] = {}
+    disputed: list[tuple[str, str]] = []
+    for set_name in sorted(names):
+        for name in sorted(names[set_name]):
+            if owners.setdefault(name, set_name) != set_name:
+                disputed.append(name)
+    return owners, disputed

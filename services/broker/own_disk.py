@@ -1,0 +1,94 @@
+"""The disk of this broker's own store, as a whole: which sets it holds, whoever serves them (DESIGN R1).
+
+Law: a set that is on the disk and not in etcd is never taken for a new one. Somebody lost it, and an operator has to say what is
+to become of it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import grpc.aio
+from google.protobuf.message import Message
+
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import Epoch, SetName
+from lockstep.runtime.channels import Channels
+from lockstep.runtime.cluster_view import ClusterView
+from lockstep.runtime.status import error_from
+from lockstep.runtime.wire import parse
+from lockstep.wire.v1 import store_pb2 as pb
+
+SURVEY_SECONDS = 120.0
+"""For one disk: opening a set reads its journal, and a survey with names reads it once more."""
+RETRY_SECONDS = 0.5
+
+_log = logging.getLogger("lockstep.own_disk")
+_Response = TypeVar("_Response", bound=Message)
+
+
+class OwnDisk:
+    """Lives as long as the broker process."""
+
+    def __init__(self, channels: Channels, address: str, view: ClusterView) -> None:
+        self._channels = channels
+        self._address = address
+        self._view = view
+        self._found: tuple[SetName, ...] = ()
+        """Sets that were written to when this process started."""
+
+    @property
+    def lost_sets(self) -> list[SetName]:
+        """On the disk, and not in etcd."""
+        return [set_name for set_name in self._found if self._view.set_map(set_name) is None]
+
+    def refuse_lost(self, set_name: SetName | None = None) -> None:
+        """Raises `Rejected` (UNKNOWN_SET) if this set, or any, is lost: nobody is to go on as if it had never been."""
+        lost = self.lost_sets
+        if lost and (set_name is None or set_name in lost):
+            names = ", ".join(lost[:20])
+            raise Rejected(
+                ErrorCode.UNKNOWN_SET,
+                f"etcd has lost its data: it does not know of {names}, which the brokers' disks have;"
+                " an operator has to run `lockstep cluster rebuild-map`",
+                set_names=lost[:20],
+            )
+
+    async def look(self) -> None:
+        """Finds out what is on the disk, as soon as the store answers; a task of the process. The view was read before."""
+        while True:
+            try:
+                survey = await self.survey(with_names=False)
+            except Rejected:
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            self._found = tuple(SetName(one.set.resource_set) for one in survey.sets if _is_used(one))
+            if self.lost_sets:
+                names = ",".join(self.lost_sets)
+                _log.critical(
+                    "event=etcd_lost sets=%s: on this disk and not in etcd, nothing is started of them"
+                    " (lockstep cluster rebuild-map)",
+                    names,
+                )
+            return
+
+    async def survey(
+        self, *, with_names: bool, fences: Sequence[tuple[SetName, Epoch]] = ()
+    ) -> pb.SurveyResponse:
+        """All sets of the disk, after these epochs were made durable there. Raises `Rejected`."""
+        for set_name, epoch in fences:
+            await self._call("Fence", pb.FenceRequest(resource_set=set_name, epoch=epoch), pb.FenceResponse)
+        return await self._call("Survey", pb.SurveyRequest(with_names=with_names), pb.SurveyResponse)
+
+    async def _call(self, method: str, request: Message, kind: type[_Response]) -> _Response:
+        call: Any = self._channels.to(self._address).unary_unary(f"/lockstep.wire.v1.Store/{method}")
+        try:
+            return parse(kind(), await call(request.SerializeToString(), timeout=SURVEY_SECONDS))
+        except grpc.aio.AioRpcError as error:
+            # A fence may be repeated: what it did counts for nothing before the map has that epoch.
+            raise error_from(error, is_read=True) from error
+
+
+def _is_used(one: pb.SurveyedSet) -> bool:
+    return bool(one.set.highest_epoch or one.set.log_end or one.map_bytes or one.trouble or one.set.damage)

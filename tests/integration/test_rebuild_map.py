@@ -1,0 +1,168 @@
+"""etcd has lost its data and the disks survive: nothing starts, and `rebuild-map` brings everything back (DESIGN R1)."""
+
+import asyncio
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.client.client import Client
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.runtime.local_cluster import LocalCluster
+from tests.integration.cluster import SETS, Deployment, deployed
+
+
+async def lockstep(cluster: LocalCluster, *arguments: str) -> tuple[int, str, str]:
+    """(exit status, stdout, stderr) of a command."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "lockstep.cli", *arguments, "--brokers", ",".join(cluster.addresses)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def rebuild_map(cluster: LocalCluster, *arguments: str) -> dict[str, Any]:
+    status, out, err = await lockstep(cluster, "cluster", "rebuild-map", "--json", *arguments)
+    assert status == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+async def fill(client: Client) -> list[str]:
+    """Queues and an exchange in every set, some of them deleted, messages in transactions; their ids."""
+    ids = []
+    async with client.session() as session:
+        for set_name in sorted(SETS):
+            for queue in ("in", "gone"):
+                await session.declare_queue(f"{set_name}-{queue}", set_name=set_name)
+            await session.declare_exchange(f"{set_name}-topics", "topic", set_name=set_name)
+            await session.delete_queue(f"{set_name}-gone")
+            for number in range(5):
+                async with session.transaction() as transaction:
+                    await transaction.publish(f"{set_name}-in", f"{number}".encode())
+                ids.append(str(transaction.id))
+    return ids
+
+
+async def bodies(client: Client, queue: str) -> list[bytes]:
+    async with client.session() as session:
+        return [message.body async for message in session.browse(queue)]
+
+
+async def lose_everything_but_the_disks(cluster: LocalCluster) -> None:
+    """Kills all processes and removes what etcd had."""
+    for local in cluster.brokers.values():
+        await local.broker.kill()
+        await local.store.kill()
+    await cluster.stop(grace_seconds=1.0)
+    shutil.rmtree(cluster.directory / "etcd")
+
+
+async def test_everything_is_there_again_after_etcd_lost_its_data(tmp_path: Path) -> None:
+    async with deployed(tmp_path) as before:
+        async with before.client() as client:
+            ids = await fill(client)
+        epochs = {one.name: one.epoch for one in (await before.status()).view.sets}
+        await lose_everything_but_the_disks(before.cluster)
+
+    async with LocalCluster(tmp_path, first_port=0) as cluster:
+        deployment = Deployment(cluster)
+        await deployment.until(
+            "the brokers know what they have lost",
+            lambda status: all(
+                answer is not None and list(answer.lost_sets) == sorted(SETS)
+                for answer in status.brokers.values()
+            ),
+        )
+        await nothing_starts(deployment)
+
+        listed = await rebuild_map(cluster, "--dry-run")
+        assert not listed["is_written"] and not (await deployment.status()).view.sets
+        assert [one["set"] for one in listed["sets"]] == sorted(SETS)
+        assert all(len(one["disks"]) == 3 for one in listed["sets"])
+
+        done = await rebuild_map(cluster, "--rebuild")
+        assert done["is_written"] and done["generation"] != listed["generation"]
+        assert done["names"] == 2 * len(SETS) and not done["disputed_names"]
+        for one in done["sets"]:
+            assert one["verdict"] == "rebuilt" and one["is_led"], one
+            assert one["epoch"] > epochs[one["set"]]
+
+        status = await deployment.until_in_sync()
+        assert status.view.generation == done["generation"]
+        async with deployment.client() as client:
+            for set_name in SETS:
+                assert await bodies(client, f"{set_name}-in") == [b"0", b"1", b"2", b"3", b"4"]
+            assert {(await client.get_outcome(name)).state.name for name in ids} == {"COMMITTED"}
+            await names_are_unique(client)
+            async with client.session() as session:
+                for set_name in SETS:
+                    async with session.transaction() as transaction:
+                        await transaction.publish(f"{set_name}-in", b"new")
+        again = await rebuild_map(cluster, "--rebuild")
+        assert not again["is_written"] and {one["verdict"] for one in again["sets"]} == {"led"}
+
+    # What the stores remember now is the new map: an ordinary restart needs nobody.
+    async with LocalCluster(tmp_path, first_port=0) as cluster:
+        deployment = Deployment(cluster)
+        await deployment.until_in_sync()
+        async with deployment.client() as client:
+            assert (await bodies(client, "east-in"))[-1] == b"new"
+
+
+async def nothing_starts(deployment: Deployment) -> None:
+    """And whoever wants something is told why."""
+    async with deployment.client() as client:
+        with pytest.raises(Rejected) as unknown:
+            async with client.session() as session:
+                await session.publish("east-in", b"lost?")
+        assert unknown.value.code is ErrorCode.UNKNOWN_SET and "rebuild-map" in unknown.value.message
+        with pytest.raises(Rejected) as created:
+            await client.administration.create_set("east", list(SETS["east"]))
+        assert "rebuild-map" in created.value.message
+    status, out, _ = await lockstep(deployment.cluster, "status")
+    assert status == 0 and "rebuild-map" in out
+    status, _, err = await lockstep(deployment.cluster, "cluster", "rebuild-map")
+    assert status == 1 and "--dry-run" in err
+
+
+async def names_are_unique(client: Client) -> None:
+    async with client.session() as session:
+        with pytest.raises(Rejected) as taken:
+            await session.declare_queue("east-in", set_name="west")
+        assert taken.value.code is ErrorCode.ALREADY_EXISTS
+        with pytest.raises(Rejected) as taken:
+            await session.declare_exchange("north-topics", "topic", set_name="west")
+        assert taken.value.code is ErrorCode.ALREADY_EXISTS
+        await session.declare_queue("east-gone", set_name="west")
+
+
+async def test_disk_that_cannot_be_asked_has_to_be_given_up_by_name(tmp_path: Path) -> None:
+    async with deployed(tmp_path, sets={"east": SETS["east"]}) as before:
+        async with before.client() as client, client.session() as session:
+            await session.declare_queue("letters", set_name="east")
+            await session.publish("letters", [b"1", b"2"])
+        await lose_everything_but_the_disks(before.cluster)
+
+    cluster = LocalCluster(tmp_path, first_port=0)
+    async with cluster:
+        await cluster.brokers["B3"].broker.kill()
+        await cluster.brokers["B3"].store.kill()
+        status, _, err = await lockstep(cluster, "cluster", "rebuild-map", "--rebuild")
+        assert status == 1 and "B3" in err and "--without" in err
+        done = await rebuild_map(cluster, "--rebuild", "--without", "B3")
+        (one,) = done["sets"]
+        assert one["given_up"] == ["B3"] and one["in_sync"] == ["B1", "B2"]
+
+        deployment = Deployment(cluster)
+        async with deployment.client() as client:
+            assert await bodies(client, "letters") == [b"1", b"2"]
+        await cluster.start_store("B3")
+        await cluster.start_broker("B3")
+        await deployment.until_in_sync()

@@ -1,0 +1,149 @@
+"""Map rebuilding: what is promised to an operator whose etcd is gone."""
+
+from dataclasses import replace
+
+from lockstep.core.cluster_map import Member, SetMap
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
+from services.broker.core.map_rebuilding import (
+    DiskFound,
+    EtcdKnows,
+    SetPlan,
+    Verdict,
+    directory_of,
+    plan_set,
+)
+
+SET = SetName("orders")
+BROKERS = (BrokerId("B1"), BrokerId("B2"), BrokerId("B3"))
+NOTHING = EtcdKnows(None, 0, False, "new")
+ME = Incarnation("me")
+
+
+def entry(epoch: int = 4, in_sync: tuple[str, ...] = BROKERS) -> SetMap:
+    return SetMap(
+        SET,
+        Epoch(epoch),
+        BrokerId(in_sync[0]),
+        Incarnation("old"),
+        tuple(Member(BrokerId(b), DiskId(f"disk-{b}"), Incarnation("old")) for b in in_sync),
+        (),
+        BROKERS,
+        2,
+        7,
+        Incarnation("old"),
+    )
+
+
+def disk(broker: str, last_epoch: int = 4, log_end: int = 90, **changes: object) -> DiskFound:
+    found = DiskFound(
+        BrokerId(broker),
+        DiskId(f"disk-{broker}"),
+        Epoch(last_epoch),
+        LogIndex(log_end),
+        Epoch(4),
+        entry().encode(),
+        11,
+        "old",
+        "",
+    )
+    return replace(found, **changes)  # type: ignore[arg-type]
+
+
+def plan(
+    *disks: DiskFound,
+    etcd: EtcdKnows = NOTHING,
+    reached: tuple[str, ...] = BROKERS,
+    without: tuple[str, ...] = (),
+) -> SetPlan:
+    found = plan_set(SET, etcd, disks, [BrokerId(b) for b in reached], [BrokerId(b) for b in without], ME)
+    assert found is not None
+    return found
+
+
+def test_entry_is_above_every_epoch_that_a_disk_has_seen() -> None:
+    found = plan(disk("B1"), disk("B2", highest_epoch=Epoch(9)), disk("B3"))
+    assert found.verdict is Verdict.REBUILT and found.entry is not None
+    assert found.entry.epoch == 10 and found.entry.primary == "" and found.entry.min_in_sync == 2
+    assert [member.broker for member in found.entry.in_sync] == ["B1", "B2", "B3"]
+    assert found.entry.supersedes == ("old",)
+
+
+def test_only_disks_with_the_whole_log_are_named() -> None:
+    found = plan(disk("B1"), disk("B2", log_end=80), disk("B3", last_epoch=3, log_end=500))
+    assert found.entry is not None
+    assert [member.broker for member in found.entry.in_sync] == ["B1"]
+
+
+def test_missing_disk_stops_the_rebuild_unless_it_is_given_up_by_name() -> None:
+    found = plan(disk("B1"), disk("B2"), reached=("B1", "B2"))
+    assert found.verdict is Verdict.STUCK and "B3" in found.problem
+    found = plan(disk("B1"), disk("B2"), reached=("B1", "B2"), without=("B3",))
+    assert found.verdict is Verdict.REBUILT and found.unheard == ("B3",)
+
+
+def test_disk_that_the_last_known_map_does_not_name_is_asked_for_too() -> None:
+    """B3 may have become primary by a map that no reachable disk was told of."""
+    remembered = entry(in_sync=("B1", "B2")).encode()
+    found = plan(disk("B1", map_bytes=remembered), disk("B2", map_bytes=remembered), reached=("B1", "B2"))
+    assert found.verdict is Verdict.STUCK
+
+
+def test_broker_whose_store_has_nothing_of_the_set_is_not_waited_for() -> None:
+    found = plan(disk("B1"), disk("B2"))
+    assert found.verdict is Verdict.REBUILT and found.unheard == ()
+
+
+def test_damaged_disk_counts_as_missing() -> None:
+    found = plan(disk("B1"), disk("B2"), disk("B3", trouble="a hole"))
+    assert found.verdict is Verdict.STUCK
+    found = plan(disk("B1"), disk("B2"), disk("B3", trouble="a hole"), without=("B3",))
+    assert found.entry is not None
+    assert [member.broker for member in found.entry.in_sync] == ["B1", "B2"]
+
+
+def test_nothing_is_rebuilt_from_disks_that_were_all_given_up() -> None:
+    found = plan(disk("B1", trouble="a hole"), without=("B1", "B2", "B3"))
+    assert found.verdict is Verdict.STUCK and found.problem == "no whole disk is left"
+
+
+def test_set_that_is_led_is_left_alone() -> None:
+    etcd = EtcdKnows(entry(), 5, True, "other")
+    assert plan(disk("B1"), etcd=etcd).verdict is Verdict.LED
+
+
+def test_set_that_etcd_has_right_is_left_alone() -> None:
+    etcd = EtcdKnows(entry(), 11, False, "old")
+    assert plan(disk("B1"), disk("B2"), disk("B3"), etcd=etcd).verdict is Verdict.CURRENT
+
+
+def test_etcd_that_was_set_back_is_overruled() -> None:
+    found = plan(disk("B1"), disk("B2"), disk("B3"), etcd=EtcdKnows(entry(epoch=3), 5, False, "old"))
+    assert found.verdict is Verdict.REBUILT
+    found = plan(disk("B1"), disk("B2"), disk("B3"), etcd=EtcdKnows(entry(), 10, False, "old"))
+    assert found.verdict is Verdict.REBUILT
+
+
+def test_rebuilt_entry_is_not_rebuilt_again() -> None:
+    first = plan(disk("B1"), disk("B2"), disk("B3"))
+    assert first.entry is not None
+    fenced = [disk(broker, highest_epoch=first.entry.epoch) for broker in BROKERS]
+    assert plan(*fenced, etcd=EtcdKnows(first.entry, 3, False, "newer")).verdict is Verdict.CURRENT
+
+
+def test_newest_entry_says_who_is_configured() -> None:
+    older = replace(entry(epoch=2), brokers=(BrokerId("B1"), BrokerId("B9")))
+    found = plan(disk("B1", map_bytes=older.encode(), map_revision=90), disk("B2"), disk("B3"))
+    assert found.entry is not None and found.entry.brokers == BROKERS
+
+
+def test_disk_that_remembers_nonsense_is_asked_all_the_same() -> None:
+    found = plan(disk("B1", map_bytes=b"{"), disk("B2"), disk("B3"))
+    assert found.entry is not None and found.entry.epoch == 5
+    assert plan(disk("B1", map_bytes=b"")).verdict is Verdict.STUCK
+
+
+def test_name_that_two_sets_have_goes_to_the_first_and_is_told() -> None:
+    east, west = SetName("east"), SetName("west")
+    owners, disputed = directory_of({west: [("queue", "q"), ("queue", "w")], east: [("queue", "q")]})
+    assert owners == {("queue", "q"): east, ("queue", "w"): west}
+    assert disputed == [("queue", "q")]

@@ -1,0 +1,59 @@
+"""Surveys: what a disk tells an operator, without anything being changed by the question."""
+
+from lockstep.core.ids import Epoch, ExchangeId, LogIndex, QueueId
+from lockstep.core.records import AnyRecord, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue
+from lockstep.core.store_protocol import RememberMap
+from services.store.core.requests import SetSurveyed, SurveySet
+from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, frame
+
+
+def surveyed(rig: StoreRig, with_names: bool = True) -> SetSurveyed:
+    (answer,) = rig.ask_reader(SurveySet(SET, Epoch(0), with_names))
+    assert isinstance(answer, SetSurveyed), answer
+    return answer
+
+
+def test_survey_reads_a_disk_that_nobody_has_opened() -> None:
+    rig = StoreRig()
+    rig.open(epoch=3)
+    rig.append_ok(frame(1, epoch=3), frame(2, epoch=3), epoch=3, commit=1)
+    assert rig.ask(RememberMap(SET, Epoch(3), ME, b"map", 17, "generation")) == []
+    rig.crash(power=False)
+    found = surveyed(rig)
+    assert (found.last_epoch, found.status.log_end, found.status.highest_epoch) == (3, 2, 3)
+    assert (found.map_bytes, found.map_revision, found.generation) == (b"map", 17, "generation")
+    assert found.status.damage == ""
+
+
+def test_survey_takes_nothing_from_the_writer() -> None:
+    rig = StoreRig()
+    rig.open(epoch=3)
+    rig.append_ok(frame(1, epoch=3), epoch=3)
+    assert surveyed(rig).status.log_end == 1
+    assert rig.append_ok(frame(2, epoch=3), epoch=3) == 2
+
+
+def test_names_are_those_of_snapshot_and_journal_up_to_the_log_end() -> None:
+    rig = StoreRig(SMALL)
+    rig.open()
+    declarations: list[AnyRecord] = [
+        DeclareExchange(None, "kept", "topic", True),
+        DeclareExchange(None, "dropped", "topic", True),
+        DeclareQueue(None, "old", True),
+        DeclareQueue(None, "gone", True),
+    ]
+    rig.append_ok(frame(1, records=declarations[:2]), frame(3, records=declarations[2:]))
+    # Enough for the consolidator to take the first frames into the snapshot.
+    for index in range(5, 60):
+        rig.append_ok(frame(index, size=0), commit=index - 1)
+    rig.append_ok(
+        frame(60, records=[DeleteQueue(None, QueueId(4)), DeleteExchange(None, ExchangeId(2))]),
+        frame(62, records=[DeclareQueue(None, "new", True)]),
+        commit=59,
+    )
+    rig.run()
+    found = surveyed(rig)
+    assert found.queues == ("new", "old") and found.exchanges == ("kept",)
+    assert found.status.snapshot_index > 4
+    assert found.status.commit_index < LogIndex(62)
+    assert surveyed(rig, with_names=False).queues == ()
