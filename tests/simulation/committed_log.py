@@ -25,7 +25,8 @@ class HeldLog:
     claimed: int = 0
     """Highest commit index that it was held to."""
     unproven_snapshot: int = 0
-    """Index of a snapshot that it installed and that nobody had called committed then; 0: none."""
+    """Index of a snapshot that it installed and that nobody has called committed yet; 0: none. Until then what it calls committed
+    is only what it cannot cut any more."""
 
     def add(self, header: FrameHeader, durable: bytes) -> None:
         first = header.first
@@ -96,7 +97,7 @@ class CommittedLog:
 
     def claim(self, held: HeldLog, commit_index: int) -> None:
         """The holder of `held` called everything up to `commit_index` committed."""
-        if commit_index <= held.claimed:
+        if commit_index <= held.claimed or held.unproven_snapshot:
             return
         place = bisect_right(held.firsts, held.claimed)
         while place < len(held.firsts):

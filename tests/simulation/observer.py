@@ -72,14 +72,16 @@ class Observer:
             elif isinstance(effect, TellBackup):
                 message = effect.message
                 if isinstance(message, Frames):
-                    log, held = self.logs[effect.set_name], self._held_by(process, effect.set_name)
                     for durable, transient in message.frames:
-                        log.seen(durable, transient)
-                    log.claim(held, message.commit_index)
+                        self.logs[effect.set_name].seen(durable, transient)
+                    self._primary_claims(process, effect.set_name, message.commit_index)
             elif isinstance(effect, TellClient) and effect.serve_until_ms:
-                self.logs[effect.set_name].claim(
-                    self._held_by(process, effect.set_name), effect.message.commit_index
-                )
+                self._primary_claims(process, effect.set_name, effect.message.commit_index)
+
+    def _primary_claims(self, process: "Broker", set_name: SetName, commit_index: LogIndex) -> None:
+        held = self._held_by(process, set_name)
+        held.unproven_snapshot = 0  # Whoever leads was in sync: every disk of its set holds that much.
+        self.logs[set_name].claim(held, commit_index)
 
     def told_client(self, process: "Broker", effect: TellClient) -> None:
         """A client is told something under a lease. After a successor has done so, a deposed primary may not (R6, P8)."""
