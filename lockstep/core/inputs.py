@@ -165,6 +165,20 @@ class ClientSaid(Input):
 
 
 @dataclass(frozen=True, slots=True)
+class ClientStreamFull(Input):
+    """Much waits to be written to a client that reads slowly, or not at all: no deliveries until `ClientStreamDrained`."""
+
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStreamDrained(Input):
+    """Most of what waited for a client was written."""
+
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClientStreamClosed(Input):
     stream: int
 
@@ -206,6 +220,8 @@ AnyInput = (
     | PrimarySaid
     | PrimaryStreamClosed
     | ClientSaid
+    | ClientStreamFull
+    | ClientStreamDrained
     | ClientStreamClosed
     | HandOver
     | AcceptDataLoss

@@ -2,7 +2,8 @@
 
 Law: an answer is written only while the right to serve, under which it was made, has not ended; the check stands right before the
 write (DESIGN R6, history 10e). Where one had to be dropped, the stream ends: a client never waits for what will not come.
-A slow client costs only its own stream: while much waits for it nothing more is read from it, and deliveries stop by credit.
+A slow client costs only its own stream: while much waits for it nothing more is read from it and nothing more is delivered to
+it, and one that does not read at all loses its stream.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ import grpc
 from lockstep.core.effects import CloseClientStream, TellClient
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, LogIndex, SetName
-from lockstep.core.inputs import ClientSaid, ClientStreamClosed
+from lockstep.core.inputs import ClientSaid, ClientStreamClosed, ClientStreamDrained, ClientStreamFull
 from lockstep.core.requests import (
     AttachSession,
     ClientMessage,
@@ -43,6 +44,9 @@ _log = logging.getLogger("lockstep.sessions")
 
 CLIENT_BYTES_MAX = 8 * 1024 * 1024
 """What may wait for one client before nothing more is read from it: a few of the largest writes."""
+CLIENT_STALL_SECONDS = 30.0
+"""A client that takes nothing of one write for so long has its stream closed: longer than a network needs to come back by TCP's
+first retries, and short enough that what waits for dead clients does not gather."""
 CLIENT_STREAMS_MAX = 10_000
 """Streams of clients at once; each costs about 40 KiB."""
 
@@ -56,6 +60,14 @@ class _ClientStream:
     set_name: SetName
     number: int
     outbox: Outbox[_Waiting] = field(default_factory=Outbox)
+    is_full: bool = False
+    """The replica was told that much waits, and delivers nothing more."""
+
+    def drained(self, driver: Driver) -> None:
+        """Something was written: tell the replica when it was most of what waited."""
+        if self.is_full and self.outbox.bytes_waiting < CLIENT_BYTES_MAX // 2:
+            self.is_full = False
+            driver.feed(ClientStreamDrained(self.set_name, self.number))
 
 
 class LocalStream:
@@ -72,6 +84,7 @@ class LocalStream:
     async def hear(self) -> list[AnyServerMessage]:
         """Waits for messages; none when the replica closed the stream, or this process may not serve any more."""
         waiting = await self._stream.outbox.take(WRITE_BYTES_MAX)
+        self._stream.drained(self._driver)
         now_ms = boottime_ms()
         return [message for message, right in waiting if right is None or now_ms < right.until_ms]
 
@@ -92,10 +105,12 @@ class SessionsService:
         driver: Driver,
         rights: ServingRights,
         candidates: Callable[[SetName], Sequence[str]],
+        stall_seconds: float = CLIENT_STALL_SECONDS,
     ) -> None:
         self._driver = driver
         self._rights = rights
         self._candidates = candidates
+        self._stall_seconds = stall_seconds
         self._streams: dict[int, _ClientStream] = {}
         driver.on(TellClient, self._tell)
         driver.on(CloseClientStream, self._close)
@@ -123,6 +138,9 @@ class SessionsService:
             return
         right = self._rights.of(effect.set_name) if effect.serve_until_ms else None
         stream.outbox.put((effect.message, right), _message_bytes(effect.message))
+        if not stream.is_full and stream.outbox.bytes_waiting >= CLIENT_BYTES_MAX:
+            stream.is_full = True
+            self._driver.feed(ClientStreamFull(effect.set_name, effect.stream))
 
     def _close(self, effect: CloseClientStream) -> None:
         stream = self._streams.get(effect.stream)
@@ -187,15 +205,33 @@ class SessionsService:
             data = encode_response(set_name, messages).SerializeToString()
             now_ms = boottime_ms()
             if all(right is None or now_ms < right.until_ms for _, right in waiting):
-                await context.write(data)
+                await self._put(context, stream, data)
+                stream.drained(self._driver)
                 continue
             unbound = [
                 message for message, (_, right) in zip(messages, waiting, strict=True) if right is None
             ]
             if unbound:
-                await context.write(encode_response(set_name, unbound).SerializeToString())
+                await self._put(context, stream, encode_response(set_name, unbound).SerializeToString())
             _log.info("set=%s stream=%d event=lease_ended_before_write", set_name, stream.number)
             return
+
+    async def _put(self, context: Context, stream: _ClientStream, data: bytes) -> None:
+        """One write; raises `Rejected` UNAVAILABLE when the client takes nothing for too long."""
+        try:
+            async with asyncio.timeout(self._stall_seconds):
+                await context.write(data)
+        except TimeoutError:
+            waiting = stream.outbox.bytes_waiting
+            _log.warning(
+                "set=%s stream=%d event=client_stalled bytes=%d", stream.set_name, stream.number, waiting
+            )
+            raise Rejected(
+                ErrorCode.UNAVAILABLE,
+                f"the client read nothing for {self._stall_seconds:g} s",
+                set_name=stream.set_name,
+                stream=stream.number,
+            ) from None
 
     # Inside
 

@@ -23,6 +23,9 @@ from services.primary.core.removing import append_requeue
 from services.primary.core.transacting import append_rollback
 from services.primary.core.wiring_commands import exclusive_queues
 
+SILENCE_LOOK_MS = 1000
+"""How often silent streams are looked for: much less often than ticks come."""
+
 
 class Attachments:
     """Lives as long as the epoch; driven by the primary core."""
@@ -36,6 +39,7 @@ class Attachments:
             sorted(context.state.sessions.by_key)
         )
         """None: since before this epoch, which counts from the first look on, when it serves."""
+        self._looked_ms = context.now.boottime_ms
         self._left: dict[SessionKey, dict[QueueId, None]] = {}
         """Auto-delete queues whose consumer ended with its stream, and not on purpose: they stay for the client to come back."""
 
@@ -44,7 +48,7 @@ class Attachments:
     def attach(self, number: int, message: AttachSession) -> ClientStream:
         """First message of a stream: open or resume a session."""
         context = self._context
-        stream = self._streams.by_number[number] = ClientStream(number)
+        stream = self._streams.by_number[number] = ClientStream(number, heard_ms=context.now.boottime_ms)
         try:
             check_name("session", message.session_id, context.settings.name_bytes_max)
         except Rejected as error:
@@ -150,6 +154,30 @@ class Attachments:
                 self._away_since_ms[key] = now_ms
             elif now_ms - since_ms >= session.timeout_ms:
                 self.end_session(key, is_lost=True)
+
+    def pace(self, number: int, is_full: bool) -> None:
+        """Much waits to be written to a stream, or does not any more: its consumers get nothing meanwhile."""
+        stream = self._streams.by_number.get(number)
+        if stream is None:
+            return
+        stream.is_full = is_full
+        for consumer in stream.consumers.values():
+            if is_full:
+                self._context.dispatch.pause(consumer)
+            else:
+                self._context.dispatch.resume(consumer)
+
+    def close_silent(self) -> None:
+        """Close the streams of consumers that hang: their sessions go on, or end, as after a lost connection."""
+        now_ms, silence_ms = self._context.now.boottime_ms, self._context.settings.client_silence_ms
+        if now_ms - self._looked_ms < min(silence_ms, SILENCE_LOOK_MS):
+            return
+        self._looked_ms = now_ms
+        for number, stream in list(self._streams.by_number.items()):
+            if stream.consumers and now_ms - stream.heard_ms >= silence_ms:
+                text = f"the client of session {stream.session} was silent for {now_ms - stream.heard_ms} ms"
+                self._streams.end(number, ErrorCode.UNAVAILABLE, text)
+                self.close_stream(number)
 
     def end_session(self, key: SessionKey, is_lost: bool) -> None:
         """Roll back its transactions, give back what it holds, delete its exclusive queues, close it."""

@@ -15,6 +15,7 @@ from lockstep.core.requests import ClientMessage
 from lockstep.core.server_messages import (
     Answers,
     AnyServerMessage,
+    AttachRefused,
     CommandAnswered,
     SessionEnded,
 )
@@ -41,6 +42,14 @@ class ClientStream:
     """Commands from this number on were pushed back: what the client had sent behind them is dropped, until it comes again."""
     answers: list[CommandAnswered] = field(default_factory=list)
     """On their way out with the next flush."""
+    heard_ms: int = 0
+    """When the client said something last, on CLOCK_BOOTTIME."""
+    questions_waiting: int = 0
+    """Requests whose answers wait at the gate."""
+    browses_waiting: int = 0
+    """Those of them that ask for messages."""
+    is_full: bool = False
+    """Much waits to be written to it."""
 
 
 class ClientStreams:
@@ -63,6 +72,20 @@ class ClientStreams:
     def tell(self, number: int, make: Callable[[], AnyServerMessage]) -> None:
         """Send what `make` builds when everything appended so far is committed."""
         self._gate.wait(self._context.writer.log.end, lambda: self.tell_now(number, make()))
+
+    def tell_answer(
+        self, stream: ClientStream, make: Callable[[], AnyServerMessage], is_browse: bool = False
+    ) -> None:
+        """As `tell`, for the answer to a request, which is counted while it waits."""
+        stream.questions_waiting += 1
+        stream.browses_waiting += is_browse
+
+        def release() -> None:
+            stream.questions_waiting -= 1
+            stream.browses_waiting -= is_browse
+            self.tell_now(stream.number, make())
+
+        self._gate.wait(self._context.writer.log.end, release)
 
     @property
     def may_speak(self) -> bool:
@@ -110,6 +133,12 @@ class ClientStreams:
         """Close a stream behind everything that it still has to hear."""
         self._gate.wait(self._context.writer.log.end, lambda: self.close(number))
 
+    def turn_away(self, number: int, code: ErrorCode, text: str) -> None:
+        """Refuse a stream that is not attached, and close it."""
+        refused = AttachRefused(*self.head(), code, text, self.candidates)
+        self._context.effects.append(TellClient(self._context.state.set_name, number, refused, 0))
+        self.close(number)
+
     def tell_no_session(self, number: int) -> None:
         """To whatever needs a session on a stream that has none (any more)."""
         ended = self.ended(ErrorCode.UNKNOWN_SESSION, "no session is attached")
@@ -118,11 +147,14 @@ class ClientStreams:
     def end_all(self, code: ErrorCode, text: str) -> None:
         """This process stops serving: clients resume elsewhere."""
         for number in sorted(self.by_number):
-            self._context.effects.append(
-                TellClient(self._context.state.set_name, number, self.ended(code, text), 0)
-            )
-            self.close(number)
+            self.end(number, code, text)
         self.by_number.clear()
+
+    def end(self, number: int, code: ErrorCode, text: str) -> None:
+        """Say why, and close a stream; its client resumes on another one."""
+        ended = self.ended(code, text)
+        self._context.effects.append(TellClient(self._context.state.set_name, number, ended, 0))
+        self.close(number)
 
     def ended(self, code: ErrorCode, text: str) -> SessionEnded:
         return SessionEnded(*self.head(), code, text)

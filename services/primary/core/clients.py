@@ -8,7 +8,6 @@ from lockstep.core.commands import (
     AnyCommand,
     BeginCommand,
     Command,
-    PublishCommand,
 )
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.inputs import NameClaimed, Verdict
@@ -22,6 +21,7 @@ from lockstep.core.sessions import Session
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.command_table import execute
 from services.primary.core.context import Context, Request, answer_of
+from services.primary.core.early_messages import message_bytes
 from services.primary.core.name_claims import Claim, NameClaims
 from services.primary.core.transacting import operation_failed
 from services.primary.core.wiring_commands import needs_claim
@@ -118,7 +118,7 @@ class Clients:
                 return
             stream.pushed_back_from = 0
         settings = self._context.settings
-        size = _size(message)
+        size = message_bytes(message)
         is_full = (
             len(stream.backlog) >= settings.backlog_messages_max
             or stream.backlog_bytes + size > settings.command_bytes_max
@@ -139,7 +139,7 @@ class Clients:
         if stream.blocked_by or not stream.backlog:
             return None
         message = stream.backlog.popleft()
-        stream.backlog_bytes -= _size(message)
+        stream.backlog_bytes -= message_bytes(message)
         return message
 
     def claimed(self, given: NameClaimed) -> ClientStream | None:
@@ -167,9 +167,3 @@ class Clients:
             self._reject(stream, claim.command, Rejected(ErrorCode.ALREADY_EXISTS, text))
         else:
             self._claim(stream, claim)
-
-
-def _size(message: ClientMessage) -> int:
-    if not isinstance(message, PublishCommand):
-        return 0
-    return sum(len(outgoing.body) + len(outgoing.properties) for outgoing in message.messages)

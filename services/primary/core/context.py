@@ -1,5 +1,7 @@
 """What the command handlers of one epoch share."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,6 +31,45 @@ class TransactionProgress:
     """Operations taken so far; the next one has this number + 1."""
     ordinal: int = 0
     """Next ordinal."""
+    bytes: int = 0
+    """Content that its operations carry."""
+
+
+class OpenTransactions:
+    """The open transactions of one resource set, and how many of them each session has. Lives as long as the epoch."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[TransactionKey, TransactionProgress] = {}
+        self._of_session: Counter[SessionKey] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def __contains__(self, key: TransactionKey) -> bool:
+        return key in self._by_key
+
+    def __getitem__(self, key: TransactionKey) -> TransactionProgress:
+        return self._by_key[key]
+
+    def items(self) -> Iterable[tuple[TransactionKey, TransactionProgress]]:
+        return self._by_key.items()
+
+    def count(self, session: SessionKey) -> int:
+        """How many a session has."""
+        return self._of_session[session]
+
+    def begin(self, key: TransactionKey, progress: TransactionProgress) -> None:
+        self._by_key[key] = progress
+        self._of_session[progress.session] += 1
+
+    def end(self, key: TransactionKey) -> None:
+        """It is not open any more; nothing if it was not."""
+        progress = self._by_key.pop(key, None)
+        if progress is None:
+            return
+        self._of_session[progress.session] -= 1
+        if not self._of_session[progress.session]:
+            del self._of_session[progress.session]
 
 
 @dataclass(slots=True)
@@ -44,7 +85,7 @@ class Context:
     settings: PrimarySettings
     now: Now
     """Of the input at hand."""
-    progress: dict[TransactionKey, TransactionProgress] = field(default_factory=dict)
+    progress: OpenTransactions = field(default_factory=OpenTransactions)
     is_store_low: bool = False
     """The own disk's reserve is touched: nothing is published, so that everything else still finds its place."""
     effects: list[AnyEffect] = field(default_factory=list)

@@ -29,6 +29,8 @@ class Consumer:
     queue: QueueId
     credit: int
     is_exclusive: bool
+    is_paused: bool = False
+    """Its stream has enough to write: it gets nothing, whatever its credit."""
 
 
 @dataclass(slots=True)
@@ -158,6 +160,14 @@ class Dispatch:
         consumer.credit = min(consumer.credit + credit, self._settings.consumer_credit_max)
         self._ready[consumer.queue] = None
 
+    def pause(self, consumer: Consumer) -> None:
+        """Nothing is delivered to it until `resume`."""
+        consumer.is_paused = True
+
+    def resume(self, consumer: Consumer) -> None:
+        consumer.is_paused = False
+        self._ready[consumer.queue] = None
+
     # --- holding ---
 
     def is_held_by(self, session: SessionKey, queue_id: QueueId, positions: Iterable[QueuePosition]) -> bool:
@@ -220,7 +230,7 @@ class Dispatch:
         while idle < len(dispatch.consumers) and delivered < turn_max:
             consumer = dispatch.consumers[0]
             dispatch.consumers.rotate(-1)
-            if consumer.credit <= 0:
+            if consumer.credit <= 0 or consumer.is_paused:
                 idle += 1
                 continue
             limit = min(consumer.credit, settings.delivery_batch_max)

@@ -20,6 +20,8 @@ from lockstep.core.inputs import (
     BackupStreamClosed,
     ClientSaid,
     ClientStreamClosed,
+    ClientStreamDrained,
+    ClientStreamFull,
     LeaseExtended,
     LeaseLost,
     MapSeen,
@@ -49,6 +51,7 @@ from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.clients import Clients
 from services.primary.core.context import Context
 from services.primary.core.dispatch import Dispatch
+from services.primary.core.early_messages import EarlyMessages
 from services.primary.core.expiry import Expiry
 from services.primary.core.gate import CommitGate
 from services.primary.core.housekeeping import Housekeeping
@@ -116,8 +119,7 @@ class PrimaryCore:
         self._listener = PrimaryListener(self.context)
         state.listener = self._listener
         self._epoch_index = LogIndex(0)
-        self._early: list[ClientSaid] = []
-        """What clients said before this epoch serves."""
+        self._early = EarlyMessages(settings)
         self._is_restarted = is_restarted
         self.stopped: str = ""
         """Why this reign is over; "" while it is not."""
@@ -174,8 +176,10 @@ class PrimaryCore:
             case ClientSaid():
                 self._client_said(given)
             case ClientStreamClosed():
-                self._early = [said for said in self._early if said.stream != given.stream]
+                self._early.drop(given.stream)
                 self._attachments.close_stream(given.stream)
+            case ClientStreamFull() | ClientStreamDrained():
+                self._attachments.pace(given.stream, isinstance(given, ClientStreamFull))
             case BackupSaid():
                 self._backup_said(given, now)
             case BackupStreamClosed():
@@ -228,9 +232,15 @@ class PrimaryCore:
 
     def _client_said(self, given: ClientSaid) -> None:
         if not self.is_serving:
-            self._early.append(given)
+            why = self._early.keep(given)
+            if why:
+                self.streams.turn_away(
+                    given.stream, ErrorCode.UNAVAILABLE, f"epoch {self.epoch} does not serve yet: {why}"
+                )
             return
         stream = self.streams.by_number.get(given.stream)
+        if stream is not None:
+            stream.heard_ms = self.context.now.boottime_ms
         for message in given.messages:
             if isinstance(message, AttachSession):
                 if stream is None:
@@ -372,8 +382,7 @@ class PrimaryCore:
 
     def _begin_serving(self, now: Now) -> None:
         self._note("serving", f"epoch {self.epoch}, record {self._epoch_index}")
-        early, self._early = self._early, []
-        for said in early:
+        for said in self._early.take():
             self._client_said(said)
         self._cut_frames(now)
 
@@ -387,3 +396,4 @@ class PrimaryCore:
             self._housekeeping.tick(now)
             self._names.tick(now)
             self._attachments.end_timed_out()
+            self._attachments.close_silent()

@@ -38,7 +38,7 @@ def publish(context: Context, request: Request, command: PublishCommand) -> None
             f"the store of resource set {context.state.set_name!r} is full",
             set_name=context.state.set_name,
         )
-    _check_sizes(context, command)
+    content_bytes = _check_sizes(context, command)
     routed = _route(context, command)
     queues = [
         context.state.queues.by_id[queue] for queue in sorted({queue for to, _ in routed for queue in to})
@@ -47,9 +47,8 @@ def publish(context: Context, request: Request, command: PublishCommand) -> None
     runs = _runs(context, command, routed)
     key, ordinal = command.transaction, 0
     if key is not None:
-        progress = operation(
-            context, request.session, key, command.sequence, sum([len(messages) for _, messages in runs])
-        )
+        ordinals = sum([len(messages) for _, messages in runs])
+        progress = operation(context, request.session, key, command.sequence, ordinals, content_bytes)
         ordinal = progress.ordinal
     if len(runs) == 1:
         is_durable, messages = runs[0]
@@ -69,7 +68,8 @@ def publish(context: Context, request: Request, command: PublishCommand) -> None
         evict(context, queue)
 
 
-def _check_sizes(context: Context, command: PublishCommand) -> None:
+def _check_sizes(context: Context, command: PublishCommand) -> int:
+    """The bytes of the command's content; raises `Rejected` TOO_LARGE, or INVALID_ARGUMENT for a time to live."""
     settings, messages = context.settings, command.messages
     if len(messages) > settings.command_messages_max:
         raise Rejected(
@@ -98,6 +98,7 @@ def _check_sizes(context: Context, command: PublishCommand) -> None:
                 f"ttl_ms is {ttl_ms}: not between 0 (none) and {SPAN_MS_MAX}",
                 ttl_ms=ttl_ms,
             )
+    return sum(sizes)
 
 
 def _route(context: Context, command: PublishCommand) -> _Routed:

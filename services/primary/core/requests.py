@@ -58,6 +58,12 @@ def handle_request(
     if context.state.sessions.get(stream.session) is None:
         streams.tell_no_session(stream.number)
         return
+    is_question = isinstance(request, Browse | GetOutcome | Describe)
+    if is_question and stream.questions_waiting >= context.settings.questions_waiting_max:
+        text = f"{stream.questions_waiting} requests wait, questions_waiting_max is {context.settings.questions_waiting_max}"
+        streams.tell_now(stream.number, streams.ended(ErrorCode.UNAVAILABLE, text))
+        streams.close(stream.number)
+        return
     match request:
         case OpenConsumer():
             _open_consumer(context, streams, stream, request)
@@ -118,7 +124,9 @@ def _open_consumer(
     except Rejected as error:
         _closed(streams, stream, request.consumer, error.code, error.message)
         return
-    consumer = Consumer(stream.number, request.consumer, stream.session, queue.id, 0, request.is_exclusive)
+    consumer = Consumer(
+        stream.number, request.consumer, stream.session, queue.id, 0, request.is_exclusive, stream.is_full
+    )
     stream.consumers[request.consumer] = consumer
     # Not behind the gate: it opens before its first delivery, and a client opens none on what it was not told of.
     streams.tell_now(stream.number, ConsumerOpened(*streams.head(), request.consumer))
@@ -137,6 +145,13 @@ def _browse(context: Context, streams: ClientStreams, stream: ClientStream, requ
     found: list[tuple[QueuePosition, Message]] = []
     try:
         queue = context.queue(request.queue, stream.session)
+        if stream.browses_waiting >= settings.browses_waiting_max:
+            raise Rejected(
+                ErrorCode.UNAVAILABLE,
+                f"{stream.browses_waiting} browses wait, browses_waiting_max is {settings.browses_waiting_max}",
+                queue=request.queue,
+                browses_waiting_max=settings.browses_waiting_max,
+            )
     except Rejected as error:
         code, text = error.code, error.message
     else:
@@ -150,9 +165,10 @@ def _browse(context: Context, streams: ClientStreams, stream: ClientStream, requ
             found.append((position, message))
         is_end = len(found) == len(positions)
         messages = delivered_messages(queue, found)
-    streams.tell(
-        stream.number,
+    streams.tell_answer(
+        stream,
         lambda: BrowseAnswer(*streams.head(), request.request, code, text, messages, is_end),
+        is_browse=True,
     )
 
 
@@ -163,15 +179,15 @@ def _get_outcome(context: Context, streams: ClientStreams, stream: ClientStream,
         append_rollback(context, key, RollbackReason.FENCED)
         outcome = context.state.outcome(key)
     state, reason = _OUTCOMES[outcome.state], outcome.reason
-    streams.tell(
-        stream.number,
+    streams.tell_answer(
+        stream,
         lambda: OutcomeAnswer(*streams.head(), request.request, key, state, reason),
     )
 
 
 def _describe(context: Context, streams: ClientStreams, stream: ClientStream, request: Describe) -> None:
     description = describe(context, request)
-    streams.tell(stream.number, lambda: description)
+    streams.tell_answer(stream, lambda: description)
 
 
 def describe(context: Context, request: Describe) -> Description:

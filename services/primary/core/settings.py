@@ -19,8 +19,18 @@ class PrimarySettings:
     """Names and values of one binding's arguments; a message's headers are compared with all of them."""
     transaction_operations_max: int = 1_000_000
     """Messages and accepts in one transaction; far below what an ordinal can number."""
+    transaction_bytes_max: int = 256 * 1024 * 1024
+    """Content of one transaction: every replica keeps it in memory until its end. As much as may wait to be committed, so that
+    a transaction that is taken can also be replicated."""
     transactions_open_max: int = 10_000
     """Open transactions in one resource set."""
+    session_transactions_open_max: int = 1000
+    """Of them, those of one session: a tenth, so that a client that forgets to end its own leaves the others theirs."""
+    early_messages_max: int = 20_000
+    """Messages of clients that wait for the epoch to serve: as an attach is the only one that a client sends before it heard of
+    the epoch, this is about how many clients may wait."""
+    early_bytes_max: int = 64 * 1024 * 1024
+    """Content of these messages: one command of the largest size."""
     backlog_messages_max: int = 2048
     """Messages of one stream that wait behind a declaration for etcd: what a client may have unanswered, and its requests."""
     frames_in_flight_max: int = 2
@@ -53,6 +63,13 @@ class PrimarySettings:
     """Messages in one answer to a browse."""
     browse_bytes_max: int = 4 * 1024 * 1024
     """Bytes in one answer to a browse, after which it is cut."""
+    browses_waiting_max: int = 16
+    """Answers to browses of one stream that wait to be committed: each keeps its messages."""
+    questions_waiting_max: int = 1000
+    """Answers of one stream, to requests of all kinds, that wait to be committed; a set below its minimum may wait for long."""
+    client_silence_ms: int = 60_000
+    """A stream with consumers that says nothing for so long is closed, and its session ends after its own time-out: a client
+    that hangs holds what was delivered to it no longer than that. Clients send heartbeats a hundred times as often."""
     sessions_max: int = 100_000
     """Sessions in one resource set: each costs every replica some kilobytes, attached or not."""
     stream_consumers_max: int = 1000

@@ -21,22 +21,46 @@ from services.primary.core.removing import evict
 
 
 def begin(context: Context, request: Request, command: BeginCommand) -> None:
-    if len(context.progress) >= context.settings.transactions_open_max:
-        raise Rejected(
-            ErrorCode.UNAVAILABLE,
-            f"{len(context.progress)} transactions are open, transactions_open_max is {context.settings.transactions_open_max}",
-        )
+    _check_open(context, request.session)
     timeout_ms = min(max(0, command.timeout_ms), SPAN_MS_MAX)
     record = Begin(request.ref, request.session, b"", timeout_ms, context.now.wall_ms)
     index = context.writer.append(record, False)
     ends_ms = context.now.boottime_ms + timeout_ms if timeout_ms else 0
-    context.progress[index, context.epoch] = TransactionProgress(request.session, ends_ms)
+    context.progress.begin((index, context.epoch), TransactionProgress(request.session, ends_ms))
+
+
+def _check_open(context: Context, session: SessionKey) -> None:
+    """Raises `Rejected` UNAVAILABLE when the set, or the session, has as many transactions open as it may."""
+    settings, progress = context.settings, context.progress
+    if len(progress) >= settings.transactions_open_max:
+        raise Rejected(
+            ErrorCode.UNAVAILABLE,
+            f"{len(progress)} transactions are open, transactions_open_max is {settings.transactions_open_max}",
+            set_name=context.state.set_name,
+            transactions_open_max=settings.transactions_open_max,
+        )
+    if progress.count(session) >= settings.session_transactions_open_max:
+        limit = settings.session_transactions_open_max
+        raise Rejected(
+            ErrorCode.UNAVAILABLE,
+            f"{progress.count(session)} transactions of this session are open, session_transactions_open_max is {limit}",
+            session=session,
+            session_transactions_open_max=limit,
+        )
 
 
 def operation(
-    context: Context, session: SessionKey, key: TransactionKey, sequence: int, ordinals: int
+    context: Context,
+    session: SessionKey,
+    key: TransactionKey,
+    sequence: int,
+    ordinals: int,
+    content_bytes: int = 0,
 ) -> TransactionProgress:
-    """Take one operation of an open transaction: checks its owner, state and sequence number; raises `Rejected`."""
+    """Take one operation of an open transaction: checks its owner, state, sequence number and size; raises `Rejected`.
+
+    `ordinals`: messages and accepts in it; `content_bytes`: properties and bodies.
+    """
     buffer = _open(context, session, key)
     progress = context.progress[key]
     if buffer.is_rollback_only:
@@ -45,9 +69,17 @@ def operation(
         raise _rejected(
             context, ErrorCode.SEQUENCE_GAP, f"expects operation {progress.sequence + 1}, not {sequence}", key
         )
-    if progress.ordinal + ordinals > context.settings.transaction_operations_max:
-        raise _rejected(context, ErrorCode.TOO_LARGE, "has too many operations", key)
+    settings = context.settings
+    if progress.ordinal + ordinals > settings.transaction_operations_max:
+        limit = settings.transaction_operations_max
+        why = f"would have {progress.ordinal + ordinals} operations, transaction_operations_max is {limit}"
+        raise _rejected(context, ErrorCode.TOO_LARGE, why, key)
+    if progress.bytes + content_bytes > settings.transaction_bytes_max:
+        limit = settings.transaction_bytes_max
+        why = f"would have {progress.bytes + content_bytes} bytes, transaction_bytes_max is {limit}"
+        raise _rejected(context, ErrorCode.TOO_LARGE, why, key)
     progress.sequence = sequence
+    progress.bytes += content_bytes
     return progress
 
 
@@ -75,7 +107,7 @@ def commit(context: Context, request: Request, command: CommitCommand) -> None:
         context.writer.append(RejectCommand(request.ref, ErrorCode.ROLLED_BACK, message), False)
         return
     context.writer.append(Prepare(request.ref, key, True), True)
-    del context.progress[key]
+    context.progress.end(key)
     for queue_id in sorted(buffer.touched):
         queue = context.state.queues.by_id.get(queue_id)
         if queue is not None:
@@ -85,13 +117,13 @@ def commit(context: Context, request: Request, command: CommitCommand) -> None:
 def rollback(context: Context, request: Request, command: RollbackCommand) -> None:
     _open(context, request.session, command.transaction)
     context.writer.append(Rollback(request.ref, command.transaction, RollbackReason.CLIENT), True)
-    del context.progress[command.transaction]
+    context.progress.end(command.transaction)
 
 
 def append_rollback(context: Context, key: TransactionKey, reason: int) -> None:
     """Roll an open transaction back by a record of the primary's own."""
     context.writer.append(Rollback(None, key, reason), True)
-    context.progress.pop(key, None)
+    context.progress.end(key)
 
 
 def roll_back_timed_out(context: Context) -> None:

@@ -38,9 +38,8 @@ class Lenient(WeakReplica):
 
     def promoted(self, primary: PrimaryCore) -> None:
         for buffer in primary.context.state.transactions.open():
-            primary.context.progress[buffer.key] = TransactionProgress(
-                buffer.session, 0, sequence=AnyCount(0)
-            )
+            progress = TransactionProgress(buffer.session, 0, sequence=AnyCount(0))
+            primary.context.progress.begin(buffer.key, progress)
 
 
 MUTATION = Mutation(

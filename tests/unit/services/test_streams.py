@@ -26,6 +26,7 @@ from lockstep.core.ids import (
     Epoch,
     Incarnation,
     LogIndex,
+    QueuePosition,
     SessionId,
     SessionKey,
     SetName,
@@ -36,6 +37,8 @@ from lockstep.core.inputs import (
     BackupStreamClosed,
     ClientSaid,
     ClientStreamClosed,
+    ClientStreamDrained,
+    ClientStreamFull,
     PrimarySaid,
     PrimaryStreamClosed,
     Tick,
@@ -56,6 +59,8 @@ from lockstep.core.server_messages import (
     Answers,
     AttachRefused,
     CommandAnswered,
+    DeliveredMessage,
+    Deliveries,
     HeartbeatAnswered,
     SessionAttached,
 )
@@ -72,6 +77,7 @@ from services.primary.sessions import CLIENT_BYTES_MAX, SessionsService
 
 ORDERS, E1 = SetName("orders"), Epoch(1)
 B1, B2, I2 = BrokerId("B1"), BrokerId("B2"), Incarnation("i2")
+STALL_SECONDS = 1.0
 Script = Callable[[AnyInput], list[AnyEffect]]
 
 
@@ -97,7 +103,9 @@ class Node:
         self.channels = Channels()
         self.address = ""
         self.primary = PrimaryService(self.driver)
-        self.sessions = SessionsService(self.driver, self.rights, lambda set_name: ["B1:1", "B2:2"])
+        self.sessions = SessionsService(
+            self.driver, self.rights, lambda set_name: ["B1:1", "B2:2"], STALL_SECONDS
+        )
         self.subscriber = Subscriber(self.driver, self.channels, lambda broker: self.address)
 
     async def do(self, *effects: AnyEffect) -> None:
@@ -359,3 +367,32 @@ async def test_a_slow_client_is_not_read_from(node: Node) -> None:
         await node.hears(ClientSaid, count=3)
         await node.do(CloseClientStream(ORDERS, stream))
         assert await client.hear() is None
+
+
+def big_delivery() -> Deliveries:
+    """A megabyte."""
+    return Deliveries(
+        E1, LogIndex(1), 1, "q", (DeliveredMessage(QueuePosition(1), b"", bytes(1 << 20), 0, 0, True),)
+    )
+
+
+async def test_the_replica_hears_when_much_waits_for_a_client_and_when_it_was_written(node: Node) -> None:
+    async with connect(node) as client:
+        stream = await attached(node, client)
+        await node.do(*[TellClient(ORDERS, stream, big_delivery(), 0)] * 16)
+        assert await node.hears(ClientStreamFull) == [ClientStreamFull(ORDERS, stream)]
+        for _ in range(16):
+            await client.hear()
+        assert await node.hears(ClientStreamDrained) == [ClientStreamDrained(ORDERS, stream)]
+
+
+async def test_a_client_that_does_not_read_loses_its_stream_and_what_waited_for_it(node: Node) -> None:
+    async with connect(node) as client:
+        stream = await attached(node, client)
+        waiting = node.sessions._streams[stream].outbox
+        await node.do(*[TellClient(ORDERS, stream, big_delivery(), 0)] * 100)
+        async with asyncio.timeout(STALL_SECONDS + 3):
+            while not [given for given in node.core.heard if isinstance(given, ClientStreamClosed)]:
+                await asyncio.sleep(0.05)
+        assert waiting.bytes_waiting == 0
+        assert node.sessions.streams == 0

@@ -1,11 +1,17 @@
-"""Limits of queues: refusing, evicting, and the room that open transactions reserve."""
+"""Limits: of queues (refusing, evicting, the room that open transactions reserve), and of what one client may cost."""
 
 from lockstep.core.commands import (
+    BeginCommand,
     BindCommand,
     Disposition,
 )
 from lockstep.core.errors import ErrorCode
-from tests.unit.services.primary.primary_rig import Rig, publish
+from lockstep.core.ids import QueuePosition, SessionId, transaction_id
+from lockstep.core.inputs import ClientStreamDrained, ClientStreamFull
+from lockstep.core.requests import Browse, Describe, Heartbeat
+from lockstep.core.server_messages import AttachRefused, BrowseAnswer, SessionEnded
+from services.primary.core.settings import PrimarySettings
+from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
 
 
 def test_a_queue_that_does_not_evict_refuses_the_whole_batch() -> None:
@@ -119,3 +125,168 @@ def test_a_full_disk_rejects_publishes_and_lets_everything_else_go_on() -> None:
     assert client.settle("q").code is ErrorCode.NONE
     rig.fill_disk(1 << 50)
     assert client.publish("q", b"3").code is ErrorCode.NONE
+
+
+# --- one client's part ---
+
+
+def test_the_bytes_of_a_transaction_are_limited_and_it_can_only_be_rolled_back_then() -> None:
+    rig = Rig(PrimarySettings(transaction_bytes_max=10))
+    client = rig.client()
+    client.declare("q")
+    transaction = client.begin()
+    client.ok(publish("q", bytes(6), transaction=transaction, sequence=1))
+    refused = client.do(publish("q", bytes(3), bytes(2), transaction=transaction, sequence=2))
+    assert refused.code is ErrorCode.TOO_LARGE
+    assert "would have 11 bytes, transaction_bytes_max is 10" in refused.message
+    assert transaction_id(SET, transaction) in refused.message
+    refused = client.do(publish("q", b"1", transaction=transaction, sequence=2))
+    assert refused.code is ErrorCode.ROLLBACK_ONLY
+    assert client.commit(transaction, 1).code is ErrorCode.ROLLED_BACK
+    assert rig.bodies("q") == []
+    client.ok(publish("q", bytes(10), transaction=client.begin(), sequence=1))
+    rig.check_log()
+
+
+def test_one_session_cannot_have_all_open_transactions() -> None:
+    rig = Rig(PrimarySettings(transactions_open_max=3, session_transactions_open_max=2))
+    greedy, other = rig.client(), rig.client()
+    first = greedy.begin()
+    greedy.begin()
+    refused = greedy.do(BeginCommand(0))
+    assert refused.code is ErrorCode.UNAVAILABLE
+    assert "session_transactions_open_max is 2" in refused.message
+    other.begin()
+    assert other.do(BeginCommand(0)).code is ErrorCode.UNAVAILABLE
+    greedy.rollback(first)
+    greedy.begin()
+
+
+def test_the_share_of_a_session_is_free_again_however_its_transactions_ended() -> None:
+    rig = Rig(PrimarySettings(session_transactions_open_max=1))
+    client = rig.client()
+    client.commit(client.begin(), 0)
+    client.rollback(client.begin())
+    client.commit(client.begin(), 7)
+    client.begin(timeout_ms=100)
+    rig.pass_time(200)
+    client.begin()
+    assert len(rig.core.context.progress) == 1
+
+
+def test_who_comes_before_the_epoch_serves_waits_within_limits() -> None:
+    rig = Rig(PrimarySettings(early_messages_max=2, early_bytes_max=1000), holds_store=True)
+    clients = [RigClient(rig, SessionId(f"early-{number}")) for number in range(3)]
+    for client in clients:
+        client.attach()
+    (refused,) = clients[2].heard_of(AttachRefused)
+    assert refused.code is ErrorCode.UNAVAILABLE
+    assert "early_messages_max is 2" in refused.message and "epoch 1" in refused.message
+    assert [client.is_closed for client in clients] == [False, False, True]
+    rig.holds_store = False
+    rig.acknowledge()
+    assert [bool(client.session) for client in clients] == [True, True, False]
+
+
+def test_the_bytes_that_wait_for_the_epoch_are_limited_and_come_free_with_their_stream() -> None:
+    rig = Rig(PrimarySettings(early_bytes_max=1000), holds_store=True)
+    hog, other = (RigClient(rig, SessionId(name)) for name in ("hog", "other"))
+    hog.attach()
+    hog.command(publish("q", bytes(600)))
+    hog.command(publish("q", bytes(600)))
+    assert hog.is_closed and "early_bytes_max is 1000" in hog.heard_of(AttachRefused)[0].message
+    hog.command(publish("q", bytes(600)))
+    assert len(rig.core._early) == 0, "what comes behind is dropped, for the stream ends"
+    other.attach()
+    other.command(publish("q", bytes(900)))
+    other.lose_stream()
+    assert len(rig.core._early) == 0
+    rig.acknowledge()
+
+
+def test_heartbeats_before_the_epoch_serves_are_not_kept() -> None:
+    rig = Rig(PrimarySettings(early_messages_max=1), holds_store=True)
+    client = RigClient(rig, SessionId("early"))
+    client.attach()
+    for _ in range(10):
+        client.say(Heartbeat())
+    assert not client.is_closed and len(rig.core._early) == 1
+    rig.acknowledge()
+
+
+def test_browses_that_wait_to_be_committed_are_limited() -> None:
+    rig = Rig(PrimarySettings(browses_waiting_max=2))
+    client = rig.client()
+    client.declare("q")
+    client.publish("q", b"1")
+    rig.holds_store = True
+    client.command(publish("q", b"2"))
+    client.say(*[Browse(number, "q", QueuePosition(0), 10) for number in range(3)])
+    assert not client.heard_of(BrowseAnswer)
+    rig.acknowledge()
+    answers = client.heard_of(BrowseAnswer)
+    assert [(answer.request, answer.code, len(answer.messages)) for answer in answers] == [
+        (0, ErrorCode.NONE, 2),
+        (1, ErrorCode.NONE, 2),
+        (2, ErrorCode.UNAVAILABLE, 0),
+    ]
+    client.say(Browse(3, "q", QueuePosition(0), 10))
+    assert client.heard_of(BrowseAnswer)[-1].code is ErrorCode.NONE
+
+
+def test_a_flood_of_requests_that_wait_to_be_committed_ends_its_stream() -> None:
+    rig = Rig(PrimarySettings(questions_waiting_max=3))
+    client = rig.client()
+    client.declare("q")
+    rig.holds_store = True
+    client.command(publish("q", b"1"))
+    client.say(*[Describe(number) for number in range(4)])
+    rig.acknowledge()
+    (ended,) = client.heard_of(SessionEnded)
+    assert ended.code is ErrorCode.UNAVAILABLE and "questions_waiting_max is 3" in ended.message
+    assert client.is_closed
+
+
+def test_a_consumer_that_falls_silent_loses_its_stream_and_then_what_it_holds() -> None:
+    rig = Rig(PrimarySettings(client_silence_ms=5000))
+    silent, other = rig.client(timeout_ms=2000), rig.client()
+    silent.declare("q")
+    silent.publish("q", b"1")
+    silent.consume("q")
+    other.consume("q")
+    closed = []
+    for _ in range(8):
+        rig.pass_time(1000)
+        other.say(Heartbeat())
+        closed.append(silent.is_closed)
+    assert closed.index(True) == 4
+    (ended,) = silent.heard_of(SessionEnded)
+    assert ended.code is ErrorCode.UNAVAILABLE and f"session {silent.session} was silent" in ended.message
+    assert not other.is_closed
+    assert other.bodies("q") == [b"1"]
+
+
+def test_who_consumes_nothing_may_be_silent() -> None:
+    rig = Rig(PrimarySettings(client_silence_ms=5000))
+    client = rig.client()
+    rig.pass_time(60_000)
+    assert not client.is_closed
+
+
+def test_a_stream_that_is_full_gets_no_deliveries_until_it_is_drained() -> None:
+    rig = Rig()
+    slow, other = rig.client(), rig.client()
+    slow.declare("q")
+    slow.consume("q")
+    rig.feed(ClientStreamFull(SET, slow.stream))
+    slow.publish("q", b"1")
+    slow.declare("r")
+    slow.publish("r", b"2")
+    slow.consume("r")
+    assert slow.bodies("q") == slow.bodies("r") == []
+    other.consume("q")
+    assert other.bodies("q") == [b"1"], "others get what it does not take"
+    rig.feed(ClientStreamDrained(SET, slow.stream))
+    assert slow.bodies("r") == [b"2"]
+    other.publish("q", b"3", b"4")
+    assert len(slow.bodies("q")) + len(other.bodies("q")) == 3
