@@ -53,6 +53,7 @@ def run(options: Options, parts: Parts | None = None, traced: frozenset[SetName]
         _safety(world)
         moving = _liveness(world)
         _read_journals(world)
+        moving = moving or _at_rest_again(world)
         record = make_record(world, moving)
         for promise, check in CHECKERS.items():
             report.broken += [f"{promise}: {sentence}" for sentence in check(record)]
@@ -122,6 +123,14 @@ def _read_journals(world: World) -> None:
             if store.is_alive:
                 store.read_journal(entry.set_name, entry.epoch)
     world.loop.run_until(world.loop.now_us + 500 * MS)
+
+
+def _at_rest_again(world: World) -> list[str]:
+    """A message may have expired while the journals were read: wait until everybody has heard of it; returns what has not."""
+    limit_us = world.loop.now_us + 10 * SECOND
+    while _moving(world) and world.loop.now_us < limit_us:
+        world.loop.run_until(world.loop.now_us + 50 * MS)
+    return _moving(world)
 
 
 def begun(world: World) -> int:
