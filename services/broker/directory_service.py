@@ -33,10 +33,10 @@ class Directory:
     async def locate(self, request: pb.LocateRequest) -> pb.LocateResponse:
         """Raises `Rejected` NOT_FOUND, UNKNOWN_SET, or INVALID_ARGUMENT."""
         if request.kind == pb.LocateRequest.KIND_SET:
-            set_name = self._set_or_only(request.name)
+            set_name = self.set_or_only(request.name)
         else:
             kind = self._kind(request.kind, request.name)
-            owner = await self._owner(kind, request.name)
+            owner = await self.owner(kind, request.name)
             if owner is None:
                 self._own_disk.refuse_lost()
                 raise Rejected(ErrorCode.NOT_FOUND, f"no {kind} {request.name!r}", **{kind: request.name})
@@ -51,7 +51,7 @@ class Directory:
         kind = self._kind(request.kind, request.name)
         set_name = SetName(request.resource_set)
         if not set_name:
-            set_name = await self._owner(kind, request.name) or self._set_or_only("")
+            set_name = await self.owner(kind, request.name) or self.set_or_only("")
         elif self._view.set_map(set_name) is None:
             raise Rejected(
                 ErrorCode.UNKNOWN_SET, f"no resource set {set_name[:80]!r}", set_name=set_name[:80]
@@ -89,7 +89,8 @@ class Directory:
         )
         return set_map.epoch if set_map is not None else 0, commit_index, self._view.candidates(set_name)
 
-    def _set_or_only(self, name: str) -> SetName:
+    def set_or_only(self, name: str) -> SetName:
+        """The set of that name; "": the only one there is. Raises `Rejected` UNKNOWN_SET."""
         if name:
             if self._view.set_map(SetName(name)) is None:
                 self._own_disk.refuse_lost(SetName(name))
@@ -116,7 +117,8 @@ class Directory:
             )
         return word
 
-    async def _owner(self, kind: str, name: str) -> SetName | None:
+    async def owner(self, kind: str, name: str) -> SetName | None:
+        """The set that has the name of a queue or exchange (`kind`); None if nobody has."""
         known = self._view.directory.get((kind, name))
         if known is not None:
             return known

@@ -53,7 +53,10 @@ class Forwarding:
         set_map = self._view.set_map(set_name)
         if is_forwarded or set_map is None:
             raise Rejected(
-                ErrorCode.NOT_PRIMARY, f"{self._broker} is not the primary of {set_name!r}", set_name=set_name
+                ErrorCode.NOT_PRIMARY,
+                f"{self._broker} is not the primary of {set_name!r}",
+                set_name=set_name,
+                candidates=self._view.candidates(set_name),
             )
         if not set_map.primary:
             raise Rejected(ErrorCode.UNAVAILABLE, f"set {set_name!r} has no primary yet", set_name=set_name)

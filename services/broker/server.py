@@ -41,6 +41,7 @@ from lockstep.runtime.serving import ServingRights
 from lockstep.runtime.store_client import StoreClient
 from lockstep.wire.v1 import store_pb2
 from services.backup.subscriber import Subscriber
+from services.broker.caller_sessions import CallerSessions
 from services.broker.cluster_service import ClusterService
 from services.broker.core.replica import Replica
 from services.broker.core.settings import ReplicaSettings
@@ -121,11 +122,13 @@ class Broker:
         forwarding = Forwarding(settings.broker, view, self._channels)
         self._own_disk = own_disk = OwnDisk(self._channels, settings.store, view)
         report = StatusReport(settings.broker, self._process, settings.cluster, view, driver, own_disk)
-        self._transactions = TransactionsService(SetQueries(self._sessions), forwarding)
         directory = Directory(etcd, view, driver, report, own_disk)
         rebuild = MapRebuild(
             settings.broker, self._process, etcd, view, forwarding, own_disk, settings.lease.lease_seconds
         )
+        callers = CallerSessions(self._sessions)
+        queries = SetQueries(self._sessions)
+        self._transactions = TransactionsService(callers, queries, forwarding, directory)
         self._cluster = ClusterService(
             settings.broker,
             self._process,

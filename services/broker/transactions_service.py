@@ -1,57 +1,273 @@
-"""The Transactions service: outcomes, for whoever holds no session stream (DESIGN T5).
+"""The Transactions service: transactions and outcomes, for whoever holds no session stream (DESIGN 4, T1, T5).
 
-Law: only the primary of the set that the id names answers; every other broker forwards once, and what was forwarded is not
-forwarded again.
+Law: only the primary of the set that is named answers; every other broker forwards once, and what was forwarded is not forwarded
+again. What this process does not know of a transaction, its set does: its outcome answers for it.
 """
 
-import grpc
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, TypeVar
 
+import grpc
+from google.protobuf.message import Message
+
+from lockstep.core.commands import CommitCommand, RollbackCommand
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import SetName, TransactionKey, parse_transaction_id
+from lockstep.core.ids import SetName, TransactionKey, transaction_id
+from lockstep.core.server_messages import OutcomeAnswer, OutcomeState
 from lockstep.runtime.rpc import service, unary
 from lockstep.wire.v1 import transactions_pb2 as pb
+from services.broker.caller_session import Done
+from services.broker.caller_sessions import CallerSessions, OpenTransaction
+from services.broker.directory_service import Directory
 from services.broker.forwarding import Forwarding
 from services.broker.set_queries import SetQueries
+from services.broker.transactions_codec import (
+    accept_command,
+    acquired_messages,
+    parse_name,
+    publish_command,
+    settle_command,
+)
+
+_REFUSALS = {
+    OutcomeState.UNKNOWN: (ErrorCode.UNKNOWN_TRANSACTION, "is not known"),
+    OutcomeState.OPEN: (ErrorCode.LOCKED, "belongs to another session"),
+    OutcomeState.PREPARED: (ErrorCode.ILLEGAL_STATE, "is prepared"),
+    OutcomeState.COMMITTED: (ErrorCode.TRANSACTION_FINISHED, "has committed"),
+    OutcomeState.ROLLED_BACK: (ErrorCode.ROLLED_BACK, "was rolled back"),
+    OutcomeState.EXPIRED: (ErrorCode.EXPIRED, "has ended, and its outcome was forgotten"),
+    OutcomeState.HEURISTICALLY_COMMITTED: (ErrorCode.TRANSACTION_FINISHED, "has committed"),
+    OutcomeState.HEURISTICALLY_ROLLED_BACK: (ErrorCode.ROLLED_BACK, "was rolled back"),
+}
+"""What is said to whoever wants something else of a transaction than the outcome that it has."""
+
+
+_Response = TypeVar("_Response", bound=Message)
 
 
 class TransactionsService:
     """Lives as long as the process; hosted by its gRPC server."""
 
-    def __init__(self, queries: SetQueries, forwarding: Forwarding) -> None:
+    def __init__(
+        self, callers: CallerSessions, queries: SetQueries, forwarding: Forwarding, directory: Directory
+    ) -> None:
+        self._callers = callers
         self._queries = queries
         self._forwarding = forwarding
+        self._directory = directory
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """For `grpc.aio.Server.add_generic_rpc_handlers`."""
-        return service("Transactions", {"GetOutcome": unary(pb.GetOutcomeRequest, self._get_outcome)})
+        return service(
+            "Transactions",
+            {
+                "Begin": unary(pb.BeginRequest, self._begin),
+                "Publish": unary(pb.PublishRequest, self._publish),
+                "Acquire": unary(pb.AcquireRequest, self._acquire),
+                "Accept": unary(pb.AcceptRequest, self._accept),
+                "Settle": unary(pb.SettleRequest, self._settle),
+                "Commit": unary(pb.CommitRequest, self._commit),
+                "Rollback": unary(pb.RollbackRequest, self._rollback),
+                "EndSession": unary(pb.EndSessionRequest, self._end_session),
+                "GetOutcome": unary(pb.GetOutcomeRequest, self._get_outcome),
+            },
+        )
+
+    # --- transactions -------------------------------------------------------------------------------------------------
+
+    async def _begin(self, request: pb.BeginRequest) -> pb.BeginResponse:
+        set_name = self._directory.set_or_only(request.resource_set)
+
+        async def begin() -> pb.BeginResponse:
+            transaction, done = await self._callers.begin(set_name, request.session_id, request.timeout_ms)
+            response = pb.BeginResponse(transaction_id=transaction.name)
+            return _head(response, set_name, done)
+
+        return await self._at_primary(set_name, "Begin", request, pb.BeginResponse, begin)
+
+    async def _publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
+        set_name, key = parse_name(request.transaction_id)
+        command = publish_command(request, key)
+
+        async def publish() -> pb.PublishResponse:
+            transaction = await self._open(set_name, key)
+            done = await self._callers.operate(transaction, command)
+            return _head(pb.PublishResponse(enqueues=done.value), set_name, done)
+
+        return await self._at_primary(set_name, "Publish", request, pb.PublishResponse, publish)
+
+    async def _accept(self, request: pb.AcceptRequest) -> pb.AcceptResponse:
+        set_name, key = parse_name(request.transaction_id)
+        command = accept_command(request, key)
+
+        async def accept() -> pb.AcceptResponse:
+            transaction = await self._open(set_name, key)
+            done = await self._callers.operate(transaction, command)
+            return _head(pb.AcceptResponse(accepted=done.value), set_name, done)
+
+        return await self._at_primary(set_name, "Accept", request, pb.AcceptResponse, accept)
+
+    async def _commit(self, request: pb.CommitRequest) -> pb.CommitResponse:
+        set_name, key = parse_name(request.transaction_id)
+
+        async def commit() -> pb.CommitResponse:
+            transaction = self._callers.find(set_name, key)
+            if transaction is not None:
+                done = await self._callers.end(transaction, CommitCommand(0, key, request.operations))
+            else:
+                done = await self._ended(set_name, key, OutcomeState.COMMITTED)
+            return _head(pb.CommitResponse(), set_name, done)
+
+        return await self._at_primary(set_name, "Commit", request, pb.CommitResponse, commit)
+
+    async def _rollback(self, request: pb.RollbackRequest) -> pb.RollbackResponse:
+        set_name, key = parse_name(request.transaction_id)
+
+        async def rollback() -> pb.RollbackResponse:
+            transaction = self._callers.find(set_name, key)
+            if transaction is not None:
+                done = await self._roll_back(transaction)
+            else:
+                done = await self._ended(set_name, key, OutcomeState.ROLLED_BACK)
+            return _head(pb.RollbackResponse(), set_name, done)
+
+        return await self._at_primary(set_name, "Rollback", request, pb.RollbackResponse, rollback)
+
+    async def _roll_back(self, transaction: OpenTransaction) -> Done:
+        try:
+            return await self._callers.end(transaction, RollbackCommand(0, transaction.key))
+        except Rejected as error:
+            if error.code is not ErrorCode.ROLLED_BACK:
+                raise
+            # By its time-out, or because it could not commit any more: that is what the caller wants.
+            return await self._ended(transaction.set_name, transaction.key, OutcomeState.ROLLED_BACK)
+
+    # --- messages -----------------------------------------------------------------------------------------------------
+
+    async def _acquire(self, request: pb.AcquireRequest) -> pb.AcquireResponse:
+        limits = self._callers.limits
+        if request.resource_set:
+            set_name = self._directory.set_or_only(request.resource_set)
+        else:
+            owner = await self._directory.owner("queue", request.queue)
+            if owner is None:
+                text = f"no queue {request.queue[:80]!r}"
+                raise Rejected(ErrorCode.NOT_FOUND, text, queue=request.queue[:80])
+            set_name = owner
+        if request.wait_ms > limits.wait_ms_max or request.messages_max > limits.acquired_max:
+            text = f"at most {limits.acquired_max} messages at once, and {limits.wait_ms_max} ms of waiting for them"
+            raise Rejected(ErrorCode.INVALID_ARGUMENT, text)
+
+        async def acquire() -> pb.AcquireResponse:
+            session = self._callers.session(set_name, request.session_id, request.session_timeout_ms)
+            messages_max, wait_seconds = request.messages_max or 1, request.wait_ms / 1000
+            acquired = await session.acquire(request.queue, messages_max, wait_seconds)
+            return pb.AcquireResponse(
+                resource_set=set_name,
+                epoch=acquired.epoch,
+                commit_index=acquired.commit_index,
+                session_id=session.session_id,
+                messages=acquired_messages(acquired.messages),
+            )
+
+        return await self._at_primary(set_name, "Acquire", request, pb.AcquireResponse, acquire)
+
+    async def _settle(self, request: pb.SettleRequest) -> pb.SettleResponse:
+        set_name = self._directory.set_or_only(request.resource_set)
+        command = settle_command(request)
+
+        async def settle() -> pb.SettleResponse:
+            session = self._callers.known_session(set_name, request.session_id)
+            if session is None:
+                text = f"session {request.session_id[:80]!r} is not known here"
+                raise Rejected(ErrorCode.UNKNOWN_SESSION, text, session_id=request.session_id[:80])
+            done = await session.answered(session.submit(command))
+            return _head(pb.SettleResponse(settled=done.value), set_name, done)
+
+        return await self._at_primary(set_name, "Settle", request, pb.SettleResponse, settle)
+
+    async def _end_session(self, request: pb.EndSessionRequest) -> pb.EndSessionResponse:
+        set_name = self._directory.set_or_only(request.resource_set)
+
+        async def end_session() -> pb.EndSessionResponse:
+            response = pb.EndSessionResponse(resource_set=set_name)
+            session = self._callers.known_session(set_name, request.session_id)
+            if session is not None:
+                session.detach()
+                await session.answered(session.ended)
+                response.epoch, response.commit_index = session.head
+            return response
+
+        return await self._at_primary(set_name, "EndSession", request, pb.EndSessionResponse, end_session)
+
+    # --- outcomes -----------------------------------------------------------------------------------------------------
 
     async def _get_outcome(self, request: pb.GetOutcomeRequest) -> pb.GetOutcomeResponse:
-        set_name, key = _parse(request.transaction_id)
-        if not self._forwarding.is_here(set_name):
-            forwarded = pb.GetOutcomeRequest()
-            forwarded.CopyFrom(request)
-            forwarded.is_forwarded = True
-            return await self._forwarding.to_primary(
-                set_name,
-                "Transactions/GetOutcome",
-                forwarded,
-                pb.GetOutcomeResponse,
-                is_forwarded=request.is_forwarded,
-                is_read=not request.fence,
+        set_name, key = parse_name(request.transaction_id)
+
+        async def get_outcome() -> pb.GetOutcomeResponse:
+            answer = await self._queries.outcome(set_name, key, request.fence)
+            return pb.GetOutcomeResponse(
+                resource_set=set_name,
+                epoch=answer.epoch,
+                commit_index=answer.commit_index,
+                transaction_id=request.transaction_id,
+                state=pb.OutcomeState.ValueType(answer.state),
+                reason=answer.reason,
             )
-        answer = await self._queries.outcome(set_name, key, request.fence)
-        return pb.GetOutcomeResponse(
-            resource_set=set_name,
-            epoch=answer.epoch,
-            commit_index=answer.commit_index,
-            transaction_id=request.transaction_id,
-            state=pb.OutcomeState.ValueType(answer.state),
-            reason=answer.reason,
+
+        is_read = not request.fence
+        return await self._at_primary(
+            set_name, "GetOutcome", request, pb.GetOutcomeResponse, get_outcome, is_read=is_read
+        )
+
+    async def _open(self, set_name: SetName, key: TransactionKey) -> OpenTransaction:
+        """The transaction, for an operation. Raises `Rejected` for one that is not open here."""
+        transaction = self._callers.find(set_name, key)
+        if transaction is None:
+            _refuse(set_name, key, await self._queries.outcome(set_name, key, fence=False))
+        return transaction
+
+    async def _ended(self, set_name: SetName, key: TransactionKey, wanted: int) -> Done:
+        """The end of a transaction that is not open here. Raises `Rejected` unless it is the one that is wanted."""
+        answer = await self._queries.outcome(set_name, key, fence=False)
+        if answer.state != wanted:
+            _refuse(set_name, key, answer)
+        return Done(answer.state, answer.epoch, answer.commit_index)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    async def _at_primary(
+        self,
+        set_name: SetName,
+        method: str,
+        request: Message,
+        kind: type[_Response],
+        here: Callable[[], Awaitable[_Response]],
+        *,
+        is_read: bool = False,
+    ) -> _Response:
+        """What `here` answers, if this is the primary of the set; else what the primary answers."""
+        if self._forwarding.is_here(set_name):
+            return await here()
+        forwarded: Any = type(request)()
+        forwarded.CopyFrom(request)
+        was_forwarded = forwarded.is_forwarded
+        forwarded.is_forwarded = True
+        return await self._forwarding.to_primary(
+            set_name, f"Transactions/{method}", forwarded, kind, is_forwarded=was_forwarded, is_read=is_read
         )
 
 
-def _parse(transaction_id: str) -> tuple[SetName, TransactionKey]:
-    try:
-        return parse_transaction_id(transaction_id)
-    except ValueError as error:
-        raise Rejected(ErrorCode.INVALID_ARGUMENT, str(error), transaction=transaction_id[:80]) from error
+def _head(response: _Response, set_name: SetName, done: Done) -> _Response:
+    """The response with what every response of a broker carries."""
+    filled: Any = response
+    filled.resource_set, filled.epoch, filled.commit_index = set_name, done.epoch, done.commit_index
+    return response
+
+
+def _refuse(set_name: SetName, key: TransactionKey, answer: OutcomeAnswer) -> NoReturn:
+    """Raises `Rejected`: the transaction has another outcome than the one that is wanted."""
+    code, text = _REFUSALS[answer.state]
+    name = transaction_id(set_name, key)
+    raise Rejected(code, f"transaction {name} {text}", transaction=name)

@@ -86,7 +86,11 @@ class LocalStream:
         waiting = await self._stream.outbox.take(WRITE_BYTES_MAX)
         self._stream.drained(self._driver)
         now_ms = boottime_ms()
-        return [message for message, right in waiting if right is None or now_ms < right.until_ms]
+        heard = [message for message, right in waiting if right is None or now_ms < right.until_ms]
+        if len(heard) < len(waiting):
+            # Whoever waits for what was dropped is not to wait for ever.
+            self._stream.outbox.abort()
+        return heard
 
     def close(self) -> None:
         if self._streams.pop(self._stream.number, None) is not None:

@@ -24,19 +24,61 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#lockstep/wire/v1/transactions.proto\x12\x10lockstep.wire.v1\"P\n\x11GetOutcomeRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x08\x12\x14\n\x0cis_forwarded\x18\x03 \x01(\x08\"\xa6\x01\n\x12GetOutcomeResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x16\n\x0etransaction_id\x18\x04 \x01(\t\x12-\n\x05state\x18\x05 \x01(\x0e\x32\x1e.lockstep.wire.v1.OutcomeState\x12\x0e\n\x06reason\x18\x06 \x01(\r*\x8c\x02\n\x0cOutcomeState\x12\x19\n\x15OUTCOME_STATE_UNKNOWN\x10\x00\x12\x16\n\x12OUTCOME_STATE_OPEN\x10\x01\x12\x1a\n\x16OUTCOME_STATE_PREPARED\x10\x02\x12\x1b\n\x17OUTCOME_STATE_COMMITTED\x10\x03\x12\x1d\n\x19OUTCOME_STATE_ROLLED_BACK\x10\x04\x12\x19\n\x15OUTCOME_STATE_EXPIRED\x10\x05\x12)\n%OUTCOME_STATE_HEURISTICALLY_COMMITTED\x10\x06\x12+\n\'OUTCOME_STATE_HEURISTICALLY_ROLLED_BACK\x10\x07\x32g\n\x0cTransactions\x12W\n\nGetOutcome\x12#.lockstep.wire.v1.GetOutcomeRequest\x1a$.lockstep.wire.v1.GetOutcomeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#lockstep/wire/v1/transactions.proto\x12\x10lockstep.wire.v1\"b\n\x0c\x42\x65ginRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x04\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x14\n\x0cis_forwarded\x18\x0f \x01(\x08\"b\n\rBeginResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x16\n\x0etransaction_id\x18\x04 \x01(\t\"\x97\x03\n\x0ePublishRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x10\n\x08\x65xchange\x18\x03 \x01(\t\x12\x13\n\x0brouting_key\x18\x04 \x01(\t\x12\x42\n\x08messages\x18\x05 \x03(\x0b\x32\x30.lockstep.wire.v1.PublishRequest.OutgoingMessage\x12\x14\n\x0cis_forwarded\x18\x0f \x01(\x08\x1a\xd9\x01\n\x0fOutgoingMessage\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x12\n\nproperties\x18\x02 \x01(\x0c\x12\x14\n\x0cis_transient\x18\x03 \x01(\x08\x12\x0e\n\x06ttl_ms\x18\x04 \x01(\x04\x12N\n\x07headers\x18\x05 \x03(\x0b\x32=.lockstep.wire.v1.PublishRequest.OutgoingMessage.HeadersEntry\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"^\n\x0fPublishResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x10\n\x08\x65nqueues\x18\x04 \x01(\x04\"\xa2\x01\n\x0e\x41\x63quireRequest\x12\r\n\x05queue\x18\x01 \x01(\t\x12\x14\n\x0cmessages_max\x18\x02 \x01(\r\x12\x0f\n\x07wait_ms\x18\x03 \x01(\x04\x12\x12\n\nsession_id\x18\x04 \x01(\t\x12\x1a\n\x12session_timeout_ms\x18\x05 \x01(\x04\x12\x14\n\x0cresource_set\x18\x06 \x01(\t\x12\x14\n\x0cis_forwarded\x18\x0f \x01(\x08\"\xad\x02\n\x0f\x41\x63quireResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x12\n\nsession_id\x18\x04 \x01(\t\x12\x43\n\x08messages\x18\x05 \x03(\x0b\x32\x31.lockstep.wire.v1.AcquireResponse.AcquiredMessage\x1a\x85\x01\n\x0f\x41\x63quiredMessage\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\x12\x12\n\nproperties\x18\x03 \x01(\x0c\x12\x16\n\x0e\x64\x65livery_count\x18\x04 \x01(\r\x12\x12\n\nexpires_ms\x18\x05 \x01(\x04\x12\x12\n\nis_durable\x18\x06 \x01(\x08\"\x89\x01\n\rAcceptRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\r\n\x05queue\x18\x03 \x01(\t\x12\x16\n\x0e\x64\x65livery_epoch\x18\x04 \x01(\x04\x12\x11\n\tpositions\x18\x05 \x03(\x04\x12\x14\n\x0cis_forwarded\x18\x0f \x01(\x08\"]\n\x0e\x41\x63\x63\x65ptResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x04 \x01(\x04\"\xd7\x02\n\rSettleRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\r\n\x05queue\x18\x03 \x01(\t\x12\x16\n\x0e\x64\x65livery_epoch\x18\x04 \x01(\x04\x12\x11\n\tpositions\x18\x05 \x03(\x04\x12@\n\x0b\x64isposition\x18\x06 \x01(\x0e\x32+.lockstep.wire.v1.SettleRequest.Disposition\x12\x14\n\x0cis_forwarded\x18\x0f \x01(\x08\"\x89\x01\n\x0b\x44isposition\x12\x1b\n\x17\x44ISPOSITION_UNSPECIFIED\x10\x00\x12\x16\n\x12\x44ISPOSITION_ACCEPT\x10\x01\x12\x17\n\x13\x44ISPOSITION_RELEASE\x10\x02\x12\x14\n\x10\x44ISPOSITION_FAIL\x10\x03\x12\x16\n\x12\x44ISPOSITION_REJECT\x10\x04\"\\\n\x0eSettleResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x0f\n\x07settled\x18\x04 \x01(\x04\"Q\n\rCommitRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\t\x12\x12\n\noperations\x18\x02 \x01(\x04\x12\x14\n\x0cis_forwarded\x18\x0f \x01(\x08\"K\n\x0e\x43ommitResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\"?\n\x0fRollbackRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\t\x12\x14\n\x0cis_forwarded\x18\x0f \x01(\x08\"M\n\x10RollbackResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\"S\n\x11\x45ndSessionRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x14\n\x0cis_forwarded\x18\x0f \x01(\x08\"O\n\x12\x45ndSessionResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\"P\n\x11GetOutcomeRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x08\x12\x14\n\x0cis_forwarded\x18\x03 \x01(\x08\"\xa6\x01\n\x12GetOutcomeResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x16\n\x0etransaction_id\x18\x04 \x01(\t\x12-\n\x05state\x18\x05 \x01(\x0e\x32\x1e.lockstep.wire.v1.OutcomeState\x12\x0e\n\x06reason\x18\x06 \x01(\r*\x8c\x02\n\x0cOutcomeState\x12\x19\n\x15OUTCOME_STATE_UNKNOWN\x10\x00\x12\x16\n\x12OUTCOME_STATE_OPEN\x10\x01\x12\x1a\n\x16OUTCOME_STATE_PREPARED\x10\x02\x12\x1b\n\x17OUTCOME_STATE_COMMITTED\x10\x03\x12\x1d\n\x19OUTCOME_STATE_ROLLED_BACK\x10\x04\x12\x19\n\x15OUTCOME_STATE_EXPIRED\x10\x05\x12)\n%OUTCOME_STATE_HEURISTICALLY_COMMITTED\x10\x06\x12+\n\'OUTCOME_STATE_HEURISTICALLY_ROLLED_BACK\x10\x07\x32\xe4\x05\n\x0cTransactions\x12H\n\x05\x42\x65gin\x12\x1e.lockstep.wire.v1.BeginRequest\x1a\x1f.lockstep.wire.v1.BeginResponse\x12N\n\x07Publish\x12 .lockstep.wire.v1.PublishRequest\x1a!.lockstep.wire.v1.PublishResponse\x12N\n\x07\x41\x63quire\x12 .lockstep.wire.v1.AcquireRequest\x1a!.lockstep.wire.v1.AcquireResponse\x12K\n\x06\x41\x63\x63\x65pt\x12\x1f.lockstep.wire.v1.AcceptRequest\x1a .lockstep.wire.v1.AcceptResponse\x12K\n\x06Settle\x12\x1f.lockstep.wire.v1.SettleRequest\x1a .lockstep.wire.v1.SettleResponse\x12K\n\x06\x43ommit\x12\x1f.lockstep.wire.v1.CommitRequest\x1a .lockstep.wire.v1.CommitResponse\x12Q\n\x08Rollback\x12!.lockstep.wire.v1.RollbackRequest\x1a\".lockstep.wire.v1.RollbackResponse\x12W\n\nEndSession\x12#.lockstep.wire.v1.EndSessionRequest\x1a$.lockstep.wire.v1.EndSessionResponse\x12W\n\nGetOutcome\x12#.lockstep.wire.v1.GetOutcomeRequest\x1a$.lockstep.wire.v1.GetOutcomeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lockstep.wire.v1.transactions_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_OUTCOMESTATE']._serialized_start=309
-  _globals['_OUTCOMESTATE']._serialized_end=577
-  _globals['_GETOUTCOMEREQUEST']._serialized_start=57
-  _globals['_GETOUTCOMEREQUEST']._serialized_end=137
-  _globals['_GETOUTCOMERESPONSE']._serialized_start=140
-  _globals['_GETOUTCOMERESPONSE']._serialized_end=306
-  _globals['_TRANSACTIONS']._serialized_start=579
-  _globals['_TRANSACTIONS']._serialized_end=682
+  _globals['_PUBLISHREQUEST_OUTGOINGMESSAGE_HEADERSENTRY']._loaded_options = None
+  _globals['_PUBLISHREQUEST_OUTGOINGMESSAGE_HEADERSENTRY']._serialized_options = b'8\001'
+  _globals['_OUTCOMESTATE']._serialized_start=2629
+  _globals['_OUTCOMESTATE']._serialized_end=2897
+  _globals['_BEGINREQUEST']._serialized_start=57
+  _globals['_BEGINREQUEST']._serialized_end=155
+  _globals['_BEGINRESPONSE']._serialized_start=157
+  _globals['_BEGINRESPONSE']._serialized_end=255
+  _globals['_PUBLISHREQUEST']._serialized_start=258
+  _globals['_PUBLISHREQUEST']._serialized_end=665
+  _globals['_PUBLISHREQUEST_OUTGOINGMESSAGE']._serialized_start=448
+  _globals['_PUBLISHREQUEST_OUTGOINGMESSAGE']._serialized_end=665
+  _globals['_PUBLISHREQUEST_OUTGOINGMESSAGE_HEADERSENTRY']._serialized_start=619
+  _globals['_PUBLISHREQUEST_OUTGOINGMESSAGE_HEADERSENTRY']._serialized_end=665
+  _globals['_PUBLISHRESPONSE']._serialized_start=667
+  _globals['_PUBLISHRESPONSE']._serialized_end=761
+  _globals['_ACQUIREREQUEST']._serialized_start=764
+  _globals['_ACQUIREREQUEST']._serialized_end=926
+  _globals['_ACQUIRERESPONSE']._serialized_start=929
+  _globals['_ACQUIRERESPONSE']._serialized_end=1230
+  _globals['_ACQUIRERESPONSE_ACQUIREDMESSAGE']._serialized_start=1097
+  _globals['_ACQUIRERESPONSE_ACQUIREDMESSAGE']._serialized_end=1230
+  _globals['_ACCEPTREQUEST']._serialized_start=1233
+  _globals['_ACCEPTREQUEST']._serialized_end=1370
+  _globals['_ACCEPTRESPONSE']._serialized_start=1372
+  _globals['_ACCEPTRESPONSE']._serialized_end=1465
+  _globals['_SETTLEREQUEST']._serialized_start=1468
+  _globals['_SETTLEREQUEST']._serialized_end=1811
+  _globals['_SETTLEREQUEST_DISPOSITION']._serialized_start=1674
+  _globals['_SETTLEREQUEST_DISPOSITION']._serialized_end=1811
+  _globals['_SETTLERESPONSE']._serialized_start=1813
+  _globals['_SETTLERESPONSE']._serialized_end=1905
+  _globals['_COMMITREQUEST']._serialized_start=1907
+  _globals['_COMMITREQUEST']._serialized_end=1988
+  _globals['_COMMITRESPONSE']._serialized_start=1990
+  _globals['_COMMITRESPONSE']._serialized_end=2065
+  _globals['_ROLLBACKREQUEST']._serialized_start=2067
+  _globals['_ROLLBACKREQUEST']._serialized_end=2130
+  _globals['_ROLLBACKRESPONSE']._serialized_start=2132
+  _globals['_ROLLBACKRESPONSE']._serialized_end=2209
+  _globals['_ENDSESSIONREQUEST']._serialized_start=2211
+  _globals['_ENDSESSIONREQUEST']._serialized_end=2294
+  _globals['_ENDSESSIONRESPONSE']._serialized_start=2296
+  _globals['_ENDSESSIONRESPONSE']._serialized_end=2375
+  _globals['_GETOUTCOMEREQUEST']._serialized_start=2377
+  _globals['_GETOUTCOMEREQUEST']._serialized_end=2457
+  _globals['_GETOUTCOMERESPONSE']._serialized_start=2460
+  _globals['_GETOUTCOMERESPONSE']._serialized_end=2626
+  _globals['_TRANSACTIONS']._serialized_start=2900
+  _globals['_TRANSACTIONS']._serialized_end=3640
 # @@protoc_insertion_point(module_scope)

@@ -34,6 +34,46 @@ class TransactionsStub:
         Args:
             channel: A grpc.Channel.
         """
+        self.Begin = channel.unary_unary(
+                '/lockstep.wire.v1.Transactions/Begin',
+                request_serializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.BeginRequest.SerializeToString,
+                response_deserializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.BeginResponse.FromString,
+                _registered_method=True)
+        self.Publish = channel.unary_unary(
+                '/lockstep.wire.v1.Transactions/Publish',
+                request_serializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.PublishRequest.SerializeToString,
+                response_deserializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.PublishResponse.FromString,
+                _registered_method=True)
+        self.Acquire = channel.unary_unary(
+                '/lockstep.wire.v1.Transactions/Acquire',
+                request_serializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.AcquireRequest.SerializeToString,
+                response_deserializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.AcquireResponse.FromString,
+                _registered_method=True)
+        self.Accept = channel.unary_unary(
+                '/lockstep.wire.v1.Transactions/Accept',
+                request_serializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.AcceptRequest.SerializeToString,
+                response_deserializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.AcceptResponse.FromString,
+                _registered_method=True)
+        self.Settle = channel.unary_unary(
+                '/lockstep.wire.v1.Transactions/Settle',
+                request_serializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.SettleRequest.SerializeToString,
+                response_deserializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.SettleResponse.FromString,
+                _registered_method=True)
+        self.Commit = channel.unary_unary(
+                '/lockstep.wire.v1.Transactions/Commit',
+                request_serializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.CommitRequest.SerializeToString,
+                response_deserializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.CommitResponse.FromString,
+                _registered_method=True)
+        self.Rollback = channel.unary_unary(
+                '/lockstep.wire.v1.Transactions/Rollback',
+                request_serializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.RollbackRequest.SerializeToString,
+                response_deserializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.RollbackResponse.FromString,
+                _registered_method=True)
+        self.EndSession = channel.unary_unary(
+                '/lockstep.wire.v1.Transactions/EndSession',
+                request_serializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.EndSessionRequest.SerializeToString,
+                response_deserializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.EndSessionResponse.FromString,
+                _registered_method=True)
         self.GetOutcome = channel.unary_unary(
                 '/lockstep.wire.v1.Transactions/GetOutcome',
                 request_serializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.GetOutcomeRequest.SerializeToString,
@@ -44,9 +84,65 @@ class TransactionsStub:
 class TransactionsServicer:
     """Missing associated documentation comment in .proto file."""
 
+    def Begin(self, request, context):
+        """Opens a transaction.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Publish(self, request, context):
+        """Adds a batch of messages to a transaction. All of them are routed, or the call fails and the transaction can only be rolled back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Acquire(self, request, context):
+        """Takes messages of one queue into the hands of a session, to be accepted in transactions or settled without. An Acquire is a
+        consumer for as long as it lasts: an auto-delete queue that has no other is deleted at its end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Accept(self, request, context):
+        """Adds accepts of acquired messages to a transaction: they leave their queue when it commits.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Settle(self, request, context):
+        """Accepts, releases, fails or rejects acquired messages outside any transaction.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Commit(self, request, context):
+        """Commits: answered when the commit is on every in-sync disk.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Rollback(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EndSession(self, request, context):
+        """Ends a session before its time-out: its open transactions are rolled back, the messages that it holds are released.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetOutcome(self, request, context):
         """What became of a transaction. Any broker serves it: it forwards to the primary of the resource set that the id names.
-        Begin, Publish, Accept, Prepare, Commit, Rollback, Recover and Forget of a distributed transaction's branch come here.
+        Prepare, Recover and Forget of a distributed transaction's branch come here.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -55,6 +151,46 @@ class TransactionsServicer:
 
 def add_TransactionsServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Begin': grpc.unary_unary_rpc_method_handler(
+                    servicer.Begin,
+                    request_deserializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.BeginRequest.FromString,
+                    response_serializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.BeginResponse.SerializeToString,
+            ),
+            'Publish': grpc.unary_unary_rpc_method_handler(
+                    servicer.Publish,
+                    request_deserializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.PublishRequest.FromString,
+                    response_serializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.PublishResponse.SerializeToString,
+            ),
+            'Acquire': grpc.unary_unary_rpc_method_handler(
+                    servicer.Acquire,
+                    request_deserializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.AcquireRequest.FromString,
+                    response_serializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.AcquireResponse.SerializeToString,
+            ),
+            'Accept': grpc.unary_unary_rpc_method_handler(
+                    servicer.Accept,
+                    request_deserializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.AcceptRequest.FromString,
+                    response_serializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.AcceptResponse.SerializeToString,
+            ),
+            'Settle': grpc.unary_unary_rpc_method_handler(
+                    servicer.Settle,
+                    request_deserializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.SettleRequest.FromString,
+                    response_serializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.SettleResponse.SerializeToString,
+            ),
+            'Commit': grpc.unary_unary_rpc_method_handler(
+                    servicer.Commit,
+                    request_deserializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.CommitRequest.FromString,
+                    response_serializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.CommitResponse.SerializeToString,
+            ),
+            'Rollback': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rollback,
+                    request_deserializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.RollbackRequest.FromString,
+                    response_serializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.RollbackResponse.SerializeToString,
+            ),
+            'EndSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndSession,
+                    request_deserializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.EndSessionRequest.FromString,
+                    response_serializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.EndSessionResponse.SerializeToString,
+            ),
             'GetOutcome': grpc.unary_unary_rpc_method_handler(
                     servicer.GetOutcome,
                     request_deserializer=lockstep_dot_wire_dot_v1_dot_transactions__pb2.GetOutcomeRequest.FromString,
@@ -70,6 +206,222 @@ def add_TransactionsServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class Transactions:
     """Missing associated documentation comment in .proto file."""
+
+    @staticmethod
+    def Begin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.wire.v1.Transactions/Begin',
+            lockstep_dot_wire_dot_v1_dot_transactions__pb2.BeginRequest.SerializeToString,
+            lockstep_dot_wire_dot_v1_dot_transactions__pb2.BeginResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Publish(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.wire.v1.Transactions/Publish',
+            lockstep_dot_wire_dot_v1_dot_transactions__pb2.PublishRequest.SerializeToString,
+            lockstep_dot_wire_dot_v1_dot_transactions__pb2.PublishResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Acquire(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.wire.v1.Transactions/Acquire',
+            lockstep_dot_wire_dot_v1_dot_transactions__pb2.AcquireRequest.SerializeToString,
+            lockstep_dot_wire_dot_v1_dot_transactions__pb2.AcquireResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Accept(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.wire.v1.Transactions/Accept',
+            lockstep_dot_wire_dot_v1_dot_transactions__pb2.AcceptRequest.SerializeToString,
+            lockstep_dot_wire_dot_v1_dot_transactions__pb2.AcceptResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Settle(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.wire.v1.Transactions/Settle',
+            lockstep_dot_wire_dot_v1_dot_transactions__pb2.SettleRequest.SerializeToString,
+            lockstep_dot_wire_dot_v1_dot_transactions__pb2.SettleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Commit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.wire.v1.Transactions/Commit',
+            lockstep_dot_wire_dot_v1_dot_transactions__pb2.CommitRequest.SerializeToString,
+            lockstep_dot_wire_dot_v1_dot_transactions__pb2.CommitResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Rollback(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.wire.v1.Transactions/Rollback',
+            lockstep_dot_wire_dot_v1_dot_transactions__pb2.RollbackRequest.SerializeToString,
+            lockstep_dot_wire_dot_v1_dot_transactions__pb2.RollbackResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.wire.v1.Transactions/EndSession',
+            lockstep_dot_wire_dot_v1_dot_transactions__pb2.EndSessionRequest.SerializeToString,
+            lockstep_dot_wire_dot_v1_dot_transactions__pb2.EndSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def GetOutcome(request,

@@ -1,0 +1,199 @@
+"""The sessions of callers on this broker, and the transactions that they have open (DESIGN T1).
+
+Law: an operation is done once, whatever is repeated: its sequence number is remembered with its answer until its transaction
+ends, and an end that is repeated is answered by the outcome. Whatever nobody calls for any more ends by itself.
+"""
+
+import asyncio
+import time
+import uuid
+from dataclasses import dataclass, field
+
+from lockstep.core.commands import (
+    BeginCommand,
+    CommitCommand,
+    PublishCommand,
+    RollbackCommand,
+    SettleCommand,
+)
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import LogIndex, SessionId, SetName, TransactionKey, transaction_id
+from lockstep.runtime.process import spawn
+from services.broker.caller_limits import CallerLimits
+from services.broker.caller_session import Answer, CallerSession, Done, NotTaken
+from services.primary.sessions import SessionsService
+
+SWEEP_SECONDS = 1.0
+_GRACE_SECONDS = 5.0
+"""After its time-out a transaction is known a little longer here than in its set, whose answer is better than ours."""
+
+
+@dataclass(slots=True)
+class OpenTransaction:
+    """A transaction of a caller, until its end is answered."""
+
+    set_name: SetName
+    key: TransactionKey
+    session: CallerSession
+    forgotten_at: float
+    """Monotonic seconds."""
+    sequence: int = 0
+    """Of the last operation submitted."""
+    answers: dict[int, tuple[int, Answer]] = field(default_factory=dict)
+    """(fingerprint, answer) of every operation that the set took, or may take."""
+    end: tuple[CommitCommand | RollbackCommand, Answer] | None = None
+
+    @property
+    def name(self) -> str:
+        return transaction_id(self.set_name, self.key)
+
+
+class CallerSessions:
+    """Lives as long as the process."""
+
+    def __init__(self, sessions: SessionsService, limits: CallerLimits | None = None) -> None:
+        self._service = sessions
+        self.limits = limits or CallerLimits()
+        self._shared_id = SessionId(str(uuid.uuid4()))
+        """Of transactions that accept nothing: they need no session that would outlive them."""
+        self._sessions: dict[tuple[SetName, SessionId], CallerSession] = {}
+        self._used_at: dict[tuple[SetName, SessionId], float] = {}
+        self._transactions: dict[tuple[SetName, TransactionKey], OpenTransaction] = {}
+        self._sweeping: asyncio.Task[None] | None = None
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    def session(self, set_name: SetName, session_id: str = "", timeout_ms: int = 0) -> CallerSession:
+        """The session of that name, opened if it is not here; "": a new one. Raises `Rejected` UNAVAILABLE at the limit."""
+        timeout_ms = min(timeout_ms or self.limits.session_timeout_ms, self.limits.session_timeout_ms_max)
+        return self._session(set_name, SessionId(session_id or str(uuid.uuid4())), timeout_ms)
+
+    def known_session(self, set_name: SetName, session_id: str) -> CallerSession | None:
+        """The session of that name if it is here."""
+        place = set_name, SessionId(session_id)
+        session = self._sessions.get(place)
+        if session is not None:
+            self._used_at[place] = time.monotonic()
+        return session
+
+    def _session(self, set_name: SetName, session_id: SessionId, timeout_ms: int) -> CallerSession:
+        session = self.known_session(set_name, session_id)
+        if session is not None and not session.ended.done():
+            return session
+        if len(self._sessions) >= self.limits.sessions_max:
+            text = f"{self.limits.sessions_max} sessions of callers are open"
+            raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=set_name)
+        stream = self._service.open_local(set_name)
+        session = CallerSession(set_name, session_id, timeout_ms, stream, self.limits)
+        self._sessions[set_name, session_id] = session
+        self._used_at[set_name, session_id] = time.monotonic()
+        session.ended.add_done_callback(lambda _: self._forget_session(session))
+        if self._sweeping is None:
+            self._sweeping = spawn(self._sweep(), "sessions of callers")
+        return session
+
+    def _forget_session(self, session: CallerSession) -> None:
+        place = session.set_name, session.session_id
+        if self._sessions.get(place) is session:
+            del self._sessions[place], self._used_at[place]
+        for name, transaction in list(self._transactions.items()):
+            if transaction.session is session:
+                del self._transactions[name]
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            now = time.monotonic()
+            for place, session in list(self._sessions.items()):
+                is_idle = now - self._used_at[place] > session.timeout_ms / 1000
+                if is_idle and not session.is_busy and session.session_id != self._shared_id:
+                    session.detach()
+            for name, transaction in list(self._transactions.items()):
+                if now >= transaction.forgotten_at:
+                    del self._transactions[name]
+
+    # --- transactions -------------------------------------------------------------------------------------------------
+
+    async def begin(
+        self, set_name: SetName, session_id: str, timeout_ms: int
+    ) -> tuple[OpenTransaction, Done]:
+        """Raises `Rejected` or `InDoubt`; a transaction that was opened and not told ends by its time-out."""
+        if len(self._transactions) >= self.limits.transactions_max:
+            text = f"{self.limits.transactions_max} transactions of callers are open"
+            raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=set_name)
+        timeout_ms = timeout_ms or self.limits.transaction_timeout_ms
+        if timeout_ms > self.limits.transaction_timeout_ms_max:
+            text = f"a transaction's time-out is at most {self.limits.transaction_timeout_ms_max} ms"
+            raise Rejected(ErrorCode.INVALID_ARGUMENT, text, timeout_ms=timeout_ms)
+        if session_id:
+            session = self.session(set_name, session_id)
+        else:
+            session = self._session(set_name, self._shared_id, self.limits.session_timeout_ms)
+        done = await session.answered(session.submit(BeginCommand(0, timeout_ms)))
+        key: TransactionKey = LogIndex(done.value), done.epoch
+        forgotten_at = time.monotonic() + timeout_ms / 1000 + _GRACE_SECONDS
+        transaction = OpenTransaction(set_name, key, session, forgotten_at)
+        if not session.ended.done():
+            self._transactions[set_name, key] = transaction
+        return transaction, done
+
+    def find(self, set_name: SetName, key: TransactionKey) -> OpenTransaction | None:
+        """A transaction that was begun here and whose end was not answered yet."""
+        transaction = self._transactions.get((set_name, key))
+        if transaction is not None:
+            self.known_session(set_name, transaction.session.session_id)
+        return transaction
+
+    async def operate(self, transaction: OpenTransaction, command: PublishCommand | SettleCommand) -> Done:
+        """Does an operation, once per sequence number. Raises `Rejected` or `InDoubt`: then it may be repeated."""
+        sequence, fingerprint = command.sequence, hash(command)
+        known = transaction.answers.get(sequence)
+        if known is not None:
+            if known[0] != fingerprint:
+                text = f"operation {sequence} of transaction {transaction.name} was another one"
+                raise Rejected(ErrorCode.INVALID_ARGUMENT, text, transaction=transaction.name)
+            return await transaction.session.answered(known[1])
+        if transaction.end is not None:
+            raise Rejected(
+                ErrorCode.TRANSACTION_FINISHED,
+                f"transaction {transaction.name} was told to end",
+                transaction=transaction.name,
+            )
+        if sequence != transaction.sequence + 1:
+            text = (
+                f"transaction {transaction.name} expects operation {transaction.sequence + 1}, not {sequence}"
+            )
+            raise Rejected(ErrorCode.SEQUENCE_GAP, text, transaction=transaction.name)
+        answer = transaction.session.submit(command)
+        transaction.sequence = sequence
+        transaction.answers[sequence] = fingerprint, answer
+        answer.add_done_callback(lambda done: _forget_not_taken(transaction, sequence, done))
+        return await transaction.session.answered(answer)
+
+    async def end(self, transaction: OpenTransaction, command: CommitCommand | RollbackCommand) -> Done:
+        """Commits or rolls back, once. Raises `Rejected` (ROLLED_BACK too) or `InDoubt`."""
+        if transaction.end is None:
+            answer = transaction.session.submit(command)
+            transaction.end = command, answer
+            answer.add_done_callback(lambda done: self._ended(transaction, done))
+        elif type(transaction.end[0]) is not type(command):
+            raise Rejected(
+                ErrorCode.TRANSACTION_FINISHED,
+                f"transaction {transaction.name} was told to end the other way",
+                transaction=transaction.name,
+            )
+        return await transaction.session.answered(transaction.end[1])
+
+    def _ended(self, transaction: OpenTransaction, done: Answer) -> None:
+        if isinstance(done.exception(), NotTaken):
+            transaction.end = None
+        else:
+            # From here on its set knows better how it ended.
+            self._transactions.pop((transaction.set_name, transaction.key), None)
+
+
+def _forget_not_taken(transaction: OpenTransaction, sequence: int, done: Answer) -> None:
+    """It may be sent again, and so may all behind it: none of them was taken either."""
+    if isinstance(done.exception(), NotTaken):
+        transaction.answers.pop(sequence, None)
+        transaction.sequence = min(transaction.sequence, sequence - 1)

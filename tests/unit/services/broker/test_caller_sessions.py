@@ -1,0 +1,236 @@
+"""Sessions of callers, over the real driver and stream, with a scripted set: what callers hear when something goes wrong."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from lockstep.core.clock import Now
+from lockstep.core.commands import (
+    BeginCommand,
+    Command,
+    CommitCommand,
+    Disposition,
+    OutgoingMessage,
+    PublishCommand,
+    SettleCommand,
+)
+from lockstep.core.effects import AnyEffect, CloseClientStream, TellClient
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
+from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionKey, SetName, TransactionKey
+from lockstep.core.inputs import AnyInput, ClientSaid, Tick
+from lockstep.core.requests import AttachSession, CloseConsumer, DetachSession, Heartbeat, OpenConsumer
+from lockstep.core.server_messages import (
+    Answers,
+    AnyServerMessage,
+    CommandAnswered,
+    ConsumerOpened,
+    DeliveredMessage,
+    Deliveries,
+    HeartbeatAnswered,
+    PushedBack,
+    SessionAttached,
+    SessionEnded,
+)
+from lockstep.runtime.driver import Driver
+from lockstep.runtime.serving import ServingRights
+from services.broker.caller_limits import CallerLimits
+from services.broker.caller_sessions import CallerSessions, OpenTransaction
+from services.primary.sessions import SessionsService
+
+SET, E3 = SetName("orders"), Epoch(3)
+HEAD = E3, LogIndex(50)
+
+
+class ScriptedSet:
+    """Answers commands with their number, as long as it is not told otherwise; 40 is the index of every begin."""
+
+    def __init__(self) -> None:
+        self.said: list[object] = []
+        self.silent = False
+        self.next_number = 1
+        self.push_back = False
+        self.queue: list[DeliveredMessage] = []
+        self.stream = 0
+        self.wanted: list[AnyEffect] = []
+
+    def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
+        if not isinstance(given, ClientSaid):
+            wanted, self.wanted = self.wanted, []
+            return wanted
+        self.stream = given.stream
+        self.said += given.messages
+        answers = [answer for message in given.messages for answer in self._answers(message)]
+        return [TellClient(SET, given.stream, answer, 0) for answer in answers]
+
+    def _answers(self, message: object) -> Iterator[AnyServerMessage]:
+        match message:
+            case AttachSession():
+                yield SessionAttached(*HEAD, SessionKey(7), E3, self.next_number, ())
+            case Command() if self.push_back:
+                yield PushedBack(*HEAD, message.number, ErrorCode.UNAVAILABLE, "later")
+                self.push_back = False
+            case Command() if not self.silent:
+                value = 40 if isinstance(message, BeginCommand) else 1
+                yield Answers(*HEAD, (CommandAnswered(message.number, ErrorCode.NONE, "", value),))
+            case OpenConsumer():
+                yield ConsumerOpened(*HEAD, message.consumer)
+                if self.queue:
+                    yield Deliveries(*HEAD, message.consumer, message.queue, tuple(self.queue))
+            case Heartbeat():
+                yield HeartbeatAnswered(*HEAD)
+            case DetachSession():
+                yield SessionEnded(*HEAD, ErrorCode.NONE, "detached")
+            case _:
+                pass
+
+    @property
+    def commands(self) -> list[Command]:
+        return [message for message in self.said if isinstance(message, Command)]
+
+
+class Rig:
+    def __init__(self, limits: CallerLimits) -> None:
+        self.set, self.driver = ScriptedSet(), Driver()
+        self.driver.host(SET, self.set)
+        self.callers = CallerSessions(SessionsService(self.driver, ServingRights(), lambda _: []), limits)
+
+    async def begin(self, session_id: str = "") -> OpenTransaction:
+        return (await self.callers.begin(SET, session_id, 0))[0]
+
+    def perform(self, effect: AnyEffect) -> None:
+        """The set wants this done now."""
+        self.set.wanted.append(effect)
+        self.driver.feed(Tick(SET))
+        self.driver.drain()
+
+    def lose_stream(self) -> None:
+        """The set stops serving here."""
+        self.perform(CloseClientStream(SET, self.set.stream))
+
+
+def publish(key: TransactionKey, sequence: int, body: bytes = b"x") -> PublishCommand:
+    return PublishCommand(0, "", "q", (OutgoingMessage(b"", body),), key, sequence)
+
+
+@pytest.fixture
+async def rig() -> Rig:
+    return Rig(CallerLimits(answer_seconds=0.2, sessions_max=2, unanswered_max=3))
+
+
+async def test_commands_are_numbered_on_from_where_the_set_is(rig: Rig) -> None:
+    rig.set.next_number = 12
+    transaction = await rig.begin("mine")
+    await rig.callers.operate(transaction, publish(transaction.key, 1))
+    assert [command.number for command in rig.set.commands] == [12, 13]
+
+
+async def test_what_was_pushed_back_may_be_sent_again_with_the_same_sequence(rig: Rig) -> None:
+    transaction = await rig.begin()
+    rig.set.push_back = True
+    with pytest.raises(Rejected) as pushed:
+        await rig.callers.operate(transaction, publish(transaction.key, 1))
+    assert pushed.value.code is ErrorCode.UNAVAILABLE
+    await rig.callers.operate(transaction, publish(transaction.key, 1))
+    assert [command.number for command in rig.set.commands] == [1, 2, 2]
+
+
+async def test_commit_that_was_pushed_back_may_be_repeated(rig: Rig) -> None:
+    transaction = await rig.begin()
+    rig.set.push_back = True
+    with pytest.raises(Rejected):
+        await rig.callers.end(transaction, CommitCommand(0, transaction.key, 0))
+    await rig.callers.end(transaction, CommitCommand(0, transaction.key, 0))
+    assert rig.callers.find(SET, transaction.key) is None
+
+
+async def test_answer_that_does_not_come_is_in_doubt_and_a_repeat_waits_for_the_same_one(rig: Rig) -> None:
+    transaction = await rig.begin()
+    rig.set.silent = True
+    for _ in range(2):
+        with pytest.raises(InDoubt):
+            await rig.callers.operate(transaction, publish(transaction.key, 1))
+    assert len(rig.set.commands) == 2
+
+
+async def test_stream_that_ends_leaves_its_commands_in_doubt_and_forgets_its_transactions(rig: Rig) -> None:
+    transaction = await rig.begin()
+    rig.set.silent = True
+    ending = asyncio.ensure_future(rig.callers.end(transaction, CommitCommand(0, transaction.key, 0)))
+    await asyncio.sleep(0.01)
+    rig.lose_stream()
+    with pytest.raises(InDoubt) as doubt:
+        await ending
+    assert doubt.value.code is ErrorCode.NOT_PRIMARY
+    assert rig.callers.find(SET, transaction.key) is None
+
+
+async def test_session_is_opened_again_after_its_stream_ended(rig: Rig) -> None:
+    await rig.begin("mine")
+    rig.lose_stream()
+    await asyncio.sleep(0.01)
+    await rig.begin("mine")
+    attached = [message for message in rig.set.said if isinstance(message, AttachSession)]
+    assert [message.session_id for message in attached] == ["mine", "mine"]
+
+
+async def test_limits_are_told_and_nothing_is_done_beyond_them(rig: Rig) -> None:
+    await rig.begin("one")
+    transaction = await rig.begin("two")
+    with pytest.raises(Rejected) as many:
+        await rig.begin("three")
+    assert many.value.code is ErrorCode.UNAVAILABLE
+    rig.set.silent = True
+    calls = [
+        asyncio.ensure_future(rig.callers.operate(transaction, publish(transaction.key, number)))
+        for number in range(1, 5)
+    ]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(result).__name__ for result in results] == ["InDoubt"] * 3 + ["NotTaken"]
+
+
+async def test_operation_behind_the_commit_is_refused(rig: Rig) -> None:
+    transaction = await rig.begin()
+    rig.set.silent = True
+    with contextlib.suppress(InDoubt):
+        await rig.callers.end(transaction, CommitCommand(0, transaction.key, 0))
+    with pytest.raises(Rejected) as late:
+        await rig.callers.operate(transaction, publish(transaction.key, 1))
+    assert late.value.code is ErrorCode.TRANSACTION_FINISHED
+
+
+def delivered(count: int, body: bytes) -> list[DeliveredMessage]:
+    return [DeliveredMessage(QueuePosition(n), b"", body, 0, 0, True) for n in range(1, count + 1)]
+
+
+async def test_acquire_closes_its_consumer_before_it_answers() -> None:
+    rig = Rig(CallerLimits())
+    rig.set.queue = delivered(2, b"x")
+    acquired = await rig.callers.session(SET, "mine").acquire("q", 5, 0.0)
+    assert [message.position for message in acquired.messages] == [1, 2] and acquired.epoch == E3
+    kinds = [type(message) for message in rig.set.said]
+    assert kinds == [AttachSession, OpenConsumer, CloseConsumer, Heartbeat]
+
+
+async def test_messages_beyond_the_bytes_of_an_answer_are_released() -> None:
+    rig = Rig(CallerLimits(acquired_bytes_max=10))
+    rig.set.queue = delivered(3, b"12345678")
+    acquired = await rig.callers.session(SET, "mine").acquire("q", 5, 0.0)
+    assert len(acquired.messages) == 1
+    await asyncio.sleep(0.01)
+    (released,) = rig.set.commands
+    assert isinstance(released, SettleCommand)
+    assert released.disposition == Disposition.RELEASE and released.positions == (2, 3)
+
+
+async def test_messages_for_a_caller_that_has_gone_are_released() -> None:
+    rig = Rig(CallerLimits())
+    session = rig.callers.session(SET, "mine")
+    waiting = asyncio.ensure_future(session.acquire("q", 5, 0.05))
+    await asyncio.sleep(0.01)
+    waiting.cancel()
+    rig.perform(TellClient(SET, rig.set.stream, Deliveries(*HEAD, 1, "q", tuple(delivered(1, b"x"))), 0))
+    await asyncio.sleep(0.1)
+    (released,) = rig.set.commands
+    assert isinstance(released, SettleCommand) and released.positions == (1,)
