@@ -3,7 +3,7 @@
 import pytest
 
 from lockstep.client import session_events as e
-from lockstep.client.session_core import State
+from lockstep.client.session_line import State
 from lockstep.client.session_settings import SessionSettings
 from lockstep.core import commands as c
 from lockstep.core import requests as rq

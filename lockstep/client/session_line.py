@@ -1,0 +1,183 @@
+"""Session line: a client's session in one resource set, and the stream that serves it wherever the primary is.
+
+Law: there is one stream at most; what is heard of any other is ignored. A stream that is lost is followed by the search for the
+primary, and what the session had outlives it until the set says that it does not know the session any more.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from enum import Enum
+
+from lockstep.client import session_events as e
+from lockstep.client.candidates import Candidates, Choose
+from lockstep.client.command_window import CommandWindow
+from lockstep.client.deliveries_held import DeliveriesHeld
+from lockstep.client.session_settings import SessionSettings
+from lockstep.client.session_times import SessionTimes
+from lockstep.core import requests as rq
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import Epoch, SessionId, SessionKey, SetName
+
+
+class State(Enum):
+    IDLE = "idle"
+    WAITING = "waiting"
+    """For the next round of the search."""
+    ATTACHING = "attaching"
+    """A stream is open, the session is not confirmed on it."""
+    ATTACHED = "attached"
+    CLOSED = "closed"
+
+
+class SessionLine:
+    """Lives as long as its session core, which drives it together with `session_hearing`."""
+
+    def __init__(
+        self,
+        set_name: SetName,
+        candidates: Iterable[str],
+        new_session_id: Callable[[], SessionId],
+        choose: Choose,
+        settings: SessionSettings | None = None,
+    ) -> None:
+        self.settings = settings or SessionSettings()
+        self.set_name = set_name
+        self.state = State.IDLE
+        self.session_id = new_session_id()
+        self.session = SessionKey(0)
+        self.session_epoch = Epoch(0)
+        self.epoch = Epoch(0)
+        """The highest that was seen."""
+        self.window = CommandWindow()
+        self.held = DeliveriesHeld()
+        self._new_session_id = new_session_id
+        self.choose = choose
+        self.candidates = Candidates(
+            candidates, choose, self.settings.backoff_ms, self.settings.backoff_max_ms
+        )
+        self.questions: dict[int, tuple[e.Ticket, rq.Browse | rq.GetOutcome | rq.Describe]] = {}
+        """Not answered yet, by request number; asked again after a resumption."""
+        self._last_question = 0
+        self.requests: deque[rq.AnyRequest] = deque()
+        """To be said with the next write."""
+        self.stream = 0
+        """Number of the present stream, or of the next one."""
+        self.address = ""
+        """Of the broker at its other end."""
+        self.is_writing = False
+        """The last write was not taken yet."""
+        self.is_closing = False
+        """The caller wants no more: the session ends when all is answered."""
+        self.has_detached = False
+        """The set was told so."""
+        self.push_backs = 0
+        """In a row, without an answer between them."""
+        self.times = SessionTimes()
+
+    # --- what is asked of it ---
+
+    def ask(self, ticket: e.Ticket, question: rq.Browse | rq.GetOutcome | rq.Describe) -> None:
+        """Asks the set, now or when the session is served."""
+        self._last_question += 1
+        question = replace(question, request=self._last_question)
+        self.questions[question.request] = (ticket, question)
+        self.say(question)
+
+    def say(self, request: rq.AnyRequest) -> None:
+        """For this stream only: what has to outlive it is said again on attachment."""
+        if self.state is State.ATTACHED:
+            self.requests.append(request)
+
+    # --- finding the primary ---
+
+    def await_primary(self, now: int) -> None:
+        """The search begins, and with it the time after which the session is given up."""
+        self.state = State.WAITING
+        if self.times.give_up_at is None and self.settings.give_up_ms:
+            self.times.give_up_at = now + self.settings.give_up_ms
+
+    def connect(self, now: int, effects: list[e.Effect]) -> None:
+        """Tries the next candidate, or waits for the next round."""
+        address = self.candidates.next()
+        if address is None:
+            self.times.round_at = now + self.candidates.pause_ms()
+            return
+        self.stream += 1
+        self.address = address
+        self.state = State.ATTACHING
+        settings = self.settings
+        self.times.silence_at = now + self.candidates.patience_ms(
+            address, settings.attach_ms, settings.attach_growth_ms, settings.attach_max_ms
+        )
+        self.times.heartbeat_at = now + self.settings.heartbeat_ms
+        attach = rq.AttachSession(
+            self.set_name,
+            self.session_id,
+            self.session,
+            self.session_epoch,
+            self.settings.session_timeout_ms,
+            self.window.heard,
+            self.held.in_hand(self.window.unsettled(self.held.epoch)),
+        )
+        self.is_writing = True
+        effects.append(e.OpenStream(self.stream, address))
+        effects.append(e.Send(self.stream, (attach,)))
+
+    def lose_stream(self, now: int, effects: list[e.Effect]) -> None:
+        """The stream is gone; go on with the next candidate."""
+        self.stream += 1
+        self.requests.clear()
+        self.is_writing = False
+        self.times.end_stream()
+        is_over = self.is_closing and self.session == 0 and not len(self.window)
+        if self.has_detached or is_over:
+            self.finish(ErrorCode.NONE, "", effects)
+            return
+        self.await_primary(now)
+        self.connect(now, effects)
+
+    def drop_stream(self, now: int, effects: list[e.Effect]) -> None:
+        """Close the stream and go on with the next candidate."""
+        effects.append(e.CloseStream(self.stream))
+        self.lose_stream(now, effects)
+
+    def see(self, epoch: Epoch, now: int, effects: list[e.Effect]) -> None:
+        """A higher epoch exists: whoever serves this stream is deposed."""
+        if epoch > self.epoch:
+            self.epoch = epoch
+            if self.state is State.ATTACHED:
+                self.drop_stream(now, effects)
+
+    # --- the end of a session ---
+
+    def lose_session(self, code: ErrorCode, text: str, effects: list[e.Effect]) -> None:
+        """Everything that the session had is over; the next attachment opens a new one."""
+        if code is ErrorCode.NONE:
+            code = ErrorCode.UNKNOWN_SESSION
+        effects += self.lost(code, text)
+        effects.append(e.SessionLost(code, text))
+        self.session_id = self._new_session_id()
+        self.session, self.session_epoch = SessionKey(0), Epoch(0)
+        self.window = CommandWindow()
+        self.push_backs = 0
+
+    def lost(self, code: ErrorCode, text: str) -> list[e.Effect]:
+        """What callers hear when the session is over."""
+        effects = [
+            effect
+            for effect in self.window.lose(code, text)
+            if not (isinstance(effect, e.CommandRejected | e.CommandInDoubt) and effect.ticket is None)
+        ]
+        effects += self.held.void(self.epoch)
+        effects += [e.CommandRejected(ticket, code, text) for ticket, _ in self.questions.values()]
+        self.questions.clear()
+        return effects
+
+    def finish(self, code: ErrorCode, text: str, effects: list[e.Effect]) -> None:
+        """The end: no stream and no session any more."""
+        effects += self.lost(code, text)
+        self.state = State.CLOSED
+        self.times = SessionTimes()
+        self.stream += 1
+        effects.append(e.Closed(code, text))
