@@ -1,14 +1,18 @@
 """Recovery: all processes are killed and started again; how long until the first transaction commits, with deep queues.
 
 Law: the same number of messages lies in the queue each time, while more and more have passed through before (published and
-accepted: 0, 1 and 3 times as many). The time must not depend on them. All stores and brokers are killed; etcd stays.
-`make bench-recovery`, or `python -m bench.recovery --messages 1000000`.
+accepted: 0, 1 and 3 times as many). The time must not depend on them. Each of these histories has a cluster of its own, and they
+are killed and started in turn, so that whatever else the machine does meets all of them alike; etcd stays. Ratios are of medians.
+`make bench-recovery`, or `python -m bench.recovery --messages 1000000 --passed 0 --trials 3`.
 """
 
 import argparse
 import asyncio
+import contextlib
+import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,21 +52,32 @@ class Result:
     sync_ms: float
 
 
-async def main(messages: int, passings: list[int], repeats: int, directory: Path | None) -> None:
+async def main(messages: int, passings: list[int], trials: int, brokers: int, directory: Path | None) -> None:
     console = Console()
     results: list[Result] = []
-    with tempfile.TemporaryDirectory(prefix="lockstep-bench-", dir=directory) as scratch:
-        async with deployed(Path(scratch), sets={SET: ["B1", "B2", "B3"]}) as deployment:
+    async with contextlib.AsyncExitStack() as stack:
+        scratch = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-bench-", dir=directory))
+        )
+        histories: dict[int, Deployment] = {}
+        for passed in passings:
+            home = scratch / f"passed-{passed}"
+            members = [f"B{number + 1}" for number in range(brokers)]
+            histories[passed] = deployment = await stack.enter_async_context(
+                deployed(home, sets={SET: members}, brokers=brokers)
+            )
             await fill(deployment, SET, QUEUE, messages)
-            passed = 0
-            for wanted in sorted(passings):
-                for _ in range(wanted - passed):
-                    await _pass_through(deployment, messages)
-                passed = wanted
-                for _ in range(repeats):
-                    results.append(await _recover(deployment, passed, Path(scratch)))
-                    console.print(results[-1])
-    console.print(_table(results, messages))
+            for _ in range(passed):
+                await _pass_through(deployment, messages)
+            await _kill(deployment)
+            console.print(
+                f"{messages:,} messages are in the queue, {passed} times as many passed through before"
+            )
+        for _ in range(trials):
+            for passed, deployment in histories.items():
+                results.append(await _recover(deployment, passed, deployment.cluster.directory))
+                console.print(results[-1])
+    console.print(_table(results, messages, brokers))
     console.print(f"load {load():.1f}")
 
 
@@ -77,13 +92,18 @@ async def _pass_through(deployment: Deployment, messages: int) -> None:
         await asyncio.gather(*[(await anext(consumer)).accept() for _ in range(messages)])
 
 
-async def _recover(deployment: Deployment, passed: int, scratch: Path) -> Result:
+async def _kill(deployment: Deployment) -> None:
     await _quiet(deployment)
     brokers = deployment.cluster.brokers
     await asyncio.gather(*(one.broker.kill() for one in brokers.values()))
     await asyncio.gather(*(one.store.kill() for one in brokers.values()))
+
+
+async def _recover(deployment: Deployment, passed: int, home: Path) -> Result:
+    """Starts what was killed, and kills it again."""
+    brokers = deployment.cluster.brokers
     tails = [LogTail(one.broker.log) for one in brokers.values()]
-    async with SyncProbe(scratch) as probe:
+    async with SyncProbe(home) as probe:
         start, begin = time.time(), time.monotonic()
         await asyncio.gather(*(deployment.cluster.start_store(name) for name in brokers))
         await asyncio.gather(*(deployment.cluster.start_broker(name) for name in brokers))
@@ -91,12 +111,11 @@ async def _recover(deployment: Deployment, passed: int, scratch: Path) -> Result
         await _commit(deployment)
         committed = time.monotonic() - begin
         cpu = sum(cpu_seconds(child.pid) for one in brokers.values() for child in (one.broker, one.store))
-        await deployment.until_in_sync(3, seconds=RECOVERY_SECONDS_MAX)
+        await deployment.until_in_sync(len(brokers), seconds=RECOVERY_SECONDS_MAX)
         in_sync = time.monotonic() - begin
     loaded = [at - start for tail in tails for at, event in tail.events() if event.startswith("loaded")]
-    used = sum(
-        file.stat().st_blocks * 512 for file in (scratch / "B1" / "store").rglob("*") if file.is_file()
-    )
+    used = sum(file.stat().st_blocks * 512 for file in (home / "B1" / "store").rglob("*") if file.is_file())
+    await _kill(deployment)
     return Result(passed, listening, min(loaded), committed, in_sync, cpu, used / 2**20, probe.median_ms)
 
 
@@ -124,35 +143,50 @@ async def _commit(deployment: Deployment) -> None:
             await asyncio.sleep(0.05)
 
 
-def _table(results: list[Result], messages: int) -> Table:
-    shown = Table(title=f"Seconds from the start of everything, {messages:,} durable messages of 1 KiB")
-    headings = (
-        *("passed", "listening", "loaded", "commit", "in sync", "ratio", "CPU s", "ratio"),
-        *("disk MiB", "fdatasync ms"),
-    )
-    for heading in headings:
+def _table(results: list[Result], messages: int, brokers: int) -> Table:
+    title = f"Seconds from the start of everything, {messages:,} durable messages of 1 KiB, {brokers} brokers"
+    shown = Table(title=f"{title}: median (least to most)")
+    passings = sorted({one.passed for one in results})
+    for heading in ("passed", "trials", *(heading for heading, _ in _COLUMNS), "ratio", "CPU ratio"):
         shown.add_column(heading, justify="right")
-    for one in results:
+    first = [one for one in results if one.passed == passings[0]]
+    for passed in passings:
+        ours = [one for one in results if one.passed == passed]
         shown.add_row(
-            f"{one.passed}x",
-            f"{one.listening:.2f}",
-            f"{one.loaded:.2f}",
-            f"{one.committed:.2f}",
-            f"{one.in_sync:.2f}",
-            f"{one.committed / results[0].committed:.2f}",
-            f"{one.cpu:.2f}",
-            f"{one.cpu / results[0].cpu:.2f}",
-            f"{one.disk_mib:.0f}",
-            f"{one.sync_ms:.2f}",
+            f"{passed}x",
+            str(len(ours)),
+            *(_spread([value(one) for one in ours]) for _, value in _COLUMNS),
+            f"{_ratio(ours, first, lambda one: one.committed):.2f}",
+            f"{_ratio(ours, first, lambda one: one.cpu):.2f}",
         )
     return shown
 
 
+_COLUMNS: tuple[tuple[str, Callable[[Result], float]], ...] = (
+    ("listening", lambda one: one.listening),
+    ("loaded", lambda one: one.loaded),
+    ("commit", lambda one: one.committed),
+    ("in sync", lambda one: one.in_sync),
+    ("CPU s", lambda one: one.cpu),
+    ("disk MiB", lambda one: one.disk_mib),
+    ("fdatasync ms", lambda one: one.sync_ms),
+)
+
+
+def _spread(values: list[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def _ratio(some: list[Result], others: list[Result], value: Callable[[Result], float]) -> float:
+    return statistics.median(map(value, some)) / statistics.median(map(value, others))
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=200_000)
+    parser.add_argument("--messages", type=int, default=150_000)
     parser.add_argument("--passed", type=int, nargs="+", default=[0, 1, 3], help="times as many, before")
-    parser.add_argument("--repeats", type=int, default=1, help="recoveries of each")
+    parser.add_argument("--trials", type=int, default=3, help="recoveries of each, in turn")
+    parser.add_argument("--brokers", type=int, default=3, help="each with a store")
     parser.add_argument("--directory", type=Path, help="on the disk to be measured; default: the system's")
     given = parser.parse_args()
-    uvloop.run(main(given.messages, given.passed, given.repeats, given.directory))
+    uvloop.run(main(given.messages, given.passed, given.trials, given.brokers, given.directory))

@@ -58,6 +58,8 @@ KINDS = (
 _ONE = struct.Struct(">cQ")
 _TWO = struct.Struct(">cQQ")
 _THREE = struct.Struct(">cQQQ")
+_NUMBERS = {1 + 8 * count: struct.Struct(f">{count}Q") for count in range(4)}
+"""By the length of the whole key."""
 _BINDING_ENCODER = msgspec.msgpack.Encoder()
 _BINDING_DECODER = msgspec.msgpack.Decoder(tuple[str, tuple[tuple[str, str], ...]])
 
@@ -127,7 +129,7 @@ def beginning_key(transaction: TransactionKey) -> bytes:
 
 def numbers_in(key: bytes) -> tuple[int, ...]:
     """The big-endian numbers of a key of any kind but `META` (none) and `BINDING` (`parse_binding_key`)."""
-    return struct.unpack(f">{(len(key) - 1) // 8}Q", key[1:])
+    return _NUMBERS[len(key)].unpack_from(key, 1)
 
 
 def parse_binding_key(key: bytes) -> tuple[ExchangeId, QueueId, str, tuple[tuple[str, str], ...]]:

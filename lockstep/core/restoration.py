@@ -37,13 +37,12 @@ if TYPE_CHECKING:
 def restore(state: SetState, items: Iterable[Item], keep_bodies: bool = True) -> None:
     """Add items to a state, which is new or, for transient items, at the index at which they were taken."""
     restoration = Restoration(state, keep_bodies)
-    for item in items:
-        restoration.take(item)
+    restoration.take(items)
     restoration.settle()
 
 
 class Restoration:
-    """One restoration under way, for whoever gets the items piece by piece: `take` each, then `settle` once.
+    """One restoration under way, for whoever gets the items piece by piece: `take` each piece, then `settle` once.
 
     In between the state is good for nothing. With `keep_bodies` False contents are dropped as they come.
     """
@@ -63,18 +62,42 @@ class Restoration:
         self._floor = state.outcomes.floor
         self._sessions: list[Session] = []
 
-    def take(self, item: Item) -> None:
-        """Add one item; raises `ValueError` (msgspec's included) for what is none."""
+    def take(self, items: Iterable[Item]) -> None:
+        """Add a piece; raises `ValueError` (msgspec's included) for what is no item."""
+        # A restart is mostly this loop: two items for each message, millions in all.
+        messages, keep_bodies = self._state.contents.messages, self._keep_bodies
+        number: MessageId
+        for item in items:
+            key, value, is_durable = item
+            kind = key[:1]
+            if kind == keys.MESSAGE:
+                content: Content = values.decode_content(value)
+                (number,) = keys.numbers_in(key)  # type: ignore[assignment]
+                messages[number] = content if keep_bodies else without_body(content)
+            elif kind == keys.ENTRY:
+                self._take_entry(key, value, is_durable)
+            else:
+                self._take_other(item)
+
+    def _take_entry(self, key: bytes, value: bytes, is_durable: bool) -> None:
+        queue: QueueId
+        position: QueuePosition
+        queue, position = keys.numbers_in(key)  # type: ignore[assignment]
+        entry = values.decode_entry(value)
+        entries = self._entries.get(queue)
+        if entries is None:
+            entries = self._entries[queue] = []
+        entries.append((position, entry.message))
+        if not is_durable:
+            self._transient.setdefault(queue, []).append(position)
+        if entry.delivery_count:
+            self._counts.setdefault(queue, []).append((position, entry.delivery_count))
+        if entry.expires_ms is not None:
+            self._expiries.setdefault(queue, []).append((position, entry.expires_ms))
+
+    def _take_other(self, item: Item) -> None:
         kind = item.key[:1]
-        if kind == keys.ENTRY:
-            self._take_entry(item)
-        elif kind == keys.MESSAGE:
-            content: Content = values.decode_content(item.value)
-            (number,) = keys.numbers_in(item.key)
-            self._state.contents.messages[MessageId(number)] = (
-                content if self._keep_bodies else without_body(content)
-            )
-        elif kind == keys.META:
+        if kind == keys.META:
             meta = values.decode_meta(item.value)
             self._state.applied, self._state.time_ms = meta.applied, meta.time_ms
             self._floor = meta.retention_floor
@@ -92,18 +115,6 @@ class Restoration:
             self._take_transaction(kind, item)
         else:
             raise ValueError(f"no item kind {kind!r}")
-
-    def _take_entry(self, item: Item) -> None:
-        number, place = keys.numbers_in(item.key)
-        queue, position = QueueId(number), QueuePosition(place)
-        entry = values.decode_entry(item.value)
-        self._entries.setdefault(queue, []).append((position, entry.message))
-        if not item.is_durable:
-            self._transient.setdefault(queue, []).append(position)
-        if entry.delivery_count:
-            self._counts.setdefault(queue, []).append((position, entry.delivery_count))
-        if entry.expires_ms is not None:
-            self._expiries.setdefault(queue, []).append((position, entry.expires_ms))
 
     def _take_declared(self, kind: bytes, item: Item) -> None:
         state = self._state

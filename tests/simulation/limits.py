@@ -45,4 +45,7 @@ def store_limits(options: Options, random: Random) -> StoreLimits:
         chunk_bytes=random.choice((1, 16, 1024)) * KIB,
         consolidated_bytes=random.choice((4, 64)) * KIB,
         batch_items_max=random.choice((5, 100, 2000)),
+        unconsolidated_bytes=segment // 8,
+        unflushed_items_max=200,
+        unflushed_quiet_items_max=20,
     )

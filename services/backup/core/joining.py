@@ -21,15 +21,14 @@ class Joining:
         self._items: list[StateItem] = []
         self._state = SetState(accepted.set_name)
         self._restoration = Restoration(self._state)
-        """Of a whole snapshot; each item is restored as it comes, so that no single input takes long."""
+        """Of a whole snapshot; each chunk is restored as it comes, so that no single input takes long."""
 
     def take(self, items: tuple[StateItem, ...]) -> None:
         """One chunk."""
         if not self.is_whole:
             self._items.extend(items)
             return
-        for item in items:
-            self._restoration.take(item)
+        self._restoration.take(items)
 
     def whole_copy(self, commit_index: LogIndex, retained_bytes_max: int) -> LogCopy:
         """The memory of a newcomer that got everything."""

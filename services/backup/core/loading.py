@@ -26,8 +26,7 @@ class Loading:
         """One part: items first, then frames."""
         if chunk.items:
             self._restoration = self._restoration or Restoration(self._state)
-            for item in chunk.items:
-                self._restoration.take(item)
+            self._restoration.take(chunk.items)
         for durable in chunk.frames:
             self._whole().append(Frame(check_frame(durable), durable, b""))
         if self._copy is not None:

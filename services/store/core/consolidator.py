@@ -1,9 +1,12 @@
-"""The log consolidator: applies closed segments to the state snapshot, by the same state machine as the broker, and drops them.
+"""The log consolidator: applies the journal to the state snapshot, by the same state machine as the broker, and drops segments.
 
-Law: only whole closed segments, never beyond the commit index (DESIGN R11, history 11), and a segment is dropped only when the
-snapshot that covers it is durable. Every write carries all that changed up to the end of one frame, together with that frame's
+Law: never beyond the commit index (DESIGN R11, history 11), and a segment is dropped only when it is closed and the snapshot
+that covers it is durable. Every write carries all that changed up to the end of one frame, together with that frame's
 index: a crash leaves an older snapshot that is as good as a new one. Contents of transactions without outcome are items like all
 others, so no segment has to stay for them.
+
+It follows the segment that is being written, too: a few bytes of journal accept thousands of messages, and a snapshot that did
+not know of them would make a recovery load them all. What a crash may set it back by is bounded in items, not in bytes.
 
 It works in jobs of the snapshot lane, computing included: the lane has a thread of its own, and appends do not wait for it.
 """
@@ -13,7 +16,7 @@ from functools import partial
 from lockstep.core import restoration
 from lockstep.core.frames import BadFrame, Frame, check_frame
 from lockstep.core.ids import LogIndex, MessageId, index_of
-from lockstep.core.items import ENTRY, MESSAGE, Item, numbers_in
+from lockstep.core.items import ENTRY, MESSAGE, numbers_in
 from lockstep.core.set_state import SetState
 from lockstep.core.state_listener import StateListener
 from lockstep.core.store_protocol import StateItem
@@ -44,6 +47,10 @@ class Consolidator(StateListener):
         """The journal that the state was loaded beside; another one means that the set was opened again."""
         self._dirty: dict[bytes, None] = {}
         """Keys changed since the last write, in the order of their first change."""
+        self._unflushed_items = 0
+        """Written since the last flush."""
+        self._is_flush_wanted = False
+        """Nothing was appended for a while, and much would be lost by a crash."""
         self.is_resting = False
         """After a failure, until the next tick."""
 
@@ -54,17 +61,28 @@ class Consolidator(StateListener):
         the, journal = self._the, self._the.journal
         if the.phase is not Phase.OPEN or journal is None or the.damage or the.loads or self.is_resting:
             return False
+        behind_bytes = journal.bytes_between(self._applied(journal), the.commit_index)
+        if behind_bytes >= the.limits.unconsolidated_bytes or (
+            self._is_flush_wanted and self._journal is journal
+        ):
+            return True
         if len(journal.segments) < 2 and not journal.is_last_closed:
             return False
         return bool(journal.closed_up_to(the.commit_index))
 
+    def be_quiet(self) -> None:
+        """Nothing is being appended: a good moment to make durable what was consolidated, if it is worth it."""
+        unflushed = self._unflushed_items + len(self._dirty)
+        self._is_flush_wanted = unflushed >= self._the.limits.unflushed_quiet_items_max
+
     def give_up(self) -> None:
         """A job failed: forget the state, which may be ahead of what was written."""
         self._state, self._journal, self.is_resting = None, None, True
+        self._unflushed_items, self._is_flush_wanted = 0, False
         self._dirty.clear()
 
     def run(self) -> Procedure[None]:
-        """Consolidate all segments that can be; gives way to readers and to whatever closes the set."""
+        """Consolidate all that can be; gives way to readers and to whatever closes the set."""
         the, journal = self._the, self._the.journal
         assert journal is not None
         if self._journal is not journal:
@@ -72,9 +90,29 @@ class Consolidator(StateListener):
             self.is_resting = False
             yield from self._load()
             self._journal = journal
-        for segment in journal.closed_up_to(the.commit_index):
-            if not (yield from self._consolidate(journal, segment)):
+        while closed := journal.closed_up_to(the.commit_index):
+            if not (yield from self._consolidate(journal, closed[0])):
                 return
+        if not (yield from self._apply_up_to(journal, the.commit_index)):
+            return
+        if self._is_flush_wanted:
+            self._is_flush_wanted = False
+            yield from self._write(journal.first_number())
+            yield from self._flush()
+        elif self._unflushed_items >= self._unflushed_items_max():
+            yield from self._flush()
+
+    def _applied(self, journal: Journal) -> LogIndex:
+        """How far this consolidator is."""
+        is_loaded = self._journal is journal and self._state is not None
+        return self._state.applied if is_loaded and self._state else self._the.snapshot_index
+
+    def _unflushed_items_max(self) -> int:
+        """A crash makes a recovery load what the flushed snapshot still holds of them: little beside what is alive."""
+        assert self._state is not None
+        limits = self._the.limits
+        live_items = 2 * len(self._state.contents.messages)
+        return max(limits.unflushed_items_max, live_items // limits.unflushed_fraction)
 
     def _must_stop(self, journal: Journal) -> bool:
         the = self._the
@@ -84,43 +122,52 @@ class Consolidator(StateListener):
         state = SetState(self._the.name)
         loading = restoration.Restoration(state, keep_bodies=False)
 
-        def take(items: tuple[StateItem, ...]) -> None:
-            for item in items:
-                loading.take(Item(item.key, item.value, True))
-
         key, is_last = b"", self._the.snapshot is None
         while not is_last:
             items, is_last = yield from read_items(key, self._the.limits.chunk_bytes)
             if items:
                 key = items[-1].key + b"\0"
-                yield from compute(partial(take, items))
+                yield from compute(partial(loading.take, items))
         yield from compute(loading.settle)
         assert state.applied == self._the.snapshot_index, f"{state.applied} in {self._the.snapshot_index}"
         state.listener = self
         self._state = state
 
     def _consolidate(self, journal: Journal, segment: Segment) -> Procedure[bool]:
-        """Apply one segment, write what it changed, drop it; answers whether to go on."""
-        the, state = self._the, self._state
-        assert state is not None
+        """Apply one closed segment, write what it changed, drop it; answers whether to go on."""
+        the = self._the
         last = LogIndex(0) if segment.is_empty else segment.last
-        while state.applied < last:
-            run = journal.frames_behind(state.applied, last, the.limits.consolidated_bytes)
-            assert run is not None, f"no frame behind {state.applied} up to {last}"
-            data = yield from read_bytes(ReadSegment(run.segment, run.offset, run.length))
-            yield from compute(partial(self._apply, run, data))
-            if len(self._dirty) >= the.limits.batch_items_max:
-                yield from self._write(segment.number)
-            if self._must_stop(journal):
-                return False
+        if not (yield from self._apply_up_to(journal, last)):
+            return False
+        assert self._state is not None and self._state.applied >= last, f"{segment} lacks a frame"
         yield from self._write(self._number_behind(journal, segment))
-        yield (SnapshotFlush(),)
-        the.flushed_index = the.snapshot_index
+        yield from self._flush()
         if self._must_stop(journal):
             return False
         yield (DeleteSegments((segment.number,)),)
         journal.drop({segment.number}, the.flushed_index)
         return True
+
+    def _apply_up_to(self, journal: Journal, last: LogIndex) -> Procedure[bool]:
+        """Apply all whole frames up to `last`; writes whenever much has changed. Answers whether to go on."""
+        the, state = self._the, self._state
+        assert state is not None
+        while state.applied < last:
+            run = journal.frames_behind(state.applied, last, the.limits.consolidated_bytes)
+            if run is None:
+                break
+            data = yield from read_bytes(ReadSegment(run.segment, run.offset, run.length))
+            yield from compute(partial(self._apply, run, data))
+            if len(self._dirty) >= the.limits.batch_items_max:
+                yield from self._write(run.segment)
+            if self._must_stop(journal):
+                return False
+        return True
+
+    def _flush(self) -> Procedure[None]:
+        yield (SnapshotFlush(),)
+        self._the.flushed_index = self._the.snapshot_index
+        self._unflushed_items = 0
 
     @staticmethod
     def _number_behind(journal: Journal, segment: Segment) -> int:
@@ -146,6 +193,7 @@ class Consolidator(StateListener):
         puts, deletes = yield from compute(self._take_batch)
         meta = SnapshotMeta(state.applied, tuple(state.epochs.entries), state.time_ms, first_segment)
         yield (SnapshotWrite(puts, deletes, encode_meta(meta)),)
+        self._unflushed_items += len(puts) + len(deletes)
         the.snapshot = meta
 
     def _take_batch(self) -> tuple[tuple[StateItem, ...], tuple[bytes, ...]]:

@@ -180,6 +180,20 @@ class Journal:
             return FramesAt(segment.number, offset, length, spans, LogIndex(segment.lasts[behind - 1]))
         return None
 
+    def bytes_between(self, index: LogIndex, until: LogIndex) -> int:
+        """Bytes of the frames behind `index` that end at or below `until`."""
+        total = 0
+        for segment in reversed(self.segments):
+            if segment.is_empty or segment.last <= index:
+                if not segment.is_empty:
+                    break
+                continue
+            first = bisect_left(segment.lasts, index + 1)
+            limit = bisect_left(segment.lasts, until + 1)
+            if first < limit:
+                total += segment.ends[limit - 1] - segment.starts[first]
+        return total
+
     def closed_up_to(self, commit_index: LogIndex) -> list[Segment]:
         """The leading segments that nothing is written to any more and that lie wholly at or below the commit index (R11)."""
         closed = []

@@ -21,6 +21,16 @@ class StoreLimits:
     """Chunks that may wait for a slow reader before no more is read for it."""
     consolidated_bytes: int = 256 * KIB
     """Frames that the consolidator applies before it gives way: 2-3 ms of the event loop for messages of 1 KiB."""
+    unconsolidated_bytes: int = 64 * KIB
+    """Committed frames that lie behind the consolidator before it goes on: such a piece accepts up to 20,000 messages."""
+    unflushed_items_max: int = 50_000
+    """Items written to the snapshot and not flushed, in a small set: about as many as fill a memtable. A crash takes the snapshot
+    back by as much, and a recovery loads messages that are gone by then.
+    """
+    unflushed_fraction: int = 8
+    """The same in a big set: at most this part of what is alive, so that flushes cost in proportion to what is written."""
+    unflushed_quiet_items_max: int = 1_000
+    """The same when nothing is being appended."""
     batch_items_max: int = 2_000
     """Items in one write to the snapshot: RocksDB's binding holds the GIL for about 1 us for each."""
     batch_bytes_max: int = 1 * MIB

@@ -100,6 +100,8 @@ class SetLanes:
         the.has_appended = the.has_no_spare = self.consolidator.is_resting = False
         if Lane.JOURNAL in self._running or the.waiting or the.phase is not Phase.OPEN or the.damage:
             return
+        if is_quiet:
+            self.consolidator.be_quiet()
         if is_quiet and the.commit_index > the.meta.commit_index:
             self._start(Lane.JOURNAL, write_meta(the))
 

@@ -1,9 +1,11 @@
 """Installing a snapshot, consolidating, and reading what is stored."""
 
+from dataclasses import replace
+
 from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import Frame, check_frame
-from lockstep.core.ids import Epoch, LogIndex, MessageId, QueueId, place
-from lockstep.core.records import DeclareQueue, Message, Publish
+from lockstep.core.ids import Epoch, LogIndex, MessageId, QueueId, QueuePosition, place
+from lockstep.core.records import DeclareQueue, Dequeue, Message, Publish
 from lockstep.core.set_state import SetState
 from lockstep.core.store_protocol import (
     BeginInstall,
@@ -14,7 +16,7 @@ from lockstep.core.store_protocol import (
     StateLoaded,
     StoreRefused,
 )
-from services.store.core.messages import Requested
+from services.store.core.messages import Requested, Tick
 from services.store.core.requests import (
     ContentsRead,
     FramesRead,
@@ -23,7 +25,7 @@ from services.store.core.requests import (
     ReadFrames,
     ReadItems,
 )
-from tests.unit.services.store.store_rig import ME, SET, StoreRig, frame
+from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, frame
 
 QUEUE = QueueId(1)
 
@@ -122,7 +124,7 @@ def test_an_installation_that_its_sender_gave_up_is_undone_by_the_next_opening()
     assert opened.disk != old.disk
 
 
-def test_only_closed_segments_at_or_below_the_commit_index_are_consolidated() -> None:
+def test_nothing_beyond_the_commit_index_is_consolidated_and_the_last_segment_stays() -> None:
     """History 11: what the consolidator has applied can never be cut again."""
     rig = StoreRig()
     rig.open()
@@ -133,12 +135,54 @@ def test_only_closed_segments_at_or_below_the_commit_index_are_consolidated() ->
     rig.tell_commit(199)
     rig.run()
     status = rig.core.status()[0]
-    assert 60 < status.snapshot_index < 199, "the segment that is written to stays"
-    assert len(rig.disk.directories[SET].segments) <= 2
+    assert status.snapshot_index > 60
+    assert 1 <= len(rig.disk.directories[SET].segments) <= 2, "the segment that is written to stays"
     items, frames, loaded = rig.load()
     assert isinstance(loaded, StateLoaded)
     assert len(frames) == 199 - status.snapshot_index
     assert sum(b"body-" in value for value in items.values()) == status.snapshot_index - 1
+
+
+ROOMY = replace(SMALL, segment_bytes=1 << 20, unconsolidated_bytes=4096, unflushed_items_max=100)
+
+
+def accepting_frame(index: int, first: int, count: int) -> bytes:
+    """Accepts the messages that the frames from `first` on published."""
+    positions = tuple(QueuePosition(place(LogIndex(first + each), 0)) for each in range(count))
+    return frame(index, records=[Dequeue(None, None, 0, QUEUE, positions)])
+
+
+def test_messages_accepted_in_a_segment_that_is_still_written_to_are_not_loaded_again() -> None:
+    """A few bytes of journal end thousands of messages: a recovery that loaded them would depend on what had passed through."""
+    rig = StoreRig(ROOMY)
+    rig.open()
+    rig.append_ok(content_frame(1))
+    for index in range(2, 1002):
+        rig.append_ok(content_frame(index), commit=index)
+    for number in range(100):
+        index = 1002 + number
+        rig.append_ok(accepting_frame(index, 2 + 10 * number, 10), commit=index)
+    rig.tell_commit(1101)
+    rig.run()
+    assert len(rig.disk.directories[SET].segments) == 1
+    rig.crash()
+    rig.open(2)
+    items, _, _ = rig.load(2)
+    assert len(items) < 2 * ROOMY.unflushed_items_max + 2 * (4096 // 8)
+
+
+def test_what_was_consolidated_is_flushed_once_nothing_is_appended() -> None:
+    rig = StoreRig(replace(ROOMY, unflushed_items_max=1_000_000, unflushed_quiet_items_max=10))
+    rig.open()
+    for index in range(1, 200):
+        rig.append_ok(content_frame(index), commit=index)
+    assert "SnapshotFlush" not in rig.log
+    for _ in range(3):
+        rig.feed(Tick())
+        rig.run()
+    assert rig.log.count("SnapshotFlush") == 1
+    rig.crash()
+    assert rig.open(2).snapshot_index > 100
 
 
 def test_readers_get_nothing_beyond_the_commit_index() -> None:
