@@ -28,6 +28,8 @@ from tests.integration.cluster import Deployment, deployed
 
 SET, QUEUE = "bench", "deep"
 CREDIT = 5000
+_TABLE_WIDTH = 180
+"""Of what is written to a file, too."""
 RECOVERY_SECONDS_MAX = 600
 QUIET_SECONDS_MAX = 300
 
@@ -54,6 +56,7 @@ class Result:
 
 async def main(messages: int, passings: list[int], trials: int, brokers: int, directory: Path | None) -> None:
     console = Console()
+    console.width = max(console.width, _TABLE_WIDTH)
     results: list[Result] = []
     async with contextlib.AsyncExitStack() as stack:
         scratch = Path(

@@ -105,6 +105,13 @@ class SetAside(StoreRequest):
 
 
 @dataclass(frozen=True, slots=True)
+class AcceptDamage(StoreRequest):
+    """An operator accepts what the damage took (R7): the log ends, for ever, where its undamaged part does, and nothing behind it
+    counts as committed any more. Only by an explicit command. Answered with `SetOpened`; refused where no part is undamaged.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class StoreAnswer:
     """Base of all answers; epoch and incarnation repeat the request's."""
 
@@ -189,5 +196,6 @@ AnyStoreRequest = (
     | EndInstall
     | RememberMap
     | SetAside
+    | AcceptDamage
 )
 AnyStoreAnswer = SetOpened | Appended | Truncated | StateChunk | StateLoaded | Installed | StoreRefused

@@ -13,6 +13,7 @@ from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.store_protocol import (
     FREE_BYTES_UNKNOWN,
+    AcceptDamage,
     AnyStoreAnswer,
     AnyStoreRequest,
     Appended,
@@ -84,6 +85,8 @@ def encode_request(request: AnyStoreRequest) -> bytes:
             message.remember_map.SetInParent()
         case SetAside():
             message.set_aside.SetInParent()
+        case AcceptDamage():
+            message.accept_damage.SetInParent()
         case _:
             assert_never(request)
     if isinstance(request, AppendFrames):
@@ -119,6 +122,8 @@ def decode_request(data: bytes) -> AnyStoreRequest | None:
             return RememberMap(*head, remember.map_bytes, remember.revision, remember.generation)
         case "set_aside":
             return SetAside(*head)
+        case "accept_damage":
+            return AcceptDamage(*head)
         case _:
             assert_never(kind)
 

@@ -86,6 +86,55 @@ async def test_a_disk_that_is_not_in_sync_serves_only_when_the_loss_is_accepted(
         await deployment.until_in_sync(2, seconds=30)
 
 
+async def test_a_hole_in_the_last_disk_is_served_around_only_when_the_loss_is_accepted(
+    tmp_path: Path,
+) -> None:
+    """R7, R10: the only member in sync is damaged, and the others lost their disks; what lies before the hole is left."""
+    async with deployed(tmp_path, sets={"pair": ["B1", "B2"]}, brokers=2) as deployment:
+        async with deployment.client() as client, client.session() as session:
+            await session.declare_queue("kept", set_name="pair")
+            await session.publish("kept", NUMBERED)
+            await lose(deployment, "B2")
+            await deployment.until_in_sync(1)
+            await session.publish("kept", b"the hole")
+            await session.publish("kept", b"behind the hole")
+        await asyncio.sleep(2.5)
+        await deployment["B1"].broker.kill()
+        await deployment["B1"].store.kill()
+        flip_bit(deployment.cluster.directory / "B1" / "store", b"the hole")
+        for name in ("B1", "B2"):
+            await deployment.cluster.start_store(name)
+            await deployment.cluster.start_broker(name)
+        await asyncio.sleep(8)
+        async with deployment.client() as client:
+            status = await client.administration.status()
+            assert [one.is_led for one in status.view.sets] == [False], (
+                "a damaged disk leads, or an empty one"
+            )
+            answer = await client.administration.accept_data_loss("pair", "B1")
+            assert answer.generation != status.view.generation
+            async with client.session() as session:
+                assert [message.body async for message in session.browse("kept")] == NUMBERED
+                await session.publish("kept", b"after it")
+        await deployment.until_in_sync(2, seconds=30)
+        assert b"accepted" in deployment["B1"].store.log.read_bytes(), "an acceptance is logged"
+        for local in deployment.cluster.brokers.values():
+            await local.broker.kill()
+        for name in ("B1", "B2"):
+            await deployment.cluster.start_broker(name)
+        await deployment.until_in_sync(2, seconds=30)
+        async with deployment.client() as client, client.session() as session:
+            assert [message.body async for message in session.browse("kept")] == [*NUMBERED, b"after it"]
+
+
+def flip_bit(store: Path, body: bytes) -> None:
+    """In the journal, inside of the one message with this body."""
+    (segment,) = [path for path in store.rglob("*.segment") if body in path.read_bytes()]
+    data = bytearray(segment.read_bytes())
+    data[data.index(body)] ^= 1
+    segment.write_bytes(data)
+
+
 async def lose(deployment: Deployment, name: str) -> None:
     """A broker and its disk are gone."""
     await deployment[name].broker.kill()

@@ -138,6 +138,12 @@ class CommittedLog:
             if header.last <= self.end:
                 self._commit(header, durable, holder)
 
+    def loss_accepted(self, after: LogIndex) -> None:
+        """An operator gave up what lies behind `after` (R7): from here on it counts as never committed."""
+        while self._firsts and self._firsts[-1] > after:
+            del self._committed[self._firsts.pop()]
+        self.end = min(self.end, after)
+
     def frames(self) -> list[Frame]:
         """The committed frames, with their transient parts as far as anybody was sent them."""
         found = []

@@ -163,6 +163,11 @@ class Observer:
                 self.logs[set_name].check_journal(journal, f"the disk of {store.broker}")
                 self._world.branches.reach("journals compared")
 
+    def loss_accepted(self, set_name: SetName, after: LogIndex) -> None:
+        """An operator gave up what lies behind `after` (R7); nobody holds it any more."""
+        self.logs[set_name].loss_accepted(after)
+        self.views = [view for view in self.views if view.set_name != set_name or view.applied <= after]
+
     # --- samples --------------------------------------------------------------------------------------------------
 
     def sample(self) -> None:

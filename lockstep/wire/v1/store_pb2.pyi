@@ -227,6 +227,19 @@ class AppendRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class AcceptDamage(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        def __init__(
+            self,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     RESOURCE_SET_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
@@ -239,6 +252,7 @@ class AppendRequest(_message.Message):
     END_INSTALL_FIELD_NUMBER: _builtins.int
     REMEMBER_MAP_FIELD_NUMBER: _builtins.int
     SET_ASIDE_FIELD_NUMBER: _builtins.int
+    ACCEPT_DAMAGE_FIELD_NUMBER: _builtins.int
     resource_set: _builtins.str
     epoch: _builtins.int
     incarnation: _builtins.str
@@ -261,6 +275,8 @@ class AppendRequest(_message.Message):
     def remember_map(self) -> Global___AppendRequest.RememberMap: ...
     @_builtins.property
     def set_aside(self) -> Global___AppendRequest.SetAside: ...
+    @_builtins.property
+    def accept_damage(self) -> Global___AppendRequest.AcceptDamage: ...
     def __init__(
         self,
         *,
@@ -276,12 +292,13 @@ class AppendRequest(_message.Message):
         end_install: Global___AppendRequest.EndInstall | None = ...,
         remember_map: Global___AppendRequest.RememberMap | None = ...,
         set_aside: Global___AppendRequest.SetAside | None = ...,
+        accept_damage: Global___AppendRequest.AcceptDamage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begin_install", b"begin_install", "end_install", b"end_install", "frames", b"frames", "install_items", b"install_items", "load_state", b"load_state", "open_set", b"open_set", "remember_map", b"remember_map", "request", b"request", "set_aside", b"set_aside", "truncate", b"truncate"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accept_damage", b"accept_damage", "begin_install", b"begin_install", "end_install", b"end_install", "frames", b"frames", "install_items", b"install_items", "load_state", b"load_state", "open_set", b"open_set", "remember_map", b"remember_map", "request", b"request", "set_aside", b"set_aside", "truncate", b"truncate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_install", b"begin_install", "end_install", b"end_install", "epoch", b"epoch", "frames", b"frames", "incarnation", b"incarnation", "install_items", b"install_items", "load_state", b"load_state", "open_set", b"open_set", "remember_map", b"remember_map", "request", b"request", "resource_set", b"resource_set", "set_aside", b"set_aside", "truncate", b"truncate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_damage", b"accept_damage", "begin_install", b"begin_install", "end_install", b"end_install", "epoch", b"epoch", "frames", b"frames", "incarnation", b"incarnation", "install_items", b"install_items", "load_state", b"load_state", "open_set", b"open_set", "remember_map", b"remember_map", "request", b"request", "resource_set", b"resource_set", "set_aside", b"set_aside", "truncate", b"truncate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["open_set", "frames", "truncate", "load_state", "begin_install", "install_items", "end_install", "remember_map", "set_aside"]  # noqa: Y015
+    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["open_set", "frames", "truncate", "load_state", "begin_install", "install_items", "end_install", "remember_map", "set_aside", "accept_damage"]  # noqa: Y015
     _WhichOneofArgType_request: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_request) -> _WhichOneofReturnType_request | None: ...
 

@@ -183,6 +183,14 @@ class BackupCore:
         self._effects.append(self._store.set_aside())
         return self._take_effects()
 
+    def accept_damage(self) -> list[AnyEffect]:
+        """An operator accepts what the damage took (R7): go on with what is left."""
+        assert self.state is BackupState.DAMAGED
+        self._note("damage accepted", self.opened.damage if self.opened is not None else "")
+        self.state = BackupState.OPENING
+        self._effects.append(self._store.accept_damage())
+        return self._take_effects()
+
     # --- the own store ---
 
     def _open(self) -> None:

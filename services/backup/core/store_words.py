@@ -4,6 +4,7 @@ from lockstep.core.effects import TellStore
 from lockstep.core.ids import Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.replication import SubscriptionAccepted
 from lockstep.core.store_protocol import (
+    AcceptDamage,
     AnyStoreRequest,
     AppendFrames,
     BeginInstall,
@@ -50,6 +51,9 @@ class StoreWords:
 
     def set_aside(self) -> TellStore:
         return self._tell(SetAside(*self._head))
+
+    def accept_damage(self) -> TellStore:
+        return self._tell(AcceptDamage(*self._head))
 
     def _tell(self, request: AnyStoreRequest) -> TellStore:
         return TellStore(self._head[0], request)

@@ -48,11 +48,18 @@ class Candidate:
         self._not_before_ms = 0
         self._unled_since_ms: int | None = None
         self._is_loss_accepted = False
+        self._is_damage_accepted = False
 
     def accept_data_loss(self) -> bool:
         """R7: only while nobody leads; answers whether it is so. Forgotten as soon as somebody does."""
-        self._is_loss_accepted = not self._facts.is_led
+        self._is_loss_accepted = self._is_damage_accepted = not self._facts.is_led
         return self._is_loss_accepted
+
+    def takes_damage(self) -> bool:
+        """Whether the operator's command may be given to the own damaged disk: once, and only while nobody leads."""
+        is_accepted = self._is_loss_accepted and self._is_damage_accepted and not self._facts.is_led
+        self._is_damage_accepted = False
+        return is_accepted
 
     def wait(self, now: Now) -> None:
         """Others first: nothing is asked for a moment."""

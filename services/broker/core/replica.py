@@ -244,8 +244,11 @@ class Replica:
         return self._memory_number * 1_000_000
 
     def _leave_damaged(self, set_map: SetMap, backup: BackupCore) -> None:
-        """R10: a damaged disk is set aside when nobody counts on it any more; the last member never leaves."""
+        """R10: a damaged disk is set aside when nobody counts on it any more; the last member never leaves, unless by R7."""
         assert backup.opened is not None
+        if set_map.names_disk(backup.opened.disk) and self._candidate.takes_damage():
+            self._effects += backup.accept_damage()
+            return
         # Below the minimum it stays in the map until it is replaced, which its own new disk may do (R4).
         is_led_by_other = (
             set_map.primary != self.broker and self._facts.lease_holder == set_map.primary_incarnation

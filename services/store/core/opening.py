@@ -8,7 +8,7 @@ being removed: that is finished first, however often the process dies in between
 from lockstep.core.epoch_table import EpochTable
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import DiskId, Epoch, LogIndex, TimeMs
-from lockstep.core.store_protocol import OpenSet, RememberMap, SetAside
+from lockstep.core.store_protocol import AcceptDamage, OpenSet, RememberMap, SetAside
 from services.store.core.disk import (
     CreateSegment,
     DeleteSegments,
@@ -25,7 +25,7 @@ from services.store.core.disk import (
     read_bytes,
 )
 from services.store.core.journal import Journal
-from services.store.core.journal_format import encode_segment_header, salt_of
+from services.store.core.journal_format import SEGMENT_HEADER_BYTES, encode_segment_header, salt_of
 from services.store.core.meta import (
     MARK_ASIDE,
     MARK_INSTALL,
@@ -93,6 +93,31 @@ def set_aside(the: StoredSet, stream: int, request: SetAside) -> Procedure[None]
     the.reply(stream, the.opened(request))
 
 
+def accept_damage(the: StoredSet, stream: int, request: AcceptDamage) -> Procedure[None]:
+    """End the log where its undamaged part does (R7), by one replacement of the meta file: a seal there, and a commit index that
+    is not above it. Whoever crashes before it finds the damage again, whoever does behind it an undamaged set.
+    """
+    journal = the.journal
+    if journal is None:
+        the.refuse(stream, request, ErrorCode.ILLEGAL_STATE, "a snapshot is being installed")
+        return
+    if not the.is_prefix_good:
+        the.refuse(stream, request, ErrorCode.ILLEGAL_STATE, f"nothing undamaged is left: {the.damage}")
+        return
+    if the.damage:
+        lost = f"{the.damage}: the log ends at {journal.end}, {the.commit_told} was committed"
+        the.note("damage accepted", lost)
+        the.number_max += 1
+        if journal.segments:
+            last = journal.segments[-1]
+            end = Seal(last.number, last.end, the.number_max)
+        else:
+            end = Seal(journal.next_number, SEGMENT_HEADER_BYTES, the.number_max)
+        yield from seal(the, end, commit_index=the.commit_index)
+        yield from read_set(the)
+    the.reply(stream, the.opened(request))
+
+
 def read_set(the: StoredSet) -> Procedure[None]:
     """From whatever the disk holds to an open set, damaged or not."""
     the.close()
@@ -109,6 +134,7 @@ def read_set(the: StoredSet) -> Procedure[None]:
     the.flushed_index = the.snapshot_index
     the.commit_told = found.commit_index
     the.damage = "the meta file was lost" if the.meta.mark == MARK_LOST else found.damage
+    the.is_prefix_good = the.meta.mark != MARK_LOST and not the.corruption and found.is_snapshot_good
     if the.damage:
         the.note("damaged", the.damage)
     else:
@@ -158,12 +184,12 @@ def _make_ready(the: StoredSet, found: Recovered) -> Procedure[None]:
         yield (DeleteSegments(tuple(found.void)),)
 
 
-def seal(the: StoredSet, new: Seal) -> Procedure[None]:
-    """Make a seal durable; seals of segments that the snapshot has made void are forgotten."""
+def seal(the: StoredSet, new: Seal, **changes: object) -> Procedure[None]:
+    """Make a seal durable, and `changes` to the meta with it; seals of segments that the snapshot has made void are forgotten."""
     assert the.journal is not None
     first = min(the.journal.first_number(), new.number)
     kept = tuple(old for old in the.meta.seals if old.number >= first and old.number != new.number)
-    yield from write_meta(the, seals=(*kept, new))
+    yield from write_meta(the, seals=(*kept, new), **changes)
 
 
 def create_next_segment(the: StoredSet, bytes_min: int) -> Procedure[None]:

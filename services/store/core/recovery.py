@@ -20,7 +20,7 @@ from services.store.core.disk import (
     read_bytes,
 )
 from services.store.core.journal import Journal, Segment
-from services.store.core.journal_format import salt_of
+from services.store.core.journal_format import SEGMENT_HEADER_BYTES, salt_of
 from services.store.core.meta import BadMeta, Seal, SetMeta, SnapshotMeta, decode_snapshot_meta
 from services.store.core.segment_scan import SegmentScan
 
@@ -36,6 +36,8 @@ class Recovered:
     number_max: int
     """Highest segment number ever used, as far as the files tell."""
     damage: str = ""
+    is_snapshot_good: bool = True
+    """It could be read, or there is none."""
     torn: str = ""
     """Why the last segment of the journal must be sealed where the journal ends; "": it need not."""
     void: list[int] = field(default_factory=list)
@@ -60,7 +62,7 @@ def recover(meta: SetMeta, scan_bytes: int) -> Procedure[Recovered]:
     base = snapshot.index if snapshot else LogIndex(0)
     epochs = EpochTable(list(snapshot.epochs) if snapshot else [])
     journal = Journal(base, epochs, snapshot.time_ms if snapshot else TimeMs(0), first)
-    found = Recovered(journal, snapshot, max(meta.commit_index, base), number_max, damage)
+    found = Recovered(journal, snapshot, max(meta.commit_index, base), number_max, damage, not damage)
     if damage:
         return found  # without the snapshot there is no state, however good the frames behind it are
     yield from _walk(found, sizes, {seal.number: seal for seal in meta.seals}, salt_of(meta.disk), scan_bytes)
@@ -75,10 +77,13 @@ def _walk(
     """Scans the chain of segments, then makes sure that nothing of the log lies outside of it."""
     journal, number = found.journal, found.journal.next_number
     behind: list[int] = []
-    while number in sizes:
+    while number in sizes or _is_given_up(seals.get(number)):
         seal = seals.get(number)
         if found.torn:
-            behind.append(number)
+            behind += [number] if number in sizes else []
+        elif _is_given_up(seal):
+            # Nothing of it counts, not even that it is there.
+            journal.segments.append(Segment(number, sizes.get(number, SEGMENT_HEADER_BYTES)))
         else:
             yield (SettleSegment(number),)
             journal.segments.append(Segment(number, sizes[number]))
@@ -106,6 +111,11 @@ def _walk(
             return
     chain = {segment.number for segment in journal.segments}
     found.void = sorted(set(sizes) - chain)
+
+
+def _is_given_up(seal: Seal | None) -> bool:
+    """Whether a segment was sealed where it begins: damage that took all of it was accepted."""
+    return seal is not None and seal.end <= SEGMENT_HEADER_BYTES
 
 
 def _give_back_spare(journal: Journal, seals: dict[int, Seal]) -> None:

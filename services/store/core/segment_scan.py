@@ -58,15 +58,15 @@ class SegmentScan:
                 return f"{where} at {segment.end}: {bad}"
             self.commit_index = max(self.commit_index, group.commit_index)
         self._bad_at = segment.end
-        self.is_shortened = segment.size_bytes < size_bytes
-        if self.is_shortened:
-            return f"{where} has {segment.size_bytes} bytes and was made with {size_bytes}"
         if self.sealed_at is not None:
             return (
                 ""
                 if segment.end == self.end
                 else f"{where} was sealed at {self.end} and ends at {segment.end}"
             )
+        self.is_shortened = segment.size_bytes < size_bytes
+        if self.is_shortened:
+            return f"{where} has {segment.size_bytes} bytes and was made with {size_bytes}"
         if segment.end < self.end and not (yield from self._is_zero_from(segment.end)):
             return f"{where} has no valid group at {segment.end}"
         return ""

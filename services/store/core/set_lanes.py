@@ -11,6 +11,7 @@ from typing import assert_never
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import SetName
 from lockstep.core.store_protocol import (
+    AcceptDamage,
     AnyStoreRequest,
     AppendFrames,
     BeginInstall,
@@ -38,6 +39,7 @@ from services.store.core.limits import StoreLimits
 from services.store.core.loading import load_state
 from services.store.core.messages import Perform, StoreEffect
 from services.store.core.opening import (
+    accept_damage,
     create_spare,
     open_set,
     raise_epoch,
@@ -191,6 +193,10 @@ class SetLanes:
             case SetAside():
                 writer = the.writer
                 yield from set_aside(the, stream, request)
+                the.writer = writer
+            case AcceptDamage():
+                writer = the.writer
+                yield from accept_damage(the, stream, request)
                 the.writer = writer
             case AppendFrames():
                 raise AssertionError("appends are taken in groups")

@@ -66,6 +66,8 @@ class StoredSet:
         self.flushed_index = LogIndex(0)
         """Snapshot index that is durable; segments are dropped up to it only."""
         self.damage = ""
+        self.is_prefix_good = True
+        """What lies before the damage is a state of the set: the snapshot is whole, or there is none."""
         self.corruption = ""
         """A bad checksum that was met while reading, and that a recovery might not meet; it is damage at the next opening too."""
         self.writer: tuple[int, Incarnation] | None = None

@@ -11,6 +11,7 @@ from lockstep.client.session_events import Close
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.effects import AnyEffect
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, SetName
+from lockstep.core.inputs import AcceptDataLoss
 from services.broker.core.replica import Replica
 from services.primary.core.primary import PrimaryCore
 from tests.simulation.broker import Broker
@@ -219,6 +220,14 @@ class Stage:
 
     def _host(self, name: str) -> str:
         return self.world.host_of(BrokerId(name)) if BrokerId(name) in self.world.broker_ids else name
+
+    def accept_loss(self, broker: BrokerId, after: LogIndex, *lost: Promise) -> None:
+        """`lockstep cluster recover --accept-data-loss`: what lies behind `after` is given up, that is what `lost` were told."""
+        operations = [promise.operation for promise in lost]
+        history = self.world.history
+        history.operations = [operation for operation in history.operations if operation not in operations]
+        self.world.observer.loss_accepted(SET, after)
+        self.world.brokers[broker].feed(AcceptDataLoss(SET))
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

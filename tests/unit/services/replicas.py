@@ -44,6 +44,7 @@ from lockstep.core.records import AnyRecord, DeclareQueue, EpochBegins, OpenSess
 from lockstep.core.replication import Acknowledge, Subscribe, ToBackup, ToPrimary
 from lockstep.core.set_state import SetState
 from lockstep.core.store_protocol import (
+    AcceptDamage,
     AnyStoreAnswer,
     AnyStoreRequest,
     Appended,
@@ -213,9 +214,12 @@ class MemoryStore:
             case SetAside():
                 self._format()
                 return [self._opened(request)]
+            case AcceptDamage():
+                self.damage, self.commit_index = "", min(self.commit_index, self.log_end)
+                return [self._opened(request)]
         return []
 
-    def _opened(self, request: OpenSet | SetAside) -> SetOpened:
+    def _opened(self, request: OpenSet | SetAside | AcceptDamage) -> SetOpened:
         return SetOpened(
             request.set_name,
             request.epoch,

@@ -306,6 +306,53 @@ def test_data_loss_that_was_accepted_is_forgotten_when_somebody_leads() -> None:
     assert bench.wanted(PromoteSelf) == []
 
 
+def damaged_last_member() -> ReplicaBench:
+    store = MemoryStore("disk-a", *frames(1, 1, 3), commit=5)
+    store.damage = "the log ends at 3, but 5 was acknowledged"
+    bench = ReplicaBench(store)
+    bench.hold_lease()
+    bench.feed(seen(entry(1, OLD), 10))
+    bench.see_presences()
+    bench.see_key(None)
+    return bench
+
+
+def test_a_damaged_last_member_stands_only_by_an_operators_word_with_what_is_undamaged() -> None:
+    """R10, R7: without the command it refuses for ever."""
+    bench = damaged_last_member()
+    bench.pass_ms(60_000)
+    assert bench.wanted(PromoteSelf) == []
+    assert bench.store.damage
+    bench.hold_lease()
+    bench.feed(AcceptDataLoss(SET))
+    (asked,) = bench.wanted(PromoteSelf)
+    assert (asked.set_map.epoch, asked.set_map.in_sync) == (2, (bench.own(),))
+    bench.answer(Verdict.DONE, 11)
+    assert bench.replica.is_serving
+    assert bench.store.content()[-1] == (2, 4), "the new epoch goes on behind the undamaged part"
+
+
+def test_one_command_accepts_damage_once() -> None:
+    bench = damaged_last_member()
+    bench.feed(AcceptDataLoss(SET))
+    bench.lose_store()
+    bench.store.damage = "another hole"
+    bench.find_store()
+    bench.pass_ms(60_000)
+    assert bench.store.damage
+    assert not bench.replica.is_serving
+
+
+def test_damage_is_not_accepted_while_somebody_leads() -> None:
+    bench = damaged_last_member()
+    bench.see_key("b.0")
+    bench.feed(AcceptDataLoss(SET))
+    bench.see_key(None)
+    bench.pass_ms(60_000)
+    assert bench.store.damage
+    assert bench.wanted(PromoteSelf) == []
+
+
 def test_the_store_remembers_the_entry_that_a_promotion_wrote() -> None:
     bench = leading()
     assert bench.store.map_revision == 11

@@ -1,24 +1,37 @@
 """Torn or damaged: what a recovery makes of bad bytes (DESIGN R10), and of cuts."""
 
+from dataclasses import replace
+
 import pytest
 
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import DiskId, Epoch, LogIndex, QueueId
 from lockstep.core.records import AnyRecord, DeclareQueue, Message, Publish
-from lockstep.core.store_protocol import Appended, SetAside, SetOpened, StoreRefused, Truncate, Truncated
+from lockstep.core.store_protocol import (
+    AcceptDamage,
+    Appended,
+    SetAside,
+    SetOpened,
+    StoreRefused,
+    Truncate,
+    Truncated,
+)
 from services.store.core.journal_format import (
     GROUP_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     encode_group_header,
     salt_of,
 )
+from services.store.core.limits import StoreLimits
 from services.store.core.messages import Requested, Tick
 from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, appending, frame
 
+ONE_SEGMENT = replace(SMALL, segment_bytes=1 << 16)
 
-def rig_with(count: int, commit: int = 0) -> StoreRig:
+
+def rig_with(count: int, commit: int = 0, limits: StoreLimits = SMALL) -> StoreRig:
     """`count` frames, each a group of its own; the commit index is written down."""
-    rig = StoreRig()
+    rig = StoreRig(limits)
     rig.open()
     for index in range(1, count + 1):
         rig.append_ok(frame(index))
@@ -273,3 +286,111 @@ def test_a_segment_whose_creation_was_interrupted_was_never_there() -> None:
             assert (opened.damage, opened.log_end) == ("", end)
             end += 1
             rig.append_ok(frame(end, epoch=epoch), epoch=epoch)
+
+
+# --- accepted damage ----------------------------------------------------------------------------------------------------
+
+
+def accept_damage(rig: StoreRig, epoch: int) -> SetOpened | StoreRefused:
+    (answer,) = rig.ask(AcceptDamage(SET, Epoch(epoch), ME))
+    assert isinstance(answer, SetOpened | StoreRefused), answer
+    return answer
+
+
+def lose_segment(rig: StoreRig, place: int) -> int:
+    """The last index before the frames of one segment that is gone."""
+    number = sorted(rig.disk.directories[SET].segments)[place]
+    first = min(index for index in range(1, 101) if place_of_frame(rig, index)[0] == number)
+    del rig.disk.directories[SET].segments[number]
+    return first - 1
+
+
+@pytest.mark.parametrize(("index", "commit"), [(1, 0), (2, 0), (20, 0), (39, 0), (20, 40), (40, 40)])
+def test_damage_that_is_accepted_leaves_the_undamaged_part_for_ever(index: int, commit: int) -> None:
+    """R7 on a damaged disk: the log ends before the hole, and what lay behind it never comes back."""
+    rig = rig_with(40, commit, ONE_SEGMENT if commit else SMALL)
+    flip(rig, index)
+    rig.crash()
+    opened = rig.open(2)
+    assert opened.damage
+    assert opened.commit_index == commit
+    accepted = accept_damage(rig, 2)
+    assert isinstance(accepted, SetOpened)
+    assert (accepted.damage, accepted.log_end) == ("", index - 1)
+    assert accepted.commit_index == min(commit, index - 1)
+    for again in range(index, 45):
+        assert rig.append_ok(frame(again, epoch=2), epoch=2) == again
+    rig.crash()
+    opened = rig.open(3)
+    assert (opened.damage, opened.log_end) == ("", 44)
+    assert opened.epochs == (((1, 1), (2, index)) if index > 1 else ((2, 1),))
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_missing_segment_that_is_accepted_ends_the_log_before_it(place: int) -> None:
+    rig = rig_with(100)
+    before = lose_segment(rig, place)
+    rig.crash()
+    assert "missing" in rig.open(2).damage
+    opened = accept_damage(rig, 2)
+    assert isinstance(opened, SetOpened)
+    assert (opened.damage, opened.log_end) == ("", before)
+    for again in range(before + 1, 105):
+        rig.append_ok(frame(again, epoch=2), commit=again, epoch=2)
+    rig.tell_commit(104, epoch=2)
+    rig.run()
+    rig.crash()
+    opened = rig.open(3)
+    assert (opened.damage, opened.log_end) == ("", 104)
+
+
+def test_a_bad_segment_header_that_is_accepted_ends_the_log_before_it() -> None:
+    rig = rig_with(40, commit=0)
+    number = min(rig.disk.directories[SET].segments)
+    rig.disk.flip_bit(SET, number, 9, 1)
+    rig.crash()
+    assert rig.open(2).damage
+    opened = accept_damage(rig, 2)
+    assert isinstance(opened, SetOpened)
+    assert (opened.damage, opened.log_end) == ("", 0)
+    rig.append_ok(frame(1, epoch=2), epoch=2)
+    rig.crash()
+    assert (rig.open(3).damage, rig.open(3).log_end) == ("", 1)
+
+
+def test_a_crash_at_any_step_of_an_acceptance_leaves_the_damage_or_the_accepted_log() -> None:
+    ends = set()
+    for seed in range(40):
+        rig = rig_with(40, 40, ONE_SEGMENT)
+        flip(rig, 20)
+        rig.crash()
+        assert rig.open(2).damage
+        rig.chance.seed(seed)
+        rig.feed(Requested(rig.stream, AcceptDamage(SET, Epoch(2), ME)))
+        for _ in range(seed % 10):
+            if rig.has_jobs:
+                rig.step()
+        rig.crash()
+        opened = rig.open(3)
+        assert opened.log_end == 19
+        assert opened.commit_index == (40 if opened.damage else 19)
+        ends.add(bool(opened.damage))
+    assert ends == {True, False}
+
+
+def test_an_undamaged_set_has_nothing_to_accept() -> None:
+    rig = rig_with(5, commit=5)
+    opened = accept_damage(rig, 1)
+    assert isinstance(opened, SetOpened)
+    assert (opened.log_end, opened.commit_index) == (5, 5)
+
+
+def test_without_a_state_to_go_on_from_no_damage_is_accepted() -> None:
+    rig = rig_with(5, commit=5)
+    rig.crash()
+    rig.disk.directories[SET].meta = b"rubbish"
+    assert rig.open(2).damage
+    refused = accept_damage(rig, 2)
+    assert isinstance(refused, StoreRefused)
+    assert "nothing undamaged" in refused.message
+    assert rig.open(3).damage
