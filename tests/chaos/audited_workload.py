@@ -1,7 +1,8 @@
 """The workload with an account of every attempt: what each transaction's caller heard of it against what the queues show.
 
 Law: each attempt writes its own number beside what it publishes. So at the end the queues say of every single attempt whether it
-committed, as a whole, and that has to be what its caller heard, then or when asking again.
+committed, as a whole, and that has to be what its caller heard, then or when asking again. Readers look on meanwhile; the
+committed log judges what they were shown (`committed_logs.py`).
 """
 
 import asyncio
@@ -20,6 +21,8 @@ from lockstep.client.session_settings import SessionSettings
 from lockstep.client.transaction import Transaction
 from lockstep.core.commands import OutgoingMessage
 from lockstep.core.errors import InDoubt, Rejected
+from lockstep.runtime.channels import Channels
+from tests.chaos.readers import Reader
 from tests.chaos.workload import BATCH, PACE_SECONDS, Workload
 
 IMPATIENT = SessionSettings(session_timeout_ms=4_000, give_up_ms=400)
@@ -48,6 +51,8 @@ class Audit:
     """In-doubt commits whose outcome was asked for once more at the end, and compared."""
     found_committed: int = 0
     """Of these."""
+    looks: int = 0
+    """Browses of a whole output while work went on, each of whole transactions."""
     not_sent: int = 0
     """What failed in doubt before its commit was sent: none of it may be there."""
 
@@ -75,11 +80,21 @@ class AuditedWorkload(Workload):
         """Heard when asking again."""
         self._numbers = itertools.count(1)
         self._impatient = Client(addresses, IMPATIENT)
+        self._channels = Channels()
+        queues = (self.input, *self.outputs)
+        self.readers = [
+            Reader(f"reader {number}", self._channels, set_name, addresses, queues) for number in (1, 2)
+        ]
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        async with self._impatient, super().running():
-            yield
+        try:
+            async with self._impatient, super().running(), contextlib.AsyncExitStack() as stack:
+                for reader in self.readers:
+                    await stack.enter_async_context(reader.reading())
+                yield
+        finally:
+            await self._channels.close()
 
     async def check(self) -> None:
         """All that the base checks, and every attempt by itself."""
@@ -94,6 +109,7 @@ class AuditedWorkload(Workload):
             seen.append(by_mark)
         unknown = {mark for by_mark in seen for mark in by_mark} - self.attempts.keys()
         assert not unknown, f"marks of nobody: {sorted(unknown)[:10]}"
+        moves: list[frozenset[bytes]] = []
         for mark, attempt in self.attempts.items():
             there = [by_mark.get(mark, set()) for by_mark in seen]
             is_there = any(there)
@@ -108,8 +124,26 @@ class AuditedWorkload(Workload):
                 self.audit.not_sent += 1
             self.audit.attempts += 1
             self.audit.committed += is_there
+            if is_there and attempt.is_move:
+                moves.append(attempt.bodies)
             if attempt.transaction.was_in_doubt and attempt.transaction.id is not None:
                 await self._ask_again(attempt, is_there)
+        self._check_readers(moves)
+
+    def _check_readers(self, moves: Iterable[frozenset[bytes]]) -> None:
+        """P1 and P3 as clients see them: whoever looked at an output saw whole transactions, and committed ones only."""
+        whole = {body: bodies for bodies in moves for body in bodies}
+        for reader in self.readers:
+            for browsed in reader.browses:
+                if browsed.queue == self.input or not browsed.is_end:
+                    continue
+                shown = {seen.body for seen in browsed.messages}
+                where = f"{reader.name} browsed {browsed.queue} in epoch {browsed.epoch} at {browsed.commit_index}"
+                invented = shown - whole.keys()
+                assert not invented, f"{where}: shown and never committed: {sorted(invented)[:10]}"
+                parts = {body for body in shown if not whole[body] <= shown}
+                assert not parts, f"{where}: parts of transactions: {sorted(parts)[:10]}"
+                self.audit.looks += 1
 
     async def _send(self, sender: int) -> None:
         sequence = 0
@@ -184,7 +218,9 @@ class AuditedWorkload(Workload):
             f"{audit.attempts} transactions, {report.committed} heard committed, {report.rolled_back} rolled back; "
             f"hit in flight {report.killed_in_flight}, in doubt {report.asked} (asked again {audit.asked_again}, of them "
             f"committed {audit.found_committed}), in doubt before the commit {audit.not_sent}; "
-            f"longest gap {report.longest_gap_seconds:.1f} s; {codes or 'no errors'}"
+            f"longest gap {report.longest_gap_seconds:.1f} s; readers browsed {sum(len(one.browses) for one in self.readers)} "
+            f"times ({audit.looks} whole outputs), took {sum(len(one.deliveries) for one in self.readers)} deliveries and locked "
+            f"{sum(one.locked for one in self.readers)} messages; {codes or 'no errors'}"
         )
 
 

@@ -1,7 +1,7 @@
 """The committed log of a set, read from the stores of a real cluster, and what its clients heard: by the simulator's checkers.
 
 Law: the stores are asked, not the brokers: what the log means is worked out anew by `tests/simulation/log_model.py`. Only durable
-records are in the journals, which is enough for P2, P4, P6 and P8 of durable messages.
+records are in the journals, which is enough for P1 to P4, P6 and P8 of durable messages.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ from tests.simulation.log_model import LogModel
 
 _ANY_EPOCH = 1 << 40
 """Not below what the store has seen; reading raises nothing."""
-PROMISES = ("P2", "P4", "P6", "P8")
+PROMISES = ("P1", "P2", "P3", "P4", "P6", "P8")
 
 
 async def read_journal(address: str, set_name: str) -> dict[int, bytes]:
@@ -50,6 +50,17 @@ def one_log(journals: Mapping[str, Mapping[int, bytes]]) -> list[bytes]:
     return frames
 
 
+async def check_clients_of(
+    set_name: str, addresses: Mapping[str, str], workload: AuditedWorkload
+) -> LogModel:
+    """As `check_against_clients`, with the log of the stores at `addresses` (by broker)."""
+    journals = {broker: await read_journal(address, set_name) for broker, address in addresses.items()}
+    model = check_against_clients(set_name, one_log(journals), workload)
+    committed = sum(life.is_committed for life in model.transactions.values())
+    assert committed >= workload.report.committed
+    return model
+
+
 def check_against_clients(set_name: str, frames: Iterable[bytes], workload: AuditedWorkload) -> LogModel:
     """Raises `AssertionError` for anything that the checkers find; answers the model for whoever wants to count."""
     model = LogModel()
@@ -60,6 +71,10 @@ def check_against_clients(set_name: str, frames: Iterable[bytes], workload: Audi
     record = Record(models={SetName(set_name): model})
     for mark, attempt in workload.attempts.items():
         record.history.operations += _operations(mark.decode(), attempt)
+    for reader in workload.readers:
+        assert reader.browses and reader.deliveries, f"{reader.name} was shown nothing"
+        record.history.browses += reader.browses
+        record.history.deliveries += reader.deliveries
     record.history.outcomes += [_heard(outcome) for outcome in workload.outcomes]
     broken = [f"{promise}: {sentence}" for promise in PROMISES for sentence in CHECKERS[promise](record)]
     assert not broken, "\n".join(broken[:10])

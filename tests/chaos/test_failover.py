@@ -1,4 +1,7 @@
-"""Kills and stalls of each role under load: nothing acknowledged is lost, torn or there twice, and work goes on."""
+"""Kills and stalls of each role under load: nothing acknowledged is lost, torn or there twice, and work goes on.
+
+What clients heard and were shown meanwhile is judged by the simulator's checkers and the log that the stores have.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -6,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.audited_workload import AuditedWorkload
+from tests.chaos.committed_logs import check_clients_of
 from tests.chaos.workload import Report, Workload
 from tests.integration.cluster import SETS, Deployment, deployed
 
@@ -25,13 +30,15 @@ async def under_load(
 ) -> Report:
     """Runs the workload around `harm`, checks everything at the end, and prints what happened."""
     async with deployment.client() as client:
-        workload = Workload(client, set_name)
+        workload = AuditedWorkload(client, deployment.cluster.addresses, set_name)
         async with workload.running():
             await workload.committed_since(20)
             await harm(workload)
             await workload.committed_since(20)
+            await deployment.until_in_sync(3)
         await workload.check()
-    print(f"{workload.report}")
+    model = await check_clients_of(set_name, deployment.store_addresses(set_name), workload)
+    print(f"{workload.summary()}; checked in the log: {model.end} indexes")
     return workload.report
 
 

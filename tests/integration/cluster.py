@@ -5,6 +5,7 @@ Law: whatever a test does to it, its processes end with the fixture; and every w
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -86,6 +87,11 @@ class Deployment:
                 return {broker: replica.state_hash for broker, replica in replicas.items()}
             assert time.monotonic() < deadline, f"replicas of {set_name} do not meet: {replicas}"
             await asyncio.sleep(0.1)
+
+    def store_addresses(self, set_name: str) -> dict[str, str]:
+        """Of the stores of a set's brokers."""
+        shape = json.loads((self.cluster.directory / "cluster.json").read_bytes())
+        return {name: f"127.0.0.1:{shape['store_ports'][name]}" for name in SETS[set_name]}
 
     def logs(self) -> str:
         """The last lines of every broker, for a failure's message."""
