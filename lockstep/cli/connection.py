@@ -94,7 +94,8 @@ def _plain(value: object) -> object:
 
 def show_table(made: Table) -> None:
     """As wide as it needs to be: a figure that is cut off is worth nothing."""
-    console.print(made, width=max(console.width, WIDTH))
+    # The width of a print is cut to that of its console.
+    Console(width=max(console.width, WIDTH), soft_wrap=True).print(made)
 
 
 def table(*columns: str, title: str | None = None) -> Table:

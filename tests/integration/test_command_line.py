@@ -169,4 +169,7 @@ def test_the_demo_loses_nothing(tmp_path: Path) -> None:
     account = json.loads(result.stdout)
     assert (account["messages_in"], account["messages_out"]) == (6000, 12000)
     assert (account["lost"], account["duplicated"], account["torn"], account["unresolved"]) == (0, 0, 0, 0)
-    assert len({entry["hash"] for entry in account["state_hashes"].values()}) == 1
+    assert len(account["state_hashes"]) == 3
+    for of_set in account["state_hashes"].values():
+        assert len(of_set) == 3
+        assert len({(entry["index"], entry["hash"]) for entry in of_set.values()}) == 1

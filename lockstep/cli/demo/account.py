@@ -4,7 +4,8 @@ Law: it is taken from what the queues hold, read by browsing, and not from what 
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import astuple, dataclass
 
 from lockstep.cli.demo.data import id_of
 from lockstep.client import Session
@@ -30,11 +31,15 @@ class Account:
     def is_clean(self) -> bool:
         return not (self.lost or self.duplicated or self.torn)
 
+    def __add__(self, other: "Account") -> "Account":
+        mine, others = astuple(self), astuple(other)
+        return Account(*(one + another for one, another in zip(mine, others, strict=True)))
 
-def balance(wanted: int, source: Counter[int], targets: list[Counter[int]]) -> Account:
-    """Counts what is wrong, for ids 0 .. wanted - 1."""
+
+def balance(ids: Collection[int], source: Counter[int], targets: list[Counter[int]]) -> Account:
+    """Counts what is wrong, for the messages with these ids."""
     lost = duplicated = torn = 0
-    for number in range(wanted):
+    for number in ids:
         copies = [target[number] for target in targets]
         if source[number]:
             duplicated += source[number] > 1 or any(copies)
@@ -42,7 +47,9 @@ def balance(wanted: int, source: Counter[int], targets: list[Counter[int]]) -> A
         lost += not any(copies)
         torn += any(copies) and not all(copies)
         duplicated += any(count > 1 for count in copies)
-    return Account(wanted, source.total(), sum(target.total() for target in targets), lost, duplicated, torn)
+    return Account(
+        len(ids), source.total(), sum(target.total() for target in targets), lost, duplicated, torn
+    )
 
 
 async def count(session: Session, queue: str) -> Counter[int]:

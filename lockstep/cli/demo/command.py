@@ -18,7 +18,9 @@ from lockstep.runtime.local_cluster import LocalCluster
 
 def demo(
     messages: Annotated[int, typer.Option(min=0, help="Messages; 0: every row of the data sets once.")] = 0,
-    movers: Annotated[int, typer.Option(min=1, help="Clients that move messages.")] = 4,
+    movers: Annotated[
+        int, typer.Option(min=1, help="Clients that move messages, in each of the three sets.")
+    ] = 2,
     batch: Annotated[int, typer.Option(min=1, help="Messages in one transaction.")] = 10,
     data: Annotated[
         Path | None, typer.Option("--data", help="Directory to use and keep; otherwise a temporary one.")
@@ -64,26 +66,30 @@ async def play(messages: int, movers: int, batch: int, data: Path | None, json: 
 
 
 def as_json(result: Result, seconds: float) -> dict[str, object]:
-    account, tally = result.account, result.tally
+    account, killing = result.account, result.killing
     return {
         "messages_in": account.messages_in,
         "messages_out": account.messages_out,
         "left": account.left,
-        "committed": tally.moved.committed,
-        "rolled_back": tally.moved.rolled_back,
-        "in_flight_at_kill": result.in_flight_at_kill,
-        "in_doubt_at_kill": result.in_doubt_at_kill,
-        "resolved_by_outcome": tally.moved.resolved,
-        "unresolved": tally.unresolved,
+        "committed": result.committed,
+        "rolled_back": result.rolled_back,
+        "in_flight_at_kill": killing.in_flight,
+        "in_doubt_at_kill": killing.in_doubt,
+        "resolved_by_outcome": result.resolved,
+        "unresolved": result.unresolved,
         "lost": account.lost,
         "duplicated": account.duplicated,
         "torn": account.torn,
-        "killed": result.killed,
+        "killed": killing.broker,
+        "sets_without_primary": sorted(killing.led),
         "promoted": result.promoted,
         "failover_seconds": round(result.failover_seconds, 3),
         "back_in_sync_seconds": round(result.back_seconds, 3),
         "moving_seconds": round(result.moving_seconds, 3),
-        "state_hashes": {name: {"index": at, "hash": text} for name, (at, text) in result.hashes.items()},
+        "state_hashes": {
+            set_name: {name: {"index": at, "hash": text} for name, (at, text) in of_set.items()}
+            for set_name, of_set in result.hashes.items()
+        },
         "seconds": round(seconds, 3),
         "is_clean": result.is_clean,
     }
@@ -91,7 +97,7 @@ def as_json(result: Result, seconds: float) -> dict[str, object]:
 
 def show_result(result: Result, seconds: float) -> None:
     """The table at the end."""
-    account, tally = result.account, result.tally
+    account, killing = result.account, result.killing
     rows = table("", "#")
     rows.show_header = False
 
@@ -105,26 +111,26 @@ def show_result(result: Result, seconds: float) -> None:
         f"{account.messages_out:,}",
         account.messages_out == 2 * account.messages_in,
     )
-    row("Transactions committed", f"{tally.moved.committed:,}")
-    row("Transactions rolled back, and done again", f"{tally.moved.rolled_back:,}")
-    row("Transactions under way when the primary was killed", result.in_flight_at_kill)
-    resolved = max(result.in_doubt_at_kill, tally.moved.resolved) - tally.unresolved
-    row("Commits in doubt, then resolved", resolved)
-    row("  of them by asking for their outcome, the others by resuming the session", tally.moved.resolved)
-    row("Commits in doubt, not resolved", tally.unresolved, not tally.unresolved)
+    row("Transactions committed", f"{result.committed:,}")
+    row("Transactions rolled back, and done again", f"{result.rolled_back:,}")
+    row("Transactions under way when the primary was killed", killing.in_flight)
+    row("Commits in doubt, then resolved", max(killing.in_doubt, result.resolved) - result.unresolved)
+    row("  of them by asking for their outcome, the others by resuming the session", result.resolved)
+    row("Commits in doubt, not resolved", result.unresolved, not result.unresolved)
     row("Messages lost", account.lost, not account.lost)
     row("Messages duplicated", account.duplicated, not account.duplicated)
     row("Transactions torn", account.torn, not account.torn)
     row(
-        f"Failover: {result.killed} killed to first commit under {result.promoted}",
+        f"Failover: {killing.broker} killed to first commit under {', '.join(result.promoted)}",
         f"{result.failover_seconds:.2f} s",
     )
-    row(f"{result.killed} started again to in sync", f"{result.back_seconds:.2f} s")
+    row(f"{killing.broker} started again to in sync", f"{result.back_seconds:.2f} s")
     rate = account.messages_in / result.moving_seconds if result.moving_seconds else 0
     row("Messages moved a second, failover included", f"{rate:,.0f}")
-    are_equal = len(set(result.hashes.values())) == 1
-    for name, (index, text) in sorted(result.hashes.items()):
-        row(f"State hash of {name} at index {index:,}", text[:16] or "-", are_equal)
+    for set_name, of_set in result.hashes.items():
+        is_equal = len(set(of_set.values())) == 1
+        for name, (index, text) in sorted(of_set.items()):
+            row(f"State hash of {set_name} on {name} at index {index:,}", text[:16] or "-", is_equal)
     console.print()
     show_table(rows)
     verdict = "Nothing lost, nothing duplicated, nothing torn." if result.is_clean else "SOMETHING IS WRONG."

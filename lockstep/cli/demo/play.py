@@ -1,6 +1,6 @@
-"""The play: load, move, kill the primary in the middle, bring it back, and count.
+"""The play: load, move, kill a primary in the middle, bring it back, and count.
 
-load -> move -> (a third is moved) kill the primary -> go on -> (two thirds) start it again -> all moved, in sync -> count
+load -> move -> (a third is moved) kill a primary -> go on -> (two thirds) start it again -> all moved, in sync -> count
 """
 
 import asyncio
@@ -10,17 +10,34 @@ from dataclasses import dataclass
 
 from lockstep.cli.demo.account import Account, balance, count
 from lockstep.cli.demo.data import load_rows
-from lockstep.cli.demo.movers import Tally, run_movers
+from lockstep.cli.demo.movers import run_movers
+from lockstep.cli.demo.routes import Route, plan_routes
 from lockstep.cli.up import wait_until_led
 from lockstep.client import Client, ErrorCode, Rejected
 from lockstep.runtime.local_cluster import LocalCluster
+from lockstep.wire.v1 import cluster_pb2 as pb
 
-SET, SOURCE, TARGETS = "demo", "readings", ["ledger", "analytics"]
 STALLED_SECONDS = 20.0
 """Without a commit for so long the demo gives up."""
 SETTLE_SECONDS = 20.0
 """For the broker that was dead to be in sync, and for all replicas to have applied the same."""
 PUBLISH_BATCH = 500
+Hashes = dict[str, dict[str, tuple[int, str]]]
+"""Set -> broker -> (index, state hash)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Killing:
+    """What was going on when the primary was killed."""
+
+    broker: str
+    at: float
+    """Monotonic seconds."""
+    led: dict[str, int]
+    """Sets that it led, and in which epoch."""
+    in_flight: int
+    in_doubt: int
+    """Of these, told to commit and not answered: in doubt until the session was resumed on the promoted broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,27 +45,29 @@ class Result:
     """What the table at the end says."""
 
     account: Account
-    tally: Tally
-    in_flight_at_kill: int
-    in_doubt_at_kill: int
-    """Of these, told to commit and not answered: in doubt until the session was resumed on the promoted broker."""
+    committed: int
+    rolled_back: int
+    resolved: int
+    """Commits whose outcome was asked for."""
+    unresolved: int
+    killing: Killing
     failover_seconds: float
+    """To the first commit of the set that waited longest for one."""
     back_seconds: float
-    """From starting the dead broker until it was in sync again."""
+    """From starting the dead broker until it was in sync again everywhere."""
     moving_seconds: float
-    killed: str
-    promoted: str
-    hashes: dict[str, tuple[int, str]]
-    """Broker -> (index, state hash)."""
+    promoted: list[str]
+    """Who leads the sets that the killed broker led."""
+    hashes: Hashes
+
+    @property
+    def are_hashes_equal(self) -> bool:
+        return all(len(set(of_set.values())) == 1 for of_set in self.hashes.values())
 
     @property
     def is_clean(self) -> bool:
-        return (
-            self.account.is_clean
-            and not self.account.left
-            and not self.tally.unresolved
-            and len(set(self.hashes.values())) == 1
-        )
+        is_settled = self.are_hashes_equal and not self.unresolved
+        return self.account.is_clean and not self.account.left and is_settled
 
 
 class Play:
@@ -65,128 +84,180 @@ class Play:
         self._client = client
         self._say = say
         self._show = show
-        self._killed = ""
-        self._killed_at = 0.0
-        self._in_flight_at_kill = 0
-        self._in_doubt_at_kill = 0
-        self._epoch_at_kill = 0
+        self._routes: list[Route] = []
 
     async def run(self, messages: int, movers: int, batch: int) -> Result:
-        await self._client.administration.create_set(SET, list(self._cluster.brokers))
-        await wait_until_led(self._client, expected=1)
-        bodies = load_rows(messages)
-        await self._load(bodies)
-        tally = Tally(len(bodies))
+        """`movers`: clients in each set."""
+        self._routes = routes = plan_routes(list(self._cluster.brokers), load_rows(messages))
+        for route in routes:
+            await self._client.administration.create_set(route.set_name, route.brokers)
+        await wait_until_led(self._client, expected=len(routes))
+        self._say(", ".join(f"{route.brokers[0]} leads set {route.set_name}" for route in routes))
+        await self._load()
         started = time.monotonic()
-        tally.last_progress = started
-        moving = asyncio.ensure_future(
-            run_movers(movers, self._cluster.addresses, SOURCE, TARGETS, batch, tally)
-        )
+        moving = asyncio.ensure_future(self._move(movers, batch, started))
         try:
-            back_seconds = await self._disturb(tally, moving)
-            await self._until(lambda: tally.is_done, tally, moving)
+            killing = await self._kill(moving)
+            back_seconds = await self._start_again(killing, moving)
+            await self._until(lambda: all(route.tally.is_done for route in routes), moving)
             moving_seconds = time.monotonic() - started
             await moving
         finally:
             moving.cancel()
             await asyncio.gather(moving, return_exceptions=True)
         back = await back_seconds
-        self._show("Counting", len(bodies), len(bodies))
+        self._show("Counting", self._wanted, self._wanted)
         hashes = await self._hashes()
-        async with self._client.session() as session:
-            counts = [await count(session, queue) for queue in (SOURCE, *TARGETS)]
-        first = min(
-            (at for epoch, at in tally.first_commit.items() if epoch > self._epoch_at_kill), default=0.0
-        )
-        status = await self._client.administration.status()
+        account = await self._account()
+        entries = await self._entries()
         return Result(
-            balance(len(bodies), counts[0], counts[1:]),
-            tally,
-            self._in_flight_at_kill,
-            self._in_doubt_at_kill,
-            first - self._killed_at,
+            account,
+            sum(route.tally.moved.committed for route in routes),
+            sum(route.tally.moved.rolled_back for route in routes),
+            sum(route.tally.moved.resolved for route in routes),
+            sum(route.tally.unresolved for route in routes),
+            killing,
+            max((at - killing.at for at in self._first_commits(killing).values()), default=0.0),
             back,
             moving_seconds,
-            self._killed,
-            status.view.sets[0].primary,
+            sorted({entries[set_name].primary for set_name in killing.led}),
             hashes,
         )
 
-    async def _load(self, bodies: list[bytes]) -> None:
+    @property
+    def _wanted(self) -> int:
+        return sum(route.tally.wanted for route in self._routes)
+
+    @property
+    def _moved(self) -> int:
+        return sum(route.tally.moved.messages for route in self._routes)
+
+    async def _load(self) -> None:
         started = time.monotonic()
         async with self._client.session() as session:
-            for queue in (SOURCE, *TARGETS):
-                await session.declare_queue(queue, set_name=SET)
             sent = []
-            for at in range(0, len(bodies), PUBLISH_BATCH):
-                sent.append(await session.publish_soon(SOURCE, bodies[at : at + PUBLISH_BATCH]))
-                self._show("Loading", at, len(bodies))
+            for route in self._routes:
+                for queue in (route.source, *route.targets):
+                    await session.declare_queue(queue, set_name=route.set_name)
+                for at in range(0, len(route.bodies), PUBLISH_BATCH):
+                    sent.append(
+                        await session.publish_soon(route.source, route.bodies[at : at + PUBLISH_BATCH])
+                    )
+                    self._show("Loading", len(sent) * PUBLISH_BATCH, self._wanted)
             await asyncio.gather(*sent)
         seconds = time.monotonic() - started
-        self._say(f"{len(bodies):,} durable messages loaded into queue {SOURCE} in {seconds:.1f} s")
+        sources = ", ".join(route.source for route in self._routes)
+        self._say(f"{self._wanted:,} durable messages loaded into {sources} in {seconds:.1f} s")
 
-    async def _disturb(self, tally: Tally, moving: "asyncio.Future[None]") -> "asyncio.Future[float]":
-        """Kills the primary at a third, starts it again at two thirds; the result is when it was in sync again."""
-        await self._until(lambda: tally.moved.messages * 3 >= tally.wanted, tally, moving)
-        entry = (await self._client.administration.status()).view.sets[0]
-        self._killed, self._epoch_at_kill = entry.primary, entry.epoch
-        local = self._cluster.brokers[self._killed]
-        self._in_flight_at_kill, self._in_doubt_at_kill = len(tally.moved.under_way), tally.in_doubt
-        self._killed_at = time.monotonic()
-        await local.broker.kill()
-        self._say(
-            f"{self._killed}, the primary, killed (SIGKILL) after {tally.moved.messages:,} messages,"
-            f" {self._in_flight_at_kill} transactions under way,"
-            f" {self._in_doubt_at_kill} of them without the answer to their commit"
-        )
-        await self._until(lambda: any(e > self._epoch_at_kill for e in tally.first_commit), tally, moving)
-        self._say(
-            f"The first transaction in the new epoch was committed {tally.last_progress - self._killed_at:.2f} s later"
-        )
-        await self._until(lambda: tally.moved.messages * 3 >= 2 * tally.wanted, tally, moving)
-        self._say(f"{self._killed} started again")
-        return asyncio.ensure_future(self._bring_back())
+    async def _move(self, movers: int, batch: int, started: float) -> None:
+        async with asyncio.TaskGroup() as group:
+            for route in self._routes:
+                route.tally.last_progress = started
+                group.create_task(
+                    run_movers(
+                        movers, self._cluster.addresses, route.source, route.targets, batch, route.tally
+                    )
+                )
 
-    async def _bring_back(self) -> float:
+    # --- the killed primary -------------------------------------------------------------------------------------------
+
+    async def _kill(self, moving: "asyncio.Future[None]") -> Killing:
+        """Kills, at a third, who leads the first set; returns when all sets that it led have committed again."""
+        await self._until(lambda: self._moved * 3 >= self._wanted, moving)
+        entries = await self._entries()
+        broker = entries[self._routes[0].set_name].primary
+        led = {name: entry.epoch for name, entry in entries.items() if entry.primary == broker}
+        in_flight = sum(len(route.tally.moved.under_way) for route in self._routes if route.set_name in led)
+        in_doubt = sum(route.tally.in_doubt for route in self._routes if route.set_name in led)
+        killing = Killing(broker, time.monotonic(), led, in_flight, in_doubt)
+        await self._cluster.brokers[broker].broker.kill()
+        self._say(
+            f"{broker}, the primary of {', '.join(led)}, killed (SIGKILL) after {self._moved:,} messages,"
+            f" {in_flight} transactions under way, {in_doubt} of them without the answer to their commit"
+        )
+        await self._until(lambda: len(self._first_commits(killing)) == len(led), moving)
+        for set_name, at in self._first_commits(killing).items():
+            self._say(
+                f"The first transaction in the new epoch of {set_name} was committed {at - killing.at:.2f} s later"
+            )
+        return killing
+
+    def _first_commits(self, killing: Killing) -> dict[str, float]:
+        """When each set that the killed broker led had its first commit in a later epoch; those that had one."""
+        found = {}
+        for route in self._routes:
+            epoch = killing.led.get(route.set_name)
+            if epoch is not None:
+                times = [at for later, at in route.tally.first_commit.items() if later > epoch]
+                if times:
+                    found[route.set_name] = min(times)
+        return found
+
+    async def _start_again(self, killing: Killing, moving: "asyncio.Future[None]") -> "asyncio.Future[float]":
+        """Starts the killed broker at two thirds; the result is when it was in sync again."""
+        await self._until(lambda: self._moved * 3 >= 2 * self._wanted, moving)
+        self._say(f"{killing.broker} started again")
+        return asyncio.ensure_future(self._bring_back(killing.broker))
+
+    async def _bring_back(self, broker: str) -> float:
         started = time.monotonic()
-        await self._cluster.start_broker(self._killed)
+        await self._cluster.start_broker(broker)
         while True:
-            entry = (await self._client.administration.status()).view.sets[0]
-            if self._killed in entry.in_sync and entry.is_led:
+            entries = await self._entries()
+            if all(broker in entry.in_sync and entry.is_led for entry in entries.values()):
                 break
             if time.monotonic() - started > SETTLE_SECONDS:
-                raise Rejected(
-                    ErrorCode.UNAVAILABLE, f"{self._killed} is not in sync after {SETTLE_SECONDS:g} s"
-                )
+                raise Rejected(ErrorCode.UNAVAILABLE, f"{broker} is not in sync after {SETTLE_SECONDS:g} s")
             await asyncio.sleep(0.1)
         seconds = time.monotonic() - started
-        self._say(f"{self._killed} is in sync again after {seconds:.1f} s")
+        self._say(f"{broker} is in sync again, in all sets, after {seconds:.1f} s")
         return seconds
 
-    async def _until(self, is_true: Callable[[], bool], tally: Tally, moving: "asyncio.Future[None]") -> None:
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    async def _entries(self) -> dict[str, pb.GetClusterStatusResponse.ResourceSet]:
+        status = await self._client.administration.status()
+        return {entry.name: entry for entry in status.view.sets}
+
+    async def _until(self, is_true: Callable[[], bool], moving: "asyncio.Future[None]") -> None:
         while not is_true():
-            self._show("Moving", tally.moved.messages, tally.wanted)
+            self._show("Moving", self._moved, self._wanted)
             if moving.done():
                 moving.result()
                 return
-            if time.monotonic() - tally.last_progress > STALLED_SECONDS:
+            waiting = [route.tally.last_progress for route in self._routes if not route.tally.is_done]
+            if waiting and time.monotonic() - min(waiting) > STALLED_SECONDS:
                 raise Rejected(
                     ErrorCode.UNAVAILABLE,
-                    f"nothing was committed for {STALLED_SECONDS:g} s, after {tally.moved.messages} messages",
+                    f"nothing was committed for {STALLED_SECONDS:g} s, after {self._moved} messages",
                 )
             await asyncio.sleep(0.02)
 
-    async def _hashes(self) -> dict[str, tuple[int, str]]:
-        """State hash of every broker, once all have applied the same; as they are if that takes too long."""
+    async def _account(self) -> Account:
+        total = Account(0, 0, 0, 0, 0, 0)
+        async with self._client.session() as session:
+            for route in self._routes:
+                counts = [await count(session, queue) for queue in (route.source, *route.targets)]
+                total += balance(route.ids, counts[0], counts[1:])
+        return total
+
+    async def _hashes(self) -> Hashes:
+        """State hash of every replica, once those of a set have applied the same; as they are if that takes too long."""
         deadline = time.monotonic() + SETTLE_SECONDS
+        names = list(self._cluster.brokers)
         while True:
             status = await self._client.administration.status(with_state_hash=True)
             hashes = {
-                name: (replica.state_index, replica.state_hash)
-                for name in self._cluster.brokers
-                if (replica := status.replica(name, SET)) is not None
+                route.set_name: {
+                    name: (replica.state_index, replica.state_hash)
+                    for name in names
+                    if (replica := status.replica(name, route.set_name)) is not None
+                }
+                for route in self._routes
             }
-            is_settled = len(hashes) == len(self._cluster.brokers) and len(set(hashes.values())) == 1
+            is_settled = all(
+                len(of_set) == len(names) and len(set(of_set.values())) == 1 for of_set in hashes.values()
+            )
             if is_settled or time.monotonic() > deadline:
                 return hashes
             await asyncio.sleep(0.2)
