@@ -1,7 +1,8 @@
 """What clients say before the epoch serves: it waits, and is taken in order when the epoch's own record is committed.
 
 Law: it is bounded, because an epoch below its minimum may wait for long. A stream with which it becomes too much is turned away
-with all that it said; nothing of it was done, and its client attaches again.
+with all that it said; nothing of it was done, and its client attaches again. Of heartbeats in a row one is kept: each is answered
+behind what was said before it, and the others would only be answered with it.
 """
 
 from lockstep.core.commands import PublishCommand
@@ -26,8 +27,10 @@ class EarlyMessages:
 
     def keep(self, given: ClientSaid) -> str:
         """Keep what was said; answers why the stream has to be turned away instead, "" if it has not."""
-        messages = tuple(message for message in given.messages if not isinstance(message, Heartbeat))
-        if not messages or given.stream in self._turned_away:
+        if given.stream in self._turned_away:
+            return ""
+        messages = self._without_repeated_heartbeats(given)
+        if not messages:
             return ""
         size = sum(map(message_bytes, messages))
         settings = self._settings
@@ -44,6 +47,16 @@ class EarlyMessages:
         self.drop(given.stream)
         self._turned_away.add(given.stream)
         return why
+
+    def _without_repeated_heartbeats(self, given: ClientSaid) -> tuple[ClientMessage, ...]:
+        kept: list[ClientMessage] = []
+        waiting = self._by_stream.get(given.stream)
+        is_heartbeat = waiting is not None and isinstance(waiting[-1].messages[-1], Heartbeat)
+        for message in given.messages:
+            was_heartbeat, is_heartbeat = is_heartbeat, isinstance(message, Heartbeat)
+            if not (was_heartbeat and is_heartbeat):
+                kept.append(message)
+        return tuple(kept)
 
     def drop(self, stream: int) -> None:
         """The stream is gone."""

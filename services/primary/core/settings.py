@@ -27,8 +27,8 @@ class PrimarySettings:
     session_transactions_open_max: int = 1000
     """Of them, those of one session: a tenth, so that a client that forgets to end its own leaves the others theirs."""
     early_messages_max: int = 20_000
-    """Messages of clients that wait for the epoch to serve: as an attach is the only one that a client sends before it heard of
-    the epoch, this is about how many clients may wait."""
+    """Messages of clients that wait for the epoch to serve: an attach and a heartbeat are all that a client sends before it heard
+    of the epoch, so half as many clients may wait, and no more have a stream of one broker."""
     early_bytes_max: int = 64 * 1024 * 1024
     """Content of these messages: one command of the largest size."""
     backlog_messages_max: int = 2048

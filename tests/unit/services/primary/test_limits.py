@@ -9,7 +9,7 @@ from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import QueuePosition, SessionId, transaction_id
 from lockstep.core.inputs import ClientStreamDrained, ClientStreamFull
 from lockstep.core.requests import Browse, Describe, Heartbeat
-from lockstep.core.server_messages import AttachRefused, BrowseAnswer, SessionEnded
+from lockstep.core.server_messages import AttachRefused, BrowseAnswer, HeartbeatAnswered, SessionEnded
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
 
@@ -204,14 +204,16 @@ def test_the_bytes_that_wait_for_the_epoch_are_limited_and_come_free_with_their_
     rig.acknowledge()
 
 
-def test_heartbeats_before_the_epoch_serves_are_not_kept() -> None:
-    rig = Rig(PrimarySettings(early_messages_max=1), holds_store=True)
+def test_heartbeats_in_a_row_before_the_epoch_serves_are_kept_once() -> None:
+    rig = Rig(PrimarySettings(early_messages_max=4), holds_store=True)
     client = RigClient(rig, SessionId("early"))
     client.attach()
     for _ in range(10):
-        client.say(Heartbeat())
-    assert not client.is_closed and len(rig.core._early) == 1
+        client.say(Heartbeat(), Heartbeat())
+    client.say(Describe(1), Heartbeat())
+    assert not client.is_closed and len(rig.core._early) == 4
     rig.acknowledge()
+    assert len(client.heard_of(HeartbeatAnswered)) == 2, "each behind what was said before it"
 
 
 def test_browses_that_wait_to_be_committed_are_limited() -> None:
