@@ -689,6 +689,8 @@ class ClientMessage(_message.Message):
 
     @_typing.final
     class Heartbeat(_message.Message):
+        """Answered at once while the broker may serve. A stream with consumers on which nothing is said for a minute is closed."""
+
         DESCRIPTOR: _descriptor.Descriptor
 
         def __init__(
