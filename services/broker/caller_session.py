@@ -8,28 +8,23 @@ States: attaching -> attached -> ended. A stream that ends ends the session for 
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from lockstep.core.commands import AnyCommand, Disposition, SettleCommand
+from lockstep.core.commands import AnyCommand
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
-from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, SessionKey, SetName
-from lockstep.core.requests import AttachSession, CloseConsumer, DetachSession, Heartbeat, OpenConsumer
+from lockstep.core.ids import Epoch, LogIndex, SessionId, SessionKey, SetName
+from lockstep.core.requests import AttachSession, DetachSession
 from lockstep.core.server_messages import (
     Answers,
     AnyServerMessage,
     AttachRefused,
-    ConsumerClosed,
-    ConsumerOpened,
-    DeliveredMessage,
-    Deliveries,
-    HeartbeatAnswered,
     PushedBack,
     SessionAttached,
     SessionEnded,
 )
 from lockstep.runtime.process import spawn
+from services.broker.acquisitions import Acquisitions, hear_out
 from services.broker.caller_limits import CallerLimits
 from services.primary.sessions import LocalStream
 
@@ -45,29 +40,11 @@ class Done:
     commit_index: LogIndex
 
 
-@dataclass(frozen=True, slots=True)
-class Acquired:
-    """Messages that the session holds now."""
-
-    messages: tuple[DeliveredMessage, ...]
-    epoch: Epoch
-    commit_index: LogIndex
-
-
 class NotTaken(Rejected):
     """The set took no number for it: as if it had never been sent."""
 
 
 Answer = asyncio.Future[Done]
-
-
-@dataclass(slots=True)
-class _Acquiring:
-    """A consumer, while its Acquire lasts."""
-
-    opened: "asyncio.Future[None]"
-    first: "asyncio.Future[None]"
-    messages: list[DeliveredMessage] = field(default_factory=list)
 
 
 class CallerSession:
@@ -94,10 +71,7 @@ class CallerSession:
         """0: not attached yet."""
         self._unsent: deque[tuple[AnyCommand, Answer]] = deque()
         self._sent: dict[int, Answer] = {}
-        self._acquiring: dict[int, _Acquiring] = {}
-        self._last_consumer = 0
-        self._barriers: deque[asyncio.Future[None]] = deque()
-        """Heartbeats that will be answered behind what was said before them."""
+        self.acquisitions = Acquisitions(self, stream.say, limits)
         attach = AttachSession(set_name, session_id, SessionKey(0), Epoch(0), timeout_ms=timeout_ms, heard=0)
         stream.say(attach)
         self._task = spawn(self._listen(), f"caller session of {set_name}")
@@ -110,12 +84,12 @@ class CallerSession:
     @property
     def is_busy(self) -> bool:
         """Whether a call is under way."""
-        return bool(self._sent or self._unsent or self._acquiring)
+        return bool(self._sent or self._unsent or self.acquisitions.is_busy)
 
     def submit(self, command: AnyCommand) -> Answer:
         """Does this, behind what was submitted before; its number is given here. The answer is a `Done` or an error."""
         answer: Answer = asyncio.get_running_loop().create_future()
-        answer.add_done_callback(_hear_out)
+        answer.add_done_callback(hear_out)
         if self.ended.done():
             answer.set_exception(self.ended.result())
         elif len(self._sent) + len(self._unsent) >= self._limits.unanswered_max:
@@ -125,16 +99,6 @@ class CallerSession:
             self._unsent.append((command, answer))
             self._send()
         return answer
-
-    async def acquire(self, queue: str, messages_max: int, wait_seconds: float) -> Acquired:
-        """Messages of a queue, none if none came in time. Raises `Rejected`, or `InDoubt` when the session ended meanwhile."""
-        acquiring = asyncio.ensure_future(self._acquire(queue, messages_max, wait_seconds))
-        try:
-            return await asyncio.shield(acquiring)
-        except asyncio.CancelledError:
-            # The caller has gone: nobody will settle what still comes.
-            acquiring.add_done_callback(lambda done: self._release_unheard(queue, done))
-            raise
 
     def detach(self) -> None:
         """Ends the session: the set rolls its transactions back and takes back what it holds."""
@@ -163,57 +127,6 @@ class CallerSession:
             self._next_number += 1
         if commands:
             self._stream.say(*commands)
-
-    async def _acquire(self, queue: str, messages_max: int, wait_seconds: float) -> Acquired:
-        loop = asyncio.get_running_loop()
-        self._last_consumer += 1
-        number = self._last_consumer
-        acquiring = self._acquiring[number] = _Acquiring(loop.create_future(), loop.create_future())
-        acquiring.opened.add_done_callback(_hear_out)
-        try:
-            await self.answered(self._open_consumer(number, queue, messages_max, acquiring))
-            if wait_seconds > 0:
-                await asyncio.wait({acquiring.first}, timeout=wait_seconds)
-            barrier: asyncio.Future[None] = loop.create_future()
-            self._barriers.append(barrier)
-            self._stream.say(CloseConsumer(number), Heartbeat())
-            # Behind its answer nothing comes for this consumer.
-            await self.answered(barrier)
-        finally:
-            del self._acquiring[number]
-        if self.ended.done():
-            raise self.ended.result()
-        return Acquired(self._cut(queue, acquiring.messages), *self._head)
-
-    def _open_consumer(
-        self, number: int, queue: str, messages_max: int, acquiring: _Acquiring
-    ) -> "asyncio.Future[None]":
-        if self.ended.done():
-            acquiring.opened.set_exception(self.ended.result())
-        else:
-            # Said before the session is attached it waits at the replica, like everything behind an attachment.
-            self._stream.say(OpenConsumer(number, queue, messages_max))
-        return acquiring.opened
-
-    def _cut(self, queue: str, messages: Sequence[DeliveredMessage]) -> tuple[DeliveredMessage, ...]:
-        """As many as an answer may have, at least one; the others are released."""
-        size = count = 0
-        for message in messages:
-            size += len(message.body) + len(message.properties)
-            if count and size > self._limits.acquired_bytes_max:
-                break
-            count += 1
-        self._release(queue, messages[count:])
-        return tuple(messages[:count])
-
-    def _release(self, queue: str, messages: Sequence[DeliveredMessage]) -> None:
-        if messages:
-            positions = tuple(QueuePosition(message.position) for message in messages)
-            self.submit(SettleCommand(0, queue, self._head[0], positions, Disposition.RELEASE))
-
-    def _release_unheard(self, queue: str, acquiring: "asyncio.Task[Acquired]") -> None:
-        if not acquiring.cancelled() and acquiring.exception() is None:
-            self._release(queue, acquiring.result().messages)
 
     # --- hearing ------------------------------------------------------------------------------------------------------
 
@@ -248,29 +161,11 @@ class CallerSession:
                 for number in [number for number in self._sent if number >= message.number]:
                     self._sent.pop(number).set_exception(NotTaken(message.code, message.message))
                 self._next_number = message.number
-            case Deliveries():
-                acquiring = self._acquiring.get(message.consumer)
-                if acquiring is None:
-                    self._release(message.queue, message.messages)
-                else:
-                    acquiring.messages += message.messages
-                    _resolve(acquiring.first)
-            case ConsumerOpened():
-                if (acquiring := self._acquiring.get(message.consumer)) is not None:
-                    _resolve(acquiring.opened)
-            case ConsumerClosed():
-                if (acquiring := self._acquiring.get(message.consumer)) is not None:
-                    error = Rejected(message.code, message.message, set_name=self.set_name)
-                    _resolve(acquiring.opened, error)
-                    _resolve(acquiring.first)
-            case HeartbeatAnswered():
-                if self._barriers:
-                    _resolve(self._barriers.popleft())
             case AttachRefused() | SessionEnded():
                 code = message.code or ErrorCode.UNKNOWN_SESSION
                 return Rejected(code, message.message, set_name=self.set_name)
             case _:
-                pass
+                self.acquisitions.hear(message)
         return None
 
     def _end(self, reason: LockstepError) -> None:
@@ -282,24 +177,4 @@ class CallerSession:
             answer.set_exception(NotTaken(reason.code, reason.message, set_name=self.set_name))
         self._sent.clear()
         self._unsent.clear()
-        for acquiring in self._acquiring.values():
-            _resolve(acquiring.opened, reason)
-            _resolve(acquiring.first)
-        for barrier in self._barriers:
-            _resolve(barrier)
-        self._barriers.clear()
-
-
-def _hear_out(done: "asyncio.Future[_Value]") -> None:
-    """Its caller may have gone."""
-    if not done.cancelled():
-        done.exception()
-
-
-def _resolve(waited: "asyncio.Future[None]", error: LockstepError | None = None) -> None:
-    if waited.done():
-        return
-    if error is None:
-        waited.set_result(None)
-    else:
-        waited.set_exception(error)
+        self.acquisitions.end(reason)

@@ -35,13 +35,18 @@ class OwnDisk:
         self._channels = channels
         self._address = address
         self._view = view
-        self._found: tuple[SetName, ...] = ()
-        """Sets that were written to when this process started."""
+        self._found: dict[SetName, Epoch] = {}
+        """Sets that had been written to when this process started, and the highest epoch that the disk had seen of each."""
 
     @property
     def lost_sets(self) -> list[SetName]:
         """On the disk, and not in etcd."""
         return [set_name for set_name in self._found if self._view.set_map(set_name) is None]
+
+    def epoch_ahead(self, set_name: SetName) -> Epoch | None:
+        """The epoch that the disk has seen, if it is above the one that etcd shows: etcd was set back."""
+        set_map, found = self._view.set_map(set_name), self._found.get(set_name, Epoch(0))
+        return found if set_map is not None and found > set_map.epoch else None
 
     def refuse_lost(self, set_name: SetName | None = None) -> None:
         """Raises `Rejected` (UNKNOWN_SET) if this set, or any, is lost: nobody is to go on as if it had never been."""
@@ -63,15 +68,24 @@ class OwnDisk:
             except Rejected:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            self._found = tuple(SetName(one.set.resource_set) for one in survey.sets if _is_used(one))
-            if self.lost_sets:
-                names = ",".join(self.lost_sets)
-                _log.critical(
-                    "event=etcd_lost sets=%s: on this disk and not in etcd, nothing is started of them"
-                    " (lockstep cluster rebuild-map)",
-                    names,
-                )
+            self._found = {
+                SetName(one.set.resource_set): Epoch(one.set.highest_epoch)
+                for one in survey.sets
+                if _is_used(one)
+            }
+            self._log_what_is_wrong()
             return
+
+    def _log_what_is_wrong(self) -> None:
+        advice = "nothing is started of it (lockstep cluster rebuild-map)"
+        for set_name in self.lost_sets:
+            _log.critical("set=%s event=etcd_lost on this disk and not in etcd: %s", set_name, advice)
+        for set_name in self._found:
+            epoch = self.epoch_ahead(set_name)
+            if epoch is not None:
+                _log.critical(
+                    "set=%s event=etcd_set_back disk has seen epoch %d: %s", set_name, epoch, advice
+                )
 
     async def survey(
         self, *, with_names: bool, fences: Sequence[tuple[SetName, Epoch]] = ()

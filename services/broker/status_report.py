@@ -70,8 +70,12 @@ class StatusReport:
             state = core.backup.copy.state if core.backup.copy is not None else None
             is_in_sync = core.set_map is not None and core.set_map.member(self._broker) is not None
             _describe_backup(report, core.backup, is_in_sync)
-            if core.is_ahead_of_etcd:
-                report.trouble = _ahead_of_etcd(core.backup)
+            epoch = self._own_disk.epoch_ahead(set_name)
+            if epoch is not None:
+                # Its store refuses the epoch of etcd: the replica itself never gets to see what is there.
+                report.trouble = _ahead_of_etcd(f"epoch {epoch}")
+            elif core.is_ahead_of_etcd and core.backup.opened is not None:
+                report.trouble = _ahead_of_etcd(f"generation {core.backup.opened.generation!r}")
         if state is not None:
             _describe_state(report, state)
             if with_state_hash:
@@ -125,10 +129,8 @@ def _describe_backup(report: pb.Replica, backup: BackupCore, is_in_sync: bool) -
         report.trouble = "" if backup.state is BackupState.FOLLOWING else backup.state.value
 
 
-def _ahead_of_etcd(backup: BackupCore) -> str:
-    assert backup.opened is not None, "a disk is judged when it was opened"
-    seen = f"epoch {backup.opened.highest_epoch}, generation {backup.opened.generation}"
-    return f"its disk has seen more than etcd shows ({seen}): see `lockstep cluster rebuild-map`"
+def _ahead_of_etcd(seen: str) -> str:
+    return f"its disk has seen {seen}, etcd does not show it: see lockstep cluster rebuild-map"
 
 
 def _describe_state(report: pb.Replica, state: SetState) -> None:

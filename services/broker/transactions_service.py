@@ -161,7 +161,7 @@ class TransactionsService:
         async def acquire() -> pb.AcquireResponse:
             session = self._callers.session(set_name, request.session_id, request.session_timeout_ms)
             messages_max, wait_seconds = request.messages_max or 1, request.wait_ms / 1000
-            acquired = await session.acquire(request.queue, messages_max, wait_seconds)
+            acquired = await session.acquisitions.acquire(request.queue, messages_max, wait_seconds)
             return pb.AcquireResponse(
                 resource_set=set_name,
                 epoch=acquired.epoch,

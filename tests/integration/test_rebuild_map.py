@@ -166,3 +166,43 @@ async def test_disk_that_cannot_be_asked_has_to_be_given_up_by_name(tmp_path: Pa
         await cluster.start_store("B3")
         await cluster.start_broker("B3")
         await deployment.until_in_sync()
+
+
+async def test_etcd_that_was_set_back_is_overruled_by_the_disks(tmp_path: Path) -> None:
+    """An old backup of etcd names an epoch that is over, a primary that was handed over from, and lacks a name."""
+    backup = tmp_path / "etcd-backup"
+    async with (
+        deployed(tmp_path / "data", sets={"east": SETS["east"]}) as before,
+        before.client() as client,
+        client.session() as session,
+    ):
+        await session.declare_queue("early", set_name="east")
+    shutil.copytree(tmp_path / "data" / "etcd", backup)
+    async with LocalCluster(tmp_path / "data", first_port=0) as cluster:
+        deployment = Deployment(cluster)
+        await deployment.until_in_sync()
+        async with deployment.client() as client, client.session() as session:
+            await client.administration.promote("east", "B3")
+            await session.declare_queue("late", set_name="east")
+            await session.publish("late", [b"1", b"2"])
+        epoch = (await deployment.status()).view.sets[0].epoch
+        await deployment.until_in_sync()
+    shutil.rmtree(tmp_path / "data" / "etcd")
+    shutil.copytree(backup, tmp_path / "data" / "etcd")
+
+    async with LocalCluster(tmp_path / "data", first_port=0) as cluster:
+        deployment = Deployment(cluster)
+        status = await deployment.until(
+            "all replicas say that they have seen more",
+            lambda status: all(
+                answer is not None and "rebuild-map" in answer.replicas[0].trouble
+                for answer in status.brokers.values()
+            ),
+        )
+        assert not status.view.sets[0].is_led and status.view.sets[0].epoch < epoch
+        done = await rebuild_map(cluster, "--rebuild")
+        (one,) = done["sets"]
+        assert one["epoch"] > epoch and one["is_led"] and done["names"] == 1
+        await deployment.until_in_sync()
+        async with deployment.client() as client:
+            assert await bodies(client, "late") == [b"1", b"2"]

@@ -207,7 +207,7 @@ def delivered(count: int, body: bytes) -> list[DeliveredMessage]:
 async def test_acquire_closes_its_consumer_before_it_answers() -> None:
     rig = Rig(CallerLimits())
     rig.set.queue = delivered(2, b"x")
-    acquired = await rig.callers.session(SET, "mine").acquire("q", 5, 0.0)
+    acquired = await rig.callers.session(SET, "mine").acquisitions.acquire("q", 5, 0.0)
     assert [message.position for message in acquired.messages] == [1, 2] and acquired.epoch == E3
     kinds = [type(message) for message in rig.set.said]
     assert kinds == [AttachSession, OpenConsumer, CloseConsumer, Heartbeat]
@@ -216,7 +216,7 @@ async def test_acquire_closes_its_consumer_before_it_answers() -> None:
 async def test_messages_beyond_the_bytes_of_an_answer_are_released() -> None:
     rig = Rig(CallerLimits(acquired_bytes_max=10))
     rig.set.queue = delivered(3, b"12345678")
-    acquired = await rig.callers.session(SET, "mine").acquire("q", 5, 0.0)
+    acquired = await rig.callers.session(SET, "mine").acquisitions.acquire("q", 5, 0.0)
     assert len(acquired.messages) == 1
     await asyncio.sleep(0.01)
     (released,) = rig.set.commands
@@ -227,7 +227,7 @@ async def test_messages_beyond_the_bytes_of_an_answer_are_released() -> None:
 async def test_messages_for_a_caller_that_has_gone_are_released() -> None:
     rig = Rig(CallerLimits())
     session = rig.callers.session(SET, "mine")
-    waiting = asyncio.ensure_future(session.acquire("q", 5, 0.05))
+    waiting = asyncio.ensure_future(session.acquisitions.acquire("q", 5, 0.05))
     await asyncio.sleep(0.01)
     waiting.cancel()
     rig.perform(TellClient(SET, rig.set.stream, Deliveries(*HEAD, 1, "q", tuple(delivered(1, b"x"))), 0))
