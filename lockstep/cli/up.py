@@ -45,15 +45,23 @@ async def serve(data: Path, brokers: int, sets: int, port: int, restart: bool, j
     cluster = LocalCluster(data, brokers=brokers, first_port=port)
     await _unless(stopping, cluster.start())
     lost: dict[str, list[str]] = {}
+    trouble = ""
     try:
         if not stopping.is_set():
             async with await connect(cluster.addresses) as client:
-                await _unless(stopping, prepare(client, cluster, sets))
+                try:
+                    await _unless(stopping, prepare(client, cluster, sets))
+                except Rejected as error:
+                    if cluster.is_new:
+                        raise
+                    # What was kept needs an operator, who needs the brokers.
+                    trouble = error.message
                 if not cluster.is_new and not stopping.is_set():
                     lost = await _lost_sets(client)
         if not stopping.is_set():
             _report(cluster, time.monotonic() - started, json)
             _tell_lost(lost, json)
+            _tell_trouble(trouble, json)
         watching = asyncio.ensure_future(_watch(cluster, restart, json))
         await stopping.wait()
         watching.cancel()
@@ -103,8 +111,16 @@ async def wait_until_led(client: Client, expected: int = 0, seconds: float = REA
         if not waiting and len(status.view.sets) >= expected:
             return
         if time.monotonic() >= deadline:
+            troubles = {
+                f"; {entry.name} on {broker}: {replica.trouble}"
+                for entry in status.view.sets
+                for broker in entry.brokers
+                if (replica := status.replica(broker, entry.name)) is not None and replica.trouble
+            }
             raise Rejected(
-                ErrorCode.UNAVAILABLE, f"no primary of {', '.join(waiting) or 'any set'} after {seconds:g} s"
+                ErrorCode.UNAVAILABLE,
+                f"no primary of {', '.join(waiting) or 'any set'} after {seconds:g} s"
+                + "".join(sorted(troubles)),
             )
         await asyncio.sleep(0.05)
 
@@ -117,6 +133,13 @@ async def _lost_sets(client: Client) -> dict[str, list[str]]:
         if (lost := lost_sets(status)) or status.view.sets or time.monotonic() >= deadline:
             return lost
         await asyncio.sleep(0.1)
+
+
+def _tell_trouble(trouble: str, json: bool) -> None:
+    if json and trouble:
+        print_json_line({"trouble": trouble})
+    elif trouble:
+        console.print(f"[red]{trouble}", highlight=False)
 
 
 def _tell_lost(lost: dict[str, list[str]], json: bool) -> None:
