@@ -9,6 +9,8 @@ import asyncio
 import sys
 import tempfile
 import time
+from collections import deque
+from collections.abc import Awaitable
 from pathlib import Path
 
 import uvloop
@@ -22,6 +24,8 @@ from tests.integration.cluster import Deployment, deployed
 
 SET = "bench"
 BATCH = 500
+UNCONFIRMED_BATCHES = 100
+"""So that a client with a million messages does not hold all of them."""
 BAR_MIB = 400
 SETTLING_SECONDS = 1.0
 """After which what was needed only on the way is given back."""
@@ -87,13 +91,15 @@ async def fill(
     """Publishes so many durable messages into a queue, each different."""
     async with deployment.client() as client, client.session() as session:
         await session.declare_queue(queue, QueueOptions(), set_name=set_name)
-        confirmations = []
+        confirmations: deque[Awaitable[object]] = deque()
         for first in range(0, messages, BATCH):
             bodies = [
                 str(number).encode().ljust(body_bytes, b".")
                 for number in range(first, min(first + BATCH, messages))
             ]
             confirmations.append(await session.publish_soon(queue, bodies))
+            if len(confirmations) == UNCONFIRMED_BATCHES:
+                await confirmations.popleft()
         await asyncio.gather(*confirmations)
 
 

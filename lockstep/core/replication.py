@@ -80,6 +80,8 @@ class SubscriptionRefused(ReplicationMessage):
     """This process is not the primary of that epoch, or gives up. The epoch is the highest that it knows."""
 
     reason: str
+    missing_from: LogIndex = LogIndex(0)
+    """Not 0: the disk, which the map names, has lost what was acknowledged on it, from this index on. It is damaged (R10)."""
 
 
 @dataclass(frozen=True, slots=True)

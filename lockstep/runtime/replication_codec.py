@@ -100,7 +100,9 @@ def decode_to_backup(data: bytes) -> ToBackup:
                 time_ms=accepted.time_ms,
             )
         case "refused":
-            return SubscriptionRefused(set_name, epoch, message.refused.reason)
+            return SubscriptionRefused(
+                set_name, epoch, message.refused.reason, LogIndex(message.refused.missing_from)
+            )
         case "snapshot_chunk":
             chunk = message.snapshot_chunk
             items = tuple(StateItem(item.key, item.value, item.is_durable) for item in chunk.items)
@@ -199,6 +201,7 @@ def _encode_one(
             )
         case SubscriptionRefused():
             response.refused.reason = message.reason
+            response.refused.missing_from = message.missing_from
             response.refused.SetInParent()
         case SnapshotChunk():
             response.snapshot_chunk.is_last = message.is_last

@@ -114,15 +114,19 @@ class SubscribeResponse(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
         REASON_FIELD_NUMBER: _builtins.int
+        MISSING_FROM_FIELD_NUMBER: _builtins.int
         reason: _builtins.str
+        missing_from: _builtins.int
+        """The subscriber's disk, which the map names, lacks from here on what it had acknowledged; 0: nothing is said of it."""
         def __init__(
             self,
             *,
             reason: _builtins.str = ...,
+            missing_from: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["missing_from", b"missing_from", "reason", b"reason"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,9 +5,10 @@ snapshot that this replica joined with. The store is fenced at the epoch before 
 
     opening -> loading -> sending (to the own store) -> ready <-> subscribing -> joining -> following
     any --the own store is lost--> opening
-    opening --the disk is damaged--> damaged
+    opening --the disk is damaged--> damaged; subscribing --the primary says that the disk lost its tail--> damaged
 """
 
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from lockstep.core.clock import Now
@@ -70,6 +71,14 @@ class BackupState(Enum):
 _OPEN = (BackupState.READY, BackupState.SUBSCRIBING, BackupState.JOINING, BackupState.FOLLOWING)
 
 
+@dataclass(frozen=True, slots=True)
+class LostTail:
+    """What a primary said of a disk: the disk itself cannot know (R10)."""
+
+    disk: DiskId
+    reason: str
+
+
 class BackupCore:
     """Lives for one epoch on one replica; driven by the replica. Its memory (`copy`) is handed on to the next role."""
 
@@ -103,6 +112,8 @@ class BackupCore:
         self.state = BackupState.OPENING
         self.opened: SetOpened | None = None
         """What the store said of the disk."""
+        self.lost_tail: LostTail | None = None
+        """Of the own disk, once it was told; the replica hands it on to its next core."""
         self.durable_end = LogIndex(0)
         self._loading: Loading | None = None
         self._joining: Joining | None = None
@@ -187,7 +198,7 @@ class BackupCore:
         """An operator accepts what the damage took (R7): go on with what is left."""
         assert self.state is BackupState.DAMAGED
         self._note("damage accepted", self.opened.damage if self.opened is not None else "")
-        self.state = BackupState.OPENING
+        self.state, self.lost_tail = BackupState.OPENING, None
         self._effects.append(self._store.accept_damage())
         return self._take_effects()
 
@@ -241,6 +252,8 @@ class BackupCore:
         if self.state is not BackupState.OPENING:
             return
         same_disk = self.opened is None or self.opened.disk == opened.disk
+        if self.lost_tail is not None and self.lost_tail.disk == opened.disk and not opened.damage:
+            opened = replace(opened, damage=self.lost_tail.reason)
         self.opened = opened
         if opened.damage:
             self._damaged(opened.damage)
@@ -423,6 +436,13 @@ class BackupCore:
 
     def _refused(self, refused: SubscriptionRefused, now: Now) -> None:
         self._note("subscription refused", refused.reason)
+        if refused.missing_from and self.opened is not None:
+            # Told by a member that has it: this disk has lost what was acknowledged on it, as a torn tail never is (R10).
+            self._leave()
+            self.lost_tail = LostTail(self.opened.disk, refused.reason)
+            self.opened = replace(self.opened, damage=refused.reason)
+            self._damaged(refused.reason)
+            return
         self._lost_primary(now)
 
     def _lost_primary(self, now: Now) -> None:

@@ -88,6 +88,11 @@ class Backups:
         """Accept a subscription and send what it lacks, or refuse it (None). The log has no record outside a frame now."""
         context = self._context
         log = context.writer.log
+        if is_disk_named and agreed < log.commit_index:
+            # All that is committed was acknowledged on every disk that the map names: this one lost a part of it (R10).
+            reason = f"the named disk of {message.broker} agrees up to {agreed}, and {log.commit_index} was acknowledged"
+            self._refuse(stream, reason, LogIndex(agreed + 1))
+            return None
         assert log.framed_end == log.end, "a subscription begins between frames"
         member = Member(message.broker, message.disk, message.incarnation)
         is_retained = agreed >= log.retained_from
@@ -204,8 +209,9 @@ class Backups:
         """The subscriber speaks of another epoch than this one."""
         self._refuse(stream, f"subscribed in epoch {epoch}, this is epoch {self._context.epoch}")
 
-    def _refuse(self, stream: int, reason: str) -> None:
-        self._tell(stream, SubscriptionRefused(self._context.state.set_name, self._context.epoch, reason))
+    def _refuse(self, stream: int, reason: str, missing_from: LogIndex = LogIndex(0)) -> None:
+        set_name, epoch = self._context.state.set_name, self._context.epoch
+        self._tell(stream, SubscriptionRefused(set_name, epoch, reason, missing_from))
         self._context.effects.append(CloseBackupStream(self._context.state.set_name, stream))
 
     def _send_snapshot(self, subscription: ReplicatingSubscription, chunks_max: int) -> None:

@@ -37,7 +37,7 @@ to_backup = st.one_of(
     st.builds(
         SubscriptionAccepted, st.just(ORDERS), numbers, numbers, numbers, st.booleans(), epoch_tables, numbers
     ),
-    st.builds(SubscriptionRefused, st.just(ORDERS), numbers, st.text()),
+    st.builds(SubscriptionRefused, st.just(ORDERS), numbers, st.text(), numbers),
     st.builds(SnapshotChunk, st.just(ORDERS), numbers, st.lists(items, max_size=3).map(tuple), st.booleans()),
     st.builds(
         Frames,

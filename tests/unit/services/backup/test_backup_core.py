@@ -4,7 +4,7 @@ import pytest
 
 from lockstep.core.effects import CloseSubscription
 from lockstep.core.ids import Epoch, LogIndex
-from lockstep.core.inputs import PrimarySaid, PrimaryStreamClosed
+from lockstep.core.inputs import PrimarySaid, PrimaryStreamClosed, StoreConnected, StoreLost
 from lockstep.core.replication import (
     Acknowledge,
     Frames,
@@ -106,6 +106,19 @@ def test_a_refused_subscription_is_tried_again_later() -> None:
     assert bench.core.state is BackupState.READY
     bench.pass_ms(200)
     assert len(bench.subscriptions()) == 2
+
+
+def test_a_disk_that_lost_what_it_acknowledged_is_damaged_and_stays_so() -> None:
+    """R10: a missing tail that a reachable member knows to be acknowledged."""
+    bench = BackupBench(MemoryStore("disk-b"))
+    bench.hear(SubscriptionRefused(SET, E2, "7 was acknowledged", LogIndex(5)))
+    assert bench.core.state is BackupState.DAMAGED
+    assert bench.core.opened is not None
+    assert bench.core.opened.damage == "7 was acknowledged"
+    assert not bench.core.is_loaded
+    bench.feed(StoreLost(SET))
+    bench.feed(StoreConnected(SET))
+    assert bench.core.state is BackupState.DAMAGED
 
 
 def test_a_stream_that_ends_while_subscribing_is_opened_again_with_a_new_number() -> None:

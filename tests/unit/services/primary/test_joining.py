@@ -160,6 +160,16 @@ def test_a_suffix_of_another_epoch_is_cut_where_the_logs_part() -> None:
     assert bench.core.membership.durable[B] == 3
 
 
+def test_a_named_disk_that_lacks_what_is_committed_is_told_so() -> None:
+    """R10: everything committed was acknowledged on every disk that the map names."""
+    held = copy_of(*frames(1, 1, 4), commit=4)
+    bench = PrimaryBench(entry(2, A, B), MemoryStore("disk-a", *frames(1, 1, 4)), held)
+    (refused,) = bench.subscribe(1, B1, log_end=2, epochs=EPOCH_1)
+    assert isinstance(refused, SubscriptionRefused)
+    assert refused.missing_from == 3
+    assert CloseBackupStream(SET, 1) in bench.effects
+
+
 def test_a_named_disk_is_never_given_a_whole_snapshot() -> None:
     """History 24: a volume that came back empty is no member; the disk that the map names is."""
     settings = PrimarySettings(retained_bytes_max=0)
