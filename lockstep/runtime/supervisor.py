@@ -106,11 +106,13 @@ class ChildProcess:
 
     def stall(self) -> None:
         """SIGSTOP: it hangs, and its sockets stay open."""
-        self._running().send_signal(signal.SIGSTOP)
+        self._running()
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """SIGCONT."""
-        self._running().send_signal(signal.SIGCONT)
+        self._running()
+        self._signal(signal.SIGCONT)
 
     async def stop(self, grace_seconds: float = 5.0) -> None:
         """SIGTERM, and SIGKILL after `grace_seconds`; returns when it has exited."""
@@ -131,7 +133,9 @@ class ChildProcess:
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
+                # Not `Process.send_signal`: that polls, and takes the exit status of a child that has just exited away from the
+                # event loop, which would then report 255.
+                os.kill(self._process.pid, number)
 
     def _running(self) -> asyncio.subprocess.Process:
         if self._process is None or self._process.returncode is not None:

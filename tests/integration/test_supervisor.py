@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,18 @@ async def test_waiting_for_a_port_tells_why_nobody_listens(tmp_path: Path) -> No
     await server.start()
     await wait_for_port(server, f"127.0.0.1:{port}")
     await server.kill()
+
+
+async def test_a_signal_to_one_that_has_just_exited_does_not_take_its_status(tmp_path: Path) -> None:
+    quick = (
+        sys.executable,
+        "-c",
+        "import time; print('up', flush=True); time.sleep(0.3); raise SystemExit(3)",
+    )
+    child = ChildProcess("quick", quick, tmp_path / "log")
+    await child.start()
+    await wait_for_word(child)
+    time.sleep(1.0)  # The event loop must not hear of the exit before the signal is sent.
+    child.resume()
+    await child.exited()
+    assert child.status == 3
