@@ -118,7 +118,9 @@ class Transaction:
         session.transactions.pop(key, None)
         self.state = TransactionState.IN_DOUBT
         try:
-            await asyncio.shield(session.submit(c.CommitCommand(0, key, 0)))
+            ended = session.submit(c.CommitCommand(0, key, 0))
+            _forget(ended)  # Nobody hears of its error once whoever waits here is cancelled.
+            await asyncio.shield(ended)
             self.state = TransactionState.COMMITTED
         except Rejected as rejected:
             self.state = TransactionState.ROLLED_BACK
