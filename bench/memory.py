@@ -1,7 +1,8 @@
 """Memory: what a broker process holds with 100,000 durable messages of 1 KiB. Bar: at most 400 MiB resident.
 
 Law: at its peak as well as afterwards, and however it came to hold them: as primary, as a backup that followed, as a newcomer
-with an empty disk that got a whole snapshot, as a broker that was killed and loaded them from its own disk.
+with an empty disk that got a whole snapshot, as a broker that was killed and loaded them from its own disk. With `--resident-mib`
+the brokers keep only so much content in memory; then there may be many more messages, and all of them are read back at the end.
 """
 
 import argparse
@@ -34,12 +35,13 @@ _Row = tuple[str, float, float]
 """What a broker is, its resident MiB at the peak and afterwards."""
 
 
-async def main(messages: int, body_bytes: int) -> int:
+async def main(messages: int, body_bytes: int, limit_mib: int) -> int:
     """Returns the exit status: 0 if the bar is cleared."""
     console = Console()
+    arguments = ("--resident-body-bytes", str(limit_mib << 20)) if limit_mib else ()
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as scratch:
         async with (
-            deployed(Path(scratch), sets={SET: ["B1", "B2", "B3"]}) as deployment,
+            deployed(Path(scratch), sets={SET: ["B1", "B2", "B3"]}, broker_arguments=arguments) as deployment,
             SyncProbe(Path(scratch)) as probe,
         ):
             primary, newcomer, restarted = await _roles(deployment)
@@ -59,6 +61,10 @@ async def main(messages: int, body_bytes: int) -> int:
                 await asyncio.sleep(SETTLING_SECONDS)
                 rows.append(_row(deployment, name, what))
             rows.append(_row(deployment, primary, "primary that sent a whole snapshot"))
+            start = time.monotonic()
+            await drain(deployment, "deep", messages)
+            drained = messages / (time.monotonic() - start)
+            rows.append(_row(deployment, primary, "primary that delivered everything"))
             sync_ms = probe.median_ms
     shown = Table(title=f"Resident MiB of a broker with {messages:,} durable messages of {body_bytes} bytes")
     for heading in ("broker", "peak", "after"):
@@ -66,7 +72,9 @@ async def main(messages: int, body_bytes: int) -> int:
     for what, peak, after in rows:
         shown.add_row(what, f"{peak:.0f}", f"{after:.0f}")
     console.print(shown)
-    console.print(f"stores after filling: {', '.join(stores)} MiB; filled at {rate:,.0f} msgs/s")
+    console.print(
+        f"stores after filling: {', '.join(stores)} MiB; filled at {rate:,.0f} msgs/s, drained at {drained:,.0f}"
+    )
     worst = max(peak for _, peak, _ in rows)
     console.print(
         f"bar: {BAR_MIB} MiB; worst peak: {worst:.0f} MiB; fdatasync {sync_ms:.2f} ms, load {load():.1f}"
@@ -103,9 +111,21 @@ async def fill(
         await asyncio.gather(*confirmations)
 
 
+async def drain(deployment: Deployment, queue: str, messages: int) -> None:
+    """Takes and accepts so many messages, in the order in which `fill` published them."""
+    async with deployment.client() as client, client.session() as session:
+        consumer = await session.consume(queue, credit=2 * BATCH)
+        for number in range(messages):
+            message = await consumer.next(30)
+            assert message is not None and message.body.split(b".")[0] == str(number).encode(), number
+            accepted = message.accept()
+        await accepted
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--body-bytes", type=int, default=1024)
+    parser.add_argument("--resident-mib", type=int, default=0, help="content in memory; 0: the default")
     given = parser.parse_args()
-    sys.exit(uvloop.run(main(given.messages, given.body_bytes)))
+    sys.exit(uvloop.run(main(given.messages, given.body_bytes, given.resident_mib)))

@@ -50,6 +50,11 @@ def shares_of(messages: Sequence[Content]) -> list[Share]:
     return [Share(queue, numbers, len(numbers), sizes[queue]) for queue, numbers in places.items()]
 
 
+def _total_size(shares: Sequence[Share], messages: Sequence[Content]) -> int:
+    """Bytes of a batch, each message once."""
+    return shares[0].size if shares and shares[0].places is None else sum(map(size_of, messages))
+
+
 class Enqueued(NamedTuple):
     """What `enqueue` did."""
 
@@ -123,20 +128,22 @@ def apply_publish(state: SetState, index: LogIndex, epoch: Epoch, record: Publis
             return refused(state.outcome(record.transaction))
         shares = shares_of(messages)
         reserve(state, shares, 1)
-        state.contents.add(ids, messages, int(is_durable), int(not is_durable))
+        size = _total_size(shares, messages)
+        state.contents.add(ids, messages, int(is_durable), int(not is_durable), size)
         buffer.touched.update(share.queue for share in shares)
         state.collect(buffer, PublishOperation(index, record.ordinal, len(messages), is_durable))
         return Reply(value=sum(share.length for share in shares))
     # Outside a transaction a message's first position is its id: the same number object serves for both.
     positions: list[QueuePosition] = numbers  # type: ignore[assignment]
-    batches, references = enqueue(state, shares_of(messages), positions, ids, is_durable)
+    shares = shares_of(messages)
+    batches, references = enqueue(state, shares, positions, ids, is_durable)
     if isinstance(references, tuple):
         if batches:
-            state.contents.add(ids, messages, *references)
+            state.contents.add(ids, messages, *references, _total_size(shares, messages))
     else:
         for message_id, message, counts in zip(ids, messages, references, strict=True):
             if counts != (0, 0):
-                state.contents.add((message_id,), (message,), *counts)
+                state.contents.add((message_id,), (message,), *counts, size_of(message))
     if state.listener is not None:
         for queue, given in batches:
             state.tell(state.listener.enqueued, queue, given)

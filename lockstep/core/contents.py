@@ -54,19 +54,22 @@ def without_body(content: Content) -> DroppedMessage:
 class Contents:
     """All message contents of one resource set's state, which alone adds and releases them."""
 
-    __slots__ = ("_changes", "_references", "messages")
+    __slots__ = ("_changes", "_references", "messages", "resident_bytes")
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self.messages: dict[MessageId, Content] = {}
+        self.resident_bytes = 0
+        """Of properties and bodies that are not away."""
         self._references: dict[MessageId, tuple[int, int]] = {}
         """(durable, transient) references; absent means (1, 0), which nearly all have."""
 
     def add(
-        self, ids: Sequence[MessageId], messages: Iterable[Message], durable: int, transient: int
+        self, ids: Sequence[MessageId], messages: Iterable[Message], durable: int, transient: int, size: int
     ) -> None:
-        """New contents, each with that many references, at least one."""
+        """New contents, each with that many references, at least one. `size`: bytes of all of them."""
         self.messages.update(zip(ids, messages, strict=True))
+        self.resident_bytes += size
         if (durable, transient) != (1, 0):
             self._references.update(dict.fromkeys(ids, (durable, transient)))
         if durable and self._changes.hook is not None:
@@ -84,6 +87,9 @@ class Contents:
     def recount(self, durable: dict[MessageId, int], transient: dict[MessageId, int]) -> None:
         """Replace all counts: a restoration has counted anew. Every content must have one."""
         self._references = {}
+        self.resident_bytes = sum(
+            size_of(content) for content in self.messages.values() if type(content) is Message
+        )
         for message_id in self.messages:
             counts = durable.get(message_id, 0), transient.get(message_id, 0)
             assert counts != (0, 0), f"nothing refers to message {message_id}"
@@ -99,7 +105,9 @@ class Contents:
             else:
                 self._references[message_id] = (durable, transient)
         else:
-            del self.messages[message_id]
+            content = self.messages.pop(message_id)
+            if type(content) is Message:
+                self.resident_bytes -= size_of(content)
             self._references.pop(message_id, None)
         if was_durable != (durable > 0) and self._changes.hook is not None:
             self._changes.hook(message_key(message_id))
@@ -112,9 +120,12 @@ class Contents:
     def release(self, ids: Iterable[MessageId], is_durable: bool) -> None:
         """One reference less to each; contents without any are gone."""
         if is_durable and not self._references and self._changes.hook is None:
-            messages = self.messages
+            messages, size = self.messages, 0
             for message_id in ids:
-                del messages[message_id]
+                content = messages.pop(message_id)
+                if type(content) is Message:
+                    size += len(content.body) + len(content.properties)
+            self.resident_bytes -= size
             return
         for message_id in ids:
             durable, transient = self.references(message_id)
@@ -139,12 +150,14 @@ class Contents:
     def drop(self, message_id: MessageId) -> None:
         """Let the body go and keep sizes and checksum; nothing for an unknown message."""
         content = self.messages.get(message_id)
-        if content is not None:
+        if type(content) is Message:
             self.messages[message_id] = without_body(content)
+            self.resident_bytes -= size_of(content)
 
     def restore(self, message_id: MessageId, message: Message) -> None:
         """Bring a dropped body back; nothing for an unknown message. Another content than was dropped is our own bug."""
         content = self.messages.get(message_id)
-        if content is not None:
-            assert without_body(message) == without_body(content), f"message {message_id} came back changed"
+        if type(content) is DroppedMessage:
+            assert without_body(message) == content, f"message {message_id} came back changed"
             self.messages[message_id] = message
+            self.resident_bytes += size_of(message)

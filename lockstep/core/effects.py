@@ -8,7 +8,7 @@ it emits what depends on it.
 from dataclasses import dataclass
 
 from lockstep.core.cluster_map import SetMap
-from lockstep.core.ids import BrokerId, Incarnation, SetName
+from lockstep.core.ids import BrokerId, Epoch, Incarnation, MessageId, SetName
 from lockstep.core.replication import Subscribe, ToBackup, ToPrimary
 from lockstep.core.server_messages import AnyServerMessage
 from lockstep.core.store_protocol import AnyStoreRequest
@@ -26,6 +26,17 @@ class TellStore(Effect):
     """Send on the stream to the own store; dropped when there is none (a `StoreConnected` follows some time)."""
 
     request: AnyStoreRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMessages(Effect):
+    """Ask the own store for the contents of messages, beside the stream. Answered once by `MessagesRead` number `request`, at the
+    latest when some seconds have passed.
+    """
+
+    request: int
+    epoch: Epoch
+    messages: tuple[MessageId, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +187,7 @@ class Note(Effect):
 
 AnyEffect = (
     TellStore
+    | ReadMessages
     | OpenSubscription
     | TellPrimary
     | CloseSubscription

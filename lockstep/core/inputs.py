@@ -122,6 +122,17 @@ class StoreSaid(Input):
     answer: AnyStoreAnswer
 
 
+@dataclass(frozen=True, slots=True)
+class MessagesRead(Input):
+    """Answer to `ReadMessages` number `request`: (properties, body) in the order asked for, None for a message that is not there.
+
+    `contents` None: the store did not say, ask again.
+    """
+
+    request: int
+    contents: tuple[tuple[bytes, bytes] | None, ...] | None
+
+
 # --- between brokers --------------------------------------------------------------------------------------------------
 
 
@@ -215,6 +226,7 @@ AnyInput = (
     | StoreConnected
     | StoreLost
     | StoreSaid
+    | MessagesRead
     | BackupSaid
     | BackupStreamClosed
     | PrimarySaid

@@ -3,8 +3,10 @@
 Law: `check_invariants` holds between any two records. It recomputes what the state keeps beside its items and compares.
 """
 
+from lockstep.core.contents import size_of
 from lockstep.core.ids import MessageId, QueueId
 from lockstep.core.outcomes import Outcomes
+from lockstep.core.records import Message
 from lockstep.core.set_state import SetState
 from lockstep.core.transaction_states import LIVE, TransactionState
 from lockstep.core.tx_buffer import DequeueOperation
@@ -71,6 +73,9 @@ def _check_references(state: SetState) -> None:
     assert sorted(state.contents.messages) == held, (
         "contents without a reference, or references without a content"
     )
+    contents = state.contents
+    resident = sum(size_of(found) for found in contents.messages.values() if isinstance(found, Message))
+    assert contents.resident_bytes == resident, f"{contents.resident_bytes} resident bytes are {resident}"
     for message_id in held:
         counted = durable.get(message_id, 0), transient.get(message_id, 0)
         kept = state.contents.references(message_id)

@@ -120,6 +120,14 @@ def decode_content(value: bytes) -> Content:
     return decoded.message
 
 
+_BODILESS_PREFIX = encode(BodilessMessage(DroppedMessage((), 0, 0, 0, 0, False)))[:2]
+
+
+def is_bodiless(value: bytes) -> bool:
+    """Whether a content's item comes without the body."""
+    return value.startswith(_BODILESS_PREFIX)
+
+
 def encode_operation(operation: Operation) -> bytes:
     if isinstance(operation, PublishOperation):
         return encode(PublishValue(operation.ordinal, operation.count))

@@ -8,14 +8,23 @@ from collections import deque
 
 from lockstep.core.frames import Frame
 from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.resident_bodies import ResidentBodies
+from lockstep.core.restoration import UNLIMITED_BYTES
 from lockstep.core.set_state import SetState
 
 
 class LogCopy:
     """Lives as long as one replica's memory of one resource set; a role core owns it at any time."""
 
-    def __init__(self, state: SetState, commit_index: LogIndex, retained_bytes_max: int) -> None:
+    def __init__(
+        self,
+        state: SetState,
+        commit_index: LogIndex,
+        retained_bytes_max: int,
+        resident_bytes_max: int = UNLIMITED_BYTES,
+    ) -> None:
         self.state = state
+        self.bodies = ResidentBodies(state, resident_bytes_max)
         self.suffix: deque[Frame] = deque()
         self.commit_index = commit_index
         """Highest known; may lie beyond `log_end` while frames are on their way."""
@@ -27,6 +36,7 @@ class LogCopy:
         """The state holds nothing that is not durable: it comes from a disk."""
         self._retained_bytes = 0
         self._retained_bytes_max = retained_bytes_max
+        self._resident_bytes_max = resident_bytes_max
 
     @property
     def log_end(self) -> LogIndex:
@@ -69,6 +79,7 @@ class LogCopy:
         """Leave only what durable records built, for the transient items of a primary to be laid over it (R12)."""
         if not self.is_durable_only:
             self.state = SetState.from_items(self.state.set_name, list(self.state.items(transient=False)))
+            self.bodies = ResidentBodies(self.state, self._resident_bytes_max)
             self.is_durable_only = True
 
     def frames_after(self, index: LogIndex) -> list[Frame]:

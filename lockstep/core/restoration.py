@@ -34,9 +34,12 @@ if TYPE_CHECKING:
     from lockstep.core.set_state import SetState
 
 
-def restore(state: SetState, items: Iterable[Item], keep_bodies: bool = True) -> None:
+UNLIMITED_BYTES = 1 << 62
+
+
+def restore(state: SetState, items: Iterable[Item], resident_bytes_max: int = UNLIMITED_BYTES) -> None:
     """Add items to a state, which is new or, for transient items, at the index at which they were taken."""
-    restoration = Restoration(state, keep_bodies)
+    restoration = Restoration(state, resident_bytes_max)
     restoration.take(items)
     restoration.settle()
 
@@ -44,12 +47,12 @@ def restore(state: SetState, items: Iterable[Item], keep_bodies: bool = True) ->
 class Restoration:
     """One restoration under way, for whoever gets the items piece by piece: `take` each piece, then `settle` once.
 
-    In between the state is good for nothing. With `keep_bodies` False contents are dropped as they come.
+    In between the state is good for nothing. Of durable contents the first ones stay whole, up to `resident_bytes_max` of items.
     """
 
-    def __init__(self, state: SetState, keep_bodies: bool = True) -> None:
+    def __init__(self, state: SetState, resident_bytes_max: int = UNLIMITED_BYTES) -> None:
         self._state = state
-        self._keep_bodies = keep_bodies
+        self._resident_bytes_left = resident_bytes_max
         self._epochs: list[tuple[Epoch, LogIndex]] = []
         self._exchanges: list[Exchange] = []
         self._queues: list[Queue] = []
@@ -65,7 +68,7 @@ class Restoration:
     def take(self, items: Iterable[Item]) -> None:
         """Add a piece; raises `ValueError` (msgspec's included) for what is no item."""
         # A restart is mostly this loop: two items for each message, millions in all.
-        messages, keep_bodies = self._state.contents.messages, self._keep_bodies
+        messages, resident_bytes_left = self._state.contents.messages, self._resident_bytes_left
         number: MessageId
         for item in items:
             key, value, is_durable = item
@@ -73,11 +76,15 @@ class Restoration:
             if kind == keys.MESSAGE:
                 content: Content = values.decode_content(value)
                 (number,) = keys.numbers_in(key)  # type: ignore[assignment]
-                messages[number] = content if keep_bodies else without_body(content)
+                resident_bytes_left -= len(value)
+                messages[number] = (
+                    without_body(content) if is_durable and resident_bytes_left < 0 else content
+                )
             elif kind == keys.ENTRY:
                 self._take_entry(key, value, is_durable)
             else:
                 self._take_other(item)
+        self._resident_bytes_left = resident_bytes_left
 
     def _take_entry(self, key: bytes, value: bytes, is_durable: bool) -> None:
         queue: QueueId

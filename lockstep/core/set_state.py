@@ -184,10 +184,10 @@ class SetState:
         return one_item(self, key)
 
     @classmethod
-    def from_items(cls, set_name: SetName, items: Iterable[Item], keep_bodies: bool = True) -> "SetState":
-        """The state that gave these items: all of them, or the durable ones. `keep_bodies` False: drop bodies on the way."""
+    def from_items(cls, set_name: SetName, items: Iterable[Item]) -> "SetState":
+        """The state that gave these items: all of them, or the durable ones."""
         state = cls(set_name)
-        restore(state, items, keep_bodies)
+        restore(state, items)
         return state
 
     def overlay(self, items: Iterable[Item]) -> None:

@@ -13,17 +13,23 @@ from typing import Any
 
 import grpc.aio
 
-from lockstep.core.effects import TellStore
+from lockstep.core.effects import ReadMessages, TellStore
 from lockstep.core.errors import Rejected
 from lockstep.core.ids import SetName
-from lockstep.core.inputs import StoreConnected, StoreLost, StoreSaid
+from lockstep.core.inputs import MessagesRead, StoreConnected, StoreLost, StoreSaid
 from lockstep.core.store_protocol import AnyStoreRequest, AppendFrames, InstallItems
 from lockstep.runtime.channels import WRITE_BYTES_MAX, Channels
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.outbox import Outbox
 from lockstep.runtime.process import spawn
 from lockstep.runtime.pulses import Pulse, Pulses
-from lockstep.runtime.store_codec import HEARTBEAT, decode_answer, encode_request
+from lockstep.runtime.store_codec import (
+    HEARTBEAT,
+    decode_answer,
+    decode_messages_read,
+    encode_read_messages,
+    encode_request,
+)
 
 RETRY_SECONDS = 0.05
 """Between two attempts to reach a store: it is on the same machine or beside it."""
@@ -34,6 +40,9 @@ end.
 SILENT_ROUNDS_MAX = 20
 """4.5 s. A heartbeat waits behind what was sent before it, and installing a snapshot is much; that a store hangs is noticed
 earlier by its replica, which knows what it waits for, and by the lease."""
+
+READ_SECONDS = 5.0
+"""For contents of messages: the store may be consolidating, and a disk that takes longer hangs."""
 
 _log = logging.getLogger("lockstep.store_client")
 _END: Any = grpc.aio.EOF
@@ -67,7 +76,9 @@ class StoreClient:
         self._on_answer = on_answer
         self._streams: dict[SetName, _Stream] = {}
         self._tasks: dict[SetName, asyncio.Task[None]] = {}
+        self._reading: set[asyncio.Task[None]] = set()
         driver.on(TellStore, self._tell)
+        driver.on(ReadMessages, self._read_messages)
 
     def open(self, set_name: SetName) -> None:
         """Keeps a stream open for this set from now on. The driver hosts its core already."""
@@ -84,6 +95,9 @@ class StoreClient:
 
     async def close(self) -> None:
         """Ends all streams; the process is about to end."""
+        for task in list(self._reading):
+            task.cancel()
+        await asyncio.gather(*self._reading, return_exceptions=True)
         for set_name in list(self._tasks):
             await self.close_set(set_name)
 
@@ -100,6 +114,21 @@ class StoreClient:
         if stream.outbox.bytes_waiting > WAITING_BYTES_MAX:
             _log.warning("set=%s event=store_too_slow", effect.set_name)
             stream.outbox.abort()
+
+    def _read_messages(self, effect: ReadMessages) -> None:
+        task = spawn(self._ask_for_messages(effect), f"reading messages of {effect.set_name}")
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
+
+    async def _ask_for_messages(self, effect: ReadMessages) -> None:
+        ask: Any = self._channels.to(self._address).unary_unary("/lockstep.wire.v1.Store/ReadMessages")
+        contents = None
+        try:
+            answer = await ask(encode_read_messages(effect), timeout=READ_SECONDS)
+            contents = decode_messages_read(answer, len(effect.messages))
+        except (grpc.aio.AioRpcError, Rejected) as error:
+            _log.info("set=%s event=messages_not_read %r", effect.set_name, error)
+        self._driver.feed(MessagesRead(effect.set_name, effect.request, contents))
 
     async def _keep_open(self, set_name: SetName) -> None:
         while True:

@@ -9,6 +9,7 @@ from typing import assert_never
 
 import msgspec
 
+from lockstep.core.effects import ReadMessages
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.store_protocol import (
@@ -254,3 +255,22 @@ def _code(number: int) -> ErrorCode:
         return ErrorCode(number)
     except ValueError:
         return ErrorCode.UNAVAILABLE
+
+
+def encode_read_messages(effect: ReadMessages) -> bytes:
+    """The request of `ReadMessages`."""
+    request = store_pb2.ReadMessagesRequest(
+        resource_set=effect.set_name, epoch=effect.epoch, message_ids=effect.messages
+    )
+    return request.SerializeToString()
+
+
+def decode_messages_read(data: bytes, asked: int) -> tuple[tuple[bytes, bytes] | None, ...] | None:
+    """(properties, body) of each of the `asked` messages, None for one that is not there; None for an answer that is none."""
+    response = parse(store_pb2.ReadMessagesResponse(), data)
+    parts = response.is_there, response.properties, response.bodies
+    if any(len(part) != asked for part in parts):
+        return None
+    return tuple(
+        (properties, body) if is_there else None for is_there, properties, body in zip(*parts, strict=True)
+    )

@@ -40,6 +40,7 @@ from lockstep.runtime.registration import register
 from lockstep.runtime.serving import ServingRights
 from lockstep.runtime.store_client import StoreClient
 from lockstep.wire.v1 import store_pb2
+from services.backup.core.settings import BackupSettings
 from services.backup.subscriber import Subscriber
 from services.broker.caller_sessions import CallerSessions
 from services.broker.cluster_service import ClusterService
@@ -231,7 +232,8 @@ class Broker:
             return
         if self._driver.core(set_name) is not None:
             return
-        replica = Replica(set_name, settings.broker, self._process, ReplicaSettings())
+        backup = BackupSettings(resident_body_bytes_max=settings.resident_body_bytes_max)
+        replica = Replica(set_name, settings.broker, self._process, ReplicaSettings(backup=backup))
         self._driver.host(set_name, replica)
         for given in self._view.everything_of(set_name):
             self._driver.feed(given)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lockstep.core.ids import BrokerId
+from services.backup.core.settings import BackupSettings
 from services.broker.core.lease_keeper import LeaseSettings
 
 
@@ -32,6 +33,8 @@ class BrokerSettings:
     is_primary_only: bool = False
     """It leads sets and follows nobody: a set whose primary it is no more has one replica less."""
     lease: LeaseSettings = field(default_factory=LeaseSettings)
+    resident_body_bytes_max: int = BackupSettings().resident_body_bytes_max
+    """Content of messages that each set keeps in memory; beyond it bodies deep in their queues are left to the store."""
     hand_over_seconds: float = 3.0
     """How long a stopping broker waits for others to take its sets: a promotion takes a few tenths; then the lease does it."""
 
@@ -51,6 +54,13 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> BrokerSettings:
     parser.add_argument("--metrics-port", type=int, default=0, metavar="PORT")
     parser.add_argument("--primary-only", action="store_true", help="lead sets, follow nobody")
     parser.add_argument("--lease-seconds", type=int, default=LeaseSettings().lease_seconds, metavar="N")
+    parser.add_argument(
+        "--resident-body-bytes",
+        type=int,
+        default=BackupSettings().resident_body_bytes_max,
+        metavar="N",
+        help="content of messages in memory, per resource set; the rest is read back from the store",
+    )
     given = parser.parse_args(arguments)
     for name in ("id", "cluster"):
         value = getattr(given, name)
@@ -58,6 +68,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> BrokerSettings:
             parser.error(f"--{name} is a name of 1 to 64 characters without '/', not {value!r}")
     if given.lease_seconds < 2:
         parser.error("--lease-seconds: etcd grants no lease below 2 s")
+    if given.resident_body_bytes < 1 << 20:
+        parser.error("--resident-body-bytes is at least 1 MiB")
     return BrokerSettings(
         broker=BrokerId(given.id),
         listen=given.listen,
@@ -69,4 +81,5 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> BrokerSettings:
         metrics_port=given.metrics_port,
         is_primary_only=given.primary_only,
         lease=LeaseSettings(lease_seconds=given.lease_seconds),
+        resident_body_bytes_max=given.resident_body_bytes,
     )

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 from lockstep.client.administration import ClusterStatus
@@ -128,10 +128,14 @@ def is_served(status: ClusterStatus, one: pb.GetClusterStatusResponse.ResourceSe
 
 @contextlib.asynccontextmanager
 async def deployed(
-    directory: Path, *, sets: dict[str, list[str]] | None = None, brokers: int = 3
+    directory: Path,
+    *,
+    sets: dict[str, list[str]] | None = None,
+    brokers: int = 3,
+    broker_arguments: Sequence[str] = (),
 ) -> AsyncIterator[Deployment]:
     """A cluster with its sets served and in sync; stopped at the end, whatever happened."""
-    cluster = LocalCluster(directory, brokers=brokers, first_port=0)
+    cluster = LocalCluster(directory, brokers=brokers, first_port=0, broker_arguments=broker_arguments)
     async with cluster:
         deployment = Deployment(cluster)
         wanted = SETS if sets is None else sets

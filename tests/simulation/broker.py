@@ -21,6 +21,7 @@ from lockstep.core.effects import (
     OpenSubscription,
     PromoteSelf,
     PutPresence,
+    ReadMessages,
     ReleaseName,
     RestoreLeaseKey,
     SwapMap,
@@ -36,6 +37,7 @@ from lockstep.core.inputs import (
     BackupStreamClosed,
     ClientSaid,
     ClientStreamClosed,
+    MessagesRead,
     PrimarySaid,
     PrimaryStreamClosed,
     StoreConnected,
@@ -45,6 +47,7 @@ from lockstep.core.inputs import (
 )
 from lockstep.core.replication import Refuse
 from services.broker.core.lease_keeper import LeaseTick, StoreAnswered
+from services.store.core.requests import ContentsRead, ReadContents
 from tests.simulation.broker_etcd import BrokerEtcd
 from tests.simulation.hellos import ClientHello, StoreHello, StorePing, StorePong, SubscriptionHello
 from tests.simulation.loop import MS
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
 TICK_US = 100 * MS
 STORE_RECONNECT_US = 50 * MS
 STORE_PING_TICKS = 3
+READ_TIMEOUT_US = 5000 * MS
 
 
 class Broker(Process):
@@ -79,6 +83,7 @@ class Broker(Process):
         self._streams = 0
         self._stores: dict[SetName, Side] = {}
         self._pings: Side | None = None
+        self._readings: dict[Side, None] = {}
         self._backups: dict[int, Side] = {}
         self._subscriptions: dict[tuple[SetName, int], Side] = {}
         self._clients: dict[int, Side] = {}
@@ -186,6 +191,24 @@ class Broker(Process):
             self._handle(StoreLost(set_name))
         self.world.loop.after(STORE_RECONNECT_US, self._connect_store, set_name)
 
+    def _read_messages(self, effect: ReadMessages) -> None:
+        """A call of its own; answered once, if only by its end."""
+        side = self.world.network.connect(self.host, f"store:{self.broker}")
+        side.send(ReadContents(effect.set_name, effect.epoch, effect.messages))
+        self._readings[side] = None
+
+        def end(answer: object) -> None:
+            if side in self._readings:
+                del self._readings[side]
+                contents = answer.contents if isinstance(answer, ContentsRead) else None
+                self.world.branches.reach("bodies read back" if contents else "bodies not read back")
+                self.feed(MessagesRead(effect.set_name, effect.request, contents))
+                side.close()
+
+        side.on_message = end
+        side.on_close = lambda: end(None)
+        self.world.loop.after(READ_TIMEOUT_US, end, None)
+
     def _connect_pings(self) -> None:
         if not self.is_alive:
             return
@@ -265,6 +288,8 @@ class Broker(Process):
                         self.world.loop.after(self.world.random.randrange(20 * MS), side.send, effect.message)
                     else:
                         side.send(effect.message)
+            case ReadMessages():
+                self._read_messages(effect)
             case OpenSubscription():
                 self._open_subscription(effect)
             case CloseSubscription():
@@ -312,7 +337,9 @@ class Broker(Process):
             *self._backups.values(),
             *self._subscriptions.values(),
             *self._clients.values(),
+            *self._readings,
         ]
+        self._readings.clear()
         for side in sides:
             side.break_off()
         if self._pings is not None:

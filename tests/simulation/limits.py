@@ -14,6 +14,24 @@ NAMES_CHECK_MS = 2000
 
 
 def replica_settings(options: Options, random: Random) -> ReplicaSettings:
+    settings = _replica_settings(options, random)
+    if not options.resident_bytes_max:
+        return settings
+    # Newcomers get the bodies, too, and not the frames.
+    retained = min(settings.primary.retained_bytes_max, options.resident_bytes_max)
+    primary = replace(
+        settings.primary,
+        reading_bytes_max=options.body_bytes_max * 2,
+        reading_messages_max=3,
+        retained_bytes_max=retained,
+    )
+    backup = replace(
+        settings.backup, resident_body_bytes_max=options.resident_bytes_max, retained_bytes_max=retained
+    )
+    return replace(settings, primary=primary, backup=backup)
+
+
+def _replica_settings(options: Options, random: Random) -> ReplicaSettings:
     if not options.small_limits:
         return ReplicaSettings(PrimarySettings(names_check_ms=NAMES_CHECK_MS))
     retained = random.choice((1, 8, 64)) * KIB

@@ -76,14 +76,23 @@ class Options:
     disk_sync_us: int = 300
     small_limits: bool = True
     """Batches, retained frames and segments so small that every limit is reached."""
+    resident_bytes_max: int = 0
+    """Content that a replica keeps in memory; 0: as much as the default, which is never reached."""
     network: NetworkOptions = field(default_factory=NetworkOptions)
     etcd: EtcdOptions = field(default_factory=EtcdOptions)
+
+
+RESIDENT_SHARE = 0.3
+"""Of seeds in which bodies do not fit into memory."""
 
 
 def draw(seed: int) -> Options:
     """The options of a seed."""
     random = Random(f"options {seed}")
     kinds = tuple(kind for kind in FAULT_KINDS if random.random() < 0.6) or FAULT_KINDS
+    # Of a generator of its own: seeds that are known by what they find stay what they are.
+    bodies = Random(f"bodies {seed}")
+    resident = bodies.choice((1, 400, 4000)) if bodies.random() < RESIDENT_SHARE else 0
     return Options(
         seed=seed,
         min_in_sync=random.choice((1, 2, 2, 2)),
@@ -99,6 +108,7 @@ def draw(seed: int) -> Options:
         torn_share=random.uniform(0.8, 1.0),
         disk_sync_us=random.choice((100, 300, 2000, 10_000)),
         small_limits=random.random() < 0.7,
+        resident_bytes_max=resident,
         network=NetworkOptions(
             delay_us=random.choice((50, 200, 1000, 5000)),
             loss=random.choice((0.0, 0.0, 0.001, 0.01)),

@@ -37,7 +37,7 @@ from services.store.core.messages import (
     StreamClosed,
     Tick,
 )
-from services.store.core.requests import FramesRead, ReadFrames
+from services.store.core.requests import FramesRead, ReadContents, ReadFrames
 from tests.simulation.hellos import StoreHello, StorePing, StorePong
 from tests.simulation.loop import MS, SECOND
 from tests.simulation.network import Side
@@ -107,6 +107,8 @@ class Store(Process):
         elif isinstance(message, StoreHello):
             if message.set_name is not None and stream in self._streams:
                 self._streams[stream].send(StorePong())
+        elif isinstance(message, ReadContents):
+            self._handle(ReaderRequested(stream, message))
         else:
             self._handle(Requested(stream, message))  # type: ignore[arg-type]
 
@@ -140,6 +142,9 @@ class Store(Process):
         self.feed(ReaderRequested(self._count, ReadFrames(set_name, epoch, LogIndex(0))))
 
     def _read(self, effect: ReaderReply) -> None:
+        if effect.stream in self._streams:
+            self._streams[effect.stream].send(effect.answer)
+            return
         set_name = self._journal_reads.get(effect.stream)
         if set_name is not None and isinstance(effect.answer, FramesRead):
             self.journals.setdefault(set_name, []).extend(effect.answer.frames)

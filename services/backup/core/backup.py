@@ -72,8 +72,8 @@ _OPEN = (BackupState.READY, BackupState.SUBSCRIBING, BackupState.JOINING, Backup
 
 
 @dataclass(frozen=True, slots=True)
-class LostTail:
-    """What a primary said of a disk: the disk itself cannot know (R10)."""
+class FoundDamage:
+    """What a primary said of a disk, its own or a backup's: the disk itself may not know (R10)."""
 
     disk: DiskId
     reason: str
@@ -112,7 +112,7 @@ class BackupCore:
         self.state = BackupState.OPENING
         self.opened: SetOpened | None = None
         """What the store said of the disk."""
-        self.lost_tail: LostTail | None = None
+        self.found_damage: FoundDamage | None = None
         """Of the own disk, once it was told; the replica hands it on to its next core."""
         self.durable_end = LogIndex(0)
         self._loading: Loading | None = None
@@ -179,6 +179,8 @@ class BackupCore:
                 self._tick(now)
             case _:
                 pass
+        if self.copy is not None:
+            self.copy.bodies.trim(self.durable_end)
         return self._take_effects()
 
     def end(self) -> list[AnyEffect]:
@@ -198,7 +200,7 @@ class BackupCore:
         """An operator accepts what the damage took (R7): go on with what is left."""
         assert self.state is BackupState.DAMAGED
         self._note("damage accepted", self.opened.damage if self.opened is not None else "")
-        self.state, self.lost_tail = BackupState.OPENING, None
+        self.state, self.found_damage = BackupState.OPENING, None
         self._effects.append(self._store.accept_damage())
         return self._take_effects()
 
@@ -252,8 +254,8 @@ class BackupCore:
         if self.state is not BackupState.OPENING:
             return
         same_disk = self.opened is None or self.opened.disk == opened.disk
-        if self.lost_tail is not None and self.lost_tail.disk == opened.disk and not opened.damage:
-            opened = replace(opened, damage=self.lost_tail.reason)
+        if self.found_damage is not None and self.found_damage.disk == opened.disk and not opened.damage:
+            opened = replace(opened, damage=self.found_damage.reason)
         self.opened = opened
         if opened.damage:
             self._damaged(opened.damage)
@@ -267,7 +269,7 @@ class BackupCore:
         if self.copy is None:
             self.is_memory_whole = False
             self.state = BackupState.LOADING
-            self._loading = Loading(self.set_name, opened.commit_index, self._settings.retained_bytes_max)
+            self._loading = Loading(self.set_name, opened.commit_index, opened.log_end, self._settings)
             self._effects.append(self._store.load())
             return
         self._reconcile(self.copy, opened, now)
@@ -383,7 +385,7 @@ class BackupCore:
             self.durable_end = min(self.durable_end, accepted.agreed)
             self._effects.append(self._store.truncate(accepted.agreed))
         if accepted.snapshot_index:
-            self._joining = Joining(accepted)
+            self._joining = Joining(accepted, self._settings)
             self.is_memory_whole = False
             self.state = BackupState.JOINING
         else:
@@ -402,7 +404,7 @@ class BackupCore:
             return
         if joining.is_whole:
             self._effects.append(self._store.end_install())
-            self.copy = joining.whole_copy(joining.snapshot_index, self._settings.retained_bytes_max)
+            self.copy = joining.whole_copy(joining.snapshot_index)
         else:
             assert self.copy is not None
             joining.lay_over(self.copy)
@@ -439,7 +441,7 @@ class BackupCore:
         if refused.missing_from and self.opened is not None:
             # Told by a member that has it: this disk has lost what was acknowledged on it, as a torn tail never is (R10).
             self._leave()
-            self.lost_tail = LostTail(self.opened.disk, refused.reason)
+            self.found_damage = FoundDamage(self.opened.disk, refused.reason)
             self.opened = replace(self.opened, damage=refused.reason)
             self._damaged(refused.reason)
             return

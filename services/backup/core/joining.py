@@ -10,18 +10,22 @@ from lockstep.core.replication import SubscriptionAccepted
 from lockstep.core.restoration import Restoration
 from lockstep.core.set_state import SetState
 from lockstep.core.store_protocol import StateItem
+from services.backup.core.settings import BackupSettings
 
 
 class Joining:
     """Lives from `SubscriptionAccepted` to the last chunk; driven by the backup core."""
 
-    def __init__(self, accepted: SubscriptionAccepted) -> None:
+    def __init__(self, accepted: SubscriptionAccepted, settings: BackupSettings) -> None:
+        self._settings = settings
         self.snapshot_index: LogIndex = accepted.snapshot_index
         self.is_whole = accepted.is_snapshot_whole
         self._items: list[StateItem] = []
         self._state = SetState(accepted.set_name)
-        self._restoration = Restoration(self._state)
-        """Of a whole snapshot; each chunk is restored as it comes, so that no single input takes long."""
+        self._restoration = Restoration(self._state, settings.resident_body_bytes_max)
+        """Of a whole snapshot; each chunk is restored as it comes, so that no single input takes long. Bodies are on their way
+        to the own store; if they do not get there, this memory is dropped.
+        """
 
     def take(self, items: tuple[StateItem, ...]) -> None:
         """One chunk."""
@@ -30,10 +34,13 @@ class Joining:
             return
         self._restoration.take(items)
 
-    def whole_copy(self, commit_index: LogIndex, retained_bytes_max: int) -> LogCopy:
+    def whole_copy(self, commit_index: LogIndex) -> LogCopy:
         """The memory of a newcomer that got everything."""
         self._restoration.settle()
-        return LogCopy(self._state, commit_index, retained_bytes_max)
+        settings = self._settings
+        return LogCopy(
+            self._state, commit_index, settings.retained_bytes_max, settings.resident_body_bytes_max
+        )
 
     def lay_over(self, copy: LogCopy) -> None:
         """Give the durable state at the snapshot's index what is not durable, in place of what this memory still has of it."""

@@ -23,3 +23,7 @@ class BackupSettings:
     """Room on the own disk below which open transactions are refused: what is prepared already must still find its place."""
     retained_bytes_max: int = 64 * 1024 * 1024
     """Applied frames kept in memory for backups to come, should this replica be promoted."""
+    resident_body_bytes_max: int = 256 * 1024 * 1024
+    """Content of messages in memory, in either role; beyond it bodies deep in their queues are left to the store. Some seconds of
+    traffic at full speed, so that queues that are being worked on never need it, and four sets still fit a small machine.
+    """

@@ -40,7 +40,7 @@ from lockstep.core.inputs import (
 )
 from lockstep.core.replication import SubscriptionRefused
 from lockstep.core.server_messages import AttachRefused
-from services.backup.core.backup import BackupCore, BackupState, LostTail
+from services.backup.core.backup import BackupCore, BackupState, FoundDamage
 from services.broker.core.candidate import Candidate
 from services.broker.core.promotion import Candidacy
 from services.broker.core.set_facts import SetFacts
@@ -71,8 +71,8 @@ class Replica:
         self._dropped_key_ms = 0
         self._is_store_connected = False
         self._map_due = False
-        self._lost_tail: LostTail | None = None
-        """A primary said that the own disk lost what was acknowledged (R10): it is damaged for as long as this process lives."""
+        self._found_damage: FoundDamage | None = None
+        """The own disk lost what was acknowledged (R10), and may not know: it is damaged for as long as this process lives."""
         self.backup: BackupCore | None = None
         self.primary: PrimaryCore | None = None
         self._effects: list[AnyEffect] = []
@@ -117,7 +117,7 @@ class Replica:
             self._refuse_backup(given)
         if self.backup is not None:
             self._effects += self.backup.handle(given, now)
-            self._lost_tail = self.backup.lost_tail
+            self._found_damage = self.backup.found_damage
         self._decide(given, now)
         effects, self._effects = self._effects, []
         return effects
@@ -185,6 +185,8 @@ class Replica:
     def _fall_back(self, now: Now) -> None:
         """This reign is over: what memory holds may not be what the set has. Begin again from disk as a restarted replica."""
         self._effects.append(DropLeaseKey(self.set_name, self.incarnation))
+        if self.primary is not None and self.primary.disk_damage:
+            self._found_damage = FoundDamage(self.primary.membership.own.disk, self.primary.disk_damage)
         self.primary = None
         self._lease.give_up()
         self._candidate.forget()
@@ -239,7 +241,7 @@ class Replica:
             stream,
             self.settings.backup,
         )
-        self.backup.lost_tail = self._lost_tail
+        self.backup.found_damage = self._found_damage
         if self._is_store_connected:
             self._effects += self.backup.begin(now)
 
@@ -252,7 +254,7 @@ class Replica:
         assert backup.opened is not None
         if set_map.names_disk(backup.opened.disk) and self._candidate.takes_damage():
             self._effects += backup.accept_damage()
-            self._lost_tail = None
+            self._found_damage = None
             return
         # Below the minimum it stays in the map until it is replaced, which its own new disk may do (R4).
         is_led_by_other = (

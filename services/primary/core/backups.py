@@ -5,14 +5,14 @@ said it and for no other. A disk that the map names is only cut behind this log 
 only to a disk that the map does not name.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from lockstep.core.cluster_map import Member
 from lockstep.core.effects import CloseBackupStream, TellBackup
 from lockstep.core.frames import Frame
 from lockstep.core.ids import BrokerId, Epoch, LogIndex
-from lockstep.core.items import Item
 from lockstep.core.log_copy import agreement
 from lockstep.core.replication import (
     Frames,
@@ -23,6 +23,7 @@ from lockstep.core.replication import (
 )
 from lockstep.core.store_protocol import StateItem
 from services.primary.core.context import Context
+from services.primary.core.snapshot_sending import SnapshotSending
 
 SNAPSHOT_TURN_CHUNKS = 4
 """Parts of a snapshot on their way to begin with, and after a tick without an acknowledgement: 4 MiB, encoded in about 25 ms, so
@@ -45,7 +46,7 @@ class ReplicatingSubscription:
     acknowledged: LogIndex
     heard_ms: int
     said_ms: int
-    snapshot: Iterator[Item] | None = None
+    snapshot: SnapshotSending | None = None
     """What is left to be sent of its snapshot; the state as it was when it subscribed, whatever is applied meanwhile."""
     is_snapshot_whole: bool = False
     has_sent_part: bool = False
@@ -137,7 +138,10 @@ class Backups:
         if not is_whole:
             self.send(subscription, log.frames_after(agreed))
         if snapshot_index:
-            subscription.snapshot = context.state.items(durable=is_whole, transient=True)
+            items = context.state.items(durable=is_whole, transient=True)
+            subscription.snapshot = SnapshotSending(
+                items, context.read_back, context.settings.reading_bytes_max
+            )
             subscription.is_snapshot_whole = is_whole
             self._send_snapshot(subscription, SNAPSHOT_TURN_CHUNKS)
         return subscription
@@ -195,6 +199,10 @@ class Backups:
             elif subscription.snapshot is not None:
                 if not subscription.has_sent_part:
                     subscription.said_ms = now_ms
+                    if subscription.snapshot.is_waiting():
+                        # Nothing yet: the newcomer hears that this primary lives.
+                        chunk = SnapshotChunk(self._context.state.set_name, self._context.epoch, (), False)
+                        self._tell(stream, chunk)
                     self._send_snapshot(subscription, SNAPSHOT_TURN_CHUNKS)
                 subscription.has_sent_part = False
             elif (
@@ -218,10 +226,14 @@ class Backups:
         """The next parts of a snapshot: as much as one turn may take, so that a big state stops nothing else."""
         context, stream = self._context, subscription.stream
         set_name, settings = context.state.set_name, context.settings
-        assert subscription.snapshot is not None, "there is something left to be sent"
+        snapshot = subscription.snapshot
+        assert snapshot is not None, "there is something left to be sent"
+        if snapshot.is_waiting():
+            return
         chunk: list[StateItem] = []
         size = chunks = 0
-        for item in subscription.snapshot:
+        go_on = partial(self._go_on, subscription, chunks_max)
+        while (item := snapshot.next(go_on)) is not None:
             chunk.append(item)
             size += len(item.key) + len(item.value) + SNAPSHOT_ITEM_BYTES
             if size >= settings.snapshot_chunk_bytes:
@@ -230,11 +242,21 @@ class Backups:
                 chunk, size = [], 0
                 if chunks == chunks_max:
                     return
-        self._tell(stream, SnapshotChunk(set_name, context.epoch, tuple(chunk), True))
+        if chunk or not snapshot.is_waiting():
+            self._tell(
+                stream, SnapshotChunk(set_name, context.epoch, tuple(chunk), not snapshot.is_waiting())
+            )
+        if snapshot.is_waiting():
+            return
         subscription.snapshot = None
         if subscription.held:
             self.send(subscription, subscription.held)
             subscription.held = []
+
+    def _go_on(self, subscription: ReplicatingSubscription, chunks_max: int) -> None:
+        """Bodies that a snapshot waited for are here."""
+        if self.by_stream.get(subscription.stream) is subscription:
+            self._send_snapshot(subscription, chunks_max)
 
     def _tell(
         self, stream: int, message: SubscriptionAccepted | SubscriptionRefused | SnapshotChunk | Frames

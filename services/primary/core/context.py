@@ -11,10 +11,12 @@ from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, SessionKey, TransactionKey
 from lockstep.core.queues import Queue
 from lockstep.core.records import CommandRef
+from lockstep.core.resident_bodies import ResidentBodies
 from lockstep.core.server_messages import CommandAnswered
 from lockstep.core.set_state import SetState
 from services.primary.core.dispatch import Dispatch
 from services.primary.core.expiry import Expiry
+from services.primary.core.read_back import ReadBack
 from services.primary.core.settings import PrimarySettings
 from services.primary.core.tx_queue import TxQueues
 from services.primary.core.writer import Writer
@@ -82,6 +84,8 @@ class Context:
     dispatch: Dispatch
     expiry: Expiry
     tx_queues: TxQueues
+    bodies: ResidentBodies
+    read_back: ReadBack
     settings: PrimarySettings
     now: Now
     """Of the input at hand."""

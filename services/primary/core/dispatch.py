@@ -3,18 +3,20 @@
 Law: a message goes out only when the commit index covers the record that made it visible, when no transaction has it locked, and
 while nobody else holds it. What is held belongs to a session, not to its stream, until it is settled or the session ends.
 
-Nothing is kept for a message that waits: a cursor goes along the queue, and only what came back behind it is remembered.
+Nothing is kept for a message that waits: a cursor goes along the queue, and only what came back behind it is remembered. It stops
+at a message whose body is away, so that none overtakes it, until the queue is fed.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nsmallest
 
-from lockstep.core.ids import LogIndex, QueueId, QueuePosition, SessionKey, place
+from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition, SessionKey, place
 from lockstep.core.queues import Queue
 from lockstep.core.records import Message
 from lockstep.core.server_messages import DeliveredMessage
+from services.primary.core.read_back import Wanted
 from services.primary.core.settings import PrimarySettings
 
 
@@ -55,32 +57,62 @@ class _QueueDispatch:
     """Given back by records that are not committed: a successor without them may still have them locked (P3)."""
     held: dict[QueuePosition, SessionKey] = field(default_factory=dict)
     consumers: deque[Consumer] = field(default_factory=deque)
+    is_stalled: bool = False
+    """The last `take` ended at a message whose body is away."""
+    is_reading: bool = False
+    """Bodies are being read back for it."""
+    read_from: int = 0
+    """From here on bodies were read back the last time: when this is reached, the next ones are asked for. 0: none were."""
 
     def take(self, limit: int, bytes_max: int, end: int) -> list[tuple[QueuePosition, Message]]:
         """The next messages below `end` that are free, at most `limit`, cut behind `bytes_max`; they are nobody's yet."""
         queue, back, locks, coming_back = self.queue, self.back, self.queue.locks, self.coming_back
         taken: list[tuple[QueuePosition, Message]] = []
         size = 0
+        self.is_stalled = False
         while back and len(taken) < limit and size < bytes_max:
             position = heappop(back)
             is_repeated = bool(taken) and taken[-1][0] == position
             is_taken = position in self.held or position in locks or position in coming_back or is_repeated
             if position in queue.entries and not is_taken:
-                message = queue.messages((position,))[0]
+                message = queue.message(position)
+                if message is None:
+                    heappush(back, position)
+                    self.is_stalled = True
+                    return taken
                 taken.append((position, message))
                 size += len(message.body) + len(message.properties)
         while len(taken) < limit and size < bytes_max:
             found = queue.positions(self.cursor + 1, limit - len(taken))
-            for position, message in zip(found, queue.messages(found), strict=True):
+            messages = queue.messages(found)
+            for position, message in zip(found, messages, strict=False):
                 if position >= end or size >= bytes_max:
                     return taken
                 self.cursor = position
                 if position not in locks and position not in coming_back:
                     taken.append((position, message))
                     size += len(message.body) + len(message.properties)
-            if not found:
+            if len(messages) < len(found):
+                position = found[len(messages)]
+                if position >= end:
+                    break
+                if position not in locks and position not in coming_back:
+                    self.is_stalled = True
+                    break
+                self.cursor = position
+            elif not found:
                 break
         return taken
+
+    def ahead(self) -> dict[MessageId, QueuePosition]:
+        """What will go out next, in that order, as far as it is worth looking."""
+        entries, locks, coming_back = self.queue.entries, self.queue.locks, self.coming_back
+        back = nsmallest(_LOOK_AHEAD, self.back)
+        return {
+            entries[position]: position
+            for position in (*back, *self.queue.positions(self.cursor + 1, _LOOK_AHEAD))
+            if position in entries and position not in locks and position not in coming_back
+        }
 
 
 class Dispatch:
@@ -94,6 +126,8 @@ class Dispatch:
         """Appended but not committed: (index of the record, queue, what it gave back)."""
         self._ready: dict[QueueId, None] = {}
         """Queues that may have something to deliver, in the order in which they got it."""
+        self._hungry: dict[QueueId, None] = {}
+        """Queues that wait for bodies, or soon will."""
         self._holders: dict[SessionKey, dict[QueueId, None]] = {}
         """Queues of which a session holds messages, or did."""
         for queue in queues:
@@ -109,6 +143,7 @@ class Dispatch:
         """A queue is gone; answers the consumers that it had."""
         dispatch = self._queues.pop(queue_id)
         self._ready.pop(queue_id, None)
+        self._hungry.pop(queue_id, None)
         return list(dispatch.consumers)
 
     def appended(self, index: LogIndex, queue_id: QueueId) -> None:
@@ -207,6 +242,35 @@ class Dispatch:
         assert not self.held_by(session), "an ended session holds messages"
         self._holders.pop(session, None)
 
+    # --- bodies that are away ---
+
+    def take_hungry(self) -> list[QueueId]:
+        """Queues for which bodies are to be read back now; each is reading until it is `fed`."""
+        if not self._hungry:
+            return []
+        hungry, self._hungry = self._hungry, {}
+        found = [queue_id for queue_id in hungry if not self._queues[queue_id].is_reading]
+        for queue_id in found:
+            self._queues[queue_id].is_reading = True
+        return found
+
+    def wanted(self, queue_id: QueueId, select: Callable[[Iterable[MessageId]], Wanted]) -> Wanted:
+        """What a hungry queue wants, of which `select` takes as much as one request brings."""
+        dispatch = self._queues.get(queue_id)
+        if dispatch is None:
+            return {}
+        ahead = dispatch.ahead()
+        wanted = select(ahead)
+        dispatch.read_from = ahead[next(iter(wanted))] if wanted else 0
+        return wanted
+
+    def fed(self, queue_id: QueueId) -> None:
+        """What it wanted is here."""
+        dispatch = self._queues.get(queue_id)
+        if dispatch is not None:
+            dispatch.is_reading = False
+            self._ready[queue_id] = None
+
     # --- delivering ---
 
     def deliver(self) -> list[Delivery]:
@@ -235,6 +299,8 @@ class Dispatch:
                 continue
             limit = min(consumer.credit, settings.delivery_batch_max)
             taken = dispatch.take(limit, settings.delivery_bytes_max, end)
+            if dispatch.is_stalled or (dispatch.read_from and dispatch.cursor >= dispatch.read_from):
+                self._hungry[dispatch.queue.id] = None
             if not taken:
                 break
             idle = 0
@@ -247,6 +313,8 @@ class Dispatch:
         return delivered
 
 
+_LOOK_AHEAD = 4096
+"""Positions ahead of the consumers that are looked through for bodies to read back: some batches."""
 _SLACK = 64
 """Positions that came back and left since, and that nobody has to clear away yet."""
 

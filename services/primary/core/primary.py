@@ -25,6 +25,7 @@ from lockstep.core.inputs import (
     LeaseExtended,
     LeaseLost,
     MapSeen,
+    MessagesRead,
     NameClaimed,
     NamesSeen,
     PresencesSeen,
@@ -61,7 +62,8 @@ from services.primary.core.membership import Guard, Membership
 from services.primary.core.name_claims import NameClaims
 from services.primary.core.observers import TransactionObserverFactory, TxQueueObserverFactory
 from services.primary.core.own_store import OwnStore
-from services.primary.core.reign import ReignOver
+from services.primary.core.read_back import ReadBack
+from services.primary.core.reign import DiskDamaged, ReignOver
 from services.primary.core.replication_log import ReplicationLog
 from services.primary.core.requests import deliver, handle_request, queue_deleted
 from services.primary.core.settings import PrimarySettings
@@ -101,7 +103,19 @@ class PrimaryCore:
         writer = Writer(log, state, (own_factory, *factories))
         queues = [queue for _, queue in sorted(state.queues.by_id.items())]
         dispatch = Dispatch(queues, settings)
-        self.context = Context(self.epoch, state, writer, dispatch, Expiry(state), tx_queues, settings, now)
+        read_back = ReadBack(self.epoch, state, settings)
+        self.context = Context(
+            self.epoch,
+            state,
+            writer,
+            dispatch,
+            Expiry(state),
+            tx_queues,
+            copy.bodies,
+            read_back,
+            settings,
+            now,
+        )
         self._log = log
         self._gate = CommitGate()
         self.streams = ClientStreams(self.context, self._gate)
@@ -123,6 +137,8 @@ class PrimaryCore:
         self._is_restarted = is_restarted
         self.stopped: str = ""
         """Why this reign is over; "" while it is not."""
+        self.disk_damage: str = ""
+        """What was found wrong with the own disk, which its store may not know (R10)."""
 
     # --- driving ---
 
@@ -153,6 +169,10 @@ class PrimaryCore:
         self.context.now = now
         try:
             self._take(given, now)
+        except DiskDamaged as damaged:
+            self.disk_damage = damaged.reason
+            self._note("damaged", damaged.reason)
+            self._stop(f"the own disk is damaged: {damaged.reason}")
         except ReignOver as over:
             self._stop(over.reason)
         return self._finish(now)
@@ -187,7 +207,13 @@ class PrimaryCore:
                 if lost is not None:
                     self._backup_lost(lost)
             case StoreSaid() | StoreConnected() | StoreLost():
+                if isinstance(given, StoreLost):
+                    self.context.read_back.lost()
                 self._store.handle(given, now)
+            case MessagesRead():
+                self.context.read_back.answered(given, now.boottime_ms)
+                # Whoever waited for the same bodies has them now, and is answered with this input.
+                self.context.effects += self.context.read_back.requests(now.boottime_ms)
             case LeaseExtended():
                 self.streams.serve_until_ms = given.serve_until_ms
             case LeaseLost():
@@ -216,7 +242,14 @@ class PrimaryCore:
             self._map.plan(now)
             self._cut_frames(now)
             self._advance(now)
+            self._mind_bodies(now)
         return self._take_effects()
+
+    def _mind_bodies(self, now: Now) -> None:
+        """Ask for bodies that somebody waits for; let others go, which are read back from what is durable here only."""
+        context = self.context
+        context.effects += context.read_back.requests(now.boottime_ms)
+        context.bodies.trim(self.membership.durable[self._own])
 
     def _subscribed_brokers(self) -> list[BrokerId]:
         return self.backups.brokers()

@@ -7,3 +7,7 @@ class ReignOver(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class DiskDamaged(ReignOver):
+    """The own store does not have what it should: its disk is a damaged one, whatever the store itself says (R10)."""

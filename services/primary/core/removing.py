@@ -6,10 +6,12 @@ durable state stays a function of the durable records (DESIGN 3).
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from lockstep.core.contents import DroppedMessage
 from lockstep.core.ids import QueuePosition
 from lockstep.core.queues import Queue
-from lockstep.core.records import Dequeue, DequeueReason, Move, Requeue
+from lockstep.core.records import Dequeue, DequeueReason, Message, Move, Publish, Requeue
 from services.primary.core.context import Context
+from services.primary.core.read_back import Found
 
 
 def by_durability(
@@ -46,8 +48,14 @@ def dead_letter(context: Context, queue: Queue, positions: Sequence[QueuePositio
     They leave their time to live behind (it may be what brought them there); that of the target's begins.
     """
     rooms = [_Room(target) for target in _targets(context, queue)]
+    if not all(room.queue.is_durable for room in rooms):
+        positions = _with_bodies(context, queue, positions, reason)
     for is_durable, found in by_durability(queue, positions):
-        for targets, moving in _by_targets(queue, rooms, found):
+        for all_targets, moving in _by_targets(queue, rooms, found):
+            targets = all_targets
+            if is_durable:
+                targets = tuple(target for target in all_targets if target.is_durable)
+                _copy(context, queue, moving, [target for target in all_targets if not target.is_durable])
             if targets:
                 ids = tuple(target.id for target in targets)
                 expires_ms = tuple(_expires_ms(context, target) for target in targets)
@@ -58,6 +66,50 @@ def dead_letter(context: Context, queue: Queue, positions: Sequence[QueuePositio
                 context.writer.append(Dequeue(None, None, 0, queue.id, moving, reason), is_durable)
     for room in rooms:
         evict(context, room.queue)
+
+
+def _with_bodies(
+    context: Context, queue: Queue, positions: Sequence[QueuePosition], reason: int
+) -> list[QueuePosition]:
+    """Those whose bodies are here. The others stay where they are, and become dead letters when their bodies have been read."""
+    entries, messages = queue.entries, context.state.contents.messages
+    there = [position for position in positions if position in entries]
+    away = [position for position in there if type(messages[entries[position]]) is DroppedMessage]
+
+    def again(found: Found) -> None:
+        context.bodies.bring_back(found)
+        if context.state.queues.by_id.get(queue.id) is queue:
+            free = [
+                position
+                for position in away
+                if position in queue.entries
+                and position not in queue.locks
+                and not context.dispatch.is_held(queue.id, position)
+            ]
+            dead_letter(context, queue, free, reason)
+
+    if away:
+        ids = [entries[position] for position in away]
+        context.read_back.ask(lambda: context.read_back.select(ids), again)
+    return [position for position in there if type(messages[entries[position]]) is Message]
+
+
+def _copy(
+    context: Context, queue: Queue, positions: Sequence[QueuePosition], targets: Sequence[Queue]
+) -> None:
+    """Durable messages for transient queues: by their content. A reference of a transient queue to the content that the store has
+    of them would not keep it there, and on some replica the body may be away.
+    """
+    for target in targets:
+        expires_ms = _expires_ms(context, target)
+        if expires_ms:
+            context.expiry.expect((target.id,))
+        copies = tuple(
+            Message((target.id,), message.properties, message.body, expires_ms, message.is_durable)
+            for message in queue.messages(positions)
+        )
+        assert len(copies) == len(positions), f"{queue}: a body is away"
+        context.writer.append(Publish(None, None, 0, copies), False)
 
 
 class _Room:

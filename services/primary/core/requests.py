@@ -4,8 +4,10 @@ Law: what is read is read at the log's end and told when that is committed; so a
 never something that a successor does not have (R11).
 """
 
+from functools import partial
+
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import QueuePosition
+from lockstep.core.ids import QueueId, QueuePosition
 from lockstep.core.records import Message, RollbackReason
 from lockstep.core.requests import (
     AnyRequest,
@@ -33,6 +35,7 @@ from services.primary.core.attachments import Attachments
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context
 from services.primary.core.dispatch import Consumer, delivered_messages
+from services.primary.core.read_back import Found
 from services.primary.core.transacting import append_rollback
 
 _OUTCOMES = {
@@ -96,6 +99,16 @@ def deliver(context: Context, streams: ClientStreams) -> None:
             delivery.messages,
         )
         streams.tell_now(delivery.consumer.stream, message)
+    read_back = context.read_back
+    for queue_id in context.dispatch.take_hungry():
+        read_back.ask(
+            partial(context.dispatch.wanted, queue_id, read_back.select), partial(_feed, context, queue_id)
+        )
+
+
+def _feed(context: Context, queue_id: QueueId, found: Found) -> None:
+    context.bodies.bring_back(found)
+    context.dispatch.fed(queue_id)
 
 
 def queue_deleted(streams: ClientStreams, name: str, consumers: list[Consumer]) -> None:
@@ -158,7 +171,11 @@ def _browse(context: Context, streams: ClientStreams, stream: ClientStream, requ
         limit = min(max(request.limit, 1), settings.browse_messages_max)
         size = 0
         positions = queue.positions(request.after + 1 if request.after else 0, limit + 1)
-        for position, message in zip(positions[:limit], queue.messages(positions[:limit]), strict=True):
+        whole = queue.messages(positions[:limit])
+        if positions and not whole:
+            _browse_later(context, streams, stream, request, positions[:limit])
+            return
+        for position, message in zip(positions[:limit], whole, strict=False):
             size += len(message.body) + len(message.properties)
             if found and size > settings.browse_bytes_max:
                 break
@@ -170,6 +187,39 @@ def _browse(context: Context, streams: ClientStreams, stream: ClientStream, requ
         lambda: BrowseAnswer(*streams.head(), request.request, code, text, messages, is_end),
         is_browse=True,
     )
+
+
+def _browse_later(
+    context: Context,
+    streams: ClientStreams,
+    stream: ClientStream,
+    request: Browse,
+    positions: list[QueuePosition],
+) -> None:
+    """The first body is away: browse again when it is here, with those behind it."""
+    read_back = context.read_back
+    entries = context.state.queues.by_name[request.queue].entries
+    ids = [entries[position] for position in positions]
+
+    def again(found: Found) -> None:
+        context.bodies.bring_back(found)
+        if streams.by_number.get(stream.number) is not stream:
+            return
+        if context.state.sessions.get(stream.session) is None:
+            streams.tell_no_session(stream.number)
+        else:
+            _browse(context, streams, stream, request)
+
+    if read_back.is_full:
+        text = "too many readers of long queues"
+        streams.tell(
+            stream.number,
+            lambda: BrowseAnswer(
+                *streams.head(), request.request, ErrorCode.UNAVAILABLE, text, (), is_end=False
+            ),
+        )
+    else:
+        read_back.ask(lambda: read_back.select(ids), again)
 
 
 def _get_outcome(context: Context, streams: ClientStreams, stream: ClientStream, request: GetOutcome) -> None:

@@ -96,5 +96,13 @@ class PrimarySettings:
     """Messages expired in one go, so that a flood of them does not stop other work."""
     expiry_retry_ms: int = 1000
     """When a message whose time is up, but that somebody has, is looked at again."""
+    reading_bytes_max: int = 1024 * 1024
+    """Content that one request to the own store brings back, unless a single message is bigger: one delivery."""
+    reading_messages_max: int = 1000
+    """Messages in one such request."""
+    readings_in_flight_max: int = 2
+    """Such requests on their way: the store reads one while the other travels."""
+    readings_waiting_max: int = 1000
+    """Such requests that wait; beyond it browsers of bodies that are away are turned away."""
     snapshot_chunk_bytes: int = 1024 * 1024
     """Size of one part of a snapshot on its way to a newcomer."""

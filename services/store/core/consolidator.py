@@ -120,7 +120,7 @@ class Consolidator(StateListener):
 
     def _load(self) -> Procedure[None]:
         state = SetState(self._the.name)
-        loading = restoration.Restoration(state, keep_bodies=False)
+        loading = restoration.Restoration(state, resident_bytes_max=0)
 
         key, is_last = b"", self._the.snapshot is None
         while not is_last:

@@ -4,6 +4,8 @@ Law: a reader gets nothing beyond the commit index, and nothing whose checksum i
 that a fence makes an epoch durable.
 """
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -120,35 +122,44 @@ def _read_frames(the: StoredSet, reader: ReaderWaiting, request: ReadFrames) -> 
 
 
 def _read_contents(the: StoredSet, reader: ReaderWaiting, request: ReadContents) -> Procedure[None]:
-    """From the snapshot, and what is not there from the journal's frames."""
+    """From the snapshot, and what is not there from the journal's frames; in memory: that and one run of frames."""
     found: dict[MessageId, tuple[bytes, bytes]] = {}
     values = yield from read_values(tuple(message_key(message) for message in request.messages))
     for message_id, value in zip(request.messages, values, strict=True):
         content = decode_content(value) if value is not None else None
         if isinstance(content, Message):
             found[message_id] = content.properties, content.body
-    missing = {message: None for message in request.messages if message not in found}
+    missing = sorted({message_id for message_id in request.messages if message_id not in found})
     journal, index = the.journal, LogIndex(-1)
     assert journal is not None
-    for message_id in sorted(missing):
-        if index_of(message_id) <= index or message_id in found:
+    for message_id in missing:
+        if index_of(message_id) <= index:
             continue
-        before = LogIndex(index_of(message_id) - 1)
-        run = journal.frames_behind(before, LogIndex(journal.end), 0)
+        run = journal.frames_behind(
+            LogIndex(index_of(message_id) - 1), journal.end, the.limits.consolidated_bytes
+        )
         if run is None:
             break
         for frame in (yield from read_run(the, run)):
-            found.update(_contents_of(frame))
+            found.update(_contents_of(frame, missing))
         index = run.last
     reader.reply(the, ContentsRead(tuple(found.get(message) for message in request.messages)))
 
 
-def _contents_of(durable: bytes) -> list[tuple[MessageId, tuple[bytes, bytes]]]:
-    found = []
-    for indexed in decode_records(Frame(check_frame(durable), durable, b"")):
+def _contents_of(
+    durable: bytes, ascending: Sequence[MessageId]
+) -> list[tuple[MessageId, tuple[bytes, bytes]]]:
+    """Those of these messages that a frame carries."""
+    header, found = check_frame(durable), []
+    first = bisect_left(ascending, packed_place(header.first, 0))
+    wanted = set(ascending[first : bisect_left(ascending, packed_place(header.last + 1, 0))])
+    if not wanted:
+        return []
+    for indexed in decode_records(Frame(header, durable, b"")):
         record = indexed.record
         if isinstance(record, Publish):
             for place, message in enumerate(record.messages):
                 message_id = MessageId(packed_place(indexed.index, record.ordinal + place))
-                found.append((message_id, (message.properties, message.body)))
+                if message_id in wanted:
+                    found.append((message_id, (message.properties, message.body)))
     return found

@@ -29,8 +29,9 @@ class Mutation:
     """Makes the options of a seed meet what the rule guards more often (kinds of fault, sizes); never the cores."""
 
     def options(self, seed: int) -> Options:
-        """A seed's options for this mutation."""
+        """A seed's options for this mutation; all bodies fit into memory, as when the recorded seeds were found."""
         options = draw(seed)
+        options.resident_bytes_max = 0
         self.aim(options)
         return options
 

@@ -69,11 +69,12 @@ class ScriptedClient:
         count: int = 1,
         is_durable: bool = True,
         size: int = 0,
+        exchange: str = "",
     ) -> Promise:
         """Messages with bodies that no other has, at least `size` bytes long each."""
         head = [self.client.body(1) for _ in range(count)]
         messages = tuple(OutgoingMessage(b"", body.ljust(size, b"."), is_durable) for body in head)
-        return self.session.submit(PublishCommand(0, "", queue, messages, tx))
+        return self.session.submit(PublishCommand(0, exchange, queue, messages, tx))
 
     def take(self, queue: str, count: int = 1) -> Taken:
         """Consume, wait for `count` messages, stop consuming, and hold them."""

@@ -31,8 +31,9 @@ def test_a_queue_is_a_sorted_dict(data: st.DataObject) -> None:
             last += count + data.draw(st.integers(0, 3))
             bodies_added = [b"x" * (position % 7) for position in added]
             ids = [MessageId(position) for position in added]
-            contents.add(ids, [Message((queue.id,), b"", body) for body in bodies_added], 1, 0)
-            queue.append(added, ids, sum(map(len, bodies_added)), True)
+            size = sum(map(len, bodies_added))
+            contents.add(ids, [Message((queue.id,), b"", body) for body in bodies_added], 1, 0, size)
+            queue.append(added, ids, size, True)
             model |= dict(zip(added, bodies_added, strict=True))
         else:
             gone = data.draw(st.lists(st.integers(0, last + 2), max_size=60))

@@ -5,7 +5,7 @@ delivery of what a transaction has locked.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
@@ -32,6 +32,7 @@ from lockstep.core.effects import (
     CloseClientStream,
     LookUpNames,
     Note,
+    ReadMessages,
     ReleaseName,
     SwapMap,
     TellClient,
@@ -45,12 +46,14 @@ from lockstep.core.ids import (
     Epoch,
     Incarnation,
     LogIndex,
+    MessageId,
     QueuePosition,
     SessionId,
     SessionKey,
     SetName,
     TransactionKey,
     index_of,
+    place,
 )
 from lockstep.core.inputs import (
     AnyInput,
@@ -58,6 +61,7 @@ from lockstep.core.inputs import (
     ClientStreamClosed,
     LeaseExtended,
     LeaseLost,
+    MessagesRead,
     NameClaimed,
     NamesSeen,
     StoreSaid,
@@ -66,13 +70,14 @@ from lockstep.core.inputs import (
 )
 from lockstep.core.invariants import check_invariants
 from lockstep.core.log_copy import LogCopy
-from lockstep.core.records import AnyRecord, CommandRef
+from lockstep.core.records import AnyRecord, CommandRef, Publish
 from lockstep.core.requests import (
     AttachSession,
     ClientMessage,
     HeldDeliveries,
     OpenConsumer,
 )
+from lockstep.core.restoration import UNLIMITED_BYTES
 from lockstep.core.server_messages import (
     Answers,
     AnyServerMessage,
@@ -106,8 +111,12 @@ class Rig:
         predecessor: "Rig | None" = None,
         is_restarted: bool = False,
         factories: Sequence[TransactionObserverFactory] = (),
+        resident_bytes_max: int = UNLIMITED_BYTES,
     ) -> None:
         self.holds_store = holds_store
+        self.holds_readings = False
+        """The store answers a reading only when `read` is called."""
+        self.readings: deque[ReadMessages] = deque()
         self.holds_claims = holds_claims
         self.boottime_ms: int = predecessor.boottime_ms if predecessor else 1_000
         self.wall_ms: int = predecessor.wall_ms if predecessor else 1_700_000_000_000
@@ -119,7 +128,7 @@ class Rig:
         self._by_stream: dict[int, RigClient] = {}
         self._last_stream = 0
         self._free_bytes = 1 << 50
-        copy, epoch = LogCopy(SetState(SET), LogIndex(0), 1 << 40), 1
+        copy, epoch = LogCopy(SetState(SET), LogIndex(0), 1 << 40, resident_bytes_max), 1
         if predecessor is not None:
             for frame in predecessor.core.context.writer.log.frames_after(LogIndex(0)):
                 copy.append(frame)
@@ -190,6 +199,23 @@ class Rig:
         self._by_stream[self._last_stream] = client
         return self._last_stream
 
+    def read(self, lost: Collection[MessageId] = ()) -> None:
+        """The store answers the oldest reading, from what is in frames; it does not have the `lost`."""
+        reading = self.readings.popleft()
+        self.feed(MessagesRead(SET, reading.request, self._contents(reading, lost)))
+
+    def _contents(
+        self, reading: ReadMessages, lost: Collection[MessageId] = ()
+    ) -> tuple[tuple[bytes, bytes] | None, ...]:
+        stored: dict[int, tuple[bytes, bytes]] = {}
+        for frame in self.core.context.writer.log.frames_after(LogIndex(0)):
+            for found in decode_records(frame):
+                if isinstance(found.record, Publish):
+                    first = place(found.index, found.record.ordinal)
+                    for number, message in enumerate(found.record.messages, first):
+                        stored[number] = message.properties, message.body
+        return tuple(None if message in lost else stored.get(message) for message in reading.messages)
+
     # --- effects ---
 
     def _acknowledged(self, log_end: LogIndex) -> None:
@@ -207,6 +233,11 @@ class Rig:
                         self.unacknowledged.popleft()
                         answer = Appended(SET, self.core.epoch, OWN.incarnation, log_end, self._free_bytes)
                         self._inputs.append(StoreSaid(SET, answer))
+                case ReadMessages():
+                    if self.holds_readings:
+                        self.readings.append(effect)
+                    else:
+                        self._inputs.append(MessagesRead(SET, effect.request, self._contents(effect)))
                 case TellClient():
                     self._tell(effect)
                 case CloseClientStream():

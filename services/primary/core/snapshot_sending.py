@@ -1,0 +1,87 @@
+"""Sending a snapshot: the items of a state for one newcomer, with all bodies, however many of them are away (R8, DESIGN 5).
+
+Law: items leave in key order. A body that is away is read from the own store before its item leaves; only a message that is gone
+meanwhile, by a record at or below the commit index, leaves without its body: no replica that becomes a member of the set lacks
+that record, so nobody will ever ask for the body.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from lockstep.core.contents import DroppedMessage, size_of
+from lockstep.core.ids import MessageId
+from lockstep.core.item_values import decode_content, encode_content, is_bodiless
+from lockstep.core.items import MESSAGE, Item, numbers_in
+from services.primary.core.read_back import Found, ReadBack, Wanted
+
+
+class SnapshotSending:
+    """What is left of one snapshot; ends with its subscription or its last item."""
+
+    def __init__(self, items: Iterator[Item], read_back: ReadBack, bytes_max: int) -> None:
+        """`items`: the state as it was, whatever is applied meanwhile. `bytes_max`: of a part for which bodies are read."""
+        self._items = items
+        self._read_back = read_back
+        self._bytes_max = bytes_max
+        self._ready: deque[Item] = deque()
+        """Taken from `items`; they may leave."""
+        self._is_reading = False
+        """Bodies are being read for the items behind `_ready`."""
+        self._go_on: Callable[[], None] | None = None
+
+    def is_waiting(self) -> bool:
+        """Whether nothing can leave before bodies are here."""
+        return self._go_on is not None
+
+    def next(self, go_on: Callable[[], None]) -> Item | None:
+        """The next item; None at the end, and when it `is_waiting` for bodies: `go_on` is called when they are here."""
+        assert self._go_on is None, "nothing leaves while it waits"
+        if self._ready:
+            return self._ready.popleft()
+        item = None
+        if not self._is_reading:
+            item = next(self._items, None)
+            if item is None or not _is_away(item):
+                return item
+        self._go_on = go_on
+        if item is not None:
+            self._read(item)
+        return None
+
+    def _read(self, item: Item | None) -> None:
+        """Read bodies for one part from `item` on."""
+        part: list[Item] = []
+        wanted: Wanted = {}
+        size = 0
+        while item is not None:
+            part.append(item)
+            content = decode_content(item.value) if _is_away(item) else None
+            if isinstance(content, DroppedMessage):
+                wanted[MessageId(numbers_in(item.key)[0])] = content
+            size += len(item.value) if content is None else size_of(content)
+            item = next(self._items, None) if size < self._bytes_max else None
+        self._is_reading = True
+        self._read_back.ask(lambda: wanted, partial(self._have_read, part))
+
+    def _have_read(self, part: list[Item], found: Found) -> None:
+        self._is_reading = False
+        self._ready.extend(_with_body(item, found) for item in part)
+        # The next part is read while this one leaves.
+        following = next(self._items, None)
+        if following is not None and _is_away(following):
+            self._read(following)
+        elif following is not None:
+            self._ready.append(following)
+        go_on, self._go_on = self._go_on, None
+        if go_on is not None:
+            go_on()
+
+
+def _is_away(item: Item) -> bool:
+    return item.key[:1] == MESSAGE and is_bodiless(item.value)
+
+
+def _with_body(item: Item, found: Found) -> Item:
+    message = found.get(MessageId(numbers_in(item.key)[0])) if _is_away(item) else None
+    return item._replace(value=encode_content(message)) if message is not None else item

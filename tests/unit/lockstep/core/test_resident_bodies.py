@@ -1,0 +1,127 @@
+"""Which bodies leave memory when there are too many, and which never do."""
+
+from lockstep.core.ids import LogIndex
+from lockstep.core.invariants import check_invariants
+from lockstep.core.queues import Queue
+from lockstep.core.resident_bodies import READ_BACK_SHARE, ResidentBodies
+from lockstep.core.restoration import restore
+from lockstep.core.set_state import SetState
+from tests.unit.lockstep.core.history import SET, Log, message
+
+KIB = 1024
+LIMIT = 64 * KIB
+EVERYTHING = LogIndex(1 << 40)
+
+
+def filled(count: int = 200, size: int = KIB) -> tuple[Log, Queue, ResidentBodies]:
+    """A durable queue with so many messages of so many bytes, three times as much as may stay by default."""
+    log = Log()
+    queue = log.queue("q")
+    for _ in range(count):
+        log.publish(message((queue,), b"x" * size))
+    return log, queue, ResidentBodies(log.state, LIMIT)
+
+
+def here(queue: Queue) -> list[bool]:
+    """For each message in order whether its body is here."""
+    return [queue.message(position) is not None for position in queue.positions()]
+
+
+def test_nothing_goes_below_the_limit() -> None:
+    log, queue, bodies = filled(count=LIMIT // KIB)
+    bodies.trim(EVERYTHING)
+    assert all(here(queue)) and log.state.contents.resident_bytes == LIMIT
+
+
+def test_bodies_go_until_the_limit_is_met_and_the_head_stays() -> None:
+    log, queue, bodies = filled()
+    bodies.trim(EVERYTHING)
+    assert log.state.contents.resident_bytes == LIMIT
+    assert here(queue)[0] and not any(here(queue)[1:137]) and all(here(queue)[137:])
+    check_invariants(log.state)
+
+
+def test_a_body_that_the_own_store_does_not_have_stays() -> None:
+    log, queue, bodies = filled()
+    durable_end = LogIndex(queue.positions()[20] >> 24)
+    bodies.trim(durable_end)
+    assert not any(here(queue)[1:21]) and all(here(queue)[21:])
+    bodies.trim(durable_end)
+    assert all(here(queue)[21:])
+    bodies.trim(EVERYTHING)
+    assert log.state.contents.resident_bytes == LIMIT
+
+
+def test_every_body_goes_once_however_long_the_queue_grows() -> None:
+    log, queue, bodies = filled(0)
+    for _ in range(500):
+        log.publish(message((queue,), b"x" * KIB))
+        bodies.trim(EVERYTHING)
+        assert log.state.contents.resident_bytes <= LIMIT + KIB
+    assert here(queue)[0]
+
+
+def test_a_transient_message_stays() -> None:
+    log = Log()
+    queue = log.queue("q")
+    for _ in range(100):
+        log.publish(message((queue,), b"x" * KIB, is_durable=False), is_durable=False)
+    ResidentBodies(log.state, LIMIT).trim(EVERYTHING)
+    assert all(here(queue))
+
+
+def test_a_message_that_a_transient_queue_has_too_stays() -> None:
+    log = Log()
+    queue, fleeting = log.queue("q"), log.queue("fleeting", is_durable=False)
+    bodies = ResidentBodies(log.state, LIMIT)
+    for _ in range(100):
+        log.publish(message((queue, fleeting), b"x" * KIB))
+    bodies.trim(EVERYTHING)
+    assert all(here(queue)) and all(here(fleeting))
+
+
+def test_small_bodies_stay() -> None:
+    log = Log()
+    queue = log.queue("q")
+    bodies = ResidentBodies(log.state, LIMIT)
+    for _ in range(400):
+        log.publish(*[message((queue,), b"x" * 200)] * 2)
+    bodies.trim(EVERYTHING)
+    assert all(here(queue))
+
+
+def test_what_was_read_back_and_not_taken_goes_again_the_oldest_first() -> None:
+    log, queue, bodies = filled()
+    bodies.trim(EVERYTHING)
+    ids = [queue.entries[position] for position in queue.positions()]
+    body = message((queue,), b"x" * KIB)
+    room = LIMIT // READ_BACK_SHARE // KIB
+    for first in range(1, 1 + 3 * room, room):
+        bodies.bring_back(dict.fromkeys(ids[first : first + room], body))
+        assert all(here(queue)[first : first + room])
+        bodies.trim(EVERYTHING)
+    assert not any(here(queue)[1 : 1 + 2 * room]) and all(here(queue)[1 + 2 * room : 1 + 3 * room])
+    check_invariants(log.state)
+
+
+def test_what_comes_back_for_a_message_that_is_gone_is_not_kept() -> None:
+    log, queue, bodies = filled()
+    bodies.trim(EVERYTHING)
+    gone = queue.positions()[1]
+    message_id = queue.entries[gone]
+    log.dequeue(queue, gone)
+    bodies.bring_back({message_id: message((queue,), b"x" * KIB)})
+    assert message_id not in log.state.contents.messages
+    check_invariants(log.state)
+
+
+def test_a_restoration_keeps_the_oldest_bodies_and_all_transient_ones() -> None:
+    log, _queue, _ = filled()
+    fleeting = log.queue("fleeting", is_durable=False)
+    log.publish(message((fleeting,), b"y" * KIB), is_durable=False)
+    state = SetState(SET)
+    restore(state, log.state.items(), resident_bytes_max=LIMIT)
+    first_away = here(state.queues.by_name["q"]).index(False)
+    assert 60 <= first_away <= 64 and not any(here(state.queues.by_name["q"])[first_away:])
+    assert here(state.queues.by_name["fleeting"]) == [True]
+    check_invariants(state)
