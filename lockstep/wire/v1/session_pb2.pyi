@@ -421,7 +421,7 @@ class ClientMessage(_message.Message):
 
         TIMEOUT_MS_FIELD_NUMBER: _builtins.int
         timeout_ms: _builtins.int
-        """0: the primary's default."""
+        """0: none."""
         def __init__(
             self,
             *,
@@ -489,7 +489,7 @@ class ClientMessage(_message.Message):
         """(index, epoch) of the record that opened the session; 0: open it."""
         session_epoch: _builtins.int
         timeout_ms: _builtins.int
-        """How long the session outlives its stream; 0: the primary's default."""
+        """How long the session outlives its stream; 0: none."""
         heard: _builtins.int
         """All answers up to this command have arrived; 0: none."""
         @_builtins.property

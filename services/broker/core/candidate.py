@@ -42,6 +42,8 @@ class Candidate:
         """The promotion sent last, while it is not answered or in doubt."""
         self.asked_lease_id = 0
         """The lease under which it puts the lease key."""
+        self._asked_revision = 0
+        """The entry's that it compares: as soon as there is another entry, it cannot land any more."""
         self._request = 0
         self._is_answer_pending = False
         self._attempts = 0
@@ -108,8 +110,9 @@ class Candidate:
         target = replace(found.target, change=found.target.change + self._attempts)
         self.asked = replace(found, target=target)
         self.asked_lease_id = self._lease.lease_id
+        self._asked_revision = self._facts.revision
         self._request, self._is_answer_pending = self._next_request(), True
-        return PromoteSelf(self._set_name, self._request, self._facts.revision, target, found.presences)
+        return PromoteSelf(self._set_name, self._request, self._asked_revision, target, found.presences)
 
     def answered(self, given: SwapAnswered, now: Now) -> list[AnyEffect]:
         """etcd's answer. What is in doubt may land later, and is confirmed then by the entry itself."""
@@ -129,7 +132,11 @@ class Candidate:
     def won(self) -> Candidacy | None:
         """The promotion that the entry shows to be done, once."""
         asked = self.asked
-        if asked is None or self._facts.set_map != asked.target:
+        if asked is None:
             return None
-        self.forget()
-        return asked
+        if self._facts.set_map == asked.target:
+            self.forget()
+            return asked
+        if self._facts.revision > self._asked_revision and not self._is_answer_pending:
+            self.asked = None
+        return None
