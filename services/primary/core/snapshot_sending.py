@@ -25,7 +25,11 @@ class SnapshotSending:
         self._read_back = read_back
         self._bytes_max = bytes_max
         self._ready: deque[Item] = deque()
-        """Taken from `items`; they may leave."""
+        """Taken from `items`; they may leave. At most two parts."""
+        self._behind: Item | None = None
+        """Taken from `items` behind those, with its body."""
+        self._part_length = 0
+        """Items of the last part."""
         self._is_reading = False
         """Bodies are being read for the items behind `_ready`."""
         self._go_on: Callable[[], None] | None = None
@@ -38,16 +42,25 @@ class SnapshotSending:
         """The next item; None at the end, and when it `is_waiting` for bodies: `go_on` is called when they are here."""
         assert self._go_on is None, "nothing leaves while it waits"
         if self._ready:
-            return self._ready.popleft()
-        item = None
-        if not self._is_reading:
+            item = self._ready.popleft()
+            if len(self._ready) <= self._part_length:
+                self._look_behind()
+            return item
+        self._look_behind()
+        if self._is_reading:
+            self._go_on = go_on
+            return None
+        following, self._behind = self._behind, None
+        return following
+
+    def _look_behind(self) -> None:
+        """Have the next part read while this one leaves."""
+        if not self._is_reading and self._behind is None:
             item = next(self._items, None)
-            if item is None or not _is_away(item):
-                return item
-        self._go_on = go_on
-        if item is not None:
-            self._read(item)
-        return None
+            if item is not None and _is_away(item):
+                self._read(item)
+            else:
+                self._behind = item
 
     def _read(self, item: Item | None) -> None:
         """Read bodies for one part from `item` on."""
@@ -61,18 +74,12 @@ class SnapshotSending:
                 wanted[MessageId(numbers_in(item.key)[0])] = content
             size += len(item.value) if content is None else size_of(content)
             item = next(self._items, None) if size < self._bytes_max else None
-        self._is_reading = True
+        self._is_reading, self._part_length = True, len(part)
         self._read_back.ask(lambda: wanted, partial(self._have_read, part))
 
     def _have_read(self, part: list[Item], found: Found) -> None:
         self._is_reading = False
         self._ready.extend(_with_body(item, found) for item in part)
-        # The next part is read while this one leaves.
-        following = next(self._items, None)
-        if following is not None and _is_away(following):
-            self._read(following)
-        elif following is not None:
-            self._ready.append(following)
         go_on, self._go_on = self._go_on, None
         if go_on is not None:
             go_on()
