@@ -11,7 +11,8 @@ from lockstep.core.state_hash import state_hash
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.driver import Driver
 from lockstep.wire.v1 import cluster_pb2 as pb
-from services.backup.core.backup import BackupCore, BackupState
+from services.backup.core.backup import BackupCore
+from services.backup.core.backup_memory import BackupState
 from services.broker.core.replica import Replica
 from services.broker.own_disk import OwnDisk
 from services.primary.core.primary import PrimaryCore

@@ -10,7 +10,8 @@ from lockstep.core.effects import AnyEffect, Note, TellStore
 from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.inputs import AnyInput, MapSeen, StoreConnected, StoreLost
 from lockstep.core.store_protocol import RememberMap
-from services.backup.core.backup import BackupCore, BackupState
+from services.backup.core.backup import BackupCore
+from services.backup.core.backup_memory import BackupState
 from services.backup.core.settings import BackupSettings
 
 

@@ -40,7 +40,8 @@ from lockstep.core.inputs import (
 )
 from lockstep.core.replication import SubscriptionRefused
 from lockstep.core.server_messages import AttachRefused
-from services.backup.core.backup import BackupCore, BackupState, FoundDamage
+from services.backup.core.backup import BackupCore
+from services.backup.core.backup_memory import BackupState, FoundDamage
 from services.broker.core.candidate import Candidate
 from services.broker.core.promotion import Candidacy
 from services.broker.core.set_facts import SetFacts
@@ -240,8 +241,8 @@ class Replica:
             is_whole,
             stream,
             self.settings.backup,
+            self._found_damage,
         )
-        self.backup.found_damage = self._found_damage
         if self._is_store_connected:
             self._effects += self.backup.begin(now)
 

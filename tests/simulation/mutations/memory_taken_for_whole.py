@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from lockstep.core.effects import AnyEffect, OpenSubscription
 from lockstep.core.set_state import SetState
-from services.backup.core.backup import BackupState
+from services.backup.core.backup_memory import BackupState
 from tests.simulation.loop import SECOND
 from tests.simulation.mutations import Mutation
 from tests.simulation.options import Options
@@ -20,7 +20,7 @@ class Complacent(WeakReplica):
 
     def weaken_state(self, state: SetState) -> None:
         if self.backup is not None and self.backup.state is BackupState.FOLLOWING:
-            self.backup.is_memory_whole = True
+            self.backup.memory.is_whole = True
 
 
 def _aim(options: Options) -> None:

@@ -13,7 +13,7 @@ from lockstep.core.replication import (
     SubscriptionRefused,
 )
 from lockstep.core.store_protocol import StateItem
-from services.backup.core.backup import BackupState
+from services.backup.core.backup_memory import BackupState
 from services.backup.core.settings import BackupSettings
 from tests.unit.services.replicas import SET, BackupBench, MemoryStore, copy_of, frame, frames, session_record
 

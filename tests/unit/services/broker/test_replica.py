@@ -6,7 +6,7 @@ from lockstep.core.cluster_map import Member
 from lockstep.core.effects import DropLeaseKey, OpenSubscription, PromoteSelf, PutPresence, RestoreLeaseKey
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation
 from lockstep.core.inputs import AcceptDataLoss, HandOver, LeaseLost, SwapAnswered, Verdict
-from services.backup.core.backup import BackupState
+from services.backup.core.backup_memory import BackupState
 from tests.unit.services.replicas import (
     SET,
     MemoryStore,

@@ -1,0 +1,109 @@
+"""What a backup has in memory and knows of its disk in one epoch; its parts, which hear the store and the primary, share it.
+
+Law: memory that is dropped may be one that others believe in: that it was lost is remembered, until the replica has taken a
+new incarnation (R12). A disk that was found damaged is without memory.
+
+    opening -> loading -> sending (to the own store) -> ready <-> subscribing -> joining -> following
+    any --the own store is lost--> opening
+    opening --the disk is damaged--> damaged; subscribing --the primary says that the disk lost its tail--> damaged
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from lockstep.core.effects import AnyEffect, Note
+from lockstep.core.ids import DiskId, LogIndex, SetName
+from lockstep.core.log_copy import LogCopy
+from lockstep.core.store_protocol import SetOpened
+from services.backup.core.joining import Joining
+
+
+class BackupState(Enum):
+    """Where this replica is on its way into the in-sync set."""
+
+    OPENING = "opening"
+    LOADING = "loading"
+    SENDING = "sending"
+    """Memory is ahead of the own store, which gets the frames again."""
+    READY = "ready"
+    """Memory and disk are at hand; no subscription."""
+    SUBSCRIBING = "subscribing"
+    JOINING = "joining"
+    FOLLOWING = "following"
+    DAMAGED = "damaged"
+
+
+_SUBSCRIBED = (BackupState.SUBSCRIBING, BackupState.JOINING, BackupState.FOLLOWING)
+_OPEN = (BackupState.READY, *_SUBSCRIBED)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDamage:
+    """What a primary said of a disk, its own or a backup's: the disk itself may not know (R10)."""
+
+    disk: DiskId
+    reason: str
+
+
+class BackupMemory:
+    """Lives as long as its backup core, which drives it together with `OwnStore` and `Following`."""
+
+    def __init__(self, set_name: SetName, copy: LogCopy | None, is_whole: bool) -> None:
+        self.set_name = set_name
+        self.state = BackupState.OPENING
+        self.copy = copy
+        """None: to be loaded from disk, or to come from the primary."""
+        self.is_whole = is_whole and copy is not None
+        """The memory holds the non-durable state too (R12)."""
+        self.has_been_lost = False
+        """Memory that others may believe in is gone."""
+        self.joining: Joining | None = None
+        """The snapshot that the primary is sending."""
+        self.opened: SetOpened | None = None
+        """What the store said of the disk."""
+        self.found_damage: FoundDamage | None = None
+        """Of the own disk, once it was told."""
+        self.durable_end = LogIndex(0)
+        """Up to here the disk has what agrees with the primary's log."""
+        self.is_installing = False
+        """A whole snapshot is on its way to the disk: the store owes no frame yet."""
+        self.is_reserve_low = False
+        """The disk's reserve is touched."""
+        self.retry_ms = 0
+        """When to open the store or to subscribe again; 0: not."""
+        self.effects: list[AnyEffect] = []
+        """What the input at hand wants done."""
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether a stream to the primary is open, or being opened."""
+        return self.state in _SUBSCRIBED
+
+    @property
+    def is_loaded(self) -> bool:
+        """Memory and disk hold the same log, and no snapshot is half there: this replica may stand for promotion."""
+        return (
+            self.state in _OPEN
+            and self.copy is not None
+            and (self.joining is None or not self.joining.is_whole)
+            and self.copy.log_end <= self.durable_end
+        )
+
+    def drop(self) -> None:
+        """It does not go with the disk, or with the log, any more."""
+        self.has_been_lost = self.has_been_lost or self.copy is not None
+        self.copy, self.is_whole = None, False
+
+    def become_damaged(self, reason: str) -> None:
+        """The disk cannot be gone on with (R10)."""
+        self.drop()
+        self.state = BackupState.DAMAGED
+        self.note("damaged", reason)
+
+    def note(self, event: str, details: str) -> None:
+        self.effects.append(Note(self.set_name, event, details))
+
+    def take_effects(self) -> list[AnyEffect]:
+        """Those gathered since it was last asked, in order."""
+        effects, self.effects = self.effects, []
+        return effects

@@ -1,0 +1,226 @@
+"""Following: what a backup does with its primary, from the subscription on (R8).
+
+Law: what is acknowledged is durable here and agrees with the primary's log; what is applied is committed, or lies at or below a
+snapshot that this replica joined with. Frames go to the own store as they came, and a log that disagrees is cut there first.
+"""
+
+from dataclasses import replace
+
+from lockstep.core.clock import Now
+from lockstep.core.frames import Frame, check_frame
+from lockstep.core.ids import BrokerId, LogIndex
+from lockstep.core.inputs import PrimarySaid
+from lockstep.core.replication import (
+    Frames,
+    SnapshotChunk,
+    SubscriptionAccepted,
+    SubscriptionRefused,
+)
+from lockstep.core.store_protocol import StateItem
+from services.backup.core.backup_memory import BackupMemory, BackupState, FoundDamage
+from services.backup.core.joining import Joining
+from services.backup.core.primary_words import PrimaryWords
+from services.backup.core.settings import BackupSettings
+from services.backup.core.store_words import StoreWords
+
+
+class Following:
+    """Lives as long as its backup core, which drives it; the own store says when there is something to acknowledge."""
+
+    def __init__(
+        self,
+        memory: BackupMemory,
+        primary: BrokerId | None,
+        words: PrimaryWords,
+        store: StoreWords,
+        settings: BackupSettings,
+    ) -> None:
+        """`primary` None: there is nobody to follow."""
+        self._memory = memory
+        self._primary = primary
+        self._words = words
+        self._store = store
+        self._settings = settings
+
+    @property
+    def stream(self) -> int:
+        """Number of the present or last subscription."""
+        return self._words.stream
+
+    def subscribe(self, now: Now) -> None:
+        """Memory and disk are at hand: ask the primary for what comes behind them."""
+        memory = self._memory
+        assert memory.copy is not None and memory.opened is not None
+        if self._primary is None:
+            return
+        memory.state = BackupState.SUBSCRIBING
+        commit_index = max(memory.copy.commit_index, memory.opened.commit_index)
+        memory.effects.append(
+            self._words.subscribe(
+                self._primary, memory.opened.disk, memory.copy, commit_index, memory.is_whole, now
+            )
+        )
+
+    def subscribe_again(self, now: Now) -> None:
+        """The pause behind a lost subscription is over; it goes on while the own store still owes frames."""
+        memory = self._memory
+        if memory.copy is None:
+            return
+        if memory.copy.log_end <= memory.durable_end:
+            self.subscribe(now)
+        else:
+            memory.retry_ms = now.boottime_ms + self._settings.retry_ms
+
+    def said(self, given: PrimarySaid, now: Now) -> None:
+        """The primary said something in this epoch, on the present stream."""
+        self._words.heard(now)
+        memory = self._memory
+        match given.message:
+            case SubscriptionAccepted() as accepted if memory.state is BackupState.SUBSCRIBING:
+                self._accepted(accepted)
+            case SubscriptionRefused() as refused:
+                self.refused(refused, now)
+            case SnapshotChunk() as chunk if (
+                memory.state is BackupState.JOINING and memory.joining is not None
+            ):
+                self._take_chunk(memory.joining, chunk, now)
+            case Frames() as frames if memory.state in (BackupState.JOINING, BackupState.FOLLOWING):
+                self._take_frames(frames)
+            case _:
+                pass
+
+    # --- the subscription's beginning and end ---
+
+    def _accepted(self, accepted: SubscriptionAccepted) -> None:
+        memory = self._memory
+        assert memory.copy is not None
+        self._words.was_accepted()
+        if accepted.snapshot_index and not accepted.is_snapshot_whole and memory.is_whole:
+            # What it holds is not what the set has, and may be beyond it. As long as others believe in this memory, they do not
+            # stand as restarted ones: it takes a new name, and begins again from disk (R5, R12).
+            memory.note(
+                "reload", f"applied {memory.copy.state.applied}, the log agrees up to {accepted.agreed}"
+            )
+            self.leave()
+            memory.state = BackupState.OPENING
+            memory.drop()
+            return
+        if accepted.is_snapshot_whole:
+            memory.note("whole snapshot", f"at {accepted.snapshot_index}")
+            memory.copy, memory.is_whole = None, False
+            memory.durable_end = LogIndex(0)
+            memory.is_installing = True
+            memory.effects.append(self._store.begin_install(accepted))
+        elif accepted.agreed < memory.copy.log_end:
+            memory.note("cut", f"from {memory.copy.log_end} to {accepted.agreed}")
+            memory.copy.cut(accepted.agreed)
+            memory.durable_end = min(memory.durable_end, accepted.agreed)
+            memory.effects.append(self._store.truncate(accepted.agreed))
+        if accepted.snapshot_index:
+            memory.joining = Joining(accepted, self._settings)
+            memory.is_whole = False
+            memory.state = BackupState.JOINING
+        else:
+            memory.note("following", f"from {accepted.agreed}")
+            memory.state = BackupState.FOLLOWING
+
+    def refused(self, refused: SubscriptionRefused, now: Now) -> None:
+        """The primary does not take this replica, or there is none."""
+        memory = self._memory
+        memory.note("subscription refused", refused.reason)
+        if refused.missing_from and memory.opened is not None:
+            # Told by a member that has it: this disk has lost what was acknowledged on it, as a torn tail never is (R10).
+            self.leave()
+            memory.found_damage = FoundDamage(memory.opened.disk, refused.reason)
+            memory.opened = replace(memory.opened, damage=refused.reason)
+            memory.become_damaged(refused.reason)
+            return
+        self.lost(now)
+
+    def lost(self, now: Now) -> None:
+        """The subscription ended: try again, from disk where a snapshot is half there."""
+        memory = self._memory
+        if not memory.is_subscribed:
+            return
+        self.leave()
+        memory.retry_ms = now.boottime_ms + self._settings.retry_ms
+        if memory.joining is not None and memory.joining.is_whole:
+            memory.state = BackupState.OPENING
+        else:
+            memory.joining = None
+            memory.state = BackupState.READY
+
+    def leave(self) -> None:
+        """Close the stream, if there is one; the state that follows is the caller's."""
+        if self._memory.is_subscribed:
+            self._memory.effects.append(self._words.close())
+
+    # --- what the primary sends ---
+
+    def _take_chunk(self, joining: Joining, chunk: SnapshotChunk, now: Now) -> None:
+        memory = self._memory
+        joining.take(chunk.items)
+        if joining.is_whole:
+            durable: tuple[StateItem, ...] = tuple(item for item in chunk.items if item.is_durable)
+            if durable:
+                memory.effects.append(self._store.install(durable))
+        if not chunk.is_last:
+            # This part is taken: the next may come.
+            self.acknowledge(now)
+            return
+        if joining.is_whole:
+            memory.effects.append(self._store.end_install())
+            memory.copy = joining.whole_copy(joining.snapshot_index)
+        else:
+            assert memory.copy is not None
+            joining.lay_over(memory.copy)
+        memory.note("memory whole", f"at {joining.snapshot_index}")
+        memory.joining = None
+        memory.is_whole = True
+        memory.state = BackupState.FOLLOWING
+        assert memory.copy is not None
+        memory.copy.commit(memory.copy.commit_index)
+        self.acknowledge(now)
+
+    def _take_frames(self, given: Frames) -> None:
+        memory = self._memory
+        assert memory.copy is not None, "frames follow the whole snapshot"
+        fresh: list[bytes] = []
+        for durable, transient in given.frames:
+            frame = Frame(check_frame(durable), durable, transient)
+            if frame.header.last <= memory.copy.log_end:
+                continue
+            memory.copy.append(frame)
+            fresh.append(durable)
+        if fresh:
+            memory.effects.append(self._store.append(tuple(fresh), given.commit_index))
+        if memory.joining is None:
+            memory.copy.commit(min(given.commit_index, memory.copy.log_end))
+
+    # --- what the primary hears ---
+
+    def acknowledge(self, now: Now) -> None:
+        """Say how far this replica is durable; while its memory is not whole, only that it lives."""
+        memory = self._memory
+        if memory.state in (BackupState.JOINING, BackupState.FOLLOWING):
+            log_end = memory.durable_end if memory.joining is None else LogIndex(0)
+            memory.effects.append(self._words.acknowledge(log_end, now))
+
+    def mind_silence(self, now: Now) -> None:
+        """Leave a primary that is silent for too long; let it know that this replica lives."""
+        memory = self._memory
+        if not memory.is_subscribed:
+            return
+        if silent_ms := self._words.silent_ms(now):
+            memory.note("primary silent", f"for {silent_ms} ms")
+            if memory.state is BackupState.SUBSCRIBING:
+                self._words.was_not_answered()
+            self.lost(now)
+        elif self._words.is_heartbeat_due(now):
+            self.acknowledge(now)
+
+    def refuse_open(self) -> None:
+        """Vote no on what is open while the own disk is nearly full."""
+        memory = self._memory
+        if memory.state is BackupState.FOLLOWING and memory.copy is not None and memory.is_reserve_low:
+            memory.effects += self._words.refuse_open(memory.copy)

@@ -1,0 +1,212 @@
+"""The backup's own store: opening it, loading from it or bringing it up to the memory, and what it says of the disk.
+
+Law: the store is fenced at the epoch before anything is said in it (R2). Memory that outlived the stream to it is gone on with
+only where the two agree on all that the disk knows to be committed; anything else is loaded anew.
+"""
+
+from dataclasses import replace
+
+from lockstep.core.clock import Now
+from lockstep.core.ids import Epoch, Incarnation, LogIndex
+from lockstep.core.log_copy import LogCopy, agreement
+from lockstep.core.store_protocol import (
+    AnyStoreAnswer,
+    Appended,
+    Installed,
+    SetOpened,
+    StateChunk,
+    StateLoaded,
+    StoreRefused,
+    Truncated,
+)
+from services.backup.core.backup_memory import BackupMemory, BackupState
+from services.backup.core.following import Following
+from services.backup.core.loading import Loading
+from services.backup.core.settings import BackupSettings
+from services.backup.core.store_watch import StoreWatch
+from services.backup.core.store_words import StoreWords
+
+
+class OwnStore:
+    """Lives as long as its backup core, which drives it; subscribes to the primary when memory and disk are at hand."""
+
+    def __init__(
+        self,
+        epoch: Epoch,
+        incarnation: Incarnation,
+        memory: BackupMemory,
+        following: Following,
+        words: StoreWords,
+        settings: BackupSettings,
+    ) -> None:
+        self._epoch = epoch
+        self._incarnation = incarnation
+        self._memory = memory
+        self._following = following
+        self._words = words
+        self._settings = settings
+        self._watch = StoreWatch(settings)
+        self._loading: Loading | None = None
+
+    # --- opening ---
+
+    def open(self) -> None:
+        """Become the store's writer in this epoch; it answers with its log's end."""
+        memory = self._memory
+        if self._loading is not None or (memory.joining is not None and memory.joining.is_whole):
+            memory.copy = None
+        if memory.joining is not None:
+            memory.is_whole = False
+        self._loading = memory.joining = None
+        memory.state = BackupState.OPENING
+        memory.retry_ms = 0
+        memory.effects.append(self._words.open())
+
+    def lost(self) -> None:
+        """The stream to it is gone; it is opened when there is another."""
+        self._following.leave()
+        self._memory.state = BackupState.OPENING
+        self._memory.retry_ms = 0
+
+    def set_aside(self) -> None:
+        """Begin again with a new disk in place of the damaged one."""
+        memory = self._memory
+        memory.copy, memory.is_whole = None, False
+        memory.state = BackupState.OPENING
+        memory.effects.append(self._words.set_aside())
+
+    def accept_damage(self) -> None:
+        """Go on with what the damage left."""
+        memory = self._memory
+        memory.note("damage accepted", memory.opened.damage if memory.opened is not None else "")
+        memory.state, memory.found_damage = BackupState.OPENING, None
+        memory.effects.append(self._words.accept_damage())
+
+    # --- what it says ---
+
+    def said(self, answer: AnyStoreAnswer, now: Now) -> None:
+        """Take an answer; those to another memory, or in another epoch, are ignored."""
+        if answer.incarnation != self._incarnation or answer.epoch != self._epoch:
+            return
+        memory = self._memory
+        match answer:
+            case SetOpened():
+                self._opened(answer, now)
+            case StateChunk() if self._loading is not None:
+                self._loading.take(answer)
+            case StateLoaded() if self._loading is not None:
+                memory.copy = self._loading.finish()
+                self._loading = None
+                memory.note("loaded", f"log end {memory.copy.log_end}, applied {memory.copy.state.applied}")
+                self._ready(now)
+            case Appended() | Installed() if memory.state is not BackupState.OPENING:
+                self._durable(answer, now)
+            case Truncated():
+                pass
+            case StoreRefused():
+                self._refused(answer, now)
+            case _:
+                pass
+
+    def _opened(self, opened: SetOpened, now: Now) -> None:
+        memory = self._memory
+        if memory.state is not BackupState.OPENING:
+            return
+        same_disk = memory.opened is None or memory.opened.disk == opened.disk
+        found = memory.found_damage
+        if found is not None and found.disk == opened.disk and not opened.damage:
+            opened = replace(opened, damage=found.reason)
+        memory.opened = opened
+        if opened.damage:
+            memory.become_damaged(opened.damage)
+            return
+        if not same_disk and memory.copy is not None:
+            memory.note("new disk", f"{opened.disk}: the memory is dropped")
+            memory.drop()
+        memory.durable_end = opened.log_end
+        self._watch.took(now)
+        memory.is_installing = False
+        if memory.copy is None:
+            memory.is_whole = False
+            memory.state = BackupState.LOADING
+            self._loading = Loading(memory.set_name, opened.commit_index, opened.log_end, self._settings)
+            memory.effects.append(self._words.load())
+            return
+        self._reconcile(memory.copy, opened, now)
+
+    def _reconcile(self, copy: LogCopy, opened: SetOpened, now: Now) -> None:
+        """Memory outlived the stream to the store: the store is cut where it missed a cut, and gets again what it lacks."""
+        memory = self._memory
+        agreed = agreement(copy.epochs(), copy.log_end, opened.epochs, opened.log_end)
+        frames = copy.frames_after(agreed)
+        first = frames[0].header.first if frames else LogIndex(copy.log_end + 1)
+        if agreed < opened.commit_index or first > agreed + 1:
+            memory.note("reload", f"disk ends at {opened.log_end}, memory at {copy.log_end}, agreed {agreed}")
+            memory.drop()
+            self._opened(opened, now)
+            return
+        memory.durable_end = agreed
+        if agreed < opened.log_end:
+            memory.effects.append(self._words.truncate(agreed))
+        if not frames:
+            self._ready(now)
+            return
+        memory.state = BackupState.SENDING
+        for frame in frames:
+            memory.effects.append(self._words.append((frame.durable,), copy.commit_index))
+
+    def _durable(self, answer: Appended | Installed, now: Now) -> None:
+        memory = self._memory
+        memory.durable_end = max(memory.durable_end, answer.log_end)
+        self._watch.took(now)
+        self._watch.is_well()
+        if isinstance(answer, Appended):
+            memory.is_reserve_low = answer.free_bytes < self._settings.reserve_bytes
+        else:
+            memory.is_installing = False
+        is_sending = memory.state is BackupState.SENDING
+        if is_sending and memory.copy and memory.durable_end >= memory.copy.log_end:
+            self._ready(now)
+        self._following.acknowledge(now)
+
+    def _ready(self, now: Now) -> None:
+        self._memory.state = BackupState.READY
+        self._watch.is_well()
+        self._memory.retry_ms = 0
+        self._following.subscribe(now)
+
+    def _refused(self, refused: StoreRefused, now: Now) -> None:
+        self._memory.note("store refused", f"{refused.code.name}: {refused.message}")
+        self._watch.refused(now)
+        self._reopen_later(now)
+
+    def _reopen_later(self, now: Now) -> None:
+        self._following.leave()
+        self._memory.state = BackupState.OPENING
+        self._memory.retry_ms = now.boottime_ms + 10 * self._settings.retry_ms
+
+    # --- time ---
+
+    def watch(self, now: Now) -> None:
+        """Give the subscription up when the store hangs, and in the end the memory when it refuses."""
+        memory, copy = self._memory, self._memory.copy
+        if copy is None:
+            return
+        is_owing = copy.log_end > memory.durable_end and not memory.is_installing
+        if not is_owing or memory.state not in (BackupState.JOINING, BackupState.FOLLOWING):
+            self._watch.took(now)
+        elif self._watch.is_silent(now):
+            memory.note("store silent", f"durable up to {memory.durable_end}, sent up to {copy.log_end}")
+            self._reopen_later(now)
+        if self._watch.is_hopeless(now):
+            memory.note("memory given up", "the own store refuses")
+            self._reopen_later(now)
+            memory.drop()
+
+    def tell_commit(self) -> None:
+        """Let it know the commit index when nothing else does."""
+        memory = self._memory
+        if memory.state is not BackupState.FOLLOWING or memory.copy is None:
+            return
+        if self._words.told_commit < memory.copy.commit_index:
+            memory.effects.append(self._words.append((), memory.copy.commit_index))
