@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Member, SetMap
-from lockstep.core.commands import Command
 from lockstep.core.effects import AnyEffect, Note
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import BrokerId, Epoch, LogIndex
@@ -36,39 +35,30 @@ from lockstep.core.inputs import (
     Tick,
 )
 from lockstep.core.log_copy import LogCopy
-from lockstep.core.records import EpochBegins, RollbackReason
-from lockstep.core.replication import Acknowledge, Refuse, Subscribe
-from lockstep.core.requests import (
-    AttachSession,
-    ClientMessage,
-    DetachSession,
-    Heartbeat,
-)
-from lockstep.core.server_messages import HeartbeatAnswered
-from lockstep.core.transaction_states import TransactionState
+from services.primary.core.aftermath import Aftermath
 from services.primary.core.attachments import Attachments
-from services.primary.core.backups import Backups, ReplicatingSubscription
-from services.primary.core.client_streams import ClientStream, ClientStreams
+from services.primary.core.backup_hearing import BackupHearing
+from services.primary.core.backups import Backups
+from services.primary.core.client_hearing import ClientHearing
+from services.primary.core.client_streams import ClientStreams
 from services.primary.core.clients import Clients
 from services.primary.core.context import Context
 from services.primary.core.dispatch import Dispatch
-from services.primary.core.early_messages import EarlyMessages
 from services.primary.core.expiry import Expiry
 from services.primary.core.gate import CommitGate
 from services.primary.core.housekeeping import Housekeeping
 from services.primary.core.listener import PrimaryListener
+from services.primary.core.log_keeping import LogKeeping
 from services.primary.core.map_keeping import MapKeeping
-from services.primary.core.membership import Guard, Membership
+from services.primary.core.membership import Membership
 from services.primary.core.name_claims import NameClaims
 from services.primary.core.observers import TransactionObserverFactory, TxQueueObserverFactory
 from services.primary.core.own_store import OwnStore
 from services.primary.core.read_back import ReadBack
 from services.primary.core.reign import DiskDamaged, ReignOver
 from services.primary.core.replication_log import ReplicationLog
-from services.primary.core.requests import deliver, handle_request, queue_deleted
+from services.primary.core.requests import deliver
 from services.primary.core.settings import PrimarySettings
-from services.primary.core.settling import give_back
-from services.primary.core.transacting import append_rollback
 from services.primary.core.tx_queue import TxQueues
 from services.primary.core.writer import Writer
 
@@ -91,37 +81,22 @@ class PrimaryCore:
 
         `own`: this replica as the map names it; `is_restarted`: its memory is not that of the set's last reign (R12).
         """
-        self._settings = settings
         self._own = own
         self.epoch: Epoch = set_map.epoch
-        state = copy.state
-        log = ReplicationLog(
-            self.epoch, copy.retained, copy.transients_from, copy.log_end, copy.commit_index, state.time_ms
-        )
         tx_queues = TxQueues()
         own_factory = TxQueueObserverFactory(tx_queues, self._subscribed_brokers)
-        writer = Writer(log, state, (own_factory, *factories))
-        queues = [queue for _, queue in sorted(state.queues.by_id.items())]
-        dispatch = Dispatch(queues, settings)
-        read_back = ReadBack(self.epoch, state, settings)
-        self.context = Context(
-            self.epoch,
-            state,
-            writer,
-            dispatch,
-            Expiry(state),
-            tx_queues,
-            copy.bodies,
-            read_back,
-            settings,
-            now,
-        )
-        self._log = log
+        self.context = _take_over(copy, self.epoch, tx_queues, (own_factory, *factories), settings, now)
         self._gate = CommitGate()
         self.streams = ClientStreams(self.context, self._gate)
         self._attachments = Attachments(self.context, self.streams)
         self._names = NameClaims(self.context, self._gate, own.incarnation)
-        self._clients = Clients(self.context, self.streams, self._names)
+        listener = PrimaryListener(self.context)
+        copy.state.listener = listener
+        self._aftermath = Aftermath(self.context, listener, self.streams, self._names)
+        clients = Clients(self.context, self.streams, self._names)
+        self.client_hearing = ClientHearing(
+            self.context, self.streams, self._attachments, clients, self._aftermath
+        )
         self.backups = Backups(self.context)
         self.membership = Membership(own, set_map, map_revision)
         self.membership.durable[own] = LogIndex(0)
@@ -129,11 +104,11 @@ class PrimaryCore:
             self.context, self.membership, lambda member: self.backups.of_member(member) is not None
         )
         self._map = MapKeeping(self.context, self.membership, self.backups, now)
+        self._log = LogKeeping(self.context, self.membership, self._store, self.backups)
+        self._backup_hearing = BackupHearing(
+            self.context, self.membership, self.backups, self._map, self._log
+        )
         self._housekeeping = Housekeeping(self.context, now)
-        self._listener = PrimaryListener(self.context)
-        state.listener = self._listener
-        self._epoch_index = LogIndex(0)
-        self._early = EarlyMessages(settings)
         self._is_restarted = is_restarted
         self.stopped: str = ""
         """Why this reign is over; "" while it is not."""
@@ -145,21 +120,20 @@ class PrimaryCore:
     @property
     def is_serving(self) -> bool:
         """Whether the epoch's own record is committed."""
-        return 0 < self._epoch_index <= self._log.commit_index
+        return self._log.is_serving
 
     @property
     def log_end(self) -> LogIndex:
-        return self._log.end
+        return self.context.writer.log.end
 
     @property
     def commit_index(self) -> LogIndex:
-        return self._log.commit_index
+        return self.context.writer.log.commit_index
 
     def begin(self, now: Now) -> list[AnyEffect]:
         """Fence the own store and append the epoch's first record."""
         self._store.open()
-        record = EpochBegins(None, self.epoch, self._own.broker, self._is_restarted)
-        self._epoch_index = self.context.writer.append(record, True)
+        self._log.begin(self._own.broker, self._is_restarted)
         return self._finish(now)
 
     def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
@@ -194,18 +168,18 @@ class PrimaryCore:
     def _take(self, given: AnyInput, now: Now) -> None:
         match given:
             case ClientSaid():
-                self._client_said(given)
+                if self.is_serving:
+                    self.client_hearing.said(given)
+                else:
+                    self.client_hearing.said_early(given)
             case ClientStreamClosed():
-                self._early.drop(given.stream)
-                self._attachments.close_stream(given.stream)
+                self.client_hearing.closed(given.stream)
             case ClientStreamFull() | ClientStreamDrained():
                 self._attachments.pace(given.stream, isinstance(given, ClientStreamFull))
             case BackupSaid():
-                self._backup_said(given, now)
+                self._backup_hearing.said(given, now)
             case BackupStreamClosed():
-                lost = self.backups.close(given.stream)
-                if lost is not None:
-                    self._backup_lost(lost)
+                self._backup_hearing.closed(given.stream)
             case StoreSaid() | StoreConnected() | StoreLost():
                 if isinstance(given, StoreLost):
                     self.context.read_back.lost()
@@ -225,9 +199,7 @@ class PrimaryCore:
             case SwapAnswered():
                 self._map.answered(given, now)
             case NameClaimed():
-                stream = self._clients.claimed(given)
-                if stream is not None:
-                    self._drain(stream)
+                self.client_hearing.name_claimed(given)
             case NamesSeen():
                 self._names.seen(given)
             case Tick():
@@ -235,15 +207,38 @@ class PrimaryCore:
             case _:
                 pass
 
+    def _tick(self, now: Now) -> None:
+        self._backup_hearing.tick(now)
+        self._store.tick(now)
+        if self.is_serving:
+            self._housekeeping.tick(now)
+            self._names.tick(now)
+            self._attachments.end_timed_out()
+            self._attachments.close_silent()
+
     def _finish(self, now: Now) -> list[AnyEffect]:
         """After every input: settle what it caused, write, see what is committed, say what may be said."""
         if not self.stopped:
-            self._settle_listened()
+            self._aftermath.settle()
             self._map.plan(now)
-            self._cut_frames(now)
-            self._advance(now)
+            self._log.cut_due(now)
+            if self._log.commit():
+                self._begin_serving(now)
+            self._speak()
             self._mind_bodies(now)
         return self._take_effects()
+
+    def _begin_serving(self, now: Now) -> None:
+        self._note("serving", f"epoch {self.epoch}, record {self._log.epoch_index}")
+        self.client_hearing.take_early()
+        self._log.cut_due(now)
+
+    def _speak(self) -> None:
+        """Say what is committed, as long as there is the right to (R6)."""
+        if self.is_serving and self.streams.may_speak:
+            self._gate.open_to(self.commit_index)
+            deliver(self.context, self.streams)
+            self.streams.flush_answers()
 
     def _mind_bodies(self, now: Now) -> None:
         """Ask for bodies that somebody waits for; let others go, which are read back from what is durable here only."""
@@ -261,172 +256,30 @@ class PrimaryCore:
     def _note(self, event: str, details: str) -> None:
         self.context.effects.append(Note(self.context.state.set_name, event, details))
 
-    # --- clients ---
 
-    def _client_said(self, given: ClientSaid) -> None:
-        if not self.is_serving:
-            why = self._early.keep(given)
-            if why:
-                self.streams.turn_away(
-                    given.stream, ErrorCode.UNAVAILABLE, f"epoch {self.epoch} does not serve yet: {why}"
-                )
-            return
-        stream = self.streams.by_number.get(given.stream)
-        if stream is not None:
-            stream.heard_ms = self.context.now.boottime_ms
-        for message in given.messages:
-            if isinstance(message, AttachSession):
-                if stream is None:
-                    stream = self._attachments.attach(given.stream, message)
-            elif stream is not None:
-                self._client_message(stream, message)
-        self._settle_listened()
-
-    def _client_message(self, stream: ClientStream, message: ClientMessage) -> None:
-        if stream.blocked_by and not isinstance(message, Heartbeat):
-            self._clients.hold_back(stream, message)
-            return
-        match message:
-            case Command():
-                self._clients.command(stream, message)
-            case Heartbeat():
-                # Silence without the right to serve: the client looks for somebody who has it.
-                if self.streams.may_speak:
-                    self.streams.tell_now(stream.number, HeartbeatAnswered(*self.streams.head()))
-            case DetachSession():
-                self._attachments.detach(stream)
-            case AttachSession():
-                pass
-            case _:
-                handle_request(self.context, self.streams, self._attachments, stream, message)
-        self._settle_listened()
-        self._log.end_command(self._settings.frame_bytes_max)
-
-    def _drain(self, stream: ClientStream) -> None:
-        while (message := self._clients.next_held_back(stream)) is not None:
-            self._client_message(stream, message)
-
-    def _settle_listened(self) -> None:
-        """Do what records that were just applied call for."""
-        listener = self._listener
-        while listener.has_news:
-            came_back, listener.came_back = listener.came_back, []
-            for queue, positions in came_back:
-                if queue.id in self.context.state.queues.by_id:
-                    give_back(self.context, queue, positions)
-            deleted, listener.deleted = listener.deleted, []
-            for queue, consumers in deleted:
-                queue_deleted(self.streams, queue.name, consumers)
-                self._names.release_unused("queue", queue.name)
-            deleted_exchanges, listener.deleted_exchanges = listener.deleted_exchanges, []
-            for name in deleted_exchanges:
-                self._names.release_unused("exchange", name)
-
-    # --- backups ---
-
-    def _backup_said(self, given: BackupSaid, now: Now) -> None:
-        message = given.message
-        if message.epoch > self.epoch:
-            raise ReignOver(f"{message.broker} has seen epoch {message.epoch}")
-        if message.epoch < self.epoch:
-            self.backups.refuse_epoch(given.stream, message.epoch)
-            return
-        match message:
-            case Subscribe():
-                self._subscribe(given.stream, message, now)
-            case Acknowledge():
-                subscription = self.backups.acknowledged(given.stream, message.log_end, now.boottime_ms)
-                if subscription is not None:
-                    self._acknowledged(subscription)
-            case Refuse():
-                buffer = self.context.state.transactions.get(message.transaction)
-                if buffer is not None and buffer.state is TransactionState.OPEN:
-                    self._note("refused", f"{message.broker} refused {message.transaction}: {message.reason}")
-                    append_rollback(self.context, message.transaction, RollbackReason.REFUSED)
-
-    def _subscribe(self, stream: int, message: Subscribe, now: Now) -> None:
-        for ended in self.backups.close_those_of(message.broker):
-            self._backup_lost(ended)
-        while self._cut_frame(now):
-            pass
-        is_named = any(entry.disk == message.disk for entry in self.membership.counted())
-        agreed = self.backups.agreed(message)
-        if is_named and message.commit_index > agreed:
-            self._note("damaged", "this log lacks what was committed (R5, R10)")
-            raise ReignOver(
-                f"{message.broker} knows commit index {message.commit_index}, this log agrees up to {agreed}"
-            )
-        subscription = self.backups.subscribe(stream, message, agreed, is_named, now.boottime_ms)
-        if subscription is None:
-            return
-        self._map.subscribed(subscription.member)
-        self.context.tx_queues.joined(message.broker)
-        kind = "memory snapshot" if subscription.snapshot_index else "log"
-        kind = "whole snapshot" if subscription.is_snapshot_whole else kind
-        self._note("subscribed", f"{message.broker} by {kind} from {subscription.agreed}")
-        self._acknowledged(subscription)
-
-    def _acknowledged(self, subscription: ReplicatingSubscription) -> None:
-        member, membership = subscription.member, self.membership
-        membership.durable[member] = max(
-            membership.durable.get(member, LogIndex(0)), subscription.acknowledged
-        )
-        self.context.tx_queues.acknowledged(member.broker, subscription.acknowledged)
-        if member in membership.set_map.in_sync or member in membership.guards:
-            return
-        is_near = self._log.end - subscription.acknowledged <= self._settings.guard_lag
-        if is_near and subscription.has_joined:
-            membership.guards[member] = Guard(member, self._log.framed_end, subscription.uncuttable)
-
-    def _backup_lost(self, lost: ReplicatingSubscription) -> None:
-        self.membership.guards.pop(lost.member, None)
-        self._note("backup lost", f"{lost.member.broker}")
-
-    # --- the log ---
-
-    def _cut_frames(self, now: Now) -> None:
-        while self._store.takes_frames and self._cut_frame(now):
-            pass
-
-    def _cut_frame(self, now: Now) -> bool:
-        frame = self._log.cut_frame(now.wall_ms)
-        if frame is None:
-            return False
-        self.context.state.close_frame(frame.header)
-        self._store.send(frame)
-        self.backups.broadcast(frame)
-        return True
-
-    def _advance(self, now: Now) -> None:
-        candidate = self.membership.commit_candidate()
-        # Nothing of an earlier epoch is committed by itself: only what lies before this epoch's record, together with it.
-        if candidate > self._log.commit_index and candidate >= self._epoch_index:
-            was_serving = self.is_serving
-            self._log.committed(candidate)
-            self.context.dispatch.committed(candidate)
-            self.context.tx_queues.release(candidate)
-            self._log.forget(candidate, self._settings.retained_bytes_max)
-            if not was_serving:
-                self._begin_serving(now)
-        if self.is_serving and self.streams.may_speak:
-            self._gate.open_to(self._log.commit_index)
-            deliver(self.context, self.streams)
-            self.streams.flush_answers()
-
-    def _begin_serving(self, now: Now) -> None:
-        self._note("serving", f"epoch {self.epoch}, record {self._epoch_index}")
-        for said in self._early.take():
-            self._client_said(said)
-        self._cut_frames(now)
-
-    # --- time ---
-
-    def _tick(self, now: Now) -> None:
-        for lost in self.backups.tick(now.boottime_ms):
-            self._backup_lost(lost)
-        self._store.tick(now)
-        if self.is_serving:
-            self._housekeeping.tick(now)
-            self._names.tick(now)
-            self._attachments.end_timed_out()
-            self._attachments.close_silent()
+def _take_over(
+    copy: LogCopy,
+    epoch: Epoch,
+    tx_queues: TxQueues,
+    factories: Sequence[TransactionObserverFactory],
+    settings: PrimarySettings,
+    now: Now,
+) -> Context:
+    """The log from the copy's end on, and what goes with its state."""
+    state = copy.state
+    log = ReplicationLog(
+        epoch, copy.retained, copy.transients_from, copy.log_end, copy.commit_index, state.time_ms
+    )
+    queues = [queue for _, queue in sorted(state.queues.by_id.items())]
+    return Context(
+        epoch,
+        state,
+        Writer(log, state, factories),
+        Dispatch(queues, settings),
+        Expiry(state),
+        tx_queues,
+        copy.bodies,
+        ReadBack(epoch, state, settings),
+        settings,
+        now,
+    )

@@ -34,7 +34,7 @@ class ForgetfulClients(Clients):
 
 class NoDeduplication(WeakReplica):
     def promoted(self, primary: PrimaryCore) -> None:
-        primary._clients.__class__ = ForgetfulClients
+        primary.client_hearing.clients.__class__ = ForgetfulClients
         self._heard_on: dict[int, int] = {}
 
     def heard(self, given: AnyInput, now: Now) -> AnyInput:

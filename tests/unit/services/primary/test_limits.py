@@ -196,11 +196,11 @@ def test_the_bytes_that_wait_for_the_epoch_are_limited_and_come_free_with_their_
     hog.command(publish("q", bytes(600)))
     assert hog.is_closed and "early_bytes_max is 1000" in hog.heard_of(AttachRefused)[0].message
     hog.command(publish("q", bytes(600)))
-    assert len(rig.core._early) == 0, "what comes behind is dropped, for the stream ends"
+    assert len(rig.core.client_hearing.early) == 0, "what comes behind is dropped, for the stream ends"
     other.attach()
     other.command(publish("q", bytes(900)))
     other.lose_stream()
-    assert len(rig.core._early) == 0
+    assert len(rig.core.client_hearing.early) == 0
     rig.acknowledge()
 
 
@@ -211,7 +211,7 @@ def test_heartbeats_in_a_row_before_the_epoch_serves_are_kept_once() -> None:
     for _ in range(10):
         client.say(Heartbeat(), Heartbeat())
     client.say(Describe(1), Heartbeat())
-    assert not client.is_closed and len(rig.core._early) == 4
+    assert not client.is_closed and len(rig.core.client_hearing.early) == 4
     rig.acknowledge()
     assert len(client.heard_of(HeartbeatAnswered)) == 2, "each behind what was said before it"
 

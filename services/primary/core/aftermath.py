@@ -1,0 +1,39 @@
+"""What records that were just applied call for: messages that came back to their queues, queues and exchanges that went.
+
+Law: it is settled behind each command, and before frames are cut. What is done here may cause more of it, and that is done too.
+"""
+
+from services.primary.core.client_streams import ClientStreams
+from services.primary.core.context import Context
+from services.primary.core.listener import PrimaryListener
+from services.primary.core.name_claims import NameClaims
+from services.primary.core.requests import queue_deleted
+from services.primary.core.settling import give_back
+
+
+class Aftermath:
+    """Lives as long as the epoch; driven by the primary core, and behind each message of a client."""
+
+    def __init__(
+        self, context: Context, listener: PrimaryListener, streams: ClientStreams, names: NameClaims
+    ) -> None:
+        self._context = context
+        self._listener = listener
+        self._streams = streams
+        self._names = names
+
+    def settle(self) -> None:
+        """Do all that the listener has noticed."""
+        listener = self._listener
+        while listener.has_news:
+            came_back, listener.came_back = listener.came_back, []
+            for queue, positions in came_back:
+                if queue.id in self._context.state.queues.by_id:
+                    give_back(self._context, queue, positions)
+            deleted, listener.deleted = listener.deleted, []
+            for queue, consumers in deleted:
+                queue_deleted(self._streams, queue.name, consumers)
+                self._names.release_unused("queue", queue.name)
+            deleted_exchanges, listener.deleted_exchanges = listener.deleted_exchanges, []
+            for name in deleted_exchanges:
+                self._names.release_unused("exchange", name)

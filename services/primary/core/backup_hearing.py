@@ -1,0 +1,111 @@
+"""What backups say to their primary: subscriptions, how far they are durable, and their votes (R3, R8).
+
+Law: a backup that knows more to be committed than this log has ends the reign. What is acknowledged counts for the process that
+said it; a learner that is near the log's end is guarded, and counts from then on.
+"""
+
+from lockstep.core.clock import Now
+from lockstep.core.effects import Note
+from lockstep.core.ids import LogIndex
+from lockstep.core.inputs import BackupSaid
+from lockstep.core.records import RollbackReason
+from lockstep.core.replication import Acknowledge, Refuse, Subscribe
+from lockstep.core.transaction_states import TransactionState
+from services.primary.core.backups import Backups, ReplicatingSubscription
+from services.primary.core.context import Context
+from services.primary.core.log_keeping import LogKeeping
+from services.primary.core.map_keeping import MapKeeping
+from services.primary.core.membership import Guard, Membership
+from services.primary.core.reign import ReignOver
+from services.primary.core.transacting import append_rollback
+
+
+class BackupHearing:
+    """Lives as long as the epoch; driven by the primary core."""
+
+    def __init__(
+        self,
+        context: Context,
+        membership: Membership,
+        backups: Backups,
+        map_keeping: MapKeeping,
+        log_keeping: LogKeeping,
+    ) -> None:
+        self._context = context
+        self._membership = membership
+        self._backups = backups
+        self._map = map_keeping
+        self._log = log_keeping
+
+    def said(self, given: BackupSaid, now: Now) -> None:
+        """Take a backup's message; raises `ReignOver`."""
+        context, message = self._context, given.message
+        if message.epoch > context.epoch:
+            raise ReignOver(f"{message.broker} has seen epoch {message.epoch}")
+        if message.epoch < context.epoch:
+            self._backups.refuse_epoch(given.stream, message.epoch)
+            return
+        match message:
+            case Subscribe():
+                self._subscribe(given.stream, message, now)
+            case Acknowledge():
+                subscription = self._backups.acknowledged(given.stream, message.log_end, now.boottime_ms)
+                if subscription is not None:
+                    self._acknowledged(subscription)
+            case Refuse():
+                buffer = context.state.transactions.get(message.transaction)
+                if buffer is not None and buffer.state is TransactionState.OPEN:
+                    self._note("refused", f"{message.broker} refused {message.transaction}: {message.reason}")
+                    append_rollback(context, message.transaction, RollbackReason.REFUSED)
+
+    def closed(self, number: int) -> None:
+        """A backup's stream is gone."""
+        lost = self._backups.close(number)
+        if lost is not None:
+            self._lost(lost)
+
+    def tick(self, now: Now) -> None:
+        """Heartbeats out; those who missed theirs are lost."""
+        for lost in self._backups.tick(now.boottime_ms):
+            self._lost(lost)
+
+    def _subscribe(self, stream: int, message: Subscribe, now: Now) -> None:
+        for ended in self._backups.close_those_of(message.broker):
+            self._lost(ended)
+        self._log.cut_all(now)
+        is_named = any(entry.disk == message.disk for entry in self._membership.counted())
+        agreed = self._backups.agreed(message)
+        if is_named and message.commit_index > agreed:
+            self._note("damaged", "this log lacks what was committed (R5, R10)")
+            raise ReignOver(
+                f"{message.broker} knows commit index {message.commit_index}, this log agrees up to {agreed}"
+            )
+        subscription = self._backups.subscribe(stream, message, agreed, is_named, now.boottime_ms)
+        if subscription is None:
+            return
+        self._map.subscribed(subscription.member)
+        self._context.tx_queues.joined(message.broker)
+        kind = "memory snapshot" if subscription.snapshot_index else "log"
+        kind = "whole snapshot" if subscription.is_snapshot_whole else kind
+        self._note("subscribed", f"{message.broker} by {kind} from {subscription.agreed}")
+        self._acknowledged(subscription)
+
+    def _acknowledged(self, subscription: ReplicatingSubscription) -> None:
+        member, membership = subscription.member, self._membership
+        membership.durable[member] = max(
+            membership.durable.get(member, LogIndex(0)), subscription.acknowledged
+        )
+        self._context.tx_queues.acknowledged(member.broker, subscription.acknowledged)
+        if member in membership.set_map.in_sync or member in membership.guards:
+            return
+        log = self._context.writer.log
+        is_near = log.end - subscription.acknowledged <= self._context.settings.guard_lag
+        if is_near and subscription.has_joined:
+            membership.guards[member] = Guard(member, log.framed_end, subscription.uncuttable)
+
+    def _lost(self, lost: ReplicatingSubscription) -> None:
+        self._membership.guards.pop(lost.member, None)
+        self._note("backup lost", f"{lost.member.broker}")
+
+    def _note(self, event: str, details: str) -> None:
+        self._context.effects.append(Note(self._context.state.set_name, event, details))

@@ -1,0 +1,95 @@
+"""What clients say on their streams, from the attachment on: each message goes to the part that knows what to do with it.
+
+Law: what is said before the epoch serves waits for that, and what is said behind a command that waits for a name waits with it;
+so a session's messages are taken in the order in which they were said.
+"""
+
+from lockstep.core.commands import Command
+from lockstep.core.errors import ErrorCode
+from lockstep.core.inputs import ClientSaid, NameClaimed
+from lockstep.core.requests import AttachSession, ClientMessage, DetachSession, Heartbeat
+from lockstep.core.server_messages import HeartbeatAnswered
+from services.primary.core.aftermath import Aftermath
+from services.primary.core.attachments import Attachments
+from services.primary.core.client_streams import ClientStream, ClientStreams
+from services.primary.core.clients import Clients
+from services.primary.core.context import Context
+from services.primary.core.early_messages import EarlyMessages
+from services.primary.core.requests import handle_request
+
+
+class ClientHearing:
+    """Lives as long as the epoch; driven by the primary core, which says when the epoch serves."""
+
+    def __init__(
+        self,
+        context: Context,
+        streams: ClientStreams,
+        attachments: Attachments,
+        clients: Clients,
+        aftermath: Aftermath,
+    ) -> None:
+        self._context = context
+        self._streams = streams
+        self._attachments = attachments
+        self._aftermath = aftermath
+        self.clients = clients
+        self.early = EarlyMessages(context.settings)
+
+    def said_early(self, given: ClientSaid) -> None:
+        """Keep what a client said before the epoch serves, or turn its stream away."""
+        why = self.early.keep(given)
+        if why:
+            text = f"epoch {self._context.epoch} does not serve yet: {why}"
+            self._streams.turn_away(given.stream, ErrorCode.UNAVAILABLE, text)
+
+    def take_early(self) -> None:
+        """The epoch serves: what clients said before is taken now."""
+        for said in self.early.take():
+            self.said(said)
+
+    def said(self, given: ClientSaid) -> None:
+        """Take what a client said, in order."""
+        stream = self._streams.by_number.get(given.stream)
+        if stream is not None:
+            stream.heard_ms = self._context.now.boottime_ms
+        for message in given.messages:
+            if isinstance(message, AttachSession):
+                if stream is None:
+                    stream = self._attachments.attach(given.stream, message)
+            elif stream is not None:
+                self._take(stream, message)
+        self._aftermath.settle()
+
+    def closed(self, number: int) -> None:
+        """A client's stream is gone."""
+        self.early.drop(number)
+        self._attachments.close_stream(number)
+
+    def name_claimed(self, given: NameClaimed) -> None:
+        """etcd answered a claim: the command that waited for it is done, and what was said behind it goes on."""
+        stream = self.clients.claimed(given)
+        if stream is None:
+            return
+        while (message := self.clients.next_held_back(stream)) is not None:
+            self._take(stream, message)
+
+    def _take(self, stream: ClientStream, message: ClientMessage) -> None:
+        if stream.blocked_by and not isinstance(message, Heartbeat):
+            self.clients.hold_back(stream, message)
+            return
+        match message:
+            case Command():
+                self.clients.command(stream, message)
+            case Heartbeat():
+                # Silence without the right to serve: the client looks for somebody who has it.
+                if self._streams.may_speak:
+                    self._streams.tell_now(stream.number, HeartbeatAnswered(*self._streams.head()))
+            case DetachSession():
+                self._attachments.detach(stream)
+            case AttachSession():
+                pass
+            case _:
+                handle_request(self._context, self._streams, self._attachments, stream, message)
+        self._aftermath.settle()
+        self._context.writer.log.end_command(self._context.settings.frame_bytes_max)

@@ -1,0 +1,68 @@
+"""Keeping the log: the epoch's own record, frames out to the own store and the backups, and what is committed of them (R3, R5).
+
+Law: an index is committed when it is durable at every counted member. Nothing of an earlier epoch is committed by itself: only
+what lies before this epoch's record, together with it.
+"""
+
+from lockstep.core.clock import Now
+from lockstep.core.ids import BrokerId, LogIndex
+from lockstep.core.records import EpochBegins
+from services.primary.core.backups import Backups
+from services.primary.core.context import Context
+from services.primary.core.membership import Membership
+from services.primary.core.own_store import OwnStore
+
+
+class LogKeeping:
+    """Lives as long as the epoch; driven by the primary core."""
+
+    def __init__(self, context: Context, membership: Membership, store: OwnStore, backups: Backups) -> None:
+        self._context = context
+        self._membership = membership
+        self._store = store
+        self._backups = backups
+        self._log = context.writer.log
+        self.epoch_index = LogIndex(0)
+        """Of the epoch's own record; 0: not appended yet."""
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether the epoch's own record is committed."""
+        return 0 < self.epoch_index <= self._log.commit_index
+
+    def begin(self, broker: BrokerId, is_restarted: bool) -> None:
+        """Append the epoch's first record."""
+        record = EpochBegins(None, self._context.epoch, broker, is_restarted)
+        self.epoch_index = self._context.writer.append(record, True)
+
+    def cut_due(self, now: Now) -> None:
+        """Send what was appended, as far as the own store takes frames."""
+        while self._store.takes_frames and self._cut_frame(now):
+            pass
+
+    def cut_all(self, now: Now) -> None:
+        """Send all that was appended: a subscription begins between frames."""
+        while self._cut_frame(now):
+            pass
+
+    def _cut_frame(self, now: Now) -> bool:
+        frame = self._log.cut_frame(now.wall_ms)
+        if frame is None:
+            return False
+        self._context.state.close_frame(frame.header)
+        self._store.send(frame)
+        self._backups.broadcast(frame)
+        return True
+
+    def commit(self) -> bool:
+        """Find what is committed by now; answers whether that is the epoch's own record, with which serving begins."""
+        context, log = self._context, self._log
+        candidate = self._membership.commit_candidate()
+        if candidate <= log.commit_index or candidate < self.epoch_index:
+            return False
+        was_serving = self.is_serving
+        log.committed(candidate)
+        context.dispatch.committed(candidate)
+        context.tx_queues.release(candidate)
+        log.forget(candidate, context.settings.retained_bytes_max)
+        return not was_serving
