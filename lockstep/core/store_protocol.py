@@ -171,6 +171,14 @@ class StateLoaded(StoreAnswer):
 
 
 @dataclass(frozen=True, slots=True)
+class ItemsInstalled(StoreAnswer):
+    """The items of one `InstallItems` are written, not yet durable: the next may come.
+
+    A store that had a whole snapshot before it at once would be silent for as long as that takes.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Installed(StoreAnswer):
     log_end: LogIndex
 
@@ -198,4 +206,6 @@ AnyStoreRequest = (
     | SetAside
     | AcceptDamage
 )
-AnyStoreAnswer = SetOpened | Appended | Truncated | StateChunk | StateLoaded | Installed | StoreRefused
+AnyStoreAnswer = (
+    SetOpened | Appended | Truncated | StateChunk | StateLoaded | ItemsInstalled | Installed | StoreRefused
+)

@@ -23,6 +23,7 @@ from lockstep.core.store_protocol import (
     EndInstall,
     Installed,
     InstallItems,
+    ItemsInstalled,
     LoadState,
     OpenSet,
     RememberMap,
@@ -151,6 +152,8 @@ def encode_answer(answer: AnyStoreAnswer) -> bytes:
             message.state_chunk.packed_items = _pack(answer.items) if answer.items else b""
             message.state_chunk.frames.extend(answer.frames)
             message.state_chunk.SetInParent()
+        case ItemsInstalled():
+            message.items_installed.SetInParent()
         case StateLoaded():
             message.state_loaded.snapshot_index = answer.snapshot_index
             message.state_loaded.log_end = answer.log_end
@@ -182,6 +185,8 @@ def decode_answer(data: bytes) -> AnyStoreAnswer | None:
             return Truncated(*head, LogIndex(message.truncated.log_end))
         case "installed":
             return Installed(*head, LogIndex(message.installed.log_end))
+        case "items_installed":
+            return ItemsInstalled(*head)
         case "state_chunk":
             chunk = message.state_chunk
             return StateChunk(*head, _unpack(chunk.packed_items), tuple(chunk.frames))

@@ -25,6 +25,7 @@ from lockstep.core.store_protocol import (
     EndInstall,
     Installed,
     InstallItems,
+    ItemsInstalled,
     StateItem,
     StateLoaded,
     StoreRefused,
@@ -151,7 +152,7 @@ async def test_half_an_installation_leaves_an_empty_set_with_a_new_disk_id(tmp_p
         assert (opened.log_end, opened.damage) == (0, "")
         assert opened.disk != first.disk
         await stream.send(begin)
-        await stream.send(InstallItems(SET, Epoch(1), ME, items))
+        assert isinstance(await stream.ask(InstallItems(SET, Epoch(1), ME, items)), ItemsInstalled)
         installed = await stream.ask(EndInstall(SET, Epoch(1), ME))
         assert isinstance(installed, Installed)
         assert installed.log_end == 50

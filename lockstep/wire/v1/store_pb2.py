@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1clockstep/wire/v1/store.proto\x12\x10lockstep.wire.v1\"0\n\nEpochStart\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x13\n\x0b\x66irst_index\x18\x02 \x01(\x04\"6\n\x04Item\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\x12\n\nis_durable\x18\x03 \x01(\x08\"\xc5\x08\n\rAppendRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12;\n\x08open_set\x18\x04 \x01(\x0b\x32\'.lockstep.wire.v1.AppendRequest.OpenSetH\x00\x12\x38\n\x06\x66rames\x18\x05 \x01(\x0b\x32&.lockstep.wire.v1.AppendRequest.FramesH\x00\x12<\n\x08truncate\x18\x06 \x01(\x0b\x32(.lockstep.wire.v1.AppendRequest.TruncateH\x00\x12?\n\nload_state\x18\x07 \x01(\x0b\x32).lockstep.wire.v1.AppendRequest.LoadStateH\x00\x12\x45\n\rbegin_install\x18\x08 \x01(\x0b\x32,.lockstep.wire.v1.AppendRequest.BeginInstallH\x00\x12\x45\n\rinstall_items\x18\t \x01(\x0b\x32,.lockstep.wire.v1.AppendRequest.InstallItemsH\x00\x12\x41\n\x0b\x65nd_install\x18\n \x01(\x0b\x32*.lockstep.wire.v1.AppendRequest.EndInstallH\x00\x12\x43\n\x0cremember_map\x18\x0b \x01(\x0b\x32+.lockstep.wire.v1.AppendRequest.RememberMapH\x00\x12=\n\tset_aside\x18\x0c \x01(\x0b\x32(.lockstep.wire.v1.AppendRequest.SetAsideH\x00\x12\x45\n\raccept_damage\x18\r \x01(\x0b\x32,.lockstep.wire.v1.AppendRequest.AcceptDamageH\x00\x1a\t\n\x07OpenSet\x1a.\n\x06\x46rames\x12\x0e\n\x06\x66rames\x18\x01 \x03(\x0c\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x04\x1a\x19\n\x08Truncate\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x04\x1a\x0b\n\tLoadState\x1a\\\n\x0c\x42\x65ginInstall\x12\r\n\x05index\x18\x01 \x01(\x04\x12,\n\x06\x65pochs\x18\x02 \x03(\x0b\x32\x1c.lockstep.wire.v1.EpochStart\x12\x0f\n\x07time_ms\x18\x03 \x01(\x04\x1a*\n\x0cInstallItems\x12\x14\n\x0cpacked_items\x18\x02 \x01(\x0cJ\x04\x08\x01\x10\x02\x1a\x0c\n\nEndInstall\x1a\x46\n\x0bRememberMap\x12\x11\n\tmap_bytes\x18\x01 \x01(\x0c\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\t\x1a\n\n\x08SetAside\x1a\x0e\n\x0c\x41\x63\x63\x65ptDamageB\t\n\x07request\"\xe7\x07\n\x0e\x41ppendResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12@\n\nset_opened\x18\x04 \x01(\x0b\x32*.lockstep.wire.v1.AppendResponse.SetOpenedH\x00\x12;\n\x08\x61ppended\x18\x05 \x01(\x0b\x32\'.lockstep.wire.v1.AppendResponse.LogEndH\x00\x12<\n\ttruncated\x18\x06 \x01(\x0b\x32\'.lockstep.wire.v1.AppendResponse.LogEndH\x00\x12\x42\n\x0bstate_chunk\x18\x07 \x01(\x0b\x32+.lockstep.wire.v1.AppendResponse.StateChunkH\x00\x12\x44\n\x0cstate_loaded\x18\x08 \x01(\x0b\x32,.lockstep.wire.v1.AppendResponse.StateLoadedH\x00\x12<\n\tinstalled\x18\t \x01(\x0b\x32\'.lockstep.wire.v1.AppendResponse.LogEndH\x00\x12;\n\x07refused\x18\n \x01(\x0b\x32(.lockstep.wire.v1.AppendResponse.RefusedH\x00\x1a\xea\x01\n\tSetOpened\x12\x0c\n\x04\x64isk\x18\x01 \x01(\t\x12\x0f\n\x07log_end\x18\x02 \x01(\x04\x12,\n\x06\x65pochs\x18\x03 \x03(\x0b\x32\x1c.lockstep.wire.v1.EpochStart\x12\x16\n\x0esnapshot_index\x18\x04 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x05 \x01(\x04\x12\x15\n\rhighest_epoch\x18\x06 \x01(\x04\x12\x11\n\tmap_bytes\x18\x07 \x01(\x0c\x12\x14\n\x0cmap_revision\x18\x08 \x01(\x03\x12\x12\n\ngeneration\x18\t \x01(\t\x12\x0e\n\x06\x64\x61mage\x18\n \x01(\t\x1a-\n\x06LogEnd\x12\x0f\n\x07log_end\x18\x01 \x01(\x04\x12\x12\n\nfree_bytes\x18\x02 \x01(\x04\x1a\x38\n\nStateChunk\x12\x0e\n\x06\x66rames\x18\x02 \x03(\x0c\x12\x14\n\x0cpacked_items\x18\x03 \x01(\x0cJ\x04\x08\x01\x10\x02\x1a\x36\n\x0bStateLoaded\x12\x16\n\x0esnapshot_index\x18\x01 \x01(\x04\x12\x0f\n\x07log_end\x18\x02 \x01(\x04\x1a?\n\x07Refused\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x15\n\rhighest_epoch\x18\x03 \x01(\x04\x42\n\n\x08response\"L\n\x13ReadSnapshotRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x10\n\x08\x66rom_key\x18\x03 \x01(\x0c\"U\n\x14ReadSnapshotResponse\x12%\n\x05items\x18\x01 \x03(\x0b\x32\x16.lockstep.wire.v1.Item\x12\x16\n\x0esnapshot_index\x18\x02 \x01(\x04\"M\n\x12ReadJournalRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x12\n\nfrom_index\x18\x03 \x01(\x04\"%\n\x13ReadJournalResponse\x12\x0e\n\x06\x66rames\x18\x01 \x03(\x0c\"O\n\x13ReadMessagesRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x13\n\x0bmessage_ids\x18\x03 \x03(\x04\"L\n\x14ReadMessagesResponse\x12\x12\n\nproperties\x18\x01 \x03(\x0c\x12\x0e\n\x06\x62odies\x18\x02 \x03(\x0c\x12\x10\n\x08is_there\x18\x03 \x03(\x08\"3\n\x0c\x46\x65nceRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\"M\n\rFenceResponse\x12\x15\n\rhighest_epoch\x18\x01 \x01(\x04\x12\x0f\n\x07log_end\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\"\x17\n\x15GetStoreStatusRequest\"[\n\x16GetStoreStatusResponse\x12\x16\n\x0e\x64\x61ta_directory\x18\x01 \x01(\t\x12)\n\x04sets\x18\x02 \x03(\x0b\x32\x1b.lockstep.wire.v1.StoredSet\"#\n\rSurveyRequest\x12\x12\n\nwith_names\x18\x01 \x01(\x08\"=\n\x0eSurveyResponse\x12+\n\x04sets\x18\x01 \x03(\x0b\x32\x1d.lockstep.wire.v1.SurveyedSet\"\xbc\x01\n\x0bSurveyedSet\x12(\n\x03set\x18\x01 \x01(\x0b\x32\x1b.lockstep.wire.v1.StoredSet\x12\x12\n\nlast_epoch\x18\x02 \x01(\x04\x12\x11\n\tmap_bytes\x18\x03 \x01(\x0c\x12\x14\n\x0cmap_revision\x18\x04 \x01(\x03\x12\x12\n\ngeneration\x18\x05 \x01(\t\x12\x0e\n\x06queues\x18\x06 \x03(\t\x12\x11\n\texchanges\x18\x07 \x03(\t\x12\x0f\n\x07trouble\x18\x08 \x01(\t\"\xc3\x01\n\tStoredSet\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\x0c\n\x04\x64isk\x18\x02 \x01(\t\x12\x0f\n\x07log_end\x18\x03 \x01(\x04\x12\x16\n\x0esnapshot_index\x18\x04 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x05 \x01(\x04\x12\x15\n\rhighest_epoch\x18\x06 \x01(\x04\x12\x15\n\rjournal_bytes\x18\x07 \x01(\x04\x12\x0e\n\x06\x64\x61mage\x18\x08 \x01(\t\x12\x15\n\rsnapshot_hash\x18\t \x01(\t2\xed\x04\n\x05Store\x12O\n\x06\x41ppend\x12\x1f.lockstep.wire.v1.AppendRequest\x1a .lockstep.wire.v1.AppendResponse(\x01\x30\x01\x12_\n\x0cReadSnapshot\x12%.lockstep.wire.v1.ReadSnapshotRequest\x1a&.lockstep.wire.v1.ReadSnapshotResponse0\x01\x12\\\n\x0bReadJournal\x12$.lockstep.wire.v1.ReadJournalRequest\x1a%.lockstep.wire.v1.ReadJournalResponse0\x01\x12]\n\x0cReadMessages\x12%.lockstep.wire.v1.ReadMessagesRequest\x1a&.lockstep.wire.v1.ReadMessagesResponse\x12H\n\x05\x46\x65nce\x12\x1e.lockstep.wire.v1.FenceRequest\x1a\x1f.lockstep.wire.v1.FenceResponse\x12K\n\x06Survey\x12\x1f.lockstep.wire.v1.SurveyRequest\x1a .lockstep.wire.v1.SurveyResponse\x12^\n\tGetStatus\x12\'.lockstep.wire.v1.GetStoreStatusRequest\x1a(.lockstep.wire.v1.GetStoreStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1clockstep/wire/v1/store.proto\x12\x10lockstep.wire.v1\"0\n\nEpochStart\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x13\n\x0b\x66irst_index\x18\x02 \x01(\x04\"6\n\x04Item\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\x12\n\nis_durable\x18\x03 \x01(\x08\"\xc5\x08\n\rAppendRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12;\n\x08open_set\x18\x04 \x01(\x0b\x32\'.lockstep.wire.v1.AppendRequest.OpenSetH\x00\x12\x38\n\x06\x66rames\x18\x05 \x01(\x0b\x32&.lockstep.wire.v1.AppendRequest.FramesH\x00\x12<\n\x08truncate\x18\x06 \x01(\x0b\x32(.lockstep.wire.v1.AppendRequest.TruncateH\x00\x12?\n\nload_state\x18\x07 \x01(\x0b\x32).lockstep.wire.v1.AppendRequest.LoadStateH\x00\x12\x45\n\rbegin_install\x18\x08 \x01(\x0b\x32,.lockstep.wire.v1.AppendRequest.BeginInstallH\x00\x12\x45\n\rinstall_items\x18\t \x01(\x0b\x32,.lockstep.wire.v1.AppendRequest.InstallItemsH\x00\x12\x41\n\x0b\x65nd_install\x18\n \x01(\x0b\x32*.lockstep.wire.v1.AppendRequest.EndInstallH\x00\x12\x43\n\x0cremember_map\x18\x0b \x01(\x0b\x32+.lockstep.wire.v1.AppendRequest.RememberMapH\x00\x12=\n\tset_aside\x18\x0c \x01(\x0b\x32(.lockstep.wire.v1.AppendRequest.SetAsideH\x00\x12\x45\n\raccept_damage\x18\r \x01(\x0b\x32,.lockstep.wire.v1.AppendRequest.AcceptDamageH\x00\x1a\t\n\x07OpenSet\x1a.\n\x06\x46rames\x12\x0e\n\x06\x66rames\x18\x01 \x03(\x0c\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x04\x1a\x19\n\x08Truncate\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x04\x1a\x0b\n\tLoadState\x1a\\\n\x0c\x42\x65ginInstall\x12\r\n\x05index\x18\x01 \x01(\x04\x12,\n\x06\x65pochs\x18\x02 \x03(\x0b\x32\x1c.lockstep.wire.v1.EpochStart\x12\x0f\n\x07time_ms\x18\x03 \x01(\x04\x1a*\n\x0cInstallItems\x12\x14\n\x0cpacked_items\x18\x02 \x01(\x0cJ\x04\x08\x01\x10\x02\x1a\x0c\n\nEndInstall\x1a\x46\n\x0bRememberMap\x12\x11\n\tmap_bytes\x18\x01 \x01(\x0c\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\t\x1a\n\n\x08SetAside\x1a\x0e\n\x0c\x41\x63\x63\x65ptDamageB\t\n\x07request\"\xc5\x08\n\x0e\x41ppendResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12@\n\nset_opened\x18\x04 \x01(\x0b\x32*.lockstep.wire.v1.AppendResponse.SetOpenedH\x00\x12;\n\x08\x61ppended\x18\x05 \x01(\x0b\x32\'.lockstep.wire.v1.AppendResponse.LogEndH\x00\x12<\n\ttruncated\x18\x06 \x01(\x0b\x32\'.lockstep.wire.v1.AppendResponse.LogEndH\x00\x12\x42\n\x0bstate_chunk\x18\x07 \x01(\x0b\x32+.lockstep.wire.v1.AppendResponse.StateChunkH\x00\x12\x44\n\x0cstate_loaded\x18\x08 \x01(\x0b\x32,.lockstep.wire.v1.AppendResponse.StateLoadedH\x00\x12<\n\tinstalled\x18\t \x01(\x0b\x32\'.lockstep.wire.v1.AppendResponse.LogEndH\x00\x12;\n\x07refused\x18\n \x01(\x0b\x32(.lockstep.wire.v1.AppendResponse.RefusedH\x00\x12J\n\x0fitems_installed\x18\x0b \x01(\x0b\x32/.lockstep.wire.v1.AppendResponse.ItemsInstalledH\x00\x1a\xea\x01\n\tSetOpened\x12\x0c\n\x04\x64isk\x18\x01 \x01(\t\x12\x0f\n\x07log_end\x18\x02 \x01(\x04\x12,\n\x06\x65pochs\x18\x03 \x03(\x0b\x32\x1c.lockstep.wire.v1.EpochStart\x12\x16\n\x0esnapshot_index\x18\x04 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x05 \x01(\x04\x12\x15\n\rhighest_epoch\x18\x06 \x01(\x04\x12\x11\n\tmap_bytes\x18\x07 \x01(\x0c\x12\x14\n\x0cmap_revision\x18\x08 \x01(\x03\x12\x12\n\ngeneration\x18\t \x01(\t\x12\x0e\n\x06\x64\x61mage\x18\n \x01(\t\x1a\x10\n\x0eItemsInstalled\x1a-\n\x06LogEnd\x12\x0f\n\x07log_end\x18\x01 \x01(\x04\x12\x12\n\nfree_bytes\x18\x02 \x01(\x04\x1a\x38\n\nStateChunk\x12\x0e\n\x06\x66rames\x18\x02 \x03(\x0c\x12\x14\n\x0cpacked_items\x18\x03 \x01(\x0cJ\x04\x08\x01\x10\x02\x1a\x36\n\x0bStateLoaded\x12\x16\n\x0esnapshot_index\x18\x01 \x01(\x04\x12\x0f\n\x07log_end\x18\x02 \x01(\x04\x1a?\n\x07Refused\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x15\n\rhighest_epoch\x18\x03 \x01(\x04\x42\n\n\x08response\"L\n\x13ReadSnapshotRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x10\n\x08\x66rom_key\x18\x03 \x01(\x0c\"U\n\x14ReadSnapshotResponse\x12%\n\x05items\x18\x01 \x03(\x0b\x32\x16.lockstep.wire.v1.Item\x12\x16\n\x0esnapshot_index\x18\x02 \x01(\x04\"M\n\x12ReadJournalRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x12\n\nfrom_index\x18\x03 \x01(\x04\"%\n\x13ReadJournalResponse\x12\x0e\n\x06\x66rames\x18\x01 \x03(\x0c\"O\n\x13ReadMessagesRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x13\n\x0bmessage_ids\x18\x03 \x03(\x04\"L\n\x14ReadMessagesResponse\x12\x12\n\nproperties\x18\x01 \x03(\x0c\x12\x0e\n\x06\x62odies\x18\x02 \x03(\x0c\x12\x10\n\x08is_there\x18\x03 \x03(\x08\"3\n\x0c\x46\x65nceRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\"M\n\rFenceResponse\x12\x15\n\rhighest_epoch\x18\x01 \x01(\x04\x12\x0f\n\x07log_end\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\"\x17\n\x15GetStoreStatusRequest\"[\n\x16GetStoreStatusResponse\x12\x16\n\x0e\x64\x61ta_directory\x18\x01 \x01(\t\x12)\n\x04sets\x18\x02 \x03(\x0b\x32\x1b.lockstep.wire.v1.StoredSet\"#\n\rSurveyRequest\x12\x12\n\nwith_names\x18\x01 \x01(\x08\"=\n\x0eSurveyResponse\x12+\n\x04sets\x18\x01 \x03(\x0b\x32\x1d.lockstep.wire.v1.SurveyedSet\"\xbc\x01\n\x0bSurveyedSet\x12(\n\x03set\x18\x01 \x01(\x0b\x32\x1b.lockstep.wire.v1.StoredSet\x12\x12\n\nlast_epoch\x18\x02 \x01(\x04\x12\x11\n\tmap_bytes\x18\x03 \x01(\x0c\x12\x14\n\x0cmap_revision\x18\x04 \x01(\x03\x12\x12\n\ngeneration\x18\x05 \x01(\t\x12\x0e\n\x06queues\x18\x06 \x03(\t\x12\x11\n\texchanges\x18\x07 \x03(\t\x12\x0f\n\x07trouble\x18\x08 \x01(\t\"\xc3\x01\n\tStoredSet\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\x0c\n\x04\x64isk\x18\x02 \x01(\t\x12\x0f\n\x07log_end\x18\x03 \x01(\x04\x12\x16\n\x0esnapshot_index\x18\x04 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x05 \x01(\x04\x12\x15\n\rhighest_epoch\x18\x06 \x01(\x04\x12\x15\n\rjournal_bytes\x18\x07 \x01(\x04\x12\x0e\n\x06\x64\x61mage\x18\x08 \x01(\t\x12\x15\n\rsnapshot_hash\x18\t \x01(\t2\xed\x04\n\x05Store\x12O\n\x06\x41ppend\x12\x1f.lockstep.wire.v1.AppendRequest\x1a .lockstep.wire.v1.AppendResponse(\x01\x30\x01\x12_\n\x0cReadSnapshot\x12%.lockstep.wire.v1.ReadSnapshotRequest\x1a&.lockstep.wire.v1.ReadSnapshotResponse0\x01\x12\\\n\x0bReadJournal\x12$.lockstep.wire.v1.ReadJournalRequest\x1a%.lockstep.wire.v1.ReadJournalResponse0\x01\x12]\n\x0cReadMessages\x12%.lockstep.wire.v1.ReadMessagesRequest\x1a&.lockstep.wire.v1.ReadMessagesResponse\x12H\n\x05\x46\x65nce\x12\x1e.lockstep.wire.v1.FenceRequest\x1a\x1f.lockstep.wire.v1.FenceResponse\x12K\n\x06Survey\x12\x1f.lockstep.wire.v1.SurveyRequest\x1a .lockstep.wire.v1.SurveyResponse\x12^\n\tGetStatus\x12\'.lockstep.wire.v1.GetStoreStatusRequest\x1a(.lockstep.wire.v1.GetStoreStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -58,45 +58,47 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_APPENDREQUEST_ACCEPTDAMAGE']._serialized_start=1225
   _globals['_APPENDREQUEST_ACCEPTDAMAGE']._serialized_end=1239
   _globals['_APPENDRESPONSE']._serialized_start=1253
-  _globals['_APPENDRESPONSE']._serialized_end=2252
-  _globals['_APPENDRESPONSE_SETOPENED']._serialized_start=1780
-  _globals['_APPENDRESPONSE_SETOPENED']._serialized_end=2014
-  _globals['_APPENDRESPONSE_LOGEND']._serialized_start=2016
-  _globals['_APPENDRESPONSE_LOGEND']._serialized_end=2061
-  _globals['_APPENDRESPONSE_STATECHUNK']._serialized_start=2063
-  _globals['_APPENDRESPONSE_STATECHUNK']._serialized_end=2119
-  _globals['_APPENDRESPONSE_STATELOADED']._serialized_start=2121
-  _globals['_APPENDRESPONSE_STATELOADED']._serialized_end=2175
-  _globals['_APPENDRESPONSE_REFUSED']._serialized_start=2177
-  _globals['_APPENDRESPONSE_REFUSED']._serialized_end=2240
-  _globals['_READSNAPSHOTREQUEST']._serialized_start=2254
-  _globals['_READSNAPSHOTREQUEST']._serialized_end=2330
-  _globals['_READSNAPSHOTRESPONSE']._serialized_start=2332
-  _globals['_READSNAPSHOTRESPONSE']._serialized_end=2417
-  _globals['_READJOURNALREQUEST']._serialized_start=2419
-  _globals['_READJOURNALREQUEST']._serialized_end=2496
-  _globals['_READJOURNALRESPONSE']._serialized_start=2498
-  _globals['_READJOURNALRESPONSE']._serialized_end=2535
-  _globals['_READMESSAGESREQUEST']._serialized_start=2537
-  _globals['_READMESSAGESREQUEST']._serialized_end=2616
-  _globals['_READMESSAGESRESPONSE']._serialized_start=2618
-  _globals['_READMESSAGESRESPONSE']._serialized_end=2694
-  _globals['_FENCEREQUEST']._serialized_start=2696
-  _globals['_FENCEREQUEST']._serialized_end=2747
-  _globals['_FENCERESPONSE']._serialized_start=2749
-  _globals['_FENCERESPONSE']._serialized_end=2826
-  _globals['_GETSTORESTATUSREQUEST']._serialized_start=2828
-  _globals['_GETSTORESTATUSREQUEST']._serialized_end=2851
-  _globals['_GETSTORESTATUSRESPONSE']._serialized_start=2853
-  _globals['_GETSTORESTATUSRESPONSE']._serialized_end=2944
-  _globals['_SURVEYREQUEST']._serialized_start=2946
-  _globals['_SURVEYREQUEST']._serialized_end=2981
-  _globals['_SURVEYRESPONSE']._serialized_start=2983
-  _globals['_SURVEYRESPONSE']._serialized_end=3044
-  _globals['_SURVEYEDSET']._serialized_start=3047
-  _globals['_SURVEYEDSET']._serialized_end=3235
-  _globals['_STOREDSET']._serialized_start=3238
-  _globals['_STOREDSET']._serialized_end=3433
-  _globals['_STORE']._serialized_start=3436
-  _globals['_STORE']._serialized_end=4057
+  _globals['_APPENDRESPONSE']._serialized_end=2346
+  _globals['_APPENDRESPONSE_SETOPENED']._serialized_start=1856
+  _globals['_APPENDRESPONSE_SETOPENED']._serialized_end=2090
+  _globals['_APPENDRESPONSE_ITEMSINSTALLED']._serialized_start=2092
+  _globals['_APPENDRESPONSE_ITEMSINSTALLED']._serialized_end=2108
+  _globals['_APPENDRESPONSE_LOGEND']._serialized_start=2110
+  _globals['_APPENDRESPONSE_LOGEND']._serialized_end=2155
+  _globals['_APPENDRESPONSE_STATECHUNK']._serialized_start=2157
+  _globals['_APPENDRESPONSE_STATECHUNK']._serialized_end=2213
+  _globals['_APPENDRESPONSE_STATELOADED']._serialized_start=2215
+  _globals['_APPENDRESPONSE_STATELOADED']._serialized_end=2269
+  _globals['_APPENDRESPONSE_REFUSED']._serialized_start=2271
+  _globals['_APPENDRESPONSE_REFUSED']._serialized_end=2334
+  _globals['_READSNAPSHOTREQUEST']._serialized_start=2348
+  _globals['_READSNAPSHOTREQUEST']._serialized_end=2424
+  _globals['_READSNAPSHOTRESPONSE']._serialized_start=2426
+  _globals['_READSNAPSHOTRESPONSE']._serialized_end=2511
+  _globals['_READJOURNALREQUEST']._serialized_start=2513
+  _globals['_READJOURNALREQUEST']._serialized_end=2590
+  _globals['_READJOURNALRESPONSE']._serialized_start=2592
+  _globals['_READJOURNALRESPONSE']._serialized_end=2629
+  _globals['_READMESSAGESREQUEST']._serialized_start=2631
+  _globals['_READMESSAGESREQUEST']._serialized_end=2710
+  _globals['_READMESSAGESRESPONSE']._serialized_start=2712
+  _globals['_READMESSAGESRESPONSE']._serialized_end=2788
+  _globals['_FENCEREQUEST']._serialized_start=2790
+  _globals['_FENCEREQUEST']._serialized_end=2841
+  _globals['_FENCERESPONSE']._serialized_start=2843
+  _globals['_FENCERESPONSE']._serialized_end=2920
+  _globals['_GETSTORESTATUSREQUEST']._serialized_start=2922
+  _globals['_GETSTORESTATUSREQUEST']._serialized_end=2945
+  _globals['_GETSTORESTATUSRESPONSE']._serialized_start=2947
+  _globals['_GETSTORESTATUSRESPONSE']._serialized_end=3038
+  _globals['_SURVEYREQUEST']._serialized_start=3040
+  _globals['_SURVEYREQUEST']._serialized_end=3075
+  _globals['_SURVEYRESPONSE']._serialized_start=3077
+  _globals['_SURVEYRESPONSE']._serialized_end=3138
+  _globals['_SURVEYEDSET']._serialized_start=3141
+  _globals['_SURVEYEDSET']._serialized_end=3329
+  _globals['_STOREDSET']._serialized_start=3332
+  _globals['_STOREDSET']._serialized_end=3527
+  _globals['_STORE']._serialized_start=3530
+  _globals['_STORE']._serialized_end=4151
 # @@protoc_insertion_point(module_scope)

@@ -355,6 +355,19 @@ class AppendResponse(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
+    class ItemsInstalled(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        def __init__(
+            self,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class LogEnd(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -451,6 +464,7 @@ class AppendResponse(_message.Message):
     STATE_LOADED_FIELD_NUMBER: _builtins.int
     INSTALLED_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
+    ITEMS_INSTALLED_FIELD_NUMBER: _builtins.int
     resource_set: _builtins.str
     epoch: _builtins.int
     """The epoch and incarnation of the request that is answered."""
@@ -469,6 +483,8 @@ class AppendResponse(_message.Message):
     def installed(self) -> Global___AppendResponse.LogEnd: ...
     @_builtins.property
     def refused(self) -> Global___AppendResponse.Refused: ...
+    @_builtins.property
+    def items_installed(self) -> Global___AppendResponse.ItemsInstalled: ...
     def __init__(
         self,
         *,
@@ -482,12 +498,13 @@ class AppendResponse(_message.Message):
         state_loaded: Global___AppendResponse.StateLoaded | None = ...,
         installed: Global___AppendResponse.LogEnd | None = ...,
         refused: Global___AppendResponse.Refused | None = ...,
+        items_installed: Global___AppendResponse.ItemsInstalled | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["appended", b"appended", "installed", b"installed", "refused", b"refused", "response", b"response", "set_opened", b"set_opened", "state_chunk", b"state_chunk", "state_loaded", b"state_loaded", "truncated", b"truncated"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["appended", b"appended", "installed", b"installed", "items_installed", b"items_installed", "refused", b"refused", "response", b"response", "set_opened", b"set_opened", "state_chunk", b"state_chunk", "state_loaded", b"state_loaded", "truncated", b"truncated"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended", b"appended", "epoch", b"epoch", "incarnation", b"incarnation", "installed", b"installed", "refused", b"refused", "resource_set", b"resource_set", "response", b"response", "set_opened", b"set_opened", "state_chunk", b"state_chunk", "state_loaded", b"state_loaded", "truncated", b"truncated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended", b"appended", "epoch", b"epoch", "incarnation", b"incarnation", "installed", b"installed", "items_installed", b"items_installed", "refused", b"refused", "resource_set", b"resource_set", "response", b"response", "set_opened", b"set_opened", "state_chunk", b"state_chunk", "state_loaded", b"state_loaded", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_response: _TypeAlias = _typing.Literal["set_opened", "appended", "truncated", "state_chunk", "state_loaded", "installed", "refused"]  # noqa: Y015
+    _WhichOneofReturnType_response: _TypeAlias = _typing.Literal["set_opened", "appended", "truncated", "state_chunk", "state_loaded", "installed", "refused", "items_installed"]  # noqa: Y015
     _WhichOneofArgType_response: _TypeAlias = _typing.Literal["response", b"response"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_response) -> _WhichOneofReturnType_response | None: ...
 

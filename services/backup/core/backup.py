@@ -18,7 +18,7 @@ from lockstep.core.inputs import (
 )
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.replication import SubscriptionRefused
-from lockstep.core.store_protocol import SetOpened
+from lockstep.core.store_protocol import ItemsInstalled, SetOpened
 from services.backup.core.backup_memory import BackupMemory, BackupState, FoundDamage
 from services.backup.core.following import Following
 from services.backup.core.own_store import OwnStore
@@ -124,6 +124,8 @@ class BackupCore:
                 self._store.open()
             case StoreLost():
                 self._store.lost()
+            case StoreSaid(answer=ItemsInstalled()) if self._store.is_for_this_memory(given.answer):
+                self._following.part_taken(now)
             case StoreSaid():
                 self._store.said(given.answer, now)
             case PrimarySaid() if given.stream == self.stream and given.message.epoch == self.epoch:

@@ -160,13 +160,14 @@ class Following:
     def _take_chunk(self, joining: Joining, chunk: SnapshotChunk, now: Now) -> None:
         memory = self._memory
         joining.take(chunk.items)
+        durable: tuple[StateItem, ...] = ()
         if joining.is_whole:
-            durable: tuple[StateItem, ...] = tuple(item for item in chunk.items if item.is_durable)
+            durable = tuple(item for item in chunk.items if item.is_durable)
             if durable:
                 memory.effects.append(self._store.install(durable))
         if not chunk.is_last:
-            # This part is taken: the next may come.
-            self.acknowledge(now)
+            if not durable:
+                self.part_taken(now)
             return
         if joining.is_whole:
             memory.effects.append(self._store.end_install())
@@ -181,6 +182,11 @@ class Following:
         assert memory.copy is not None
         memory.copy.commit(memory.copy.commit_index)
         self.acknowledge(now)
+
+    def part_taken(self, now: Now) -> None:
+        """A part of a snapshot is in memory and, as far as it is durable, in the own store: the next may come."""
+        if self._memory.state is BackupState.JOINING:
+            self.acknowledge(now)
 
     def _take_frames(self, given: Frames) -> None:
         memory = self._memory

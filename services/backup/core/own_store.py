@@ -84,9 +84,12 @@ class OwnStore:
 
     # --- what it says ---
 
+    def is_for_this_memory(self, answer: AnyStoreAnswer) -> bool:
+        return answer.incarnation == self._incarnation and answer.epoch == self._epoch
+
     def said(self, answer: AnyStoreAnswer, now: Now) -> None:
         """Take an answer; those to another memory, or in another epoch, are ignored."""
-        if answer.incarnation != self._incarnation or answer.epoch != self._epoch:
+        if not self.is_for_this_memory(answer):
             return
         memory = self._memory
         match answer:

@@ -8,7 +8,13 @@ a set.
 from lockstep.core.epoch_table import EpochTable
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import LogIndex, TimeMs
-from lockstep.core.store_protocol import BeginInstall, EndInstall, Installed, InstallItems
+from lockstep.core.store_protocol import (
+    BeginInstall,
+    EndInstall,
+    Installed,
+    InstallItems,
+    ItemsInstalled,
+)
 from services.store.core.disk import (
     DeleteSegments,
     Lane,
@@ -40,7 +46,7 @@ def begin_install(the: StoredSet, stream: int, request: BeginInstall) -> Procedu
 
 
 def install_items(the: StoredSet, stream: int, request: InstallItems) -> Procedure[None]:
-    """Write some of the items."""
+    """Write some of the items, and say so."""
     if the.phase is not Phase.INSTALLING:
         the.refuse(stream, request, ErrorCode.ILLEGAL_STATE, "no snapshot is being installed")
         return
@@ -48,6 +54,7 @@ def install_items(the: StoredSet, stream: int, request: InstallItems) -> Procedu
     size = the.limits.batch_items_max
     for begin in range(0, len(durable), size):
         yield (SnapshotWrite(durable[begin : begin + size], (), b""),)
+    the.reply(stream, ItemsInstalled(request.set_name, request.epoch, request.incarnation))
 
 
 def end_install(the: StoredSet, stream: int, request: EndInstall) -> Procedure[None]:

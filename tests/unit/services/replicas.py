@@ -53,6 +53,7 @@ from lockstep.core.store_protocol import (
     EndInstall,
     Installed,
     InstallItems,
+    ItemsInstalled,
     LoadState,
     OpenSet,
     RememberMap,
@@ -203,6 +204,7 @@ class MemoryStore:
                 self._installing, self.items, self.frames = request, [], []
             case InstallItems():
                 self.items += [item for item in request.items if item.is_durable]
+                return [ItemsInstalled(*head)]
             case EndInstall():
                 assert self._installing is not None, "an installation was begun"
                 self.snapshot_index, self.snapshot_epochs = self._installing.index, self._installing.epochs

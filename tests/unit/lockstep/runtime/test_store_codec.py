@@ -17,6 +17,7 @@ from lockstep.core.store_protocol import (
     EndInstall,
     Installed,
     InstallItems,
+    ItemsInstalled,
     LoadState,
     OpenSet,
     RememberMap,
@@ -64,6 +65,7 @@ ANSWERS: list[AnyStoreAnswer] = [
     StateChunk(*HEAD, ITEMS, (b"frame",)),
     StateChunk(*HEAD, (), ()),
     StateLoaded(*HEAD, LogIndex(0), LogIndex(2)),
+    ItemsInstalled(*HEAD),
     Installed(*HEAD, LogIndex(2)),
     StoreRefused(*HEAD, ErrorCode.STORE_FULL, "full", Epoch(3)),
 ]

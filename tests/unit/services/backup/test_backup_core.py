@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.core.effects import CloseSubscription
+from lockstep.core.effects import CloseSubscription, TellPrimary
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.inputs import PrimarySaid, PrimaryStreamClosed, StoreConnected, StoreLost
 from lockstep.core.replication import (
@@ -187,6 +187,19 @@ def test_each_part_of_a_snapshot_is_acknowledged_without_counting_for_anything()
         bench.hear(chunk(item, is_last=False))
     said = bench.said()[before:]
     assert [message.log_end for message in said if isinstance(message, Acknowledge)] == [0, 0, 0]
+
+
+def test_the_next_part_of_a_snapshot_waits_for_the_own_store() -> None:
+    """A store that had all of it before it at once would not even answer heartbeats."""
+    bench = BackupBench(MemoryStore("disk-b"))
+    bench.hear(accepted(0, snapshot_index=4, is_whole=True))
+    before = len(bench.said())
+    durable = next(item for item in items_at(4) if item.is_durable)
+    part = PrimarySaid(SET, bench.core.stream, chunk(durable, is_last=False))
+    effects = bench.core.handle(part, bench.now)
+    assert not [effect for effect in effects if isinstance(effect, TellPrimary)]
+    bench.perform(effects)
+    assert len(bench.said()) == before + 1
 
 
 def test_a_replica_in_the_middle_of_an_installation_cannot_stand() -> None:
