@@ -16,7 +16,6 @@ from services.store.core.disk import (
     DiskProblem,
     Lane,
     MeasureRoom,
-    Procedure,
     SyncSegment,
     WriteSegment,
 )
@@ -29,6 +28,7 @@ from services.store.core.journal_format import (
 )
 from services.store.core.meta import Seal
 from services.store.core.opening import create_next_segment, raise_epoch, seal
+from services.store.core.procedure import Procedure
 from services.store.core.stored_set import StoredSet, Waiting
 
 _Refusal = tuple[ErrorCode, str]

@@ -24,16 +24,13 @@ from services.store.core.disk import (
     DeleteSegments,
     DiskError,
     DiskProblem,
-    Procedure,
     ReadSegment,
     SnapshotFlush,
     SnapshotWrite,
-    compute,
-    read_bytes,
-    read_items,
 )
 from services.store.core.journal import FramesAt, Journal, Segment
 from services.store.core.meta import SnapshotMeta, encode_meta
+from services.store.core.procedure import Procedure, compute, read_bytes, read_items
 from services.store.core.stored_set import Phase, StoredSet
 
 

@@ -6,12 +6,12 @@ be lost or torn, in 512-byte sectors, until a later durable step on the same fil
 All steps speak of one set's directory: a meta file, numbered segment files, and the state snapshot.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from lockstep.core.ids import DiskId, SetName
+from lockstep.core.ids import SetName
 from lockstep.core.store_protocol import StateItem
 
 
@@ -207,7 +207,10 @@ AnyStep = (
 )
 SnapshotChunk = tuple[tuple[StateItem, ...], bool]
 StepResult = Any
-"""What each step says behind `->`; None where it says nothing. The functions below give it its type."""
+"""What each step says behind `->`; None where it says nothing. The functions of `procedure` give it its type."""
+Steps = tuple[AnyStep, ...]
+"""A job."""
+Results = tuple[StepResult, ...]
 
 
 class DiskProblem(Enum):
@@ -234,51 +237,3 @@ class Disk(Protocol):
 
     def perform(self, set_name: SetName, step: AnyStep) -> StepResult:
         """Performs one step; raises `DiskError`. Called by several threads, never by two for the same (set, lane)."""
-
-
-Steps = tuple[AnyStep, ...]
-Results = tuple[StepResult, ...]
-T = TypeVar("T")
-Procedure = Generator[Steps, Results, T]
-"""A sequence of jobs written as one function: yields steps, is sent their results, and `DiskError` is thrown into it.
-
-Yielding `()` waits until anything at all has happened to the set.
-"""
-
-
-def read_bytes(step: ReadMeta | ReadSegment | ReadSnapshotMeta) -> Procedure[bytes]:
-    """Performs one reading step."""
-    (data,) = yield (step,)
-    assert isinstance(data, bytes)
-    return data
-
-
-def make_disk_id() -> Procedure[DiskId]:
-    (disk,) = yield (MakeDiskId(),)
-    assert isinstance(disk, str)
-    return DiskId(disk)
-
-
-def list_segments() -> Procedure[tuple[tuple[int, int], ...]]:
-    (listed,) = yield (ListSegments(),)
-    assert isinstance(listed, tuple)
-    return listed
-
-
-def read_items(from_key: bytes, bytes_max: int) -> Procedure[SnapshotChunk]:
-    (chunk,) = yield (ReadSnapshotItems(from_key, bytes_max),)
-    items, is_last = chunk
-    return items, is_last
-
-
-def read_values(keys: tuple[bytes, ...]) -> Procedure[tuple[bytes | None, ...]]:
-    (values,) = yield (ReadSnapshotValues(keys),)
-    assert isinstance(values, tuple)
-    return values
-
-
-def compute(function: Callable[[], T]) -> Procedure[T]:
-    """Performs `function` in the lane's thread."""
-    (result,) = yield (Compute(function),)
-    computed: T = result
-    return computed

@@ -18,15 +18,14 @@ from lockstep.core.store_protocol import (
 from services.store.core.disk import (
     DeleteSegments,
     Lane,
-    Procedure,
     SnapshotClear,
     SnapshotFlush,
     SnapshotWrite,
-    list_segments,
 )
 from services.store.core.journal import Journal
 from services.store.core.meta import MARK_INSTALL, SnapshotMeta, encode_meta
 from services.store.core.opening import write_meta
+from services.store.core.procedure import Procedure, list_segments
 from services.store.core.stored_set import Phase, StoredSet
 
 

@@ -15,14 +15,10 @@ from services.store.core.disk import (
     DiskError,
     Lane,
     MoveAside,
-    Procedure,
     ReadMeta,
     ReadSnapshotMeta,
     SnapshotClear,
     WriteMeta,
-    list_segments,
-    make_disk_id,
-    read_bytes,
 )
 from services.store.core.journal import Journal
 from services.store.core.journal_format import SEGMENT_HEADER_BYTES, encode_segment_header, salt_of
@@ -36,6 +32,7 @@ from services.store.core.meta import (
     decode_set_meta,
     encode_meta,
 )
+from services.store.core.procedure import Procedure, list_segments, make_disk_id, read_bytes
 from services.store.core.recovery import Recovered, recover
 from services.store.core.stored_set import Phase, StoredSet, is_higher
 

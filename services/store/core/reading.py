@@ -16,10 +16,11 @@ from lockstep.core.ids import place as packed_place
 from lockstep.core.item_values import decode_content
 from lockstep.core.items import message_key
 from lockstep.core.records import Message, Publish
-from services.store.core.disk import Lane, Procedure, read_items, read_values
+from services.store.core.disk import Lane
 from services.store.core.loading import has_room, read_run
 from services.store.core.messages import ReaderReply
 from services.store.core.opening import raise_epoch, read_set
+from services.store.core.procedure import Procedure, read_items, read_values
 from services.store.core.requests import (
     AnyReaderAnswer,
     AnyReaderRequest,

@@ -10,18 +10,11 @@ from dataclasses import dataclass, field
 
 from lockstep.core.epoch_table import EpochTable
 from lockstep.core.ids import LogIndex, TimeMs
-from services.store.core.disk import (
-    DiskError,
-    DiskProblem,
-    Procedure,
-    ReadSnapshotMeta,
-    SettleSegment,
-    list_segments,
-    read_bytes,
-)
+from services.store.core.disk import DiskError, DiskProblem, ReadSnapshotMeta, SettleSegment
 from services.store.core.journal import Journal, Segment
 from services.store.core.journal_format import SEGMENT_HEADER_BYTES, salt_of
 from services.store.core.meta import BadMeta, Seal, SetMeta, SnapshotMeta, decode_snapshot_meta
+from services.store.core.procedure import Procedure, list_segments, read_bytes
 from services.store.core.segment_scan import SegmentScan
 
 

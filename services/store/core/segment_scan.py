@@ -6,7 +6,7 @@ this segment; what that makes of the rest (torn or damaged) is `recovery`'s to d
 
 from lockstep.core.frames import HEADER_BYTES, BadFrame, FrameHeader, check_frame, decode_header
 from lockstep.core.ids import LogIndex
-from services.store.core.disk import Procedure, ReadSegment, read_bytes
+from services.store.core.disk import ReadSegment
 from services.store.core.journal import Journal
 from services.store.core.journal_format import (
     GROUP_HEADER_BYTES,
@@ -15,6 +15,7 @@ from services.store.core.journal_format import (
     decode_segment_header,
     has_group_header,
 )
+from services.store.core.procedure import Procedure, read_bytes
 
 
 class SegmentScan:

@@ -29,7 +29,6 @@ from services.store.core.disk import (
     DiskError,
     DiskProblem,
     Lane,
-    Procedure,
     ReadSnapshotItems,
     ReadSnapshotValues,
     Results,
@@ -47,6 +46,7 @@ from services.store.core.opening import (
     set_aside,
     write_meta,
 )
+from services.store.core.procedure import Procedure
 from services.store.core.reading import ReaderWaiting, answer_reader, fence
 from services.store.core.requests import FenceSet, SurveySet
 from services.store.core.stored_set import Phase, StoredSet, Waiting, code_of

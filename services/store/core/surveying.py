@@ -9,9 +9,10 @@ from lockstep.core.ids import Epoch, ExchangeId, QueueId
 from lockstep.core.item_values import decode_exchange, decode_queue
 from lockstep.core.items import ENTRY, EXCHANGE, QUEUE, numbers_in
 from lockstep.core.records import DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue
-from services.store.core.disk import Lane, Procedure, read_items
+from services.store.core.disk import Lane
 from services.store.core.loading import read_run
 from services.store.core.opening import read_set
+from services.store.core.procedure import Procedure, read_items
 from services.store.core.requests import SetSurveyed, SurveySet
 from services.store.core.stored_set import Phase, StoredSet
 

@@ -1,0 +1,65 @@
+"""Procedures: sequences of jobs, each written as one function, and the steps that they read with.
+
+Law: a procedure yields steps, is sent their results, and `DiskError` is thrown into it. Yielding `()` waits until anything at all
+has happened to the set.
+"""
+
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+from lockstep.core.ids import DiskId
+from services.store.core.disk import (
+    Compute,
+    ListSegments,
+    MakeDiskId,
+    ReadMeta,
+    ReadSegment,
+    ReadSnapshotItems,
+    ReadSnapshotMeta,
+    ReadSnapshotValues,
+    Results,
+    SnapshotChunk,
+    Steps,
+)
+
+T = TypeVar("T")
+Procedure = Generator[Steps, Results, T]
+"""Returns a T."""
+
+
+def read_bytes(step: ReadMeta | ReadSegment | ReadSnapshotMeta) -> Procedure[bytes]:
+    """Performs one reading step."""
+    (data,) = yield (step,)
+    assert isinstance(data, bytes)
+    return data
+
+
+def make_disk_id() -> Procedure[DiskId]:
+    (disk,) = yield (MakeDiskId(),)
+    assert isinstance(disk, str)
+    return DiskId(disk)
+
+
+def list_segments() -> Procedure[tuple[tuple[int, int], ...]]:
+    (listed,) = yield (ListSegments(),)
+    assert isinstance(listed, tuple)
+    return listed
+
+
+def read_items(from_key: bytes, bytes_max: int) -> Procedure[SnapshotChunk]:
+    (chunk,) = yield (ReadSnapshotItems(from_key, bytes_max),)
+    items, is_last = chunk
+    return items, is_last
+
+
+def read_values(keys: tuple[bytes, ...]) -> Procedure[tuple[bytes | None, ...]]:
+    (values,) = yield (ReadSnapshotValues(keys),)
+    assert isinstance(values, tuple)
+    return values
+
+
+def compute(function: Callable[[], T]) -> Procedure[T]:
+    """Performs `function` in the lane's thread."""
+    (result,) = yield (Compute(function),)
+    computed: T = result
+    return computed
