@@ -25,8 +25,8 @@ from lockstep.core.effects import (
     RestoreLeaseKey,
     SwapMap,
 )
-from lockstep.core.ids import Incarnation, SetName
-from lockstep.core.inputs import AnyInput, HandOver, MapSeen, NamesSeen
+from lockstep.core.ids import Incarnation
+from lockstep.core.inputs import AnyInput, MapSeen, NamesSeen
 from lockstep.runtime.channels import Channels, make_server
 from lockstep.runtime.cluster_view import ClusterView, MemberEntry
 from lockstep.runtime.driver import Driver
@@ -48,6 +48,7 @@ from services.broker.core.replica import Replica
 from services.broker.core.settings import ReplicaSettings
 from services.broker.directory_service import Directory
 from services.broker.forwarding import Forwarding
+from services.broker.handing_over import hand_over
 from services.broker.lease_loop import LeaseLoop
 from services.broker.map_rebuild import MapRebuild
 from services.broker.own_disk import OwnDisk
@@ -182,8 +183,9 @@ class Broker:
         _log.info("broker=%s event=started process=%s address=%s", settings.broker, self._process, address)
 
     async def stop(self) -> None:
-        _log.info("broker=%s event=stopping", self._settings.broker)
-        await self._hand_over()
+        settings = self._settings
+        _log.info("broker=%s event=stopping", settings.broker)
+        await hand_over(settings.broker, self._driver, self._view, settings.hand_over_seconds)
         await self._lease.stop()
         assert self._server is not None, "stopped after it was started"
         await self._server.stop(SERVER_GRACE_SECONDS)
@@ -195,7 +197,7 @@ class Broker:
         await self._store.close()
         await self._channels.close()
         self._cleanup.close()
-        _log.info("broker=%s event=stopped", self._settings.broker)
+        _log.info("broker=%s event=stopped", settings.broker)
 
     # Inside
 
@@ -252,27 +254,3 @@ class Broker:
             except grpc.aio.AioRpcError:
                 pass
             await asyncio.sleep(PULSE_SECONDS)
-
-    async def _hand_over(self) -> None:
-        """Gives each set that is led here to a backup in sync, and waits until they have it."""
-        waiting: list[SetName] = []
-        for set_name in self._driver.set_names:
-            set_map = self._view.set_map(set_name)
-            if set_map is None or set_map.primary != self._settings.broker:
-                continue
-            others = [
-                member.broker
-                for member in set_map.in_sync
-                if member.broker != self._settings.broker and member.broker in self._view.running
-            ]
-            if others:
-                self._driver.feed(HandOver(set_name, others[0]))
-                waiting.append(set_name)
-        deadline = asyncio.get_running_loop().time() + self._settings.hand_over_seconds
-        while waiting and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.02)
-            waiting = [name for name in waiting if self._is_led_here(name)]
-
-    def _is_led_here(self, set_name: SetName) -> bool:
-        set_map = self._view.set_map(set_name)
-        return set_map is not None and set_map.primary == self._settings.broker
