@@ -17,6 +17,7 @@ from lockstep.core.item_values import decode_content
 from lockstep.core.items import message_key
 from lockstep.core.records import Message, Publish
 from services.store.core.disk import Lane
+from services.store.core.journal import Journal
 from services.store.core.loading import has_room, read_run
 from services.store.core.messages import ReaderReply
 from services.store.core.opening import raise_epoch, read_set
@@ -71,22 +72,25 @@ def fence(the: StoredSet, reader: ReaderWaiting) -> Procedure[None]:
 def answer_reader(the: StoredSet, reader: ReaderWaiting) -> Procedure[None]:
     """Answer anything but a fence. Runs in the read lane."""
     request = reader.request
-    if the.phase is not Phase.OPEN or the.journal is None:
-        reader.refuse(the, ErrorCode.UNAVAILABLE, "the set is not open")
-        return
-    if request.epoch < the.meta.highest_epoch:
-        reader.refuse(the, ErrorCode.WRONG_EPOCH, f"epoch {request.epoch} is below {the.meta.highest_epoch}")
-        return
     the.loads += 1
     try:
         yield from the.wait_for(Lane.SNAPSHOT)
+        journal = the.journal
+        if the.phase is not Phase.OPEN or journal is None:
+            reader.refuse(the, ErrorCode.UNAVAILABLE, "the set is not open")
+            return
+        if request.epoch < the.meta.highest_epoch:
+            text = f"epoch {request.epoch} is below {the.meta.highest_epoch}"
+            reader.refuse(the, ErrorCode.WRONG_EPOCH, text)
+            return
+        # From here on the set may be closed, or an installation may wait to begin: what this lane reads stays until it is done.
         match request:
             case ReadItems():
                 yield from _read_items(the, reader, request)
             case ReadFrames():
-                yield from _read_frames(the, reader, request)
+                yield from _read_frames(the, reader, request, journal)
             case ReadContents():
-                yield from _read_contents(the, reader, request)
+                yield from _read_contents(the, reader, request, journal)
             case FenceSet() | SurveySet():
                 raise AssertionError("fences and surveys are of the journal lane")
             case _:
@@ -110,9 +114,9 @@ def _read_items(the: StoredSet, reader: ReaderWaiting, request: ReadItems) -> Pr
     reader.reply(the, ItemsRead((), the.snapshot_index, True))
 
 
-def _read_frames(the: StoredSet, reader: ReaderWaiting, request: ReadFrames) -> Procedure[None]:
-    journal = the.journal
-    assert journal is not None
+def _read_frames(
+    the: StoredSet, reader: ReaderWaiting, request: ReadFrames, journal: Journal
+) -> Procedure[None]:
     index = LogIndex(max(request.from_index - 1, 0))
     while (run := journal.frames_behind(index, the.commit_index, the.limits.chunk_bytes)) is not None:
         reader.reply(the, FramesRead((yield from read_run(the, run)), False))
@@ -122,7 +126,9 @@ def _read_frames(the: StoredSet, reader: ReaderWaiting, request: ReadFrames) -> 
     reader.reply(the, FramesRead((), True))
 
 
-def _read_contents(the: StoredSet, reader: ReaderWaiting, request: ReadContents) -> Procedure[None]:
+def _read_contents(
+    the: StoredSet, reader: ReaderWaiting, request: ReadContents, journal: Journal
+) -> Procedure[None]:
     """From the snapshot, and what is not there from the journal's frames; in memory: that and one run of frames."""
     found: dict[MessageId, tuple[bytes, bytes]] = {}
     values = yield from read_values(tuple(message_key(message) for message in request.messages))
@@ -131,8 +137,7 @@ def _read_contents(the: StoredSet, reader: ReaderWaiting, request: ReadContents)
         if isinstance(content, Message):
             found[message_id] = content.properties, content.body
     missing = sorted({message_id for message_id in request.messages if message_id not in found})
-    journal, index = the.journal, LogIndex(-1)
-    assert journal is not None
+    index = LogIndex(-1)
     for message_id in missing:
         if index_of(message_id) <= index:
             continue
