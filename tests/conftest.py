@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, N
     """
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
-        if folder in {"integration", "chaos", "conformance"}:
+        if folder in {"integration", "chaos"} or item.path.name.endswith("_on_processes.py"):
             item.add_marker(pytest.mark.xdist_group("processes"))
         if folder in {"integration", "chaos"}:
             item.add_marker(getattr(pytest.mark, folder))

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from lockstep.client.administration import Administration
+from lockstep.client.coordinators import Coordinators
 from lockstep.client.directory import CALL_SECONDS, PATIENCE_SECONDS, Directory, Kind, Place
 from lockstep.client.outcome import Outcome, OutcomeState
 from lockstep.client.session import Session
@@ -26,10 +27,16 @@ CONNECT_SECONDS = 3.0
 class Client:
     """Lives from `connect` to `close`; used from one event loop. What one of its sessions learns of an epoch, all know."""
 
-    def __init__(self, addresses: Sequence[str], settings: SessionSettings | None = None) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        settings: SessionSettings | None = None,
+        coordinators: Sequence[str] = (),
+    ) -> None:
         self._channels = Channels()
         self._directory = Directory(self._channels, addresses)
         self._settings = settings
+        self._coordinators = Coordinators(self._channels, coordinators)
         self._epochs: dict[SetName, Epoch] = {}
         self._open: weakref.WeakSet[SetSession] = weakref.WeakSet()
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -50,7 +57,7 @@ class Client:
 
     def session(self) -> Session:
         """A new session; nothing is sent before it is used."""
-        session = Session(self._directory, self._open_in, self._ask_fenced)
+        session = Session(self._directory, self._open_in, self._ask_fenced, self._coordinators)
         self._sessions.add(session)
         return session
 
@@ -109,9 +116,12 @@ async def connect(
     addresses: str | Sequence[str],
     *,
     settings: SessionSettings | None = None,
+    coordinators: str | Sequence[str] = (),
     patience_seconds: float = CONNECT_SECONDS,
 ) -> Client:
     """A client of the cluster whose brokers listen at `addresses` (host:port, as a list or comma-separated; one is enough).
+
+    `coordinators`: in the same form, for distributed transactions.
 
     Raises `Rejected` (UNAVAILABLE) when none of them answers for `patience_seconds`.
     """
@@ -119,7 +129,9 @@ async def connect(
         addresses = [address.strip() for address in addresses.split(",") if address.strip()]
     if not addresses:
         raise Rejected(ErrorCode.INVALID_ARGUMENT, "no address of a broker")
-    client = Client(addresses, settings)
+    if isinstance(coordinators, str):
+        coordinators = [address.strip() for address in coordinators.split(",") if address.strip()]
+    client = Client(addresses, settings, coordinators)
     try:
         await client.administration.status(patience_seconds=patience_seconds)
     except BaseException:

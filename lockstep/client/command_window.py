@@ -24,9 +24,11 @@ from lockstep.core.commands import (
     AnyCommand,
     BeginCommand,
     CommitCommand,
+    EndCommand,
     PublishCommand,
     RollbackCommand,
     SettleCommand,
+    StartCommand,
 )
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, TransactionKey
@@ -65,6 +67,8 @@ class CommandWindow:
         """Of all commands in the window."""
         self.operations: dict[TransactionKey, int] = {}
         """Operations of each open transaction that was not told to end."""
+        self.branches: dict[bytes, TransactionKey] = {}
+        """Branches that the session works in or has suspended, by xid."""
         self._window: deque[InFlight] = deque()
         """Commands heard + 1 .. last."""
 
@@ -91,6 +95,10 @@ class CommandWindow:
                     command = replace(command, number=number, operations=operations)
                 else:
                     command = replace(command, number=number)
+            case EndCommand(xid=xid):
+                key = self.branches.get(xid)
+                operations = self.operations.get(key, 0) if key is not None else 0
+                command = replace(command, number=number, operations=operations)
             case _:
                 command = replace(command, number=number)
         self.last = number
@@ -143,7 +151,7 @@ class CommandWindow:
 
     def _effect(self, entry: InFlight, answer: CommandAnswered, epoch: Epoch) -> Effect:
         if answer.code is not ErrorCode.NONE:
-            return CommandRejected(entry.ticket, answer.code, answer.message)
+            return CommandRejected(entry.ticket, answer.code, answer.message, answer.value)
         if isinstance(entry.command, BeginCommand):
             key = LogIndex(answer.value), entry.epoch_sent
             entry.transaction = key
@@ -151,7 +159,25 @@ class CommandWindow:
                 return _rolled_back(entry.ticket, key)
             self.operations[key] = 0
             return CommandDone(entry.ticket, answer.value, key)
+        if isinstance(entry.command, StartCommand):
+            return self._started(entry, entry.command, LogIndex(answer.value), epoch)
+        if isinstance(entry.command, EndCommand) and not entry.command.is_suspended:
+            self._left(entry.command.xid)
         return CommandDone(entry.ticket, answer.value)
+
+    def _started(self, entry: InFlight, command: StartCommand, index: LogIndex, epoch: Epoch) -> Effect:
+        key = index, entry.epoch_sent
+        if key[1] < epoch:
+            return _rolled_back(entry.ticket, key)
+        self.branches[command.xid] = key
+        if not command.is_resume:
+            self.operations[key] = 0
+        return CommandDone(entry.ticket, index, key)
+
+    def _left(self, xid: bytes) -> None:
+        key = self.branches.pop(xid, None)
+        if key is not None:
+            self.operations.pop(key, None)
 
     def committed(self, commit_index: LogIndex, epoch: Epoch) -> None:
         """The log is committed up to here in `epoch`: begins at or below it stand."""
@@ -186,6 +212,7 @@ class CommandWindow:
         aborted = [key for key in self.operations if key[1] < epoch or key in dropped]
         for key in aborted:
             del self.operations[key]
+        self.branches = {xid: key for xid, key in self.branches.items() if key not in aborted}
         return [TransactionAborted(key) for key in aborted]
 
     def push_back(self, number: int) -> bool:

@@ -11,9 +11,12 @@ from typing import Self
 
 from lockstep.client.command_batches import CommandBatches, Confirmation
 from lockstep.client.consumer import Consumer
+from lockstep.client.coordinators import Coordinators
 from lockstep.client.directory import Directory, Kind, Place
+from lockstep.client.distributed_transaction import DistributedTransaction
 from lockstep.client.outcome import Outcome
 from lockstep.client.outgoing import Headers, Outgoing, outgoing
+from lockstep.client.resource_manager import ResourceManager
 from lockstep.client.set_session import SetSession
 from lockstep.client.transaction import Transaction
 from lockstep.core import commands as c
@@ -34,7 +37,9 @@ class Session:
         directory: Directory,
         open_in: Callable[[Place], SetSession],
         ask_outcome: "Callable[[str], asyncio.Future[Outcome]]",
+        coordinators: Coordinators,
     ) -> None:
+        self._coordinators = coordinators
         self._directory = directory
         self._open_in = open_in
         self._ask_outcome = ask_outcome
@@ -185,6 +190,18 @@ class Session:
     def transaction(self, *, timeout_ms: int = 0) -> Transaction:
         """A transaction over queues of one set; `async with` commits it at the end of the block."""
         return Transaction(self, self._ask_outcome, timeout_ms)
+
+    def distributed_transaction(self, *, timeout_ms: int = 0) -> DistributedTransaction:
+        """A transaction over queues of any sets, and over databases and services that are enlisted in it."""
+        return DistributedTransaction(self, self._coordinators, timeout_ms)
+
+    async def set_of_target(self, exchange: str, routing_key: str) -> SetName:
+        """The set of an exchange, or of the queue that the routing key names if there is none."""
+        return (await self.of_target(exchange, routing_key))[0].set_name
+
+    async def resource_manager(self, set_name: str) -> ResourceManager:
+        """The verbs of XA in a set, for whoever drives branches of distributed transactions by hand."""
+        return ResourceManager(*await self.of_set(SetName(set_name)))
 
     async def describe(self, set_name: str) -> sm.Description:
         """Queues, exchanges and figures of a set, as its primary has them."""

@@ -9,19 +9,8 @@ from dataclasses import dataclass
 from lockstep.core.commands import AnyCommand
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, SessionKey, TransactionKey
-from lockstep.core.requests import (
-    Browse,
-    ClientMessage,
-    Describe,
-    GetOutcome,
-)
-from lockstep.core.server_messages import (
-    AnyServerMessage,
-    BrowseAnswer,
-    DeliveredMessage,
-    Description,
-    OutcomeAnswer,
-)
+from lockstep.core.requests import ClientMessage, Question
+from lockstep.core.server_messages import Answer, AnyServerMessage, DeliveredMessage
 
 Ticket = object
 """The caller's name for a command or question: it comes back with the answer, once."""
@@ -53,7 +42,7 @@ class Ask:
     """
 
     ticket: Ticket
-    question: Browse | GetOutcome | Describe
+    question: Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +170,12 @@ class CommandDone:
 
 @dataclass(frozen=True, slots=True)
 class CommandRejected:
-    """It did not happen."""
+    """It did not happen. `value`: of a branch's verb, the `BranchState` that it met."""
 
     ticket: Ticket
     code: ErrorCode
     message: str
+    value: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +191,7 @@ class CommandInDoubt:
 @dataclass(frozen=True, slots=True)
 class QuestionAnswered:
     ticket: Ticket
-    answer: BrowseAnswer | OutcomeAnswer | Description
+    answer: Answer
 
 
 @dataclass(frozen=True, slots=True)

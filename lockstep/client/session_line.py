@@ -56,7 +56,7 @@ class SessionLine:
         self.candidates = Candidates(
             candidates, choose, self.settings.backoff_ms, self.settings.backoff_max_ms
         )
-        self.questions: dict[int, tuple[e.Ticket, rq.Browse | rq.GetOutcome | rq.Describe]] = {}
+        self.questions: dict[int, tuple[e.Ticket, rq.Question]] = {}
         """Not answered yet, by request number; asked again after a resumption."""
         self._last_question = 0
         self.requests: deque[rq.AnyRequest] = deque()
@@ -77,7 +77,7 @@ class SessionLine:
 
     # --- what is asked of it ---
 
-    def ask(self, ticket: e.Ticket, question: rq.Browse | rq.GetOutcome | rq.Describe) -> None:
+    def ask(self, ticket: e.Ticket, question: rq.Question) -> None:
         """Asks the set, now or when the session is served."""
         self._last_question += 1
         question = replace(question, request=self._last_question)

@@ -27,9 +27,8 @@ from lockstep.core.ids import (
     TransactionKey,
     transaction_id,
 )
+from lockstep.core.xa import BranchState
 from lockstep.runtime.channels import Channels
-
-Answer = sm.BrowseAnswer | sm.OutcomeAnswer | sm.Description
 
 
 class ConsumerPort(Protocol):
@@ -92,9 +91,9 @@ class SetSession:
         self.feed(e.Submit(future, command))
         return future
 
-    def ask(self, question: rq.Browse | rq.GetOutcome | rq.Describe) -> "asyncio.Future[Answer]":
+    def ask(self, question: rq.Question) -> "asyncio.Future[sm.Answer]":
         """Hands a question in."""
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[sm.Answer] = asyncio.get_running_loop().create_future()
         self.feed(e.Ask(future, question))
         return future
 
@@ -156,10 +155,11 @@ class SetSession:
             case e.Delivered(consumer, queue, epoch, messages):
                 if (port := self._consumers.get(consumer)) is not None:
                     port.deliver(queue, epoch, messages)
-            case e.CommandRejected(ticket, code, message):
-                _fail(ticket, Rejected(code, message, resource_set=self.set_name))
+            case e.CommandRejected(ticket, code, message, value):
+                details: dict[str, object] = {"branch_state": BranchState(value)} if value else {}
+                _fail(ticket, Rejected(code, message, resource_set=self.set_name, **details))
             case e.CommandInDoubt(ticket, code, message, transaction):
-                details: dict[str, str] = {"resource_set": self.set_name}
+                details = {"resource_set": self.set_name}
                 if transaction is not None:
                     details["transaction_id"] = transaction_id(self.set_name, transaction)
                 _fail(ticket, InDoubt(code, message, **details))

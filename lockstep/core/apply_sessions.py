@@ -37,7 +37,7 @@ def apply_close_session(
 def apply_reject_command(
     state: SetState, index: LogIndex, epoch: Epoch, record: RejectCommand, is_durable: bool
 ) -> Reply:
-    return Reply(record.code, record.message)
+    return Reply(record.code, record.message, record.value)
 
 
 def apply_accept_command(

@@ -5,6 +5,13 @@ Law: every kind of `AnyRecord` is here once.
 
 from collections.abc import Callable
 
+from lockstep.core.apply_branches import (
+    apply_associate,
+    apply_dissociate,
+    apply_forget_undone,
+    apply_select_dtx,
+    apply_set_timeout,
+)
 from lockstep.core.apply_messages import apply_dequeue, apply_move, apply_publish, apply_requeue
 from lockstep.core.apply_sessions import (
     apply_accept_command,
@@ -32,6 +39,7 @@ from lockstep.core.apply_wiring import (
 )
 from lockstep.core.records import (
     AcceptCommand,
+    Associate,
     Begin,
     Bind,
     CloseSession,
@@ -41,9 +49,11 @@ from lockstep.core.records import (
     DeleteExchange,
     DeleteQueue,
     Dequeue,
+    Dissociate,
     EpochBegins,
     ForgetHeuristic,
     ForgetOutcomes,
+    ForgetUndone,
     MarkRollbackOnly,
     Move,
     OpenSession,
@@ -52,11 +62,13 @@ from lockstep.core.records import (
     RejectCommand,
     Requeue,
     Rollback,
+    SelectDtx,
+    SetTimeout,
     Unbind,
 )
 from lockstep.core.reply import Reply
 
-# A table and not a `match`: with 22 kinds of records `match` costs as much as applying a small one.
+# A table and not a `match`: with 27 kinds of records `match` costs as much as applying a small one.
 APPLY: dict[type, Callable[..., Reply]] = {
     DeclareExchange: apply_declare_exchange,
     DeleteExchange: apply_delete_exchange,
@@ -75,9 +87,14 @@ APPLY: dict[type, Callable[..., Reply]] = {
     MarkRollbackOnly: apply_mark_rollback_only,
     ForgetOutcomes: apply_forget_outcomes,
     ForgetHeuristic: apply_forget_heuristic,
+    Associate: apply_associate,
+    Dissociate: apply_dissociate,
+    SetTimeout: apply_set_timeout,
+    ForgetUndone: apply_forget_undone,
     OpenSession: apply_open_session,
     CloseSession: apply_close_session,
     RejectCommand: apply_reject_command,
     AcceptCommand: apply_accept_command,
+    SelectDtx: apply_select_dtx,
     EpochBegins: apply_epoch_begins,
 }

@@ -35,11 +35,17 @@ from lockstep.core.transaction_states import (
     is_legal,
     rollback_transition,
 )
+from lockstep.core.transactions import Undone
 from lockstep.core.tx_buffer import DequeueOperation, DtxBuffer, Operation, TxBuffer
+from lockstep.core.xa import XaStatus, end_status
 
 if TYPE_CHECKING:
     from lockstep.core.queues import Queue
     from lockstep.core.set_state import SetState
+
+
+_ASKED_FOR = (RollbackReason.CLIENT, RollbackReason.COORDINATOR, RollbackReason.ROLLBACK_ONLY)
+"""Reasons of rollbacks that answer whoever knows the xid."""
 
 
 def apply_begin(state: SetState, index: LogIndex, epoch: Epoch, record: Begin, is_durable: bool) -> Reply:
@@ -52,6 +58,8 @@ def apply_begin(state: SetState, index: LogIndex, epoch: Epoch, record: Begin, i
         started_ms=record.started_ms,
     )
     state.transactions.add(buffer)
+    if isinstance(buffer, DtxBuffer):
+        state.transactions.associate(buffer, record.session, False)
     return Reply(value=index)
 
 
@@ -64,13 +72,15 @@ def apply_prepare(state: SetState, index: LogIndex, epoch: Epoch, record: Prepar
         return Reply(value=outcome.state) if is_repeated else refused(outcome)
     if record.commit_when_prepared:
         _end(state, index, buffer, transition, record.xid, 0)
-        return Reply(value=TransactionState.COMMITTED)
-    buffer = state.transactions.identify(buffer, record.xid)
-    buffer.advance(transition)
-    buffer.is_rollback_only = False
-    buffer.is_durable = True
-    state.changed(transaction_key(buffer.key))
-    return Reply(value=TransactionState.PREPARED)
+        return Reply(value=XaStatus.OK if record.xid else TransactionState.COMMITTED)
+    branch = state.transactions.identify(buffer, record.xid)
+    branch.advance(transition)
+    state.transactions.dissociate_all(branch)
+    branch.is_rollback_only = False
+    branch.is_durable = True
+    branch.prepared_ms = branch.prepared_ms or record.prepared_ms
+    state.changed(transaction_key(branch.key))
+    return Reply(value=XaStatus.OK)
 
 
 def apply_commit(state: SetState, index: LogIndex, epoch: Epoch, record: Commit, is_durable: bool) -> Reply:
@@ -78,8 +88,9 @@ def apply_commit(state: SetState, index: LogIndex, epoch: Epoch, record: Commit,
     buffer = state.transactions.get(record.transaction)
     if buffer is None or not is_legal(buffer.state, transition):
         outcome = state.outcome(record.transaction)
-        return Reply(value=outcome.state) if outcome.state in COMMITS else refused(outcome)
-    return Reply(value=_end(state, index, buffer, transition, buffer.xid, 0).state)
+        return Reply(value=end_status(outcome.state)) if outcome.state in COMMITS else refused(outcome)
+    _end(state, index, buffer, transition, buffer.xid, 0)
+    return Reply(value=XaStatus.OK)
 
 
 def apply_rollback(
@@ -92,7 +103,8 @@ def apply_rollback(
         return Reply(value=outcome.state) if outcome.state in ROLLBACKS else refused(outcome)
     # The xid of an open branch is known from its transient `begin` alone, and the outcome is durable.
     xid = buffer.xid if buffer.is_prepared else b""
-    return Reply(value=_end(state, index, buffer, transition, xid, record.reason).state)
+    outcome = _end(state, index, buffer, transition, xid, record.reason)
+    return Reply(value=XaStatus.OK if buffer.xid else outcome.state)
 
 
 def apply_mark_rollback_only(
@@ -108,6 +120,7 @@ def apply_forget_outcomes(
     state: SetState, index: LogIndex, epoch: Epoch, record: ForgetOutcomes, is_durable: bool
 ) -> Reply:
     state.outcomes.forget(record.floor)
+    state.transactions.forget_undone(record.floor)
     return DONE
 
 
@@ -127,6 +140,7 @@ def apply_epoch_begins(
             if state.listener is not None:
                 state.tell(state.listener.unlocked, queue, positions)
         _remove(state, buffer)
+        _remember_undone(state, buffer, aborted)
         if state.listener is not None:
             state.tell(state.listener.transaction_ended, buffer.key, aborted)
     if record.is_restarted:
@@ -139,6 +153,7 @@ def _drop_transients(state: SetState) -> None:
     for buffer in state.transactions.prepared():
         _give_back(state, buffer, buffer.drop_transients())
         buffer.touched = {queue for operation in buffer.operations for queue in _queues_of(state, operation)}
+    state.transactions.undone.clear()
     for _, session in sorted(state.sessions.by_key.items()):
         state.sessions.remove(session)
         if state.listener is not None:
@@ -173,9 +188,17 @@ def _end(
     _remove(state, buffer)
     outcome = Outcome(buffer.state, reason, index, xid)
     state.outcomes.record(buffer.key, outcome)
+    if not xid:
+        _remember_undone(state, buffer, outcome)
     if state.listener is not None:
         state.tell(state.listener.transaction_ended, buffer.key, outcome)
     return outcome
+
+
+def _remember_undone(state: SetState, buffer: TxBuffer, outcome: Outcome) -> None:
+    """An open branch was rolled back: whoever knows it by its xid is still to hear of it."""
+    if buffer.xid and outcome.state in ROLLBACKS and outcome.reason not in _ASKED_FOR:
+        state.transactions.undone[buffer.xid] = Undone(buffer.key, outcome.reason, outcome.index)
 
 
 def _take_effect(state: SetState, index: LogIndex, buffer: TxBuffer) -> None:

@@ -162,6 +162,84 @@ class RollbackCommand(Command):
     transaction: TransactionKey
 
 
+@dataclass(frozen=True, slots=True)
+class SelectDtxCommand(Command):
+    """The session is going to work with branches (the dtx class's select). `hears_read_only`: it understands `rdonly`.
+
+    `has_many_branches`: it works in several of them at once, which XA's threads do not.
+    """
+
+    hears_read_only: bool = False
+    has_many_branches: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BranchCommand(Command):
+    """Base of the verbs that name a branch by its encoded xid; they answer an `XaStatus` (the DTX contract).
+
+    A rejected one has the `BranchState` that it met as its answer's value.
+    """
+
+    xid: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StartCommand(BranchCommand):
+    """Begin a branch, join one, or resume work that this session suspended. Answer value: the index of the transaction, whose
+    epoch is that of the answer; operations name it as those of a TX do, each session numbering its own from 1."""
+
+    is_join: bool = False
+    is_resume: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EndCommand(BranchCommand):
+    """End or suspend the session's work in a branch, in which it did `operations` operations since it began or joined it."""
+
+    operations: int
+    is_failed: bool = False
+    is_suspended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareBranchCommand(BranchCommand):
+    """Vote. Answered when the branch is prepared on every in-sync member; with other commands behind it meanwhile (T9)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitBranchCommand(BranchCommand):
+    """Commit a prepared branch or, in one phase, one that has ended.
+
+    NOT_FOUND with the value COMMITTED: it has committed before, as far as outcomes are kept.
+    """
+
+    is_one_phase: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackBranchCommand(BranchCommand):
+    """Roll a branch back that has ended or is prepared."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetBranchCommand(BranchCommand):
+    """Forget that a branch was ended heuristically."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimeoutCommand(BranchCommand):
+    """Change the time-out of a branch, which runs until it is prepared; 0: none."""
+
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndHeuristicallyCommand(BranchCommand):
+    """An operator decides what the branch's coordinator does not: the outcome is kept as such until it is forgotten."""
+
+    is_commit: bool
+
+
 AnyCommand = (
     DeclareExchangeCommand
     | DeleteExchangeCommand
@@ -174,4 +252,13 @@ AnyCommand = (
     | BeginCommand
     | CommitCommand
     | RollbackCommand
+    | SelectDtxCommand
+    | StartCommand
+    | EndCommand
+    | PrepareBranchCommand
+    | CommitBranchCommand
+    | RollbackBranchCommand
+    | ForgetBranchCommand
+    | SetTimeoutCommand
+    | EndHeuristicallyCommand
 )

@@ -7,8 +7,9 @@ it emits what depends on it.
 
 from dataclasses import dataclass
 
+from lockstep.core.branch_names import GlobalId
 from lockstep.core.cluster_map import SetMap
-from lockstep.core.ids import BrokerId, Epoch, Incarnation, MessageId, SetName
+from lockstep.core.ids import BrokerId, Epoch, Incarnation, MessageId, SetName, TransactionKey
 from lockstep.core.replication import Subscribe, ToBackup, ToPrimary
 from lockstep.core.server_messages import AnyServerMessage
 from lockstep.core.store_protocol import AnyStoreRequest
@@ -154,6 +155,18 @@ class ClaimName(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class AskDecision(Effect):
+    """etcd: read what the decision log says of the distributed transaction that a prepared branch belongs to. Answered by
+    `DecisionHeard`, or not at all: it is asked again.
+    """
+
+    request: int
+    transaction: TransactionKey
+    """The branch."""
+    global_id: GlobalId
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseName(Effect):
     """etcd: delete directory/`kind`/`name` if it is this set's and the set's lease key has the value `incarnation`. Not answered.
 
@@ -202,6 +215,7 @@ AnyEffect = (
     | PutPresence
     | ClaimName
     | ReleaseName
+    | AskDecision
     | LookUpNames
     | Halt
     | Note

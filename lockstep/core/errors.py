@@ -39,6 +39,11 @@ class ErrorCode(IntEnum):
     ILLEGAL_STATE = 21
     EXPIRED = 22
     """The outcome was forgotten: its transaction lies below the retention floor (DESIGN T5)."""
+    COMMAND_INVALID = 23
+    """A verb of a branch that makes no sense where its session or the branch stands (the DTX contract's 503)."""
+    NOT_ALLOWED = 24
+    """A branch of that xid exists already (the DTX contract's 530)."""
+    NOT_IMPLEMENTED = 25
 
 
 class LockstepError(Exception):

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lockstep.core.cluster_map import SetMap
-from lockstep.core.ids import BrokerId, Incarnation, SetName
+from lockstep.core.decision_log import LogView
+from lockstep.core.ids import BrokerId, Incarnation, SetName, TransactionKey
 from lockstep.core.replication import ToBackup, ToPrimary
 from lockstep.core.requests import ClientMessage
 from lockstep.core.store_protocol import AnyStoreAnswer
@@ -86,6 +87,15 @@ class NamesSeen(Input):
     """Answer to `LookUpNames`: every (kind, name) of this set in the directory, sorted; perhaps a moment old."""
 
     names: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionHeard(Input):
+    """Answer to `AskDecision` number `request`. `view` None: the log did not answer, or with less than it knew before."""
+
+    request: int
+    transaction: TransactionKey
+    view: LogView | None
 
 
 # --- lease ------------------------------------------------------------------------------------------------------------
@@ -221,6 +231,7 @@ AnyInput = (
     | SwapAnswered
     | NameClaimed
     | NamesSeen
+    | DecisionHeard
     | LeaseExtended
     | LeaseLost
     | StoreConnected

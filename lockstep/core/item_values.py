@@ -19,7 +19,7 @@ from lockstep.core.ids import (
 )
 from lockstep.core.outcomes import Outcome
 from lockstep.core.records import DeclareQueue, Message
-from lockstep.core.sessions import Answer
+from lockstep.core.sessions import Answer, DtxUse
 from lockstep.core.transaction_states import TransactionState
 from lockstep.core.tx_buffer import DequeueOperation, Operation, PublishOperation
 
@@ -62,6 +62,7 @@ class SessionValue(msgspec.Struct, frozen=True, array_like=True):
     timeout_ms: int
     next_number: int
     answers: tuple[tuple[int, Answer], ...]
+    dtx: DtxUse = DtxUse.NONE
 
 
 class TransactionValue(msgspec.Struct, frozen=True, array_like=True):
@@ -69,6 +70,7 @@ class TransactionValue(msgspec.Struct, frozen=True, array_like=True):
 
     state: TransactionState
     xid: bytes = b""
+    prepared_ms: int = 0
 
 
 class BeginningValue(msgspec.Struct, frozen=True, array_like=True):
@@ -79,6 +81,16 @@ class BeginningValue(msgspec.Struct, frozen=True, array_like=True):
     timeout_ms: int
     started_ms: int
     is_rollback_only: bool
+    associations: tuple[tuple[SessionKey, bool], ...] = ()
+    """Of a branch: (session, is suspended)."""
+
+
+class UndoneValue(msgspec.Struct, frozen=True, array_like=True):
+    """Its key is that of its transaction."""
+
+    xid: bytes
+    reason: int
+    index: LogIndex
 
 
 class PublishValue(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
@@ -104,6 +116,7 @@ decode_entry = msgspec.msgpack.Decoder(EntryValue).decode
 decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
 decode_session = msgspec.msgpack.Decoder(SessionValue).decode
 decode_transaction = msgspec.msgpack.Decoder(TransactionValue).decode
+decode_undone = msgspec.msgpack.Decoder(UndoneValue).decode
 decode_beginning = msgspec.msgpack.Decoder(BeginningValue).decode
 _decode_content = msgspec.msgpack.Decoder(WholeMessage | BodilessMessage).decode
 _decode_operation = msgspec.msgpack.Decoder(PublishValue | DequeueValue).decode

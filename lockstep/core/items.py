@@ -38,7 +38,9 @@ TRANSACTION = b"t"
 OPERATION = b"u"
 """One publish or dequeue record of an open or prepared transaction."""
 BEGINNING = b"v"
-"""The transient part of a transaction: what `begin` said, and whether it is rollback-only."""
+"""The transient part of a transaction: what `begin` said, whether it is rollback-only, who works in it."""
+UNDONE = b"w"
+"""An open branch that was rolled back behind the back of whoever knows its xid. Transient."""
 
 KINDS = (
     META
@@ -53,6 +55,7 @@ KINDS = (
     + TRANSACTION
     + OPERATION
     + BEGINNING
+    + UNDONE
 )
 
 _ONE = struct.Struct(">cQ")
@@ -125,6 +128,10 @@ def operation_key(transaction: TransactionKey, index: LogIndex) -> bytes:
 
 def beginning_key(transaction: TransactionKey) -> bytes:
     return _TWO.pack(BEGINNING, *transaction)
+
+
+def undone_key(transaction: TransactionKey) -> bytes:
+    return _TWO.pack(UNDONE, *transaction)
 
 
 def numbers_in(key: bytes) -> tuple[int, ...]:

@@ -25,13 +25,15 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Outcomes:
     """Recorded outcomes of one resource set's state, which alone adds and forgets them."""
 
-    __slots__ = ("_changes", "_heuristic", "_ordinary", "floor")
+    __slots__ = ("_by_xid", "_changes", "_heuristic", "_ordinary", "floor")
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self._ordinary: dict[TransactionKey, Outcome] = {}
         """In the order of their records, so that forgetting takes from the front."""
         self._heuristic: dict[TransactionKey, Outcome] = {}
+        self._by_xid: dict[bytes, TransactionKey] = {}
+        """The branch of each xid that ended last."""
         self.floor = LogIndex(0)
         """The retention floor."""
 
@@ -47,8 +49,14 @@ class Outcomes:
     def record(self, key: TransactionKey, outcome: Outcome) -> None:
         """Keep the outcome of a transaction that has none yet."""
         assert key not in self, f"transaction {key} ended twice"
-        (self._heuristic if outcome.state in HEURISTICS else self._ordinary)[key] = outcome
+        self._keep(key, outcome)
         self._changed(outcome_key(key))
+
+    def find_xid(self, xid: bytes) -> tuple[TransactionKey, Outcome] | None:
+        """The last branch of this xid that ended and whose outcome is kept."""
+        key = self._by_xid.get(xid)
+        outcome = self.get(key) if key is not None else None
+        return (key, outcome) if key is not None and outcome is not None else None
 
     def heuristic(self) -> list[tuple[TransactionKey, Outcome]]:
         """Heuristically ended branches that nobody has forgotten, by key."""
@@ -70,7 +78,7 @@ class Outcomes:
                 break
             below.append(key)
         for key in below:
-            del self._ordinary[key]
+            self._drop_xid(key, self._ordinary.pop(key))
             self._changed(outcome_key(key))
 
     def forget_heuristic(self, key: TransactionKey) -> None:
@@ -83,14 +91,25 @@ class Outcomes:
                 outcome, state=after(outcome.state, Transition.FORGET)
             )
             self._sort()
+        else:
+            self._drop_xid(key, outcome)
         self._changed(outcome_key(key))
 
     def restore(self, outcomes: list[tuple[TransactionKey, Outcome]], floor: LogIndex) -> None:
         """Take over a snapshot's outcomes."""
         self.floor = floor
-        for key, outcome in outcomes:
-            (self._heuristic if outcome.state in HEURISTICS else self._ordinary)[key] = outcome
+        for key, outcome in sorted(outcomes, key=lambda pair: pair[1].index):
+            self._keep(key, outcome)
         self._sort()
+
+    def _keep(self, key: TransactionKey, outcome: Outcome) -> None:
+        (self._heuristic if outcome.state in HEURISTICS else self._ordinary)[key] = outcome
+        if outcome.xid:
+            self._by_xid[outcome.xid] = key
+
+    def _drop_xid(self, key: TransactionKey, outcome: Outcome) -> None:
+        if self._by_xid.get(outcome.xid) == key:
+            del self._by_xid[outcome.xid]
 
     def _sort(self) -> None:
         self._ordinary = dict(sorted(self._ordinary.items(), key=lambda pair: (pair[1].index, pair[0])))

@@ -189,6 +189,8 @@ class Prepare(Record, tag=21, frozen=True):
     transaction: TransactionKey
     commit_when_prepared: bool
     xid: bytes = b""
+    prepared_ms: int = 0
+    """Of a branch: when (TimeMs), so that people see how long it has been in doubt."""
 
 
 class Commit(Record, tag=22, frozen=True):
@@ -241,6 +243,35 @@ class ForgetHeuristic(Record, tag=26, frozen=True):
     transaction: TransactionKey
 
 
+class Associate(Record, tag=27, frozen=True):
+    """A session works in an open branch from now on, or has suspended that. Transient, as open branches are."""
+
+    transaction: TransactionKey
+    session: SessionKey
+    is_suspended: bool = False
+
+
+class Dissociate(Record, tag=28, frozen=True):
+    """A session ended its work in an open branch; `is_failed`: the branch can only be rolled back now. Transient."""
+
+    transaction: TransactionKey
+    session: SessionKey
+    is_failed: bool = False
+
+
+class SetTimeout(Record, tag=29, frozen=True):
+    """Changes the time-out of an open branch; 0: none. Transient."""
+
+    transaction: TransactionKey
+    timeout_ms: int
+
+
+class ForgetUndone(Record, tag=34, frozen=True):
+    """Somebody heard that this open branch was rolled back behind its back: its xid is free again. Transient."""
+
+    xid: bytes
+
+
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
@@ -258,16 +289,27 @@ class CloseSession(Record, tag=31, frozen=True):
 
 
 class RejectCommand(Record, tag=32, frozen=True):
-    """A rejected command consumes its number. Transient."""
+    """A rejected command consumes its number. Transient. `value`: of a branch's verb, the `BranchState` that it met."""
 
     code: int
     message: str
+    value: int = 0
 
 
 class AcceptCommand(Record, tag=33, frozen=True):
     """A command that changed nothing (declaring what exists) consumes its number. Transient. `value`: its answer."""
 
     value: int = 0
+
+
+class SelectDtx(Record, tag=35, frozen=True):
+    """The session works with branches of distributed transactions from now on. Transient, as the session is."""
+
+    session: SessionKey
+    hears_read_only: bool = False
+    """Preparing a branch that changed nothing answers `rdonly` and ends it; False: `ok`, and it is to be committed."""
+    has_many_branches: bool = False
+    """It may work in any number of branches at once; False: in one, as XA's threads do."""
 
 
 # --- the log itself ---------------------------------------------------------------------------------------------------
@@ -299,9 +341,14 @@ AnyRecord = (
     | MarkRollbackOnly
     | ForgetOutcomes
     | ForgetHeuristic
+    | Associate
+    | Dissociate
+    | SetTimeout
+    | ForgetUndone
     | OpenSession
     | CloseSession
     | RejectCommand
     | AcceptCommand
+    | SelectDtx
     | EpochBegins
 )

@@ -95,10 +95,33 @@ class Describe:
 
 
 @dataclass(frozen=True, slots=True)
+class Recover:
+    """Branches that are prepared or were ended heuristically, by xid behind `after` (b"": from the first), up to `limit`.
+
+    With `with_open` the open ones too, for people. Answered by `Recovered`.
+    """
+
+    request: int
+    after: bytes
+    limit: int
+    with_open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GetTimeout:
+    """The time-out of a branch. Answered by `TimeoutAnswer`."""
+
+    request: int
+    xid: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     """The client lives. Answered at once by `HeartbeatAnswered`, before the session is attached too."""
 
 
+Question = Browse | GetOutcome | Describe | Recover | GetTimeout
+"""Requests that are answered by one message with their number."""
 AnyRequest = (
     AttachSession
     | DetachSession
@@ -108,6 +131,8 @@ AnyRequest = (
     | Browse
     | GetOutcome
     | Describe
+    | Recover
+    | GetTimeout
     | Heartbeat
 )
 ClientMessage = AnyCommand | AnyRequest

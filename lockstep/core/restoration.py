@@ -28,6 +28,7 @@ from lockstep.core.items import Item
 from lockstep.core.outcomes import Outcome
 from lockstep.core.queues import Queue
 from lockstep.core.sessions import Session
+from lockstep.core.transactions import Undone
 from lockstep.core.tx_buffer import DequeueOperation, DtxBuffer, TxBuffer
 
 if TYPE_CHECKING:
@@ -116,6 +117,11 @@ class Restoration:
         elif kind == keys.OUTCOME:
             key = self._transaction_in(item.key)
             self._outcomes.append((key, values.decode_outcome(item.value)))
+        elif kind == keys.UNDONE:
+            undone = values.decode_undone(item.value)
+            self._state.transactions.undone[undone.xid] = Undone(
+                self._transaction_in(item.key), undone.reason, undone.index
+            )
         elif kind in (keys.EXCHANGE, keys.QUEUE, keys.SESSION):
             self._take_declared(kind, item)
         elif kind in (keys.TRANSACTION, keys.OPERATION, keys.BEGINNING):
@@ -137,7 +143,7 @@ class Restoration:
         else:
             value = values.decode_session(item.value)
             session = Session(SessionKey(number), value.epoch, value.session_id, value.timeout_ms)
-            session.next_number = value.next_number
+            session.next_number, session.dtx = value.next_number, value.dtx
             session.answers.update(value.answers)
             self._sessions.append(session)
 
@@ -155,13 +161,15 @@ class Restoration:
             transaction = values.decode_transaction(item.value)
             buffer.state, buffer.is_durable = transaction.state, True
             if buffer.is_prepared:
-                transactions.identify(buffer, transaction.xid)
+                transactions.identify(buffer, transaction.xid).prepared_ms = transaction.prepared_ms
         else:
             beginning = values.decode_beginning(item.value)
             buffer.session, buffer.timeout_ms = beginning.session, beginning.timeout_ms
             buffer.started_ms, buffer.is_rollback_only = beginning.started_ms, beginning.is_rollback_only
             if beginning.xid and not isinstance(buffer, DtxBuffer):
-                transactions.identify(buffer, beginning.xid)
+                branch = transactions.identify(buffer, beginning.xid)
+                for session, is_suspended in beginning.associations:
+                    transactions.associate(branch, session, is_suspended)
 
     @staticmethod
     def _transaction_in(key: bytes) -> TransactionKey:

@@ -166,6 +166,36 @@ class Description(ServerMessage):
     """Content of transactions whose outcome is not yet durable at every in-sync member."""
 
 
+class BranchDescription(msgspec.Struct, frozen=True, gc=False):
+    """One branch of a distributed transaction."""
+
+    xid: bytes
+    transaction: TransactionKey
+    state: int
+    """A `BranchState`."""
+    since_ms: int
+    """When it was prepared, or else begun (TimeMs)."""
+    operations: int
+    sessions: tuple[str, ...]
+    """Ids of the sessions that work in it, or of the one that began it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered(ServerMessage):
+    request: int
+    branches: tuple[BranchDescription, ...]
+    is_end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TimeoutAnswer(ServerMessage):
+    request: int
+    code: ErrorCode
+    """NOT_FOUND: there is no such branch."""
+    timeout_ms: int
+    """0: none."""
+
+
 @dataclass(frozen=True, slots=True)
 class CandidatesChanged(ServerMessage):
     """The brokers that may serve the set are now these."""
@@ -186,6 +216,8 @@ class SessionEnded(ServerMessage):
     message: str
 
 
+Answer = BrowseAnswer | OutcomeAnswer | Description | Recovered | TimeoutAnswer
+"""To a `Question`."""
 AnyServerMessage = (
     SessionAttached
     | AttachRefused
@@ -197,6 +229,8 @@ AnyServerMessage = (
     | BrowseAnswer
     | OutcomeAnswer
     | Description
+    | Recovered
+    | TimeoutAnswer
     | CandidatesChanged
     | HeartbeatAnswered
     | SessionEnded

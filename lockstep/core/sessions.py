@@ -4,6 +4,8 @@ Law: an answer is derived from the log by the state machine, whoever appended th
 `ANSWERS_KEPT` commands. The table is transient: after a restart no session is known, and a retry is in doubt, never executed.
 """
 
+from enum import IntFlag
+
 import msgspec
 
 from lockstep.core.commands import ANSWERS_KEPT
@@ -20,13 +22,25 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     message: str = ""
     value: int = 0
     """Declare: the id. Begin, and opening a session: the index. Publish: enqueues. Dequeue and deleting a queue: messages.
-    End of a transaction: a `TransactionState`. `AcceptCommand`: what it says. All of the command's last record alone."""
+    End of a TX: a `TransactionState`. A verb of a branch: an `XaStatus`, and rejected a `BranchState`. `AcceptCommand`: what it
+    says. All of the command's last record alone."""
+
+
+class DtxUse(IntFlag):
+    """Whether a session works with branches of distributed transactions, and what it understands. In snapshots."""
+
+    NONE = 0
+    SELECTED = 1
+    HEARS_READ_ONLY = 2
+    """Preparing a branch that changed nothing answers `rdonly`."""
+    MANY_BRANCHES = 4
+    """It works in any number of branches at once: its operations name theirs."""
 
 
 class Session:
     """One client's session in one resource set, from its opening to its closing record."""
 
-    __slots__ = ("answers", "epoch", "id", "key", "next_number", "timeout_ms")
+    __slots__ = ("answers", "dtx", "epoch", "id", "key", "next_number", "timeout_ms")
 
     def __init__(self, key: SessionKey, epoch: Epoch, session_id: SessionId, timeout_ms: int) -> None:
         self.key = key
@@ -34,6 +48,7 @@ class Session:
         """Of the record that opened it; with the key, what every command of the session names."""
         self.id = session_id
         self.timeout_ms = timeout_ms
+        self.dtx = DtxUse.NONE
         self.next_number = 1
         """Of the next command."""
         self.answers: dict[int, Answer] = {}

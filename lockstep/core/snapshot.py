@@ -17,7 +17,8 @@ from lockstep.core.ids import Epoch, ExchangeId, LogIndex, MessageId, QueueId, Q
 from lockstep.core.items import Item
 from lockstep.core.queues import Queue
 from lockstep.core.sessions import Session
-from lockstep.core.tx_buffer import TxBuffer
+from lockstep.core.transactions import Undone
+from lockstep.core.tx_buffer import DtxBuffer, TxBuffer
 
 if TYPE_CHECKING:
     from lockstep.core.set_state import SetState
@@ -190,7 +191,9 @@ def _session(state: SetState, key: bytes) -> Item | None:
 
 def _session_item(session: Session) -> Item:
     answers = tuple(session.answers.items())
-    value = values.SessionValue(session.id, session.epoch, session.timeout_ms, session.next_number, answers)
+    value = values.SessionValue(
+        session.id, session.epoch, session.timeout_ms, session.next_number, answers, session.dtx
+    )
     return Item(keys.session_key(session.key), values.encode(value), False)
 
 
@@ -211,7 +214,9 @@ def _transaction(state: SetState, key: bytes) -> Item | None:
 def _transaction_item(buffer: TxBuffer) -> Item | None:
     if not buffer.is_durable:
         return None
-    value = values.TransactionValue(buffer.state, buffer.xid if buffer.is_prepared else b"")
+    value = values.TransactionValue(buffer.state)
+    if isinstance(buffer, DtxBuffer) and buffer.is_prepared:
+        value = values.TransactionValue(buffer.state, buffer.xid, buffer.prepared_ms)
     return Item(keys.transaction_key(buffer.key), values.encode(value), True)
 
 
@@ -222,8 +227,14 @@ def _beginning(state: SetState, key: bytes) -> Item | None:
 
 def _beginning_item(buffer: TxBuffer) -> Item | None:
     xid = b"" if buffer.is_prepared else buffer.xid
+    associations = sorted(buffer.associations.items()) if isinstance(buffer, DtxBuffer) else ()
     value = values.BeginningValue(
-        xid, buffer.session, buffer.timeout_ms, buffer.started_ms, buffer.is_rollback_only
+        xid,
+        buffer.session,
+        buffer.timeout_ms,
+        buffer.started_ms,
+        buffer.is_rollback_only,
+        tuple(associations),
     )
     if buffer.is_durable and value == values.BeginningValue(b"", SessionKey(0), 0, 0, False):
         return None
@@ -236,6 +247,24 @@ def _capture_transactions(state: SetState) -> Iterator[Item]:
 
 def _capture_beginnings(state: SetState) -> Iterator[Item]:
     return _of_buffers(state, _beginning_item)
+
+
+def _undone_item(xid: bytes, undone: Undone) -> Item:
+    value = values.UndoneValue(xid, undone.reason, undone.ended_at)
+    return Item(keys.undone_key(undone.key), values.encode(value), False)
+
+
+def _capture_undone(state: SetState) -> Iterator[Item]:
+    found = sorted(state.transactions.undone.items(), key=lambda pair: pair[1].key)
+    return iter([_undone_item(xid, undone) for xid, undone in found])
+
+
+def _undone(state: SetState, key: bytes) -> Item | None:
+    wanted = keys.numbers_in(key)
+    for xid, undone in state.transactions.undone.items():
+        if undone.key == wanted:
+            return _undone_item(xid, undone)
+    return None
 
 
 def _of_buffers(state: SetState, item_of: Callable[[TxBuffer], Item | None]) -> Iterator[Item]:
@@ -275,6 +304,7 @@ _CAPTURES: list[Callable[[SetState], Iterator[Item]]] = [
     _capture_transactions,
     _capture_operations,
     _capture_beginnings,
+    _capture_undone,
 ]
 _ITEMS: dict[bytes, Callable[[SetState, bytes], Item | None]] = {
     keys.META: _meta,
@@ -289,4 +319,5 @@ _ITEMS: dict[bytes, Callable[[SetState, bytes], Item | None]] = {
     keys.TRANSACTION: _transaction,
     keys.OPERATION: _operation,
     keys.BEGINNING: _beginning,
+    keys.UNDONE: _undone,
 }

@@ -4,19 +4,42 @@ Law: a transaction is here from the first record that names it to the record tha
 one ends with its epoch (DESIGN R12), so an unknown key of another epoch than the present one never opens anything.
 """
 
-from lockstep.core.ids import SessionKey, TransactionKey
+from typing import NamedTuple
+
+from lockstep.core.ids import LogIndex, SessionKey, TransactionKey
+from lockstep.core.records import RollbackReason
 from lockstep.core.transaction_states import TransactionState
 from lockstep.core.tx_buffer import DtxBuffer, TxBuffer
+from lockstep.core.xa import BranchState
+
+
+class Undone(NamedTuple):
+    """An open branch that was rolled back by nobody who knows its xid: by its time-out, a refusal, a failover."""
+
+    key: TransactionKey
+    reason: int
+    """A `RollbackReason`."""
+    ended_at: LogIndex
+    """Of the record that did it."""
+
+    @property
+    def state(self) -> BranchState:
+        """What a verb finds."""
+        return BranchState.TIMED_OUT if self.reason == RollbackReason.TIMED_OUT else BranchState.ROLLED_BACK
 
 
 class Transactions:
     """Open and prepared transactions by key and by xid; the state that owns it alone changes it."""
 
-    __slots__ = ("_by_xid", "live")
+    __slots__ = ("_by_session", "_by_xid", "live", "undone")
 
     def __init__(self) -> None:
         self.live: dict[TransactionKey, TxBuffer] = {}
         self._by_xid: dict[bytes, TransactionKey] = {}
+        self._by_session: dict[SessionKey, set[TransactionKey]] = {}
+        """Open branches that a session is associated with."""
+        self.undone: dict[bytes, Undone] = {}
+        """By xid, until somebody hears it or outcomes of that age are forgotten. Transient, as open branches are."""
 
     def get(self, key: TransactionKey) -> TxBuffer | None:
         return self.live.get(key)
@@ -26,18 +49,49 @@ class Transactions:
         key = self._by_xid.get(xid)
         return self.live[key] if key is not None else None
 
+    def find_branch(self, xid: bytes) -> DtxBuffer | None:
+        """The same, as a branch."""
+        buffer = self.find_xid(xid)
+        assert buffer is None or isinstance(buffer, DtxBuffer), buffer
+        return buffer
+
+    def forget_undone(self, floor: LogIndex) -> None:
+        """Forget the branches that were undone at or below `floor`."""
+        self.undone = {xid: undone for xid, undone in self.undone.items() if undone.ended_at > floor}
+
     def add(self, buffer: TxBuffer) -> None:
         """Add a transaction, or replace it by what is now known of it."""
         self.live[buffer.key] = buffer
         if buffer.xid:
             self._by_xid[buffer.xid] = buffer.key
 
+    def associate(self, branch: DtxBuffer, session: SessionKey, is_suspended: bool) -> None:
+        """A session works in an open branch, or has suspended that."""
+        branch.associations[session] = is_suspended
+        self._by_session.setdefault(session, set()).add(branch.key)
+
+    def dissociate(self, branch: DtxBuffer, session: SessionKey) -> None:
+        """A session does not work in a branch any more."""
+        if branch.associations.pop(session, None) is None:
+            return
+        keys = self._by_session[session]
+        keys.discard(branch.key)
+        if not keys:
+            del self._by_session[session]
+
+    def dissociate_all(self, branch: DtxBuffer) -> None:
+        """Nobody works in a branch any more."""
+        for session in list(branch.associations):
+            self.dissociate(branch, session)
+
     def remove(self, buffer: TxBuffer) -> None:
+        if isinstance(buffer, DtxBuffer):
+            self.dissociate_all(buffer)
         del self.live[buffer.key]
         if self._by_xid.get(buffer.xid) == buffer.key:
             del self._by_xid[buffer.xid]
 
-    def identify(self, buffer: TxBuffer, xid: bytes) -> TxBuffer:
+    def identify(self, buffer: TxBuffer, xid: bytes) -> DtxBuffer:
         """The buffer as the branch `xid`: itself if that was known."""
         if isinstance(buffer, DtxBuffer) and buffer.xid == xid:
             return buffer
@@ -55,8 +109,17 @@ class Transactions:
         return self._in(TransactionState.PREPARED)
 
     def of_session(self, session: SessionKey) -> list[TxBuffer]:
-        """All that this session began and that are open or prepared, by key."""
-        return [buffer for _, buffer in sorted(self.live.items()) if buffer.session == session]
+        """Every TX that this session began and that is open, by key."""
+        return [
+            buffer
+            for buffer in self.open()
+            if buffer.session == session and not isinstance(buffer, DtxBuffer)
+        ]
+
+    def branches_of(self, session: SessionKey) -> list[DtxBuffer]:
+        """Open branches that this session is associated with, by key."""
+        branches = [self.live[key] for key in sorted(self._by_session.get(session, ()))]
+        return [branch for branch in branches if isinstance(branch, DtxBuffer)]
 
     def _in(self, state: TransactionState) -> list[TxBuffer]:
         return [buffer for _, buffer in sorted(self.live.items()) if buffer.state is state]

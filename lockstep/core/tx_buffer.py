@@ -11,6 +11,7 @@ import msgspec
 
 from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition, SessionKey, TransactionKey, place
 from lockstep.core.transaction_states import TransactionState, Transition, after
+from lockstep.core.xa import BranchState
 
 
 class PublishOperation(msgspec.Struct, frozen=True, gc=False):
@@ -112,6 +113,21 @@ class TxBuffer:
 @dataclass(slots=True)
 class DtxBuffer(TxBuffer):
     """A branch of a distributed transaction: it has an xid, and may stay prepared through failovers and restarts."""
+
+    associations: dict[SessionKey, bool] = field(default_factory=dict)
+    """Sessions that work in it while it is open: whether they have suspended that."""
+    prepared_ms: int = 0
+
+    @property
+    def branch_state(self) -> BranchState:
+        """What a verb finds."""
+        if self.is_prepared:
+            return BranchState.PREPARED
+        if self.is_rollback_only:
+            return BranchState.ROLLBACK_ONLY
+        if not self.associations:
+            return BranchState.ENDED
+        return BranchState.SUSPENDED if all(self.associations.values()) else BranchState.ACTIVE
 
     @classmethod
     def of(cls, buffer: TxBuffer, xid: bytes) -> "DtxBuffer":

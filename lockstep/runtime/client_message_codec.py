@@ -10,6 +10,12 @@ from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, SessionKey, SetName, TransactionKey
+from lockstep.runtime.branch_message_codec import (
+    DECODE_REQUEST,
+    DECODE_VERB,
+    encode_branch_request,
+    encode_branch_verb,
+)
 from lockstep.runtime.columns import expand, pack
 from lockstep.wire.v1 import session_pb2 as pb
 
@@ -59,6 +65,18 @@ def encode_client_message(message: rq.ClientMessage) -> pb.ClientMessage:
                 exchange=exchange, queue=queue, key=key, arguments=_pairs(arguments), is_unbind=is_unbind
             )
             return _Wire(number=number, bind=bind)
+        case (
+            c.SelectDtxCommand()
+            | c.StartCommand()
+            | c.EndCommand()
+            | c.PrepareBranchCommand()
+            | c.CommitBranchCommand()
+            | c.RollbackBranchCommand()
+            | c.ForgetBranchCommand()
+            | c.SetTimeoutCommand()
+            | c.EndHeuristicallyCommand()
+        ):
+            return encode_branch_verb(message)
         case _:
             return _encode_request(message)
 
@@ -95,6 +113,8 @@ def _encode_request(message: rq.AnyRequest) -> pb.ClientMessage:
             return _Wire(ask_outcome=ask)
         case rq.Describe(request, with_state_hash):
             return _Wire(describe=_Wire.Describe(request=request, with_state_hash=with_state_hash))
+        case rq.Recover() | rq.GetTimeout():
+            return encode_branch_request(message)
         case _:
             assert_never(message)
 
@@ -307,6 +327,7 @@ _COMMANDS: dict[str, Callable[[int, pb.ClientMessage], rq.ClientMessage]] = {
     ),
     "purge_queue": lambda number, wire: c.PurgeQueueCommand(number, wire.purge_queue.name),
     "bind": _decode_bind,
+    **DECODE_VERB,
 }
 
 _REQUESTS: dict[str, Callable[[pb.ClientMessage], rq.ClientMessage]] = {
@@ -318,4 +339,5 @@ _REQUESTS: dict[str, Callable[[pb.ClientMessage], rq.ClientMessage]] = {
     "ask_outcome": _decode_outcome,
     "describe": lambda wire: rq.Describe(wire.describe.request, wire.describe.with_state_hash),
     "heartbeat": lambda wire: rq.Heartbeat(),
+    **DECODE_REQUEST,
 }

@@ -6,6 +6,12 @@ from typing import assert_never
 from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionKey
+from lockstep.runtime.branch_message_codec import (
+    decode_recovered,
+    decode_timeout,
+    encode_recovered,
+    encode_timeout,
+)
 from lockstep.runtime.client_message_codec import invalid
 from lockstep.runtime.columns import expand, pack
 from lockstep.wire.v1 import session_pb2 as pb
@@ -49,6 +55,10 @@ def encode_server_message(message: sm.AnyServerMessage) -> pb.ServerMessage:
             return _Wire(outcome_answer=outcome)
         case sm.Description():
             return _Wire(description=_description(message))
+        case sm.Recovered():
+            return encode_recovered(message)
+        case sm.TimeoutAnswer():
+            return encode_timeout(message)
         case sm.CandidatesChanged(_, _, candidates):
             return _Wire(candidates_changed=_Wire.CandidatesChanged(candidates=candidates))
         case sm.SessionEnded(_, _, code, text):
@@ -246,6 +256,8 @@ _DECODERS: dict[str, Callable[[Epoch, LogIndex, pb.ServerMessage], sm.AnyServerM
     "browse_answer": _decode_browse,
     "outcome_answer": _decode_outcome,
     "description": _decode_description,
+    "recovered": decode_recovered,
+    "timeout_answer": decode_timeout,
     "candidates_changed": lambda epoch, commit_index, wire: sm.CandidatesChanged(
         epoch, commit_index, tuple(wire.candidates_changed.candidates)
     ),

@@ -36,6 +36,9 @@ STATUS: dict[ErrorCode, grpc.StatusCode] = {
     ErrorCode.OTHER_SET: grpc.StatusCode.INVALID_ARGUMENT,
     ErrorCode.ILLEGAL_STATE: grpc.StatusCode.FAILED_PRECONDITION,
     ErrorCode.EXPIRED: grpc.StatusCode.NOT_FOUND,
+    ErrorCode.COMMAND_INVALID: grpc.StatusCode.FAILED_PRECONDITION,
+    ErrorCode.NOT_ALLOWED: grpc.StatusCode.ALREADY_EXISTS,
+    ErrorCode.NOT_IMPLEMENTED: grpc.StatusCode.UNIMPLEMENTED,
 }
 
 CODE_KEY = "lockstep-code"

@@ -16,6 +16,7 @@ import grpc.aio
 
 from lockstep.core.cluster_map import Keys
 from lockstep.core.effects import (
+    AskDecision,
     ClaimName,
     DropLeaseKey,
     LookUpNames,
@@ -46,6 +47,7 @@ from services.broker.caller_sessions import CallerSessions
 from services.broker.cluster_service import ClusterService
 from services.broker.core.replica import Replica
 from services.broker.core.settings import ReplicaSettings
+from services.broker.decision_inquiry import DecisionInquiry
 from services.broker.directory_service import Directory
 from services.broker.forwarding import Forwarding
 from services.broker.handing_over import hand_over
@@ -111,6 +113,7 @@ class Broker:
         self._changes = MapChanges(
             etcd, keys, settings.broker, lambda: self._lease.lease_id, self._watcher.read_set, driver.feed
         )
+        self._inquiry = DecisionInquiry(etcd, settings.cluster, driver.feed)
         self._store = StoreClient(
             driver, self._pulses, self._channels, settings.store, self._lease.store_answered
         )
@@ -194,6 +197,7 @@ class Broker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._subscriber.close()
         await self._changes.close()
+        await self._inquiry.close()
         await self._store.close()
         await self._channels.close()
         self._cleanup.close()
@@ -210,6 +214,7 @@ class Broker:
         driver.on(ClaimName, changes.perform)
         driver.on(ReleaseName, changes.perform)
         driver.on(LookUpNames, self._look_up_names)
+        driver.on(AskDecision, self._inquiry.perform)
         driver.on(DropLeaseKey, self._drop_lease_key)
 
     def _drop_lease_key(self, effect: DropLeaseKey) -> None:

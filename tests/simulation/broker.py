@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from lockstep.core.effects import (
     AnyEffect,
+    AskDecision,
     ClaimName,
     CloseBackupStream,
     CloseClientStream,
@@ -313,6 +314,7 @@ class Broker(Process):
                 | ClaimName()
                 | ReleaseName()
                 | LookUpNames()
+                | AskDecision()
             ):
                 self.etcd.perform(effect)
             case Halt():

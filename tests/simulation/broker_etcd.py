@@ -10,7 +10,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lockstep.core.cluster_map import SetMap
+from lockstep.core.decision_log import (
+    DecisionKeys,
+    LogView,
+    OutcomeEntry,
+    ParticipantsEntry,
+)
+from lockstep.core.decision_log import Verdict as Decision
 from lockstep.core.effects import (
+    AskDecision,
     ClaimName,
     DropLeaseKey,
     LookUpNames,
@@ -22,6 +30,7 @@ from lockstep.core.effects import (
 )
 from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.inputs import (
+    DecisionHeard,
     LeaseExtended,
     LeaseKeySeen,
     LeaseLost,
@@ -59,7 +68,16 @@ if TYPE_CHECKING:
 
 REREAD_US = 100 * MS
 NameEffect = ClaimName | ReleaseName
-EtcdEffect = SwapMap | PromoteSelf | RestoreLeaseKey | DropLeaseKey | PutPresence | NameEffect | LookUpNames
+EtcdEffect = (
+    SwapMap
+    | PromoteSelf
+    | RestoreLeaseKey
+    | DropLeaseKey
+    | PutPresence
+    | NameEffect
+    | LookUpNames
+    | AskDecision
+)
 Operation = Callable[[Etcd], object]
 
 
@@ -225,6 +243,33 @@ class BrokerEtcd:
                     self._do_name(effect)
             case LookUpNames():
                 self._broker.feed(NamesSeen(set_name, self._names_of(set_name)))
+            case AskDecision():
+                self._ask_decision(effect)
+
+    # --- the decision log ---------------------------------------------------------------------------------------------
+
+    def _ask_decision(self, effect: AskDecision) -> None:
+        keys = DecisionKeys(self._keys.cluster)
+
+        def read(etcd: Etcd) -> LogView:
+            generation = etcd.get(self._keys.generation)
+            participants = etcd.get(keys.participants(effect.global_id))
+            decision = etcd.get(keys.decision(effect.global_id))
+            outcome = etcd.get(keys.outcome(effect.global_id))
+            return LogView(
+                generation.value.decode() if generation else "",
+                ParticipantsEntry.decode(participants.value) if participants else None,
+                participants.mod_revision if participants else 0,
+                Decision(decision.value.decode()) if decision else None,
+                OutcomeEntry.decode(outcome.value) if outcome else None,
+                etcd.revision,
+            )
+
+        def take(result: object) -> None:
+            view = result if isinstance(result, LogView) else None
+            self._broker.feed(DecisionHeard(effect.set_name, effect.request, effect.transaction, view))
+
+        self.session.call(read, lambda result: self._broker.post(take, result))
 
     # --- the directory --------------------------------------------------------------------------------------------
 

@@ -66,7 +66,7 @@ class ClientSession:
         self.feed(e.Submit(promise, command))
         return promise
 
-    def ask(self, question: rq.Browse | rq.GetOutcome | rq.Describe) -> Promise:
+    def ask(self, question: rq.Question) -> Promise:
         """Ask; the promise's value is the answer, or None when it was refused."""
         promise = Promise(asked_us=self.world.loop.now_us)
         promise.question = question
@@ -136,7 +136,7 @@ class ClientSession:
             case e.CommandDone():
                 self._end(effect.ticket, ErrorCode.NONE, effect.value, effect.transaction)
             case e.CommandRejected():
-                self._end(effect.ticket, effect.code, 0, None)
+                self._end(effect.ticket, effect.code, effect.value, None)
             case e.CommandInDoubt():
                 self._end(effect.ticket, None, 0, None)
             case e.QuestionAnswered():
@@ -311,6 +311,15 @@ _KINDS: dict[type, str] = {
     c.BeginCommand: "begin",
     c.CommitCommand: "commit",
     c.RollbackCommand: "rollback",
+    c.SelectDtxCommand: "select dtx",
+    c.StartCommand: "start branch",
+    c.EndCommand: "end branch",
+    c.PrepareBranchCommand: "prepare branch",
+    c.CommitBranchCommand: "commit branch",
+    c.RollbackBranchCommand: "rollback branch",
+    c.ForgetBranchCommand: "forget branch",
+    c.SetTimeoutCommand: "set time-out",
+    c.EndHeuristicallyCommand: "end heuristically",
 }
 
 

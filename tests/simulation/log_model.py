@@ -76,6 +76,12 @@ class TransactionLife:
     ended: LogIndex = field(default=LogIndex(0))
     reason: int = 0
 
+    def lose_transients(self) -> None:
+        """A restart: of what is prepared the durable part stays (T7)."""
+        kept = [number for number, is_durable in enumerate(self.publish_durable) if is_durable]
+        self.publishes = [self.publishes[number] for number in kept]
+        self.publish_durable = [True] * len(kept)
+
 
 class LogModel:
     """Fed with the records of one set's committed log, in order; then read by the checkers."""
@@ -231,6 +237,9 @@ class LogModel:
                 self._end(index, life, False, ABORTED_BY_EPOCH)
         if not record.is_restarted:
             return
+        for life in self.transactions.values():
+            if not life.ended:
+                life.lose_transients()
         for queue in self.queues.values():
             if queue.deleted == FOREVER and not queue.is_durable:
                 self._delete_queue(index, queue.queue)

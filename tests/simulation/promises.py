@@ -17,7 +17,7 @@ class Promise:
         self.is_done = False
         self.operation = operation
         self.asked_us = asked_us
-        self.question: rq.Browse | rq.GetOutcome | rq.Describe | None = None
+        self.question: rq.Question | None = None
         self.value: object = None
         self._waiter: Callable[[], None] | None = None
 

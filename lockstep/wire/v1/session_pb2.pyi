@@ -702,6 +702,243 @@ class ClientMessage(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class SelectDtx(_message.Message):
+        """--- branches of distributed transactions: the verbs of AMQP 0-10's dtx class. xid: Xid of lockstep/core/xid.py, encoded ---"""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        HEARS_READ_ONLY_FIELD_NUMBER: _builtins.int
+        HAS_MANY_BRANCHES_FIELD_NUMBER: _builtins.int
+        hears_read_only: _builtins.bool
+        """false: preparing a branch that changed nothing answers ok, not rdonly"""
+        has_many_branches: _builtins.bool
+        """false: it works in one branch at a time, as XA has it"""
+        def __init__(
+            self,
+            *,
+            hears_read_only: _builtins.bool = ...,
+            has_many_branches: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["has_many_branches", b"has_many_branches", "hears_read_only", b"hears_read_only"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Start(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        XID_FIELD_NUMBER: _builtins.int
+        IS_JOIN_FIELD_NUMBER: _builtins.int
+        IS_RESUME_FIELD_NUMBER: _builtins.int
+        xid: _builtins.bytes
+        is_join: _builtins.bool
+        is_resume: _builtins.bool
+        def __init__(
+            self,
+            *,
+            xid: _builtins.bytes = ...,
+            is_join: _builtins.bool = ...,
+            is_resume: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_join", b"is_join", "is_resume", b"is_resume", "xid", b"xid"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class End(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        XID_FIELD_NUMBER: _builtins.int
+        OPERATIONS_FIELD_NUMBER: _builtins.int
+        IS_FAILED_FIELD_NUMBER: _builtins.int
+        IS_SUSPENDED_FIELD_NUMBER: _builtins.int
+        xid: _builtins.bytes
+        operations: _builtins.int
+        """Operations of this session in the branch since it began or joined it."""
+        is_failed: _builtins.bool
+        is_suspended: _builtins.bool
+        def __init__(
+            self,
+            *,
+            xid: _builtins.bytes = ...,
+            operations: _builtins.int = ...,
+            is_failed: _builtins.bool = ...,
+            is_suspended: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_failed", b"is_failed", "is_suspended", b"is_suspended", "operations", b"operations", "xid", b"xid"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class PrepareBranch(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        XID_FIELD_NUMBER: _builtins.int
+        xid: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            xid: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["xid", b"xid"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class CommitBranch(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        XID_FIELD_NUMBER: _builtins.int
+        IS_ONE_PHASE_FIELD_NUMBER: _builtins.int
+        xid: _builtins.bytes
+        is_one_phase: _builtins.bool
+        def __init__(
+            self,
+            *,
+            xid: _builtins.bytes = ...,
+            is_one_phase: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_one_phase", b"is_one_phase", "xid", b"xid"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class RollbackBranch(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        XID_FIELD_NUMBER: _builtins.int
+        xid: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            xid: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["xid", b"xid"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ForgetBranch(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        XID_FIELD_NUMBER: _builtins.int
+        xid: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            xid: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["xid", b"xid"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class SetTimeout(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        XID_FIELD_NUMBER: _builtins.int
+        TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+        xid: _builtins.bytes
+        timeout_ms: _builtins.int
+        """0: none"""
+        def __init__(
+            self,
+            *,
+            xid: _builtins.bytes = ...,
+            timeout_ms: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["timeout_ms", b"timeout_ms", "xid", b"xid"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class EndHeuristically(_message.Message):
+        """For operators."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        XID_FIELD_NUMBER: _builtins.int
+        IS_COMMIT_FIELD_NUMBER: _builtins.int
+        xid: _builtins.bytes
+        is_commit: _builtins.bool
+        """false: roll it back"""
+        def __init__(
+            self,
+            *,
+            xid: _builtins.bytes = ...,
+            is_commit: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_commit", b"is_commit", "xid", b"xid"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Recover(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        REQUEST_FIELD_NUMBER: _builtins.int
+        AFTER_FIELD_NUMBER: _builtins.int
+        LIMIT_FIELD_NUMBER: _builtins.int
+        WITH_OPEN_FIELD_NUMBER: _builtins.int
+        request: _builtins.int
+        after: _builtins.bytes
+        """Branches behind this xid; empty: from the first."""
+        limit: _builtins.int
+        with_open: _builtins.bool
+        """False: those that are prepared or were ended heuristically."""
+        def __init__(
+            self,
+            *,
+            request: _builtins.int = ...,
+            after: _builtins.bytes = ...,
+            limit: _builtins.int = ...,
+            with_open: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "limit", b"limit", "request", b"request", "with_open", b"with_open"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class GetTimeout(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        REQUEST_FIELD_NUMBER: _builtins.int
+        XID_FIELD_NUMBER: _builtins.int
+        request: _builtins.int
+        xid: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            request: _builtins.int = ...,
+            xid: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request", "xid", b"xid"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NUMBER_FIELD_NUMBER: _builtins.int
     DECLARE_EXCHANGE_FIELD_NUMBER: _builtins.int
     DELETE_EXCHANGE_FIELD_NUMBER: _builtins.int
@@ -714,6 +951,15 @@ class ClientMessage(_message.Message):
     BEGIN_FIELD_NUMBER: _builtins.int
     COMMIT_FIELD_NUMBER: _builtins.int
     ROLLBACK_FIELD_NUMBER: _builtins.int
+    SELECT_DTX_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    PREPARE_BRANCH_FIELD_NUMBER: _builtins.int
+    COMMIT_BRANCH_FIELD_NUMBER: _builtins.int
+    ROLLBACK_BRANCH_FIELD_NUMBER: _builtins.int
+    FORGET_BRANCH_FIELD_NUMBER: _builtins.int
+    SET_TIMEOUT_FIELD_NUMBER: _builtins.int
+    END_HEURISTICALLY_FIELD_NUMBER: _builtins.int
     ATTACH_FIELD_NUMBER: _builtins.int
     DETACH_FIELD_NUMBER: _builtins.int
     OPEN_CONSUMER_FIELD_NUMBER: _builtins.int
@@ -723,6 +969,8 @@ class ClientMessage(_message.Message):
     ASK_OUTCOME_FIELD_NUMBER: _builtins.int
     DESCRIBE_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    RECOVER_FIELD_NUMBER: _builtins.int
+    GET_TIMEOUT_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Number of a command, from 1; 0: a request, which has none."""
     @_builtins.property
@@ -748,6 +996,24 @@ class ClientMessage(_message.Message):
     @_builtins.property
     def rollback(self) -> Global___ClientMessage.Rollback: ...
     @_builtins.property
+    def select_dtx(self) -> Global___ClientMessage.SelectDtx: ...
+    @_builtins.property
+    def start(self) -> Global___ClientMessage.Start: ...
+    @_builtins.property
+    def end(self) -> Global___ClientMessage.End: ...
+    @_builtins.property
+    def prepare_branch(self) -> Global___ClientMessage.PrepareBranch: ...
+    @_builtins.property
+    def commit_branch(self) -> Global___ClientMessage.CommitBranch: ...
+    @_builtins.property
+    def rollback_branch(self) -> Global___ClientMessage.RollbackBranch: ...
+    @_builtins.property
+    def forget_branch(self) -> Global___ClientMessage.ForgetBranch: ...
+    @_builtins.property
+    def set_timeout(self) -> Global___ClientMessage.SetTimeout: ...
+    @_builtins.property
+    def end_heuristically(self) -> Global___ClientMessage.EndHeuristically: ...
+    @_builtins.property
     def attach(self) -> Global___ClientMessage.Attach: ...
     @_builtins.property
     def detach(self) -> Global___ClientMessage.Detach: ...
@@ -765,6 +1031,10 @@ class ClientMessage(_message.Message):
     def describe(self) -> Global___ClientMessage.Describe: ...
     @_builtins.property
     def heartbeat(self) -> Global___ClientMessage.Heartbeat: ...
+    @_builtins.property
+    def recover(self) -> Global___ClientMessage.Recover: ...
+    @_builtins.property
+    def get_timeout(self) -> Global___ClientMessage.GetTimeout: ...
     def __init__(
         self,
         *,
@@ -780,6 +1050,15 @@ class ClientMessage(_message.Message):
         begin: Global___ClientMessage.Begin | None = ...,
         commit: Global___ClientMessage.Commit | None = ...,
         rollback: Global___ClientMessage.Rollback | None = ...,
+        select_dtx: Global___ClientMessage.SelectDtx | None = ...,
+        start: Global___ClientMessage.Start | None = ...,
+        end: Global___ClientMessage.End | None = ...,
+        prepare_branch: Global___ClientMessage.PrepareBranch | None = ...,
+        commit_branch: Global___ClientMessage.CommitBranch | None = ...,
+        rollback_branch: Global___ClientMessage.RollbackBranch | None = ...,
+        forget_branch: Global___ClientMessage.ForgetBranch | None = ...,
+        set_timeout: Global___ClientMessage.SetTimeout | None = ...,
+        end_heuristically: Global___ClientMessage.EndHeuristically | None = ...,
         attach: Global___ClientMessage.Attach | None = ...,
         detach: Global___ClientMessage.Detach | None = ...,
         open_consumer: Global___ClientMessage.OpenConsumer | None = ...,
@@ -789,12 +1068,14 @@ class ClientMessage(_message.Message):
         ask_outcome: Global___ClientMessage.AskOutcome | None = ...,
         describe: Global___ClientMessage.Describe | None = ...,
         heartbeat: Global___ClientMessage.Heartbeat | None = ...,
+        recover: Global___ClientMessage.Recover | None = ...,
+        get_timeout: Global___ClientMessage.GetTimeout | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ask_outcome", b"ask_outcome", "attach", b"attach", "begin", b"begin", "bind", b"bind", "browse", b"browse", "close_consumer", b"close_consumer", "commit", b"commit", "declare_exchange", b"declare_exchange", "declare_queue", b"declare_queue", "delete_exchange", b"delete_exchange", "delete_queue", b"delete_queue", "describe", b"describe", "detach", b"detach", "grant_credit", b"grant_credit", "heartbeat", b"heartbeat", "message", b"message", "open_consumer", b"open_consumer", "publish", b"publish", "purge_queue", b"purge_queue", "rollback", b"rollback", "settle", b"settle"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ask_outcome", b"ask_outcome", "attach", b"attach", "begin", b"begin", "bind", b"bind", "browse", b"browse", "close_consumer", b"close_consumer", "commit", b"commit", "commit_branch", b"commit_branch", "declare_exchange", b"declare_exchange", "declare_queue", b"declare_queue", "delete_exchange", b"delete_exchange", "delete_queue", b"delete_queue", "describe", b"describe", "detach", b"detach", "end", b"end", "end_heuristically", b"end_heuristically", "forget_branch", b"forget_branch", "get_timeout", b"get_timeout", "grant_credit", b"grant_credit", "heartbeat", b"heartbeat", "message", b"message", "open_consumer", b"open_consumer", "prepare_branch", b"prepare_branch", "publish", b"publish", "purge_queue", b"purge_queue", "recover", b"recover", "rollback", b"rollback", "rollback_branch", b"rollback_branch", "select_dtx", b"select_dtx", "set_timeout", b"set_timeout", "settle", b"settle", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_outcome", b"ask_outcome", "attach", b"attach", "begin", b"begin", "bind", b"bind", "browse", b"browse", "close_consumer", b"close_consumer", "commit", b"commit", "declare_exchange", b"declare_exchange", "declare_queue", b"declare_queue", "delete_exchange", b"delete_exchange", "delete_queue", b"delete_queue", "describe", b"describe", "detach", b"detach", "grant_credit", b"grant_credit", "heartbeat", b"heartbeat", "message", b"message", "number", b"number", "open_consumer", b"open_consumer", "publish", b"publish", "purge_queue", b"purge_queue", "rollback", b"rollback", "settle", b"settle"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_outcome", b"ask_outcome", "attach", b"attach", "begin", b"begin", "bind", b"bind", "browse", b"browse", "close_consumer", b"close_consumer", "commit", b"commit", "commit_branch", b"commit_branch", "declare_exchange", b"declare_exchange", "declare_queue", b"declare_queue", "delete_exchange", b"delete_exchange", "delete_queue", b"delete_queue", "describe", b"describe", "detach", b"detach", "end", b"end", "end_heuristically", b"end_heuristically", "forget_branch", b"forget_branch", "get_timeout", b"get_timeout", "grant_credit", b"grant_credit", "heartbeat", b"heartbeat", "message", b"message", "number", b"number", "open_consumer", b"open_consumer", "prepare_branch", b"prepare_branch", "publish", b"publish", "purge_queue", b"purge_queue", "recover", b"recover", "rollback", b"rollback", "rollback_branch", b"rollback_branch", "select_dtx", b"select_dtx", "set_timeout", b"set_timeout", "settle", b"settle", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["declare_exchange", "delete_exchange", "declare_queue", "delete_queue", "purge_queue", "bind", "publish", "settle", "begin", "commit", "rollback", "attach", "detach", "open_consumer", "grant_credit", "close_consumer", "browse", "ask_outcome", "describe", "heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["declare_exchange", "delete_exchange", "declare_queue", "delete_queue", "purge_queue", "bind", "publish", "settle", "begin", "commit", "rollback", "select_dtx", "start", "end", "prepare_branch", "commit_branch", "rollback_branch", "forget_branch", "set_timeout", "end_heuristically", "attach", "detach", "open_consumer", "grant_credit", "close_consumer", "browse", "ask_outcome", "describe", "heartbeat", "recover", "get_timeout"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -1195,6 +1476,93 @@ class ServerMessage(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
+    class Recovered(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        REQUEST_FIELD_NUMBER: _builtins.int
+        BRANCHES_FIELD_NUMBER: _builtins.int
+        IS_END_FIELD_NUMBER: _builtins.int
+        request: _builtins.int
+        is_end: _builtins.bool
+        @_builtins.property
+        def branches(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerMessage.Branch]: ...
+        def __init__(
+            self,
+            *,
+            request: _builtins.int = ...,
+            branches: _abc.Iterable[Global___ServerMessage.Branch] | None = ...,
+            is_end: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["branches", b"branches", "is_end", b"is_end", "request", b"request"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Branch(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        XID_FIELD_NUMBER: _builtins.int
+        TRANSACTION_FIELD_NUMBER: _builtins.int
+        STATE_FIELD_NUMBER: _builtins.int
+        SINCE_MS_FIELD_NUMBER: _builtins.int
+        OPERATIONS_FIELD_NUMBER: _builtins.int
+        SESSIONS_FIELD_NUMBER: _builtins.int
+        xid: _builtins.bytes
+        state: _builtins.int
+        """BranchState of lockstep/core/xa.py."""
+        since_ms: _builtins.int
+        """When it was prepared, or else begun (milliseconds since the Unix epoch); 0: not known any more."""
+        operations: _builtins.int
+        @_builtins.property
+        def transaction(self) -> Global___TransactionName: ...
+        @_builtins.property
+        def sessions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+            """Ids of the sessions that work in it."""
+
+        def __init__(
+            self,
+            *,
+            xid: _builtins.bytes = ...,
+            transaction: Global___TransactionName | None = ...,
+            state: _builtins.int = ...,
+            since_ms: _builtins.int = ...,
+            operations: _builtins.int = ...,
+            sessions: _abc.Iterable[_builtins.str] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["transaction", b"transaction"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["operations", b"operations", "sessions", b"sessions", "since_ms", b"since_ms", "state", b"state", "transaction", b"transaction", "xid", b"xid"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class TimeoutAnswer(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        REQUEST_FIELD_NUMBER: _builtins.int
+        CODE_FIELD_NUMBER: _builtins.int
+        TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+        request: _builtins.int
+        code: _builtins.int
+        """0: there is such a branch"""
+        timeout_ms: _builtins.int
+        """0: none"""
+        def __init__(
+            self,
+            *,
+            request: _builtins.int = ...,
+            code: _builtins.int = ...,
+            timeout_ms: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "request", b"request", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class CandidatesChanged(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -1260,6 +1628,8 @@ class ServerMessage(_message.Message):
     CANDIDATES_CHANGED_FIELD_NUMBER: _builtins.int
     HEARTBEAT_ANSWERED_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    RECOVERED_FIELD_NUMBER: _builtins.int
+    TIMEOUT_ANSWER_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """Absent: as in the response."""
     commit_index: _builtins.int
@@ -1289,6 +1659,10 @@ class ServerMessage(_message.Message):
     def heartbeat_answered(self) -> Global___ServerMessage.HeartbeatAnswered: ...
     @_builtins.property
     def ended(self) -> Global___ServerMessage.Ended: ...
+    @_builtins.property
+    def recovered(self) -> Global___ServerMessage.Recovered: ...
+    @_builtins.property
+    def timeout_answer(self) -> Global___ServerMessage.TimeoutAnswer: ...
     def __init__(
         self,
         *,
@@ -1307,16 +1681,18 @@ class ServerMessage(_message.Message):
         candidates_changed: Global___ServerMessage.CandidatesChanged | None = ...,
         heartbeat_answered: Global___ServerMessage.HeartbeatAnswered | None = ...,
         ended: Global___ServerMessage.Ended | None = ...,
+        recovered: Global___ServerMessage.Recovered | None = ...,
+        timeout_answer: Global___ServerMessage.TimeoutAnswer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_commit_index", b"_commit_index", "_epoch", b"_epoch", "answers", b"answers", "attach_refused", b"attach_refused", "attached", b"attached", "browse_answer", b"browse_answer", "candidates_changed", b"candidates_changed", "commit_index", b"commit_index", "consumer_closed", b"consumer_closed", "consumer_opened", b"consumer_opened", "deliveries", b"deliveries", "description", b"description", "ended", b"ended", "epoch", b"epoch", "heartbeat_answered", b"heartbeat_answered", "message", b"message", "outcome_answer", b"outcome_answer", "pushed_back", b"pushed_back"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_commit_index", b"_commit_index", "_epoch", b"_epoch", "answers", b"answers", "attach_refused", b"attach_refused", "attached", b"attached", "browse_answer", b"browse_answer", "candidates_changed", b"candidates_changed", "commit_index", b"commit_index", "consumer_closed", b"consumer_closed", "consumer_opened", b"consumer_opened", "deliveries", b"deliveries", "description", b"description", "ended", b"ended", "epoch", b"epoch", "heartbeat_answered", b"heartbeat_answered", "message", b"message", "outcome_answer", b"outcome_answer", "pushed_back", b"pushed_back", "recovered", b"recovered", "timeout_answer", b"timeout_answer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_index", b"_commit_index", "_epoch", b"_epoch", "answers", b"answers", "attach_refused", b"attach_refused", "attached", b"attached", "browse_answer", b"browse_answer", "candidates_changed", b"candidates_changed", "commit_index", b"commit_index", "consumer_closed", b"consumer_closed", "consumer_opened", b"consumer_opened", "deliveries", b"deliveries", "description", b"description", "ended", b"ended", "epoch", b"epoch", "heartbeat_answered", b"heartbeat_answered", "message", b"message", "outcome_answer", b"outcome_answer", "pushed_back", b"pushed_back"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_index", b"_commit_index", "_epoch", b"_epoch", "answers", b"answers", "attach_refused", b"attach_refused", "attached", b"attached", "browse_answer", b"browse_answer", "candidates_changed", b"candidates_changed", "commit_index", b"commit_index", "consumer_closed", b"consumer_closed", "consumer_opened", b"consumer_opened", "deliveries", b"deliveries", "description", b"description", "ended", b"ended", "epoch", b"epoch", "heartbeat_answered", b"heartbeat_answered", "message", b"message", "outcome_answer", b"outcome_answer", "pushed_back", b"pushed_back", "recovered", b"recovered", "timeout_answer", b"timeout_answer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__commit_index: _TypeAlias = _typing.Literal["commit_index"]  # noqa: Y015
     _WhichOneofArgType__commit_index: _TypeAlias = _typing.Literal["_commit_index", b"_commit_index"]  # noqa: Y015
     _WhichOneofReturnType__epoch: _TypeAlias = _typing.Literal["epoch"]  # noqa: Y015
     _WhichOneofArgType__epoch: _TypeAlias = _typing.Literal["_epoch", b"_epoch"]  # noqa: Y015
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["attached", "attach_refused", "answers", "pushed_back", "deliveries", "consumer_opened", "consumer_closed", "browse_answer", "outcome_answer", "description", "candidates_changed", "heartbeat_answered", "ended"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["attached", "attach_refused", "answers", "pushed_back", "deliveries", "consumer_opened", "consumer_closed", "browse_answer", "outcome_answer", "description", "candidates_changed", "heartbeat_answered", "ended", "recovered", "timeout_answer"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__commit_index) -> _WhichOneofReturnType__commit_index | None: ...

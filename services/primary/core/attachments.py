@@ -16,6 +16,7 @@ from lockstep.core.server_messages import (
     SessionAttached,
 )
 from lockstep.core.sessions import Session
+from services.primary.core import branches
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context, check_name, shown
 from services.primary.core.dispatch import Consumer
@@ -183,8 +184,8 @@ class Attachments:
         """Roll back its transactions, give back what it holds, delete its exclusive queues, close it."""
         context = self._context
         for buffer in context.state.transactions.of_session(key):
-            if buffer.key in context.progress:
-                append_rollback(context, buffer.key, RollbackReason.SESSION_ENDED)
+            append_rollback(context, buffer.key, RollbackReason.SESSION_ENDED)
+        branches.session_ended(context, key)
         for queue_id, positions in context.dispatch.held_by(key).items():
             queue = context.state.queues.by_id[queue_id]
             context.dispatch.let_go(queue_id, positions)

@@ -103,7 +103,9 @@ class Clients:
         transaction = getattr(command, "transaction", None)
         if transaction is not None:
             operation_failed(context, stream.session, transaction)
-        context.writer.append(RejectCommand(ref, error.code, error.message), False)
+        state = error.details.get("state", 0)
+        assert isinstance(state, int)
+        context.writer.append(RejectCommand(ref, error.code, error.message, state), False)
         self._streams.answer(stream.number, answer_of(context, ref))
 
     # --- claims ---

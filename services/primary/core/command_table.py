@@ -7,16 +7,26 @@ from lockstep.core.commands import (
     BeginCommand,
     BindCommand,
     Command,
+    CommitBranchCommand,
     CommitCommand,
     DeclareExchangeCommand,
     DeclareQueueCommand,
     DeleteExchangeCommand,
     DeleteQueueCommand,
+    EndCommand,
+    EndHeuristicallyCommand,
+    ForgetBranchCommand,
+    PrepareBranchCommand,
     PublishCommand,
     PurgeQueueCommand,
+    RollbackBranchCommand,
     RollbackCommand,
+    SelectDtxCommand,
+    SetTimeoutCommand,
     SettleCommand,
+    StartCommand,
 )
+from services.primary.core import branches
 from services.primary.core.context import Context, Request
 from services.primary.core.publishing import publish
 from services.primary.core.settling import settle
@@ -33,15 +43,24 @@ from services.primary.core.wiring_commands import (
 _TABLE: dict[type[Command], Callable[[Context, Request, Any], None]] = {
     BeginCommand: begin,
     BindCommand: bind,
+    CommitBranchCommand: branches.commit,
     CommitCommand: commit,
     DeclareExchangeCommand: declare_exchange,
     DeclareQueueCommand: declare_queue,
     DeleteExchangeCommand: delete_exchange,
     DeleteQueueCommand: delete_queue,
+    EndCommand: branches.end,
+    EndHeuristicallyCommand: branches.end_heuristically,
+    ForgetBranchCommand: branches.forget,
+    PrepareBranchCommand: branches.prepare,
     PublishCommand: publish,
     PurgeQueueCommand: purge_queue,
+    RollbackBranchCommand: branches.rollback,
     RollbackCommand: rollback,
+    SelectDtxCommand: branches.select_dtx,
+    SetTimeoutCommand: branches.set_timeout,
     SettleCommand: settle,
+    StartCommand: branches.start,
 }
 
 

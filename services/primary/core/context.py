@@ -14,6 +14,7 @@ from lockstep.core.records import CommandRef
 from lockstep.core.resident_bodies import ResidentBodies
 from lockstep.core.server_messages import CommandAnswered
 from lockstep.core.set_state import SetState
+from services.primary.core.decision_questions import DecisionQuestions
 from services.primary.core.dispatch import Dispatch
 from services.primary.core.expiry import Expiry
 from services.primary.core.read_back import ReadBack
@@ -24,13 +25,14 @@ from services.primary.core.writer import Writer
 
 @dataclass(slots=True)
 class TransactionProgress:
-    """What the primary knows of an open transaction beyond the log: how its client numbers the operations (T1)."""
+    """What the primary knows of an open transaction beyond the log: how its clients number the operations (T1)."""
 
     session: SessionKey
+    """Whose share of open transactions it counts in: the one that began it."""
     ends_ms: int = 0
     """When its time-out ends, on CLOCK_BOOTTIME; 0: never."""
-    sequence: int = 0
-    """Operations taken so far; the next one has this number + 1."""
+    sequences: dict[SessionKey, int] = field(default_factory=dict)
+    """Operations taken so far from each session that works in it (one, but for a branch); the next has this number + 1."""
     ordinal: int = 0
     """Next ordinal."""
     bytes: int = 0
@@ -90,6 +92,7 @@ class Context:
     now: Now
     """Of the input at hand."""
     progress: OpenTransactions = field(default_factory=OpenTransactions)
+    questions: DecisionQuestions = field(default_factory=DecisionQuestions)
     is_store_low: bool = False
     """The own disk's reserve is touched: nothing is published, so that everything else still finds its place."""
     effects: list[AnyEffect] = field(default_factory=list)

@@ -8,9 +8,13 @@ from collections import deque
 from lockstep.core.clock import Now
 from lockstep.core.ids import LogIndex, QueuePosition
 from lockstep.core.records import DequeueReason, ForgetOutcomes
+from services.primary.core import decisions
 from services.primary.core.context import Context
 from services.primary.core.removing import dead_letter
 from services.primary.core.transacting import roll_back_timed_out
+
+DECISION_LOOK_MS = 500
+"""How often prepared branches are looked through."""
 
 
 class Housekeeping:
@@ -21,11 +25,18 @@ class Housekeeping:
         self._sweeps: deque[tuple[int, LogIndex]] = deque()
         """(time, log's end then) of past sweeps, younger than the retention."""
         self._swept_ms = now.boottime_ms
+        self._ask_ms = 0
 
     def tick(self, now: Now) -> None:
         roll_back_timed_out(self._context)
         self._expire(now)
         self._sweep_outcomes(now)
+        self._ask_decisions(now)
+
+    def _ask_decisions(self, now: Now) -> None:
+        if now.boottime_ms >= self._ask_ms:
+            self._ask_ms = now.boottime_ms + DECISION_LOOK_MS
+            decisions.ask(self._context, now)
 
     def _expire(self, now: Now) -> None:
         context = self._context

@@ -21,6 +21,7 @@ from lockstep.core.inputs import (
     ClientStreamClosed,
     ClientStreamDrained,
     ClientStreamFull,
+    DecisionHeard,
     LeaseExtended,
     LeaseLost,
     MapSeen,
@@ -35,6 +36,7 @@ from lockstep.core.inputs import (
     Tick,
 )
 from lockstep.core.log_copy import LogCopy
+from services.primary.core import decisions
 from services.primary.core.aftermath import Aftermath
 from services.primary.core.attachments import Attachments
 from services.primary.core.backup_hearing import BackupHearing
@@ -202,6 +204,9 @@ class PrimaryCore:
                 self.client_hearing.name_claimed(given)
             case NamesSeen():
                 self._names.seen(given)
+            case DecisionHeard():
+                if self.is_serving:
+                    decisions.heard(self.context, given)
             case Tick():
                 self._tick(now)
             case _:

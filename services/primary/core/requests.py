@@ -15,8 +15,10 @@ from lockstep.core.requests import (
     CloseConsumer,
     Describe,
     GetOutcome,
+    GetTimeout,
     GrantCredit,
     OpenConsumer,
+    Recover,
 )
 from lockstep.core.server_messages import (
     BrowseAnswer,
@@ -32,6 +34,7 @@ from lockstep.core.server_messages import (
 from lockstep.core.state_hash import state_hash
 from lockstep.core.transaction_states import TransactionState
 from services.primary.core.attachments import Attachments
+from services.primary.core.branch_requests import get_timeout, recover
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context
 from services.primary.core.dispatch import Consumer, delivered_messages
@@ -85,6 +88,10 @@ def handle_request(
             _get_outcome(context, streams, stream, request)
         case Describe():
             _describe(context, streams, stream, request)
+        case Recover():
+            recover(context, streams, stream, request)
+        case GetTimeout():
+            get_timeout(context, streams, stream, request)
         case _:
             raise AssertionError(request)
 

@@ -31,6 +31,17 @@ class PrimarySettings:
     of the epoch, so half as many clients may wait, and no more have a stream of one broker."""
     early_bytes_max: int = 64 * 1024 * 1024
     """Content of these messages: one command of the largest size."""
+    branch_timeout_ms: int = 60_000
+    """Time-out of a branch that says nothing else, until it is prepared: the DTX contract's 60 s."""
+    branch_timeout_ms_max: int = 3_600_000
+    """Longest time-out of a branch: for so long an application that is gone may hold its messages."""
+    decision_ask_ms: int = 5_000
+    """How long a prepared branch of our coordinator waits before it looks for its decision by itself, and between two looks: far
+    longer than a commit takes, and short beside what people notice."""
+    decisions_asked_max: int = 64
+    """Branches that look at once: each is a read of etcd."""
+    recover_branches_max: int = 1000
+    """Branches in one answer to `recover`."""
     backlog_messages_max: int = 2048
     """Messages of one stream that wait behind a declaration for etcd: what a client may have unanswered, and its requests."""
     frames_in_flight_max: int = 2

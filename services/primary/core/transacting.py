@@ -15,13 +15,13 @@ from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SessionKey, TransactionKey, transaction_id
 from lockstep.core.records import Begin, MarkRollbackOnly, Prepare, RejectCommand, Rollback, RollbackReason
 from lockstep.core.transaction_states import ROLLBACKS, TransactionState
-from lockstep.core.tx_buffer import TxBuffer
+from lockstep.core.tx_buffer import DtxBuffer, TxBuffer
 from services.primary.core.context import Context, Request, TransactionProgress
 from services.primary.core.removing import evict
 
 
 def begin(context: Context, request: Request, command: BeginCommand) -> None:
-    _check_open(context, request.session)
+    check_open(context, request.session)
     timeout_ms = min(max(0, command.timeout_ms), SPAN_MS_MAX)
     record = Begin(request.ref, request.session, b"", timeout_ms, context.now.wall_ms)
     index = context.writer.append(record, False)
@@ -29,7 +29,7 @@ def begin(context: Context, request: Request, command: BeginCommand) -> None:
     context.progress.begin((index, context.epoch), TransactionProgress(request.session, ends_ms))
 
 
-def _check_open(context: Context, session: SessionKey) -> None:
+def check_open(context: Context, session: SessionKey) -> None:
     """Raises `Rejected` UNAVAILABLE when the set, or the session, has as many transactions open as it may."""
     settings, progress = context.settings, context.progress
     if len(progress) >= settings.transactions_open_max:
@@ -65,10 +65,9 @@ def operation(
     progress = context.progress[key]
     if buffer.is_rollback_only:
         raise _rejected(context, ErrorCode.ROLLBACK_ONLY, "can only be rolled back", key)
-    if sequence != progress.sequence + 1:
-        raise _rejected(
-            context, ErrorCode.SEQUENCE_GAP, f"expects operation {progress.sequence + 1}, not {sequence}", key
-        )
+    expected = progress.sequences.get(session, 0) + 1
+    if sequence != expected:
+        raise _rejected(context, ErrorCode.SEQUENCE_GAP, f"expects operation {expected}, not {sequence}", key)
     settings = context.settings
     if progress.ordinal + ordinals > settings.transaction_operations_max:
         limit = settings.transaction_operations_max
@@ -78,7 +77,7 @@ def operation(
         limit = settings.transaction_bytes_max
         why = f"would have {progress.bytes + content_bytes} bytes, transaction_bytes_max is {limit}"
         raise _rejected(context, ErrorCode.TOO_LARGE, why, key)
-    progress.sequence = sequence
+    progress.sequences[session] = sequence
     progress.bytes += content_bytes
     return progress
 
@@ -86,7 +85,7 @@ def operation(
 def operation_failed(context: Context, session: SessionKey, key: TransactionKey) -> None:
     """An operation of this transaction was refused: it can only be rolled back now (AMQP 1.0 part 4, 4.4.1)."""
     buffer = context.state.transactions.get(key)
-    if buffer is None or buffer.session != session or buffer.state is not TransactionState.OPEN:
+    if buffer is None or not _works_in(session, buffer) or buffer.state is not TransactionState.OPEN:
         return
     if not buffer.is_rollback_only:
         context.writer.append(MarkRollbackOnly(None, key), False)
@@ -94,8 +93,8 @@ def operation_failed(context: Context, session: SessionKey, key: TransactionKey)
 
 def commit(context: Context, request: Request, command: CommitCommand) -> None:
     key = command.transaction
-    buffer = _open(context, request.session, key)
-    taken = context.progress[key].sequence
+    buffer = _open_tx(context, request.session, key)
+    taken = context.progress[key].sequences.get(request.session, 0)
     if buffer.is_rollback_only or command.operations != taken:
         why = (
             "can only be rolled back"
@@ -108,6 +107,11 @@ def commit(context: Context, request: Request, command: CommitCommand) -> None:
         return
     context.writer.append(Prepare(request.ref, key, True), True)
     context.progress.end(key)
+    evict_touched(context, buffer)
+
+
+def evict_touched(context: Context, buffer: TxBuffer) -> None:
+    """The transaction has committed: queues that it filled beyond their limits let go of their oldest messages."""
     for queue_id in sorted(buffer.touched):
         queue = context.state.queues.by_id.get(queue_id)
         if queue is not None:
@@ -115,7 +119,7 @@ def commit(context: Context, request: Request, command: CommitCommand) -> None:
 
 
 def rollback(context: Context, request: Request, command: RollbackCommand) -> None:
-    _open(context, request.session, command.transaction)
+    _open_tx(context, request.session, command.transaction)
     context.writer.append(Rollback(request.ref, command.transaction, RollbackReason.CLIENT), True)
     context.progress.end(command.transaction)
 
@@ -136,10 +140,18 @@ def roll_back_timed_out(context: Context) -> None:
         append_rollback(context, key, RollbackReason.TIMED_OUT)
 
 
+def _open_tx(context: Context, session: SessionKey, key: TransactionKey) -> TxBuffer:
+    """The same for what ends a TX: a branch is ended by its own verbs."""
+    buffer = _open(context, session, key)
+    if isinstance(buffer, DtxBuffer):
+        raise _rejected(context, ErrorCode.ILLEGAL_STATE, "is a branch of a distributed transaction", key)
+    return buffer
+
+
 def _open(context: Context, session: SessionKey, key: TransactionKey) -> TxBuffer:
-    """The open transaction of that name, begun by `session`; raises `Rejected`."""
+    """The open transaction of that name, in which `session` works; raises `Rejected`."""
     buffer = context.state.transactions.get(key)
-    if buffer is not None and buffer.session == session and key in context.progress:
+    if buffer is not None and _works_in(session, buffer) and key in context.progress:
         if buffer.state is TransactionState.OPEN:
             return buffer
         raise _rejected(context, ErrorCode.ILLEGAL_STATE, f"is {buffer.state.name.lower()}", key)
@@ -153,6 +165,12 @@ def _open(context: Context, session: SessionKey, key: TransactionKey) -> TxBuffe
     if state is TransactionState.EXPIRED:
         raise _rejected(context, ErrorCode.EXPIRED, "has ended, and its outcome was forgotten", key)
     raise _rejected(context, ErrorCode.UNKNOWN_TRANSACTION, "is not known", key)
+
+
+def _works_in(session: SessionKey, buffer: TxBuffer) -> bool:
+    if isinstance(buffer, DtxBuffer):
+        return buffer.associations.get(session) is False
+    return buffer.session == session
 
 
 def _rejected(context: Context, code: ErrorCode, why: str, key: TransactionKey) -> Rejected:

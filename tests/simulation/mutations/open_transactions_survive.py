@@ -38,7 +38,7 @@ class Lenient(WeakReplica):
 
     def promoted(self, primary: PrimaryCore) -> None:
         for buffer in primary.context.state.transactions.open():
-            progress = TransactionProgress(buffer.session, 0, sequence=AnyCount(0))
+            progress = TransactionProgress(buffer.session, sequences={buffer.session: AnyCount(0)})
             primary.context.progress.begin(buffer.key, progress)
 
 

@@ -7,7 +7,7 @@ doubt is asked for until its outcome is final, as every careful client does (P6)
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from lockstep.client.session_events import StopConsuming
+from lockstep.client.session_events import Close, StopConsuming
 from lockstep.core.commands import (
     BeginCommand,
     CommitCommand,
@@ -99,10 +99,10 @@ class ScriptedClient:
 
     def browse(self, queue: str, limit: int = 1000) -> list[bytes]:
         """The bodies in a queue, waited for; the checkers look at every answer."""
-        answer = self._answer(lambda: self.ask_browse(queue, limit))
+        answer = self.answer(lambda: self.ask_browse(queue, limit))
         return [message.body for message in answer.messages] if isinstance(answer, BrowseAnswer) else []
 
-    def _answer(self, ask: Callable[[], Promise]) -> object:
+    def answer(self, ask: Callable[[], Promise]) -> object:
         """Ask until there is an answer: a question is lost with its session."""
         while True:
             asking = ask()
@@ -145,9 +145,14 @@ class ScriptedClient:
 
     def outcome(self, tx: TransactionKey, fence: bool = False) -> int:
         """What became of a transaction (an `OutcomeState`), waited for."""
-        answer = self._answer(lambda: self.ask_outcome(tx, fence))
+        answer = self.answer(lambda: self.ask_outcome(tx, fence))
         assert isinstance(answer, OutcomeAnswer), answer
         return answer.state
+
+    def close(self) -> None:
+        """End the session on purpose, and wait for that."""
+        self.session.feed(Close())
+        self._stage.until(lambda: self.session.is_closed, what="the session's end")
 
     def all_done(self, promises: Sequence[Promise]) -> None:
         for promise in promises:

@@ -148,5 +148,6 @@ def test_transactions_of_a_session_are_found() -> None:
     key, other = open_session(log), open_session(log, "other")
     mine, also_mine = log.begin(session=key), log.begin(b"x", session=key)
     log.begin(session=other)
-    assert [buffer.key for buffer in log.state.transactions.of_session(key)] == [mine, also_mine]
+    assert [buffer.key for buffer in log.state.transactions.of_session(key)] == [mine]
+    assert [branch.key for branch in log.state.transactions.branches_of(key)] == [also_mine]
     assert mine[0] < LogIndex(also_mine[0])

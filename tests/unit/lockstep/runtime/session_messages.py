@@ -35,6 +35,10 @@ delivered = st.builds(
     st.sampled_from((0, 9)),
     st.booleans(),
 )
+xids = st.binary(max_size=70)
+branches = st.builds(
+    sm.BranchDescription, xids, keys, small, counts, counts, st.lists(names, max_size=2).map(tuple)
+)
 options = st.builds(
     c.QueueOptions,
     st.booleans(),
@@ -72,6 +76,15 @@ commands = st.one_of(
     st.builds(c.BeginCommand, numbers, spans),
     st.builds(c.CommitCommand, numbers, keys, counts),
     st.builds(c.RollbackCommand, numbers, keys),
+    st.builds(c.SelectDtxCommand, numbers, st.booleans(), st.booleans()),
+    st.builds(c.StartCommand, numbers, xids, st.booleans(), st.booleans()),
+    st.builds(c.EndCommand, numbers, xids, counts, st.booleans(), st.booleans()),
+    st.builds(c.PrepareBranchCommand, numbers, xids),
+    st.builds(c.CommitBranchCommand, numbers, xids, st.booleans()),
+    st.builds(c.RollbackBranchCommand, numbers, xids),
+    st.builds(c.ForgetBranchCommand, numbers, xids),
+    st.builds(c.SetTimeoutCommand, numbers, xids, counts),
+    st.builds(c.EndHeuristicallyCommand, numbers, xids, st.booleans()),
 )
 requests = st.one_of(
     st.builds(
@@ -92,6 +105,8 @@ requests = st.one_of(
     st.builds(rq.GetOutcome, small, keys, st.booleans()),
     st.builds(rq.Describe, small),
     st.just(rq.Heartbeat()),
+    st.builds(rq.Recover, small, xids, small, st.booleans()),
+    st.builds(rq.GetTimeout, small, xids),
 )
 client_messages = commands | requests
 
@@ -120,6 +135,15 @@ server_messages = st.one_of(
         counts,
         counts,
         counts,
+        counts,
+    ),
+    st.builds(sm.Recovered, counts, counts, small, st.lists(branches, max_size=3).map(tuple), st.booleans()),
+    st.builds(
+        sm.TimeoutAnswer,
+        counts,
+        counts,
+        small,
+        st.sampled_from((ErrorCode.NONE, ErrorCode.NOT_FOUND)),
         counts,
     ),
     st.builds(sm.CandidatesChanged, counts, counts, addresses),

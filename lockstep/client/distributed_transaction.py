@@ -1,0 +1,258 @@
+"""A transaction over any number of resource sets, and over databases and services beside them: everywhere or nowhere (DESIGN 4).
+
+Law: `commit` returns only if it committed, and raises `Rejected` only if it did not and will not; what nobody could tell is
+`InDoubt`, and then coordinators end it by themselves. What was done in it is visible nowhere before.
+
+    open --commit--> committed | rolled back | in doubt          open --rollback, failover, time-out--> rolled back
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable
+from types import TracebackType
+from typing import Protocol, Self
+
+from lockstep.client.consumer import Message
+from lockstep.client.coordinators import Coordinators
+from lockstep.client.outgoing import Headers, Outgoing
+from lockstep.client.resource_manager import Branch, ResourceManager
+from lockstep.client.transaction import TransactionState
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from lockstep.core.ids import SetName
+from lockstep.core.postgres_gid import gid_of
+from lockstep.core.xa import XaStatus
+from lockstep.core.xid import Xid
+from lockstep.runtime.xid_codec import decode_xid
+from lockstep.wire.v1 import coordinator_pb2 as pb
+
+
+class SetPort(Protocol):
+    """What it needs of its session."""
+
+    async def set_of_target(self, exchange: str, routing_key: str) -> SetName: ...
+    async def resource_manager(self, set_name: str) -> ResourceManager: ...
+
+
+class PostgresConnection(Protocol):
+    """What it needs of a connection, such as psycopg's AsyncConnection that is not in autocommit mode."""
+
+    async def execute(self, query: bytes, /) -> object: ...
+    async def rollback(self) -> None: ...
+
+
+class DistributedTransaction:
+    """Lives from `Session.distributed_transaction` to its end; used from one event loop."""
+
+    def __init__(self, session: SetPort, coordinators: Coordinators, timeout_ms: int) -> None:
+        self.state = TransactionState.OPEN
+        self._session = session
+        self._coordinators = coordinators
+        self._timeout_ms = timeout_ms
+        self._id = b""
+        self._generation = ""
+        self._participants: list[str] = []
+        self._branches: dict[SetName, tuple[ResourceManager, Branch]] = {}
+        self._connections: list[tuple[PostgresConnection, Xid]] = []
+        self._enlisting = asyncio.Lock()
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"DistributedTransaction({self.id or 'not begun'}, {self.state.value})"
+
+    @property
+    def id(self) -> str:
+        """Its name: 32 hexadecimal digits; "" before its first operation."""
+        return self._id.hex()
+
+    # --- work ---
+
+    async def publish(
+        self,
+        routing_key: str,
+        messages: Outgoing,
+        *,
+        exchange: str = "",
+        properties: bytes = b"",
+        durable: bool = True,
+        ttl_ms: int = 0,
+        headers: Headers = (),
+    ) -> None:
+        """Publishes if it commits. Returns when the operation is on its way; if it fails, so does the commit."""
+        branch = await self._branch_in(await self._session.set_of_target(exchange, routing_key))
+        branch.publish(
+            routing_key,
+            messages,
+            exchange=exchange,
+            properties=properties,
+            durable=durable,
+            ttl_ms=ttl_ms,
+            headers=headers,
+        )
+
+    async def accept(self, *messages: Message) -> None:
+        """Takes messages from their queues if it commits; if not, they return there."""
+        for message in messages:
+            (await self._branch_in(message.set_name)).accept(message)
+
+    async def enlist(self, participant: str) -> Xid:
+        """Adds a Participant service (grpc://host:port/name), which does its work under the xid that this returns."""
+        self._check_open()
+        async with self._enlisting:
+            return await self._enlist(participant)
+
+    async def enlist_postgres(self, connection: PostgresConnection, participant: str) -> None:
+        """Adds what a connection does from now on. `participant`: the PostgreSQL participant of its database, as for `enlist`.
+
+        The connection is in no transaction now, and not used for anything else until this one has ended.
+        """
+        await connection.rollback()
+        self._connections.append((connection, await self.enlist(participant)))
+
+    # --- ends ---
+
+    async def commit(self) -> None:
+        """Returns when it is committed everywhere. Raises `Rejected` (rolled back) or `InDoubt` (nobody could tell)."""
+        self._check_open()
+        if not self._participants:
+            self.state = TransactionState.COMMITTED
+            return
+        try:
+            await self._end_branches()
+            await self._prepare_connections()
+        except LockstepError as error:
+            await self.rollback()
+            raise self._rolled_back(error.message) from error
+        except BaseException:
+            await self.rollback()
+            raise
+        self.state = TransactionState.IN_DOUBT
+        request = pb.CommitDistributedRequest(
+            transaction_id=self._id,
+            generation=self._generation,
+            participants=self._participants,
+            is_closed=self._is_closed,
+        )
+        try:
+            committed = await self._coordinators.call("Commit", request, pb.CommitDistributedResponse())
+        except Rejected:
+            await self._undo()
+            raise
+        if committed.state == pb.DISTRIBUTED_STATE_COMMITTED:
+            self.state = TransactionState.COMMITTED
+            return
+        self.state = TransactionState.ROLLED_BACK
+        raise self._rolled_back("a participant could not commit")
+
+    async def rollback(self) -> None:
+        """Ends it without effect; does nothing if it is rolled back already."""
+        if self.state is TransactionState.ROLLED_BACK:
+            return
+        self._check_open()
+        await self._undo()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commits at the end of the block, if it was not ended in it; rolls back if the block raised."""
+        if self.state is not TransactionState.OPEN:
+            return
+        if error is not None:
+            await self.rollback()
+        else:
+            await self.commit()
+
+    # Inside
+
+    async def _branch_in(self, set_name: SetName) -> Branch:
+        self._check_open()
+        async with self._enlisting:
+            known = self._branches.get(set_name)
+            if known is None:
+                manager = await self._session.resource_manager(set_name)
+                xid = await self._enlist(f"set:{set_name}")
+                # Each time, and in one go with the start: the set may have lost the session since.
+                _, branch = await asyncio.gather(manager.select(has_many_branches=True), manager.start(xid))
+                if self._timeout_ms:
+                    await manager.set_timeout(xid, self._timeout_ms / 1000)
+                known = self._branches[set_name] = manager, branch
+            return known[1]
+
+    async def _enlist(self, participant: str) -> Xid:
+        if not self._id:
+            begin = pb.BeginDistributedRequest(timeout_ms=self._timeout_ms)
+            begun = await self._coordinators.call("Begin", begin, pb.BeginDistributedResponse())
+            self._id, self._generation = begun.transaction_id, begun.generation
+        request = pb.EnlistParticipantRequest(
+            transaction_id=self._id,
+            generation=self._generation,
+            number=len(self._participants),
+            participant=participant,
+        )
+        enlisted = await self._coordinators.call("Enlist", request, pb.EnlistParticipantResponse())
+        self._participants.append(participant)
+        return decode_xid(enlisted.xid)
+
+    async def _end_branches(self) -> None:
+        """Each tells whether all of its operations came; raises `Rejected` where one did not, or failed."""
+        ended = await asyncio.gather(
+            *(manager.end(branch.xid) for manager, branch in self._branches.values())
+        )
+        for set_name, status in zip(self._branches, ended, strict=True):
+            if status is not XaStatus.OK:
+                raise self._rolled_back(f"its branch in {set_name} answered {status.name}")
+
+    async def _prepare_connections(self) -> None:
+        if not self._connections:
+            return
+        # The list is in the log before anything is prepared that nobody else would look for (T3).
+        request = pb.CloseDistributedRequest(
+            transaction_id=self._id, generation=self._generation, participants=self._participants
+        )
+        await self._coordinators.call("Close", request, pb.CloseDistributedResponse())
+        self._is_closed = True
+        for connection, xid in self._connections:
+            await connection.execute(b"prepare transaction '%s'" % gid_of(xid).encode())
+
+    async def _undo(self) -> None:
+        self.state = TransactionState.ROLLED_BACK
+        for manager, branch in self._branches.values():
+            await _quietly(manager.end(branch.xid, fail=True))
+        for connection, _ in self._connections:
+            with contextlib.suppress(
+                Exception
+            ):  # Its driver's own; a connection that is gone has no transaction.
+                await connection.rollback()
+        if not self._participants:
+            return
+        request = pb.RollbackDistributedRequest(
+            transaction_id=self._id,
+            generation=self._generation,
+            participants=self._participants,
+            is_closed=self._is_closed,
+        )
+        # Without its commit it is not going to happen, whoever ends it.
+        await _quietly(self._coordinators.call("Rollback", request, pb.RollbackDistributedResponse()))
+
+    def _check_open(self) -> None:
+        if self.state is not TransactionState.OPEN:
+            raise Rejected(
+                ErrorCode.TRANSACTION_FINISHED,
+                f"transaction {self.id} is {self.state.value}",
+                transaction_id=self.id,
+            )
+
+    def _rolled_back(self, why: str) -> Rejected:
+        return Rejected(
+            ErrorCode.ROLLED_BACK, f"transaction {self.id} was rolled back: {why}", transaction_id=self.id
+        )
+
+
+async def _quietly(call: Awaitable[object]) -> None:
+    """What it would say does not matter any more."""
+    try:
+        await call
+    except LockstepError:
+        pass

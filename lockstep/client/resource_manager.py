@@ -1,0 +1,157 @@
+"""The resource manager of one set, as its clients drive it: the verbs of XA for the branches of distributed transactions.
+
+Law: a verb answers an `XaStatus` or raises: `XaError` where the resource manager refused it, `InDoubt` where nobody can tell.
+What a session does in a branch, between its `start` and `end`, happens if the branch commits.
+"""
+
+from collections.abc import Callable
+
+from lockstep.client.command_batches import CommandBatches, Confirmation
+from lockstep.client.consumer import Message
+from lockstep.client.outgoing import Headers, Outgoing, outgoing
+from lockstep.client.set_session import SetSession, key_of
+from lockstep.core import commands as c
+from lockstep.core import requests as rq
+from lockstep.core import server_messages as sm
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import SetName, TransactionKey
+from lockstep.core.xa import EXCEPTIONS, BranchState, XaStatus
+from lockstep.core.xid import Xid
+
+PAGE = 500
+"""Branches of one answer to recover."""
+
+
+class XaError(Rejected):
+    """A verb was refused. `exception` is AMQP 0-10's number: 404, 409, 503, 530, 541, 542, or 0 for other reasons."""
+
+    def __init__(self, rejected: Rejected, verb: str, xid: Xid) -> None:
+        details = {**rejected.details, "verb": verb, "xid": str(xid)}
+        super().__init__(rejected.code, rejected.message, **details)
+        self.exception = EXCEPTIONS.get(rejected.code, 0)
+        self.verb = verb
+        self.xid = xid
+        state = rejected.details.get("branch_state", BranchState.UNKNOWN)
+        assert isinstance(state, BranchState)
+        self.state = state
+        """What the verb met."""
+
+
+class Branch:
+    """Work in one branch, from `ResourceManager.start` to `end`. Used from one event loop."""
+
+    def __init__(self, xid: Xid, key: TransactionKey, batches: CommandBatches) -> None:
+        self.xid = xid
+        self._key = key
+        self._batches = batches
+
+    def publish(
+        self,
+        routing_key: str,
+        messages: Outgoing,
+        *,
+        exchange: str = "",
+        properties: bytes = b"",
+        durable: bool = True,
+        ttl_ms: int = 0,
+        headers: Headers = (),
+    ) -> Confirmation:
+        """Publishes if the branch commits. The confirmation need not be awaited: if the operation fails, so does the branch."""
+        batch = outgoing(messages, properties, durable, ttl_ms, headers)
+        return self._batches.publish(exchange, routing_key, batch, self._key)
+
+    def accept(self, message: Message) -> Confirmation:
+        """Takes a message from its queue if the branch commits; if not, it returns there."""
+        return message.accept_in(self._key)
+
+
+class ResourceManager:
+    """Lives as long as its session; all of the session's work in the set shares one numbering."""
+
+    def __init__(self, session: SetSession, batches: CommandBatches) -> None:
+        self._session = session
+        self._batches = batches
+
+    @property
+    def set_name(self) -> SetName:
+        return self._session.set_name
+
+    async def select(self, *, hears_read_only: bool = False, has_many_branches: bool = False) -> None:
+        """Before the first `start`. `hears_read_only`: preparing a branch without operations answers `RDONLY` and ends it;
+        `has_many_branches`: this session may work in several of them at once, which XA's threads may not.
+        """
+        await self._submit(c.SelectDtxCommand(0, hears_read_only, has_many_branches))
+
+    async def start(self, xid: Xid, *, join: bool = False, resume: bool = False) -> Branch:
+        """Begins a branch, joins one, or resumes work that this session suspended. Raises `XaError`."""
+        try:
+            done = await self._session.submit(self._flushed(c.StartCommand(0, xid.encode(), join, resume)))
+        except Rejected as rejected:
+            raise XaError(rejected, "start", xid) from rejected
+        return Branch(xid, key_of(done), self._batches)
+
+    async def end(self, xid: Xid, *, fail: bool = False, suspend: bool = False) -> XaStatus:
+        """Ends this session's work in a branch (`RBROLLBACK`: it can only be rolled back), or suspends it."""
+        return await self._verb("end", xid, lambda name: c.EndCommand(0, name, 0, fail, suspend))
+
+    async def prepare(self, xid: Xid) -> XaStatus:
+        """Votes, when the branch is durable at every in-sync broker; any number of them at once."""
+        return await self._verb("prepare", xid, lambda name: c.PrepareBranchCommand(0, name))
+
+    async def commit(self, xid: Xid, *, one_phase: bool = False) -> XaStatus:
+        return await self._verb("commit", xid, lambda name: c.CommitBranchCommand(0, name, one_phase))
+
+    async def rollback(self, xid: Xid) -> XaStatus:
+        return await self._verb("rollback", xid, lambda name: c.RollbackBranchCommand(0, name))
+
+    async def forget(self, xid: Xid) -> XaStatus:
+        """Forgets that a branch was ended heuristically."""
+        return await self._verb("forget", xid, lambda name: c.ForgetBranchCommand(0, name))
+
+    async def end_heuristically(self, xid: Xid, *, commit: bool) -> XaStatus:
+        """An operator's decision in the coordinator's place, kept until it is forgotten."""
+        return await self._verb(
+            "end-heuristically", xid, lambda name: c.EndHeuristicallyCommand(0, name, commit)
+        )
+
+    async def set_timeout(self, xid: Xid, seconds: float) -> XaStatus:
+        """Until the branch is prepared; 0: none."""
+        timeout_ms = round(seconds * 1000)
+        return await self._verb("set-timeout", xid, lambda name: c.SetTimeoutCommand(0, name, timeout_ms))
+
+    async def get_timeout(self, xid: Xid) -> float:
+        """Seconds; 0: none."""
+        self._batches.flush()
+        answer = await self._session.ask(rq.GetTimeout(0, xid.encode()))
+        assert isinstance(answer, sm.TimeoutAnswer), "a time-out is answered as one"
+        if answer.code is not ErrorCode.NONE:
+            raise XaError(Rejected(answer.code, f"no branch {xid}"), "get-timeout", xid)
+        return answer.timeout_ms / 1000
+
+    async def recover(self, *, with_open: bool = False) -> list[sm.BranchDescription]:
+        """Branches that are prepared or were ended heuristically, and with `with_open` the open ones, by xid."""
+        self._batches.flush()
+        found: list[sm.BranchDescription] = []
+        while True:
+            after = found[-1].xid if found else b""
+            answer = await self._session.ask(rq.Recover(0, after, PAGE, with_open))
+            assert isinstance(answer, sm.Recovered), "a recover is answered as one"
+            found += answer.branches
+            if answer.is_end:
+                return found
+
+    # Inside
+
+    async def _verb(self, verb: str, xid: Xid, make: Callable[[bytes], c.AnyCommand]) -> XaStatus:
+        try:
+            return XaStatus(await self._submit(make(xid.encode())))
+        except Rejected as rejected:
+            raise XaError(rejected, verb, xid) from rejected
+
+    async def _submit(self, command: c.AnyCommand) -> int:
+        return (await self._session.submit(self._flushed(command))).value
+
+    def _flushed(self, command: c.AnyCommand) -> c.AnyCommand:
+        """What is being gathered goes first."""
+        self._batches.flush()
+        return command

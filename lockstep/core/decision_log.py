@@ -1,0 +1,186 @@
+"""The decision log: what etcd holds about distributed transactions, and what a prepared branch may conclude from it (DESIGN T3).
+
+Law: `participants` is written before the first prepare and `decision` put-if-absent while that very entry stands; both go
+together, when every participant has acknowledged, and leave an `outcome` for a while. So participants without a decision mean
+*undecided*; and where nothing is left, only a prepared branch's own resource manager may presume abort, and only in the
+generation in which the transaction was begun: a COMMIT never goes before that branch has acknowledged it. To whoever holds no
+prepared branch, nothing left means nothing at all (history 26).
+
+Whoever presumes must take no vote on that branch from before it reads until it has rolled back: otherwise a coordinator that
+begins in between is told "prepared" of a branch that is about to go.
+"""
+
+import json
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+from lockstep.core.branch_names import (
+    GenerationTag,
+    GlobalId,
+    ParticipantName,
+    generation_tag,
+    parse_global_id,
+)
+from lockstep.core.ids import Incarnation
+
+
+class Verdict(StrEnum):
+    """The value of a decision key."""
+
+    COMMIT = "commit"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True)
+class ParticipantsEntry:
+    """Value of a participants key. Immutable, but that the coordinator which is to commit a closed one signs it, once."""
+
+    participants: tuple[ParticipantName, ...]
+    """By branch number; "": enlisted with a coordinator that the writer knew nothing of. Its branch ends by itself."""
+    generation: GenerationTag
+    """In which the transaction was begun: the xids of its branches say so."""
+    owner: Incarnation
+    """The coordinator that wrote it; while it lives, it finishes."""
+    written_ms: int
+    """Wall clock of the owner: only ages are made of it, which decide when to look, never what to find."""
+    is_closed: bool = False
+    """The list is fixed and the client prepares branches of its own; nobody has asked a participant to prepare yet."""
+
+    def encode(self) -> bytes:
+        return _encode(
+            {
+                "participants": self.participants,
+                "generation": self.generation,
+                "owner": self.owner,
+                "written_ms": self.written_ms,
+                "is_closed": self.is_closed,
+            }
+        )
+
+    @staticmethod
+    def decode(data: bytes) -> "ParticipantsEntry":
+        """Raises `ValueError` for anything else."""
+        try:
+            fields = json.loads(data)
+            return ParticipantsEntry(
+                tuple(ParticipantName(str(name)) for name in fields["participants"]),
+                GenerationTag(str(fields["generation"])),
+                Incarnation(str(fields["owner"])),
+                int(fields["written_ms"]),
+                bool(fields["is_closed"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a list of participants: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeEntry:
+    """Value of an outcome key, which stays for a retention after the transaction has left the log."""
+
+    verdict: Verdict
+    hazards: tuple[tuple[ParticipantName, str], ...] = ()
+    """Participants that did not end as decided, or could not say so, each with its answer."""
+
+    def encode(self) -> bytes:
+        return _encode({"verdict": self.verdict, "hazards": self.hazards})
+
+    @staticmethod
+    def decode(data: bytes) -> "OutcomeEntry":
+        """Raises `ValueError` for anything else."""
+        try:
+            fields = json.loads(data)
+            hazards = tuple((ParticipantName(str(name)), str(answer)) for name, answer in fields["hazards"])
+            return OutcomeEntry(Verdict(fields["verdict"]), hazards)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not an outcome: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """All that the log says of one transaction, read at one revision."""
+
+    generation: str = ""
+    """The cluster's; "": it has none."""
+    participants: ParticipantsEntry | None = None
+    participants_revision: int = 0
+    """The mod_revision that names this very entry; 0: there is none."""
+    decision: Verdict | None = None
+    outcome: OutcomeEntry | None = None
+    revision: int = 0
+    """etcd's, when it was read."""
+
+
+class Fate(Enum):
+    """What a prepared branch may do."""
+
+    COMMIT = "commit"
+    ROLL_BACK = "roll back"
+    WAIT = "wait"
+    """Undecided: whoever coordinates will say, or somebody will win ABORT."""
+    ASK_AN_OPERATOR = "ask an operator"
+    """Nothing is left, and the history of the cluster is not the one in which it was begun: nothing may be presumed."""
+
+
+def fate(view: LogView, begun_in: GenerationTag) -> Fate:
+    """What the log says to a prepared branch that was begun in that generation; `view` was read while it was prepared."""
+    if view.decision is not None:
+        return Fate.COMMIT if view.decision is Verdict.COMMIT else Fate.ROLL_BACK
+    if view.participants is not None:
+        return Fate.WAIT
+    if view.outcome is not None:
+        # It prepared late, after an ABORT; or its acknowledgement of a COMMIT is lost to it: restored from a backup.
+        return Fate.COMMIT if view.outcome.verdict is Verdict.COMMIT else Fate.ROLL_BACK
+    if not view.generation or generation_tag(view.generation) != begun_in:
+        return Fate.ASK_AN_OPERATOR
+    return Fate.ROLL_BACK
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionKeys:
+    """etcd keys of one cluster's distributed transactions.
+
+    Beside the cluster's other keys (`cluster_map.Keys`) and not below them: brokers watch all of those, and a transaction must
+    not wake every broker.
+    """
+
+    cluster: str
+
+    @property
+    def prefix(self) -> str:
+        """Everything that a recoverer reads at one revision."""
+        return f"/lockstep-transactions/{self.cluster}/"
+
+    @property
+    def all_participants(self) -> str:
+        return f"{self.prefix}participants/"
+
+    @property
+    def all_decisions(self) -> str:
+        return f"{self.prefix}decision/"
+
+    @property
+    def all_coordinators(self) -> str:
+        return f"{self.prefix}coordinators/"
+
+    def participants(self, global_id: GlobalId) -> str:
+        return f"{self.all_participants}{global_id.hex()}"
+
+    def decision(self, global_id: GlobalId) -> str:
+        """Value: a `Verdict`."""
+        return f"{self.all_decisions}{global_id.hex()}"
+
+    def coordinator(self, process: Incarnation) -> str:
+        """Presence of a coordinator, under its lease."""
+        return f"{self.all_coordinators}{process}"
+
+    def outcome(self, global_id: GlobalId) -> str:
+        """Under a lease that ends with the retention. Not below `prefix`: there are many, and no recoverer wants them."""
+        return f"/lockstep-outcomes/{self.cluster}/{global_id.hex()}"
+
+    def global_id(self, key: str) -> GlobalId:
+        """Of a participants or decision key; raises `ValueError` for another."""
+        return parse_global_id(key.rpartition("/")[2])
+
+
+def _encode(fields: dict[str, object]) -> bytes:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()

@@ -1,0 +1,77 @@
+"""Reads of the decision log in etcd: for coordinators, and for participants whose branches ask for their decision (DESIGN T3,
+T4).
+
+Law: a view is read in one transaction, at one revision. What a reader cannot understand is an error, never an absence.
+"""
+
+import logging
+
+from lockstep.core.branch_names import GlobalId
+from lockstep.core.cluster_map import Keys
+from lockstep.core.decision_log import DecisionKeys, LogView, OutcomeEntry, ParticipantsEntry, Verdict
+from lockstep.runtime.etcd import (
+    Entry,
+    EtcdClient,
+    EtcdInDoubt,
+    EtcdRejected,
+    Get,
+    GetDone,
+    TransactionResult,
+)
+
+_log = logging.getLogger("lockstep.decision_log")
+
+VIEW_KEYS = 4
+
+
+def view_operations(cluster: str, global_id: GlobalId) -> list[Get]:
+    """What a transaction reads to make a view of its answer; `view_from` is the other half."""
+    keys = DecisionKeys(cluster)
+    return [
+        Get(Keys(cluster).generation),
+        Get(keys.participants(global_id)),
+        Get(keys.decision(global_id)),
+        Get(keys.outcome(global_id)),
+    ]
+
+
+def view_from(result: TransactionResult) -> LogView:
+    """The view that `view_operations` have read, if they were all that was executed. Raises `ValueError` for values of others."""
+    entries: list[Entry | None] = [one.entry for one in result.responses if isinstance(one, GetDone)]
+    assert len(entries) == VIEW_KEYS, "executed what view_operations asked for"
+    generation, participants, decision, outcome = entries
+    return LogView(
+        generation.value.decode(errors="replace") if generation else "",
+        ParticipantsEntry.decode(participants.value) if participants else None,
+        participants.mod_revision if participants else 0,
+        Verdict(decision.value.decode()) if decision else None,
+        OutcomeEntry.decode(outcome.value) if outcome else None,
+        result.revision,
+    )
+
+
+class DecisionLogReader:
+    """Lives as long as its process. Remembers the highest revision that it has seen: an etcd behind that one was set back, and
+    nothing may be concluded from what it lacks (DESIGN R1, history 26).
+    """
+
+    def __init__(self, etcd: EtcdClient, cluster: str) -> None:
+        self._etcd = etcd
+        self._cluster = cluster
+        self._revision_seen = 0
+
+    async def read(self, global_id: GlobalId) -> LogView | None:
+        """What the log says now; None: it does not answer, or with less than it knew before."""
+        try:
+            # It changes nothing, so that a doubt about it is a read that failed.
+            result = await self._etcd.transact([], view_operations(self._cluster, global_id))
+        except (EtcdRejected, EtcdInDoubt):
+            return None
+        if result.revision < self._revision_seen:
+            return None
+        self._revision_seen = result.revision
+        try:
+            return view_from(result)
+        except ValueError as error:
+            _log.error("transaction=%s event=log_not_understood %s", global_id.hex(), error)
+            return None

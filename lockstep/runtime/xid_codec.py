@@ -1,0 +1,20 @@
+"""Branch names on the wire.
+
+Law: what is no xid is `Rejected`, whoever sent it.
+"""
+
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.xid import Xid
+from lockstep.wire.v1 import coordinator_pb2 as pb
+
+
+def encode_xid(xid: Xid) -> pb.BranchXid:
+    return pb.BranchXid(format_id=xid.format_id, global_id=xid.global_id, branch_id=xid.branch_id)
+
+
+def decode_xid(message: pb.BranchXid) -> Xid:
+    """Raises `Rejected` (INVALID_ARGUMENT) for ids that are too long, and a format id out of range."""
+    try:
+        return Xid(message.format_id, message.global_id, message.branch_id).check()
+    except ValueError as error:
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, str(error)) from error

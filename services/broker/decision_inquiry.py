@@ -1,0 +1,36 @@
+"""Looks into the decision log for prepared branches that ask (DESIGN T4).
+
+Law: an answer is one read at one revision. A question that is not answered is asked again by the primary.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from lockstep.core.effects import AskDecision
+from lockstep.core.inputs import DecisionHeard
+from lockstep.runtime.decision_log import DecisionLogReader
+from lockstep.runtime.etcd import EtcdClient
+from lockstep.runtime.process import spawn
+
+
+class DecisionInquiry:
+    """Lives as long as the process; its core bounds how many questions are under way."""
+
+    def __init__(self, etcd: EtcdClient, cluster: str, feed: Callable[[DecisionHeard], None]) -> None:
+        self._reader = DecisionLogReader(etcd, cluster)
+        self._feed = feed
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def perform(self, effect: AskDecision) -> None:
+        task = spawn(self._ask(effect), f"decision for a branch in {effect.set_name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _ask(self, effect: AskDecision) -> None:
+        view = await self._reader.read(effect.global_id)
+        self._feed(DecisionHeard(effect.set_name, effect.request, effect.transaction, view))

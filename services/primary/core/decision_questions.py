@@ -1,0 +1,59 @@
+"""Which prepared branches have asked for their decision, and which of the answers may still be believed (DESIGN T3, T4).
+
+Law: a vote given while a question is under way voids its answer. The log was read before that vote perhaps: a coordinator that
+begins in between is told "prepared" of a branch that must then not go by what the log lacked.
+"""
+
+from dataclasses import dataclass
+
+from lockstep.core.ids import TransactionKey
+
+
+@dataclass(slots=True)
+class Waiting:
+    """One prepared branch of our coordinator, as long as this epoch knows it."""
+
+    ask_at_ms: int
+    """When it asks next, on CLOCK_BOOTTIME."""
+    request: int = 0
+    """Number of the question under way; 0: there is none, or it is void."""
+    is_given_up: bool = False
+    """Nothing may be presumed of it: an operator was told."""
+
+
+class DecisionQuestions:
+    """Lives as long as the epoch."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[TransactionKey, Waiting] = {}
+        self._last_request = 0
+
+    def due(
+        self, prepared: list[TransactionKey], now_ms: int, every_ms: int, limit: int
+    ) -> list[tuple[int, TransactionKey]]:
+        """(request, branch) of those that ask now: each waits `every_ms` from when it is first seen, and between questions."""
+        self._waiting = {key: self._waiting.get(key) or Waiting(now_ms + every_ms) for key in prepared}
+        asking = [key for key, waiting in self._waiting.items() if now_ms >= waiting.ask_at_ms][:limit]
+        for key in asking:
+            self._last_request += 1
+            self._waiting[key].request, self._waiting[key].ask_at_ms = self._last_request, now_ms + every_ms
+        return [(self._waiting[key].request, key) for key in asking]
+
+    def voted(self, key: TransactionKey) -> None:
+        """The branch has told a coordinator that it is prepared."""
+        if (waiting := self._waiting.get(key)) is not None:
+            waiting.request = 0
+
+    def answered(self, key: TransactionKey, request: int) -> bool:
+        """Whether the answer to this question counts; it does so once."""
+        waiting = self._waiting.get(key)
+        if waiting is None or waiting.request != request:
+            return False
+        waiting.request = 0
+        return True
+
+    def give_up(self, key: TransactionKey) -> bool:
+        """Nothing may be presumed of it; answers whether that is new."""
+        waiting = self._waiting[key]
+        is_new, waiting.is_given_up = not waiting.is_given_up, True
+        return is_new

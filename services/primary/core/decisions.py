@@ -1,0 +1,71 @@
+"""Prepared branches ask for their decision by themselves (DESIGN T3, T4), so that a coordinator that is gone holds no locks.
+
+Law: what the log decides is done; undecided branches wait. Abort is presumed only where nothing is left, in the generation in
+which the transaction was begun, and by an answer that no vote has overtaken.
+"""
+
+from lockstep.core.branch_names import BranchName, branch_name
+from lockstep.core.clock import Now
+from lockstep.core.decision_log import Fate, fate
+from lockstep.core.effects import AskDecision, Note
+from lockstep.core.inputs import DecisionHeard
+from lockstep.core.records import Commit, Rollback, RollbackReason
+from lockstep.core.tx_buffer import TxBuffer
+from lockstep.core.xid import Xid
+from services.primary.core.context import Context
+from services.primary.core.transacting import evict_touched
+
+
+def ask(context: Context, now: Now) -> None:
+    """Have the branches that have been prepared for long ask what became of their transaction."""
+    settings = context.settings
+    names = {
+        buffer.key: name
+        for buffer in context.state.transactions.prepared()
+        if (name := _name_of(buffer)) is not None
+    }
+    asking = context.questions.due(
+        list(names), now.boottime_ms, settings.decision_ask_ms, settings.decisions_asked_max
+    )
+    for request, key in asking:
+        context.effects.append(AskDecision(context.state.set_name, request, key, names[key].global_id))
+
+
+def heard(context: Context, given: DecisionHeard) -> None:
+    """What the log says; `view` None: it did not answer."""
+    branch = context.state.transactions.get(given.transaction)
+    is_believed = context.questions.answered(given.transaction, given.request)
+    if branch is None or not branch.is_prepared or not is_believed or given.view is None:
+        return
+    name = _name_of(branch)
+    assert name is not None, "only branches of ours ask"
+    match fate(given.view, name.generation):
+        case Fate.COMMIT:
+            _note(context, "decision found", f"{_text(branch)}: commit")
+            context.writer.append(Commit(None, branch.key), True)
+            evict_touched(context, branch)
+        case Fate.ROLL_BACK:
+            _note(context, "decision found", f"{_text(branch)}: rollback")
+            context.writer.append(Rollback(None, branch.key, RollbackReason.COORDINATOR), True)
+        case Fate.ASK_AN_OPERATOR:
+            if context.questions.give_up(branch.key):
+                text = "nothing is left of it, in another history of the cluster: an operator has to end it"
+                _note(context, "no decision", f"{_text(branch)}: {text}")
+        case Fate.WAIT:
+            pass
+
+
+def _name_of(buffer: TxBuffer) -> BranchName | None:
+    """None: another transaction manager's, which looks after it."""
+    try:
+        return branch_name(Xid.decode(buffer.xid))
+    except ValueError:
+        return None
+
+
+def _text(branch: TxBuffer) -> str:
+    return str(Xid.decode(branch.xid))
+
+
+def _note(context: Context, event: str, details: str) -> None:
+    context.effects.append(Note(context.state.set_name, event, details))
