@@ -46,6 +46,7 @@ has_program ip || missing+=(iproute2)                        # tests: network na
 has_program iptables || missing+=(iptables)                  # tests: one-way cuts and REJECT
 has_program strace || missing+=(strace)                      # tests: no answer before its fdatasync
 has_java || missing+=(openjdk-17-jre-headless)               # pipeline: Spark
+compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)  # tests: a database in a transaction
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 
 if [ ${#missing[@]} -gt 0 ]; then

@@ -1,4 +1,4 @@
-"""A real etcd for the tests of this folder."""
+"""A real etcd, and a real PostgreSQL, for the tests of this folder."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator
@@ -7,6 +7,7 @@ import pytest
 
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.etcd_process import EtcdProcess
+from tests.integration.postgres_process import PostgresProcess, find_postgres, running_postgres
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +16,16 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Generator[EtcdProcess]:
     process = asyncio.run(EtcdProcess.start(tmp_path_factory.mktemp("etcd")))
     yield process
     asyncio.run(process.stop())
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Generator[PostgresProcess]:
+    """One server for all tests, which keep to tables and names of their own and leave it running."""
+    binaries = find_postgres()
+    if binaries is None:
+        pytest.skip("PostgreSQL is not installed (Debian's package postgresql)")
+    with running_postgres(binaries) as process:
+        yield process
 
 
 @pytest.fixture

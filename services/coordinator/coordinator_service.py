@@ -1,0 +1,265 @@
+"""The Coordinator service: clients' calls to the core's inputs, its answers back (DESIGN T3-T5).
+
+Law: COMMITTED and ROLLED_BACK are answered as they are; whatever is not known is an error *in doubt*, never an outcome.
+"""
+
+import secrets
+import time
+from collections.abc import Sequence
+
+import grpc
+
+from lockstep.core.branch_names import (
+    GENERATION_TAG_CHARACTERS,
+    GLOBAL_ID_BYTES,
+    RANDOM_BYTES,
+    GenerationTag,
+    GlobalId,
+    ParticipantName,
+    begun_ms,
+    branch_xid,
+    new_global_id,
+)
+from lockstep.core.decision_log import Verdict
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
+from lockstep.runtime.rpc import service, unary
+from lockstep.runtime.xid_codec import encode_xid
+from lockstep.wire.v1 import coordinator_pb2 as pb
+from services.coordinator.core.branches import Branch
+from services.coordinator.core.coordinator import AnyTransaction
+from services.coordinator.core.messages import (
+    BeginAsked,
+    CloseAsked,
+    CommitAsked,
+    EnlistAsked,
+    EnlistedAnswer,
+    ListLog,
+    LoggedTransaction,
+    LogListed,
+    OutcomeAnswer,
+    OutcomeAsked,
+    RecoverAnswer,
+    RecoverAsked,
+    RollbackAsked,
+    State,
+    Ticket,
+)
+from services.coordinator.core.transaction import Transaction
+from services.coordinator.driver import CoordinatorDriver
+from services.coordinator.log_port import LogPort
+from services.coordinator.participant_ports import ParticipantPorts
+from services.coordinator.presence import Presence
+
+STATES = {
+    State.NOT_KNOWN: pb.DISTRIBUTED_STATE_NOT_KNOWN,
+    State.UNDECIDED: pb.DISTRIBUTED_STATE_UNDECIDED,
+    State.COMMITTED: pb.DISTRIBUTED_STATE_COMMITTED,
+    State.ROLLED_BACK: pb.DISTRIBUTED_STATE_ROLLED_BACK,
+}
+_DECIDED = {
+    None: pb.DISTRIBUTED_STATE_UNDECIDED,
+    Verdict.COMMIT: pb.DISTRIBUTED_STATE_COMMITTED,
+    Verdict.ABORT: pb.DISTRIBUTED_STATE_ROLLED_BACK,
+}
+
+
+class CoordinatorService:
+    """Lives as long as the process; hosted by its gRPC server."""
+
+    def __init__(
+        self, driver: CoordinatorDriver, presence: Presence, ports: ParticipantPorts, log: LogPort
+    ) -> None:
+        self._driver = driver
+        self._presence = presence
+        self._ports = ports
+        self._log = log
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        return service(
+            "Coordinator",
+            {
+                "Begin": unary(pb.BeginDistributedRequest, self._begin),
+                "Enlist": unary(pb.EnlistParticipantRequest, self._enlist),
+                "Close": unary(pb.CloseDistributedRequest, self._close),
+                "Commit": unary(pb.CommitDistributedRequest, self._commit),
+                "Rollback": unary(pb.RollbackDistributedRequest, self._rollback),
+                "GetOutcome": unary(pb.GetDistributedOutcomeRequest, self._get_outcome),
+                "List": unary(pb.ListDistributedRequest, self._list),
+                "Recover": unary(pb.RecoverDistributedRequest, self._recover),
+            },
+        )
+
+    async def _begin(self, request: pb.BeginDistributedRequest) -> pb.BeginDistributedResponse:
+        generation = self._presence.generation
+        if generation is None:
+            raise Rejected(ErrorCode.UNAVAILABLE, "this coordinator has not reached etcd yet")
+        global_id = new_global_id(time.time_ns() // 1_000_000, secrets.token_bytes(RANDOM_BYTES))
+        await self._driver.ask(lambda number: BeginAsked(number, global_id, generation, request.timeout_ms))
+        return pb.BeginDistributedResponse(transaction_id=global_id, generation=generation)
+
+    async def _enlist(self, request: pb.EnlistParticipantRequest) -> pb.EnlistParticipantResponse:
+        global_id, generation = _id(request.transaction_id), _generation(request.generation)
+        (participant,) = self._names([request.participant])
+        answer = await self._driver.ask(
+            lambda number: EnlistAsked(number, global_id, generation, request.number, participant)
+        )
+        assert isinstance(answer, EnlistedAnswer), "the answer to an enlistment"
+        return pb.EnlistParticipantResponse(xid=encode_xid(answer.xid))
+
+    async def _close(self, request: pb.CloseDistributedRequest) -> pb.CloseDistributedResponse:
+        global_id, generation = _id(request.transaction_id), _generation(request.generation)
+        names = self._names(request.participants)
+        answer = await self._driver.ask(lambda number: CloseAsked(number, global_id, generation, names))
+        if isinstance(answer, OutcomeAnswer):
+            raise InDoubt(ErrorCode.UNAVAILABLE, "the list may be in the log", transaction=global_id.hex())
+        return pb.CloseDistributedResponse()
+
+    async def _commit(self, request: pb.CommitDistributedRequest) -> pb.CommitDistributedResponse:
+        global_id, generation = _id(request.transaction_id), _generation(request.generation)
+        names = self._names(request.participants)
+        answer = await self._driver.ask(
+            lambda number: CommitAsked(number, global_id, generation, names, request.is_closed)
+        )
+        ended = _ended(answer, global_id)
+        return pb.CommitDistributedResponse(
+            state=STATES[ended.state], hazards=_hazards(ended), pending=ended.pending
+        )
+
+    async def _rollback(self, request: pb.RollbackDistributedRequest) -> pb.RollbackDistributedResponse:
+        global_id, generation = _id(request.transaction_id), _generation(request.generation)
+        names = self._names(request.participants)
+        answer = await self._driver.ask(
+            lambda number: RollbackAsked(number, global_id, generation, names, request.is_closed)
+        )
+        ended = _ended(answer, global_id)
+        return pb.RollbackDistributedResponse(
+            state=STATES[ended.state], hazards=_hazards(ended), pending=ended.pending
+        )
+
+    async def _get_outcome(
+        self, request: pb.GetDistributedOutcomeRequest
+    ) -> pb.GetDistributedOutcomeResponse:
+        global_id = _id(request.transaction_id)
+        answer = await self._driver.ask(lambda number: OutcomeAsked(number, global_id, request.fence))
+        assert isinstance(answer, OutcomeAnswer), "the answer to a question for an outcome"
+        return pb.GetDistributedOutcomeResponse(
+            transaction_id=global_id, state=STATES[answer.state], hazards=_hazards(answer)
+        )
+
+    async def _recover(self, request: pb.RecoverDistributedRequest) -> pb.RecoverDistributedResponse:
+        answer = await self._driver.ask(RecoverAsked)
+        assert isinstance(answer, RecoverAnswer), "the answer to a recovery"
+        return pb.RecoverDistributedResponse(transaction_ids=answer.taken_up)
+
+    async def _list(self, request: pb.ListDistributedRequest) -> pb.ListDistributedResponse:
+        # Nobody waits for this ticket in the core: what is shown decides nothing.
+        listed = await self._log.perform(ListLog(Ticket(0)))
+        if not isinstance(listed, LogListed):
+            raise Rejected(ErrorCode.UNAVAILABLE, "etcd does not answer")
+        held = self._driver.core.transactions
+        shown = [_logged(one, listed, held.pop(one.global_id, None)) for one in listed.transactions]
+        shown += [_held(one) for one in held.values()]
+        shown.sort(key=lambda one: -one.age_ms)
+        return pb.ListDistributedResponse(transactions=shown)
+
+    def _names(self, names: Sequence[str]) -> tuple[ParticipantName, ...]:
+        """Raises `Rejected` (INVALID_ARGUMENT) for one that nobody can be called by."""
+        listed = tuple(ParticipantName(name) for name in names)
+        for name in listed:
+            self._ports.of(name)
+        return listed
+
+
+def _id(data: bytes) -> GlobalId:
+    if len(data) != GLOBAL_ID_BYTES:
+        raise Rejected(
+            ErrorCode.INVALID_ARGUMENT, f"a transaction id has {GLOBAL_ID_BYTES} bytes, not {len(data)}"
+        )
+    return GlobalId(data)
+
+
+def _generation(text: str) -> GenerationTag:
+    if len(text) != GENERATION_TAG_CHARACTERS or not text.isascii():
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, f"not a generation, as Begin answers it: {text[:40]!r}")
+    return GenerationTag(text)
+
+
+def _ended(answer: object, global_id: GlobalId) -> OutcomeAnswer:
+    """Raises `InDoubt` for what is no outcome."""
+    assert isinstance(answer, OutcomeAnswer), "the answer to an end"
+    match answer.state:
+        case State.NOT_KNOWN:
+            raise InDoubt(
+                ErrorCode.UNKNOWN_TRANSACTION,
+                "the log has nothing of this transaction: ask its participants",
+                transaction=global_id.hex(),
+            )
+        case State.UNDECIDED:
+            raise InDoubt(
+                ErrorCode.UNAVAILABLE, "not decided yet: ask for the outcome", transaction=global_id.hex()
+            )
+        case State.COMMITTED | State.ROLLED_BACK:
+            return answer
+
+
+def _hazards(answer: OutcomeAnswer) -> list[pb.Hazard]:
+    return [pb.Hazard(participant=name, ended=ended) for name, ended in answer.hazards]
+
+
+def _logged(
+    one: LoggedTransaction, listed: LogListed, held: AnyTransaction | None
+) -> pb.ListDistributedResponse.Transaction:
+    entry = one.entry
+    branches = (
+        _branches(held.branches.all)
+        if held is not None
+        else [
+            pb.ListDistributedResponse.Branch(
+                participant=name, xid=encode_xid(branch_xid(one.global_id, number, entry.generation))
+            )
+            for number, name in enumerate(entry.participants)
+        ]
+    )
+    return pb.ListDistributedResponse.Transaction(
+        transaction_id=one.global_id,
+        age_ms=_age_ms(one.global_id),
+        generation=entry.generation,
+        state=_DECIDED[one.decision],
+        owner=entry.owner,
+        is_owner_alive=entry.owner in listed.owners,
+        is_closed=entry.is_closed,
+        phase=_phase(held),
+        branches=branches,
+    )
+
+
+def _held(held: AnyTransaction) -> pb.ListDistributedResponse.Transaction:
+    return pb.ListDistributedResponse.Transaction(
+        transaction_id=held.global_id,
+        age_ms=_age_ms(held.global_id),
+        generation=held.generation,
+        phase=_phase(held),
+        branches=_branches(held.branches.all),
+    )
+
+
+def _phase(held: AnyTransaction | None) -> str:
+    if held is None:
+        return ""
+    return held.phase.value if isinstance(held, Transaction) else "one phase"
+
+
+def _branches(branches: list[Branch]) -> list[pb.ListDistributedResponse.Branch]:
+    return [
+        pb.ListDistributedResponse.Branch(
+            participant=branch.participant,
+            xid=encode_xid(branch.xid),
+            vote=branch.vote.value if branch.vote else "",
+            ended=branch.completion.value if branch.completion else "",
+        )
+        for branch in branches
+    ]
+
+
+def _age_ms(global_id: GlobalId) -> int:
+    return max(0, time.time_ns() // 1_000_000 - begun_ms(global_id))

@@ -1,0 +1,1 @@
+"""What a coordinator decides. Pure: inputs in, effects out."""

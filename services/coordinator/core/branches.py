@@ -1,0 +1,118 @@
+"""The branches of one transaction: who was told what, who has answered, and who is told again.
+
+Law: a branch is told one thing at a time and has at most one call under way; it is told again, later and later, until it has
+answered. Only a vote of read-only says that it needs not be told the end (DESIGN T4).
+"""
+
+from dataclasses import dataclass
+
+from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName, branch_xid
+from lockstep.core.clock import Now
+from lockstep.core.xid import Xid
+from services.coordinator.core.context import Context, Conversation
+from services.coordinator.core.messages import TellBranch, Ticket
+from services.coordinator.core.votes import Completion, Verb, Vote
+
+
+@dataclass(slots=True)
+class Branch:
+    """One participant's part."""
+
+    participant: ParticipantName
+    xid: Xid
+    vote: Vote | None = None
+    completion: Completion | None = None
+    ticket: Ticket | None = None
+    """Of the call under way."""
+    tries: int = 0
+    due_ms: int | None = None
+    """When it is told again."""
+
+    @property
+    def has_to_be_told(self) -> bool:
+        """Whether it may be prepared, and has not acknowledged the end."""
+        return bool(self.participant) and self.vote is not Vote.READ_ONLY and self.completion is None
+
+
+class Branches:
+    """As long as its transaction, which is its driver."""
+
+    def __init__(
+        self,
+        context: Context,
+        owner: Conversation,
+        global_id: GlobalId,
+        generation: GenerationTag,
+        participants: tuple[ParticipantName, ...],
+    ) -> None:
+        self._context = context
+        self._owner = owner
+        self.all = [
+            Branch(name, branch_xid(global_id, number, generation))
+            for number, name in enumerate(participants)
+        ]
+        self._verb = Verb.PREPARE
+
+    @property
+    def participants(self) -> tuple[ParticipantName, ...]:
+        return tuple(branch.participant for branch in self.all)
+
+    @property
+    def votes(self) -> list[Vote | None]:
+        return [branch.vote for branch in self.all]
+
+    @property
+    def pending(self) -> tuple[ParticipantName, ...]:
+        """Who has not acknowledged the end."""
+        return tuple(branch.participant for branch in self.all if branch.has_to_be_told)
+
+    def tell(self, verb: Verb, now: Now) -> None:
+        """Tells it to all that have to hear it; what they were told before needs no answer any more."""
+        self._verb = verb
+        for number, branch in enumerate(self.all):
+            self._context.forget(branch.ticket)
+            branch.ticket, branch.tries, branch.due_ms = None, 0, None
+            if branch.has_to_be_told:
+                self._call(number, branch)
+
+    def tell_again(self, now: Now) -> None:
+        """Those whose pause is over."""
+        for number, branch in enumerate(self.all):
+            if branch.due_ms is not None and branch.due_ms <= now.boottime_ms:
+                branch.due_ms = None
+                self._call(number, branch)
+
+    def voted(self, number: int, vote: Vote, now: Now) -> bool:
+        """Whether it was an answer."""
+        branch = self.all[number]
+        branch.ticket = None
+        if vote is Vote.UNREACHABLE:
+            self._pause(branch, now)
+            return False
+        branch.vote = vote
+        return True
+
+    def completed(self, number: int, completion: Completion, now: Now) -> bool:
+        """Whether it was an answer."""
+        branch = self.all[number]
+        branch.ticket = None
+        if completion is Completion.UNREACHABLE:
+            self._pause(branch, now)
+            return False
+        branch.completion = completion
+        return True
+
+    def drop_calls(self) -> None:
+        """Nobody waits for answers any more."""
+        for branch in self.all:
+            self._context.forget(branch.ticket)
+            branch.ticket = branch.due_ms = None
+
+    def _call(self, number: int, branch: Branch) -> None:
+        branch.ticket = self._context.ticket(self._owner, number)
+        branch.tries += 1
+        self._context.say(TellBranch(branch.ticket, branch.participant, branch.xid, self._verb))
+
+    def _pause(self, branch: Branch, now: Now) -> None:
+        branch.due_ms = now.boottime_ms + self._context.pause_ms(branch.tries)
+        self._context.wake_at(branch.due_ms, self._owner)

@@ -1,0 +1,319 @@
+"""The coordinator's core: clients' requests, answers of participants and of the log, and time, each to whom it concerns.
+
+Law: whatever is in memory here can be lost. A request names the whole transaction, so any coordinator can serve it, and two of
+them can end the same one at once: the log decides between them (`transaction.py`).
+"""
+
+from typing import assert_never
+
+from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName, branch_xid
+from lockstep.core.clock import Now
+from lockstep.core.decision_log import Verdict
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import Incarnation
+from services.coordinator.core.closing import Closing
+from services.coordinator.core.context import Context, Conversation
+from services.coordinator.core.inquiry import Inquiry
+from services.coordinator.core.messages import (
+    BeginAsked,
+    BegunAnswer,
+    CloseAsked,
+    CommitAsked,
+    Completed,
+    Effect,
+    EnlistAsked,
+    EnlistedAnswer,
+    Input,
+    ListLog,
+    LoggedTransaction,
+    LogInDoubt,
+    LogListed,
+    LogRead,
+    LogRefused,
+    LogWritten,
+    Note,
+    OutcomeAnswer,
+    OutcomeAsked,
+    RecoverAnswer,
+    RecoverAsked,
+    Refusal,
+    RequestDropped,
+    RequestId,
+    RollbackAsked,
+    State,
+    Tick,
+    Ticket,
+    Voted,
+)
+from services.coordinator.core.one_phase import OnePhase
+from services.coordinator.core.open_transactions import OpenTransactions
+from services.coordinator.core.recovery import Recovery
+from services.coordinator.core.settings import CoordinatorLimits
+from services.coordinator.core.transaction import NOTHING_FOUND, Transaction
+from services.coordinator.core.votes import Verb
+
+AnyTransaction = Transaction | OnePhase
+
+
+class Coordinator:
+    """Lives as long as its process; driven by its driver. Every input is handled to its end."""
+
+    def __init__(self, process: Incarnation, limits: CoordinatorLimits) -> None:
+        self._context = Context(process, limits)
+        self._limits = limits
+        self._transactions: dict[GlobalId, AnyTransaction] = {}
+        self._open = OpenTransactions(limits)
+        self._recovery = Recovery(self._context)
+        self._listing: Ticket | None = None
+        self._recover_requests: list[RequestId] = []
+
+    @property
+    def transactions(self) -> dict[GlobalId, AnyTransaction]:
+        """Those in hand, for whoever shows them."""
+        return dict(self._transactions)
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
+
+    def handle(self, given: Input, now: Now) -> list[Effect]:
+        """Takes one input; returns what is to be done, in order."""
+        match given:
+            case BeginAsked():
+                self._begin(given, now)
+            case EnlistAsked():
+                self._enlist(given, now)
+            case CloseAsked():
+                self._close(given, now)
+            case CommitAsked() | RollbackAsked():
+                self._end(given, now)
+            case OutcomeAsked():
+                self._inquire(given, now)
+            case RecoverAsked():
+                self._recover_requests.append(given.request)
+                self._list_log()
+            case RequestDropped():
+                for transaction in self._transactions.values():
+                    transaction.waiters.drop(given.request)
+            case Tick():
+                self._tick(now)
+            case LogListed():
+                self._listed(given, now)
+            case Voted() | Completed() | LogWritten() | LogRefused() | LogRead() | LogInDoubt():
+                self._answered(given, now)
+            case _:
+                assert_never(given)
+        effects, self._context.effects = self._context.effects, []
+        return effects
+
+    # Clients
+
+    def _begin(self, asked: BeginAsked, now: Now) -> None:
+        if asked.open_ms > self._limits.open_ms_max:
+            message = f"a transaction is open for at most {self._limits.open_ms_max} ms, not {asked.open_ms}"
+            self._context.say(Refusal(asked.request, ErrorCode.INVALID_ARGUMENT, message))
+            return
+        self._open.begin(asked.global_id, asked.generation, asked.open_ms, now)
+        self._context.say(BegunAnswer(asked.request))
+
+    def _enlist(self, asked: EnlistAsked, now: Now) -> None:
+        if asked.number >= self._limits.participants_max:
+            message = f"a transaction has at most {self._limits.participants_max} participants"
+            self._context.say(Refusal(asked.request, ErrorCode.TOO_LARGE, message))
+        elif not self._are_names(asked.request, (asked.participant,)):
+            pass
+        elif asked.global_id in self._transactions:
+            self._refuse_state(asked.request, "it is being ended")
+        else:
+            self._open.enlist(asked.global_id, asked.generation, asked.number, asked.participant, now)
+            xid = branch_xid(asked.global_id, asked.number, asked.generation)
+            self._context.say(EnlistedAnswer(asked.request, xid))
+
+    def _close(self, asked: CloseAsked, now: Now) -> None:
+        if not self._are_names(asked.request, asked.participants):
+            return
+        if not asked.participants:
+            self._context.say(Refusal(asked.request, ErrorCode.INVALID_ARGUMENT, "it has no participants"))
+        elif asked.global_id in self._transactions:
+            self._refuse_state(asked.request, "it is being ended")
+        else:
+            self._open.forget(asked.global_id)
+            Closing(self._context, asked).begin(now)
+
+    def _end(self, asked: CommitAsked | RollbackAsked, now: Now) -> None:
+        if not self._are_names(asked.request, asked.participants):
+            return
+        self._open.forget(asked.global_id)
+        known = self._transactions.get(asked.global_id)
+        if known is not None:
+            self._join(known, asked, now)
+        elif not asked.participants and not asked.is_closed:
+            state = State.COMMITTED if isinstance(asked, CommitAsked) else State.ROLLED_BACK
+            self._context.say(OutcomeAnswer(asked.request, state))
+        elif len(self._transactions) >= self._limits.transactions_max:
+            message = f"{self._limits.transactions_max} transactions are being ended: try again, or elsewhere"
+            self._context.say(Refusal(asked.request, ErrorCode.UNAVAILABLE, message))
+        else:
+            self._take_up(asked, now)
+
+    def _join(self, known: AnyTransaction, asked: CommitAsked | RollbackAsked, now: Now) -> None:
+        # One that is to be aborted may know of fewer participants than its client, and aborts nevertheless.
+        is_aborting = isinstance(known, Transaction) and known.aim is Verdict.ABORT
+        if isinstance(asked, CommitAsked) and asked.participants != known.participants and not is_aborting:
+            self._refuse_state(asked.request, "it is being ended with other participants")
+            return
+        known.join(asked.request, now)
+        if isinstance(known, Transaction) and isinstance(asked, RollbackAsked):
+            known.abandon(now)
+        self._forget_ended(known)
+
+    def _take_up(self, asked: CommitAsked | RollbackAsked, now: Now) -> None:
+        is_commit = isinstance(asked, CommitAsked)
+        if len(asked.participants) == 1 and not asked.is_closed:
+            verb = Verb.COMMIT_ONE_PHASE if is_commit else Verb.ROLL_BACK
+            single = OnePhase(self._context, asked.global_id, asked.generation, asked.participants[0], verb)
+            self._transactions[asked.global_id] = single
+            single.join(asked.request, now)
+            single.begin(now)
+            return
+        aim = Verdict.COMMIT if is_commit else Verdict.ABORT
+        transaction = self._new_transaction(asked.global_id, asked.generation, asked.participants, aim)
+        transaction.join(asked.request, now)
+        transaction.begin(now, looks_first=asked.is_closed)
+
+    def _inquire(self, asked: OutcomeAsked, now: Now) -> None:
+        known = self._transactions.get(asked.global_id)
+        if isinstance(known, OnePhase) or (isinstance(known, Transaction) and asked.is_fence):
+            known.join(asked.request, now)
+            if isinstance(known, Transaction):
+                known.abandon(now)
+            self._forget_ended(known)
+        else:
+            Inquiry(self._context, asked).begin(now)
+
+    # Participants and the log
+
+    def _answered(
+        self, given: Voted | Completed | LogWritten | LogRefused | LogRead | LogInDoubt, now: Now
+    ) -> None:
+        if given.ticket == self._listing:
+            assert isinstance(given, LogInDoubt), "a listing is answered by a list, or not at all"
+            self._listing = None
+            self._answer_recover(())
+            return
+        waiting = self._context.take(given.ticket)
+        if waiting is None:
+            return
+        conversation, number = waiting
+        match given:
+            case Voted():
+                conversation.voted(number, given.vote, now)
+            case Completed():
+                conversation.completed(number, given.completion, now)
+            case LogWritten():
+                conversation.written(given.revision, now)
+            case LogRefused() | LogRead():
+                conversation.read(given.view, now)
+            case LogInDoubt():
+                conversation.doubted(now)
+        self._after(conversation, now)
+
+    def _after(self, conversation: Conversation, now: Now) -> None:
+        if isinstance(conversation, Inquiry) and conversation.to_be_fenced is not None:
+            found, conversation.to_be_fenced = conversation.to_be_fenced, None
+            known = self._transactions.get(found.global_id)
+            if known is None:
+                known = self._recovered(found, found_revision=0)
+                known.join(conversation.asked.request, now)
+                known.begin(now, looks_first=True)
+            else:
+                known.join(conversation.asked.request, now)
+                if isinstance(known, Transaction):
+                    known.abandon(now)
+            self._forget_ended(known)
+        if isinstance(conversation, Transaction | OnePhase):
+            self._forget_ended(conversation)
+
+    # Time and recovery
+
+    def _tick(self, now: Now) -> None:
+        for woken in self._context.ring(now):
+            if isinstance(woken, Transaction | OnePhase):
+                self._forget_ended(woken)
+        if self._recovery.is_due(now):
+            self._list_log()
+            for late in self._open.timed_out(now):
+                if late.global_id not in self._transactions:
+                    self._context.say(Note("timed_out", late.global_id))
+                    transaction = self._new_transaction(
+                        late.global_id, late.generation, late.listed, Verdict.ABORT, NOTHING_FOUND
+                    )
+                    transaction.begin(now, looks_first=False)
+
+    def _list_log(self) -> None:
+        if self._listing is None:
+            self._listing = self._context.bare_ticket()
+            self._context.say(ListLog(self._listing))
+
+    def _listed(self, listed: LogListed, now: Now) -> None:
+        if listed.ticket != self._listing:
+            return
+        self._listing = None
+        taken_up: list[GlobalId] = []
+        for found in self._recovery.orphans(listed, now):
+            if len(taken_up) >= self._limits.recovered_max:
+                break
+            if found.global_id in self._transactions:
+                continue
+            self._context.say(
+                Note("taken_up", found.global_id, f"owner={found.entry.owner} decision={found.decision}")
+            )
+            self._recovered(found, found_revision=found.revision).begin(now, looks_first=True)
+            taken_up.append(found.global_id)
+        self._answer_recover(tuple(taken_up))
+
+    def _recovered(self, found: LoggedTransaction, found_revision: int) -> Transaction:
+        """To be aborted, unless the log says that it is decided."""
+        entry = found.entry
+        return self._new_transaction(
+            found.global_id, entry.generation, entry.participants, Verdict.ABORT, found_revision
+        )
+
+    def _answer_recover(self, taken_up: tuple[GlobalId, ...]) -> None:
+        for request in self._recover_requests:
+            self._context.say(RecoverAnswer(request, taken_up))
+        self._recover_requests.clear()
+
+    # Inside
+
+    def _new_transaction(
+        self,
+        global_id: GlobalId,
+        generation: GenerationTag,
+        participants: tuple[ParticipantName, ...],
+        aim: Verdict,
+        found_revision: int = 0,
+    ) -> Transaction:
+        transaction = Transaction(self._context, global_id, generation, participants, aim, found_revision)
+        self._transactions[global_id] = transaction
+        return transaction
+
+    def _forget_ended(self, transaction: AnyTransaction) -> None:
+        if transaction.is_ended and self._transactions.get(transaction.global_id) is transaction:
+            del self._transactions[transaction.global_id]
+
+    def _are_names(self, request: RequestId, participants: tuple[ParticipantName, ...]) -> bool:
+        """Refuses lists that are too long, and names that are empty or too long."""
+        limits = self._limits
+        if len(participants) > limits.participants_max:
+            message = f"a transaction has at most {limits.participants_max} participants"
+            self._context.say(Refusal(request, ErrorCode.TOO_LARGE, message))
+            return False
+        if any(not 1 <= len(name.encode()) <= limits.name_bytes_max for name in participants):
+            message = f"the name of a participant has 1 to {limits.name_bytes_max} bytes"
+            self._context.say(Refusal(request, ErrorCode.INVALID_ARGUMENT, message))
+            return False
+        return True
+
+    def _refuse_state(self, request: RequestId, message: str) -> None:
+        self._context.say(Refusal(request, ErrorCode.ILLEGAL_STATE, message))

@@ -1,0 +1,60 @@
+"""Limits and times of a coordinator, with the reason for each default."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorLimits:
+    """Given by the process's settings; the simulator draws its own. Times are in milliseconds."""
+
+    prepare_ms: int = 10_000
+    """From a commit to the last vote. A participant that is silent for longer is taken for a "no": the others hold their locks
+    meanwhile. Longer than a failover, which takes a lease (3 s) and a promotion."""
+    answer_ms: int = 5_000
+    """After the decision: how long the client's answer waits for participants that have not acknowledged. A client that then
+    does its next transaction may meet locks, never another outcome."""
+    doubt_ms: int = 20_000
+    """From a request to its answer when nothing could be decided, because etcd is silent: then the answer is *in doubt*."""
+    open_ms: int = 60_000
+    """Between begin and commit, unless the client asked for another: the default of XA (dtx contract, get-timeout)."""
+    open_ms_max: int = 600_000
+    """The longest that a client may ask for. A commit that comes later than this and `doubt_ms` does not begin any more: see
+    `outcome_ms`. Branches have time-outs of their own, which may be longer (an hour, dtx contract)."""
+    clock_ms: int = 60_000
+    """How far the wall clocks of coordinators may differ, and how long a change may be on its way to etcd."""
+    outcome_ms: int = 720_000
+    """How long an outcome stays in etcd after the transaction has left the log: longer than anybody can still begin to end it.
+    A commit that hung in a proxy while the client committed elsewhere would begin anew, and leave an ABORT for all to read. A
+    thousand transactions per second are 720,000 keys, some 100 MB."""
+    closed_ms: int = 30_000
+    """Between close and commit: the client prepares branches of its own, such as a PREPARE TRANSACTION; a second is much."""
+    elsewhere_ms: int = 60_000
+    """Age from which a transaction is finished here although its coordinator lives: that one hangs, or forgot it. Longer than its
+    own `prepare_ms` and `doubt_ms`, so that nobody's commit is aborted while it is on its way."""
+    recovery_every_ms: int = 1_000
+    """Between two looks at the log for transactions without a coordinator: one read of what is under way."""
+    recovered_max: int = 500
+    """Transactions that one look takes up; the next one goes on. Keeps a restart after a long outage from calling all
+    participants of everything at once."""
+    retry_first_ms: int = 50
+    """Before a call or a write is tried again; doubled each time."""
+    retry_ms_max: int = 2_000
+    """Longest pause between two tries: what a participant waits at most after it is back."""
+    participants_max: int = 64
+    """In one transaction: all resource sets of a cluster, and more; the entry in etcd stays small."""
+    name_bytes_max: int = 256
+    """Of a participant."""
+    transactions_max: int = 20_000
+    """In memory, from commit to the end of their completion; beyond it commits are pushed back."""
+    open_max: int = 100_000
+    """Begun and neither committed nor rolled back; beyond it the oldest hint is dropped, and its branches end by their own
+    time-outs."""
+
+    @property
+    def age_ms_max(self) -> int:
+        """Since its begin, by the wall clock: an older transaction is not begun to be ended over the log."""
+        return self.open_ms_max + self.doubt_ms
+
+    def __post_init__(self) -> None:
+        if self.outcome_ms < self.age_ms_max + self.clock_ms:
+            raise ValueError("outcome_ms is at least open_ms_max + doubt_ms + clock_ms")

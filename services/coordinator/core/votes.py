@@ -1,0 +1,73 @@
+"""What participants answer: votes on prepare, and how their branches ended.
+
+Law: an answer that did not come is no answer. Nothing is concluded from `UNREACHABLE`: the branch may or may not have done what
+it was asked, and is asked again.
+"""
+
+from enum import Enum
+
+from lockstep.core.decision_log import Verdict
+
+
+class Verb(Enum):
+    """What a branch is told."""
+
+    PREPARE = "prepare"
+    COMMIT = "commit"
+    COMMIT_ONE_PHASE = "commit in one phase"
+    ROLL_BACK = "roll back"
+
+
+class Vote(Enum):
+    """Answer to prepare."""
+
+    OK = "ok"
+    """Prepared, durably: it can commit and it can roll back, whatever happens."""
+    READ_ONLY = "read-only"
+    """It has nothing to commit, and is finished."""
+    NO = "no"
+    """It cannot commit; it is rolled back, or will be when it is told."""
+    COMMITTED = "committed"
+    """It has committed: somebody's decision was COMMIT."""
+    UNKNOWN_BRANCH = "unknown branch"
+    """It never heard of the branch, or has forgotten it."""
+    UNREACHABLE = "unreachable"
+
+
+class Completion(Enum):
+    """Answer to commit and rollback: how the branch has ended, by this call or before it (DESIGN T4)."""
+
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    HEURISTICALLY_COMMITTED = "heuristically committed"
+    HEURISTICALLY_ROLLED_BACK = "heuristically rolled back"
+    HEURISTICALLY_MIXED = "heuristically mixed"
+    UNKNOWN_BRANCH = "unknown branch"
+    UNREACHABLE = "unreachable"
+
+
+_AS_DECIDED = {
+    Verdict.COMMIT: {Completion.COMMITTED},
+    # A branch that is unknown has nothing left to roll back (T4).
+    Verdict.ABORT: {Completion.ROLLED_BACK, Completion.UNKNOWN_BRANCH},
+}
+
+
+def is_hazard(verdict: Verdict, completion: Completion) -> bool:
+    """Whether somebody has to be told how a branch ended: by a heuristic, against the verdict, or nobody knows."""
+    assert completion is not Completion.UNREACHABLE, "no answer is no completion"
+    return completion not in _AS_DECIDED[verdict]
+
+
+def verdict_of(votes: list[Vote | None], is_late: bool) -> Verdict | None:
+    """What the votes so far ask for; None: wait. `is_late`: the time to prepare is over.
+
+    One that has committed proves that COMMIT was decided before. A "no" needs nobody else's vote. A missing vote is no "yes".
+    """
+    if Vote.COMMITTED in votes:
+        return Verdict.COMMIT
+    if Vote.NO in votes or (Vote.UNKNOWN_BRANCH in votes and Vote.OK in votes):
+        return Verdict.ABORT
+    if None in votes:
+        return Verdict.ABORT if is_late else None
+    return Verdict.ABORT if Vote.UNKNOWN_BRANCH in votes else Verdict.COMMIT

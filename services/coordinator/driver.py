@@ -1,0 +1,171 @@
+"""Driver of a coordinator: feeds the core and performs its effects, each call in a task of its own (DESIGN T9).
+
+Law: effects are performed in order, and an effect that waits for an answer waits beside all others. What the core says to a
+client leaves only after the effects before it; a client that is gone hears nothing, and what it began goes on.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any, assert_never
+
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
+from lockstep.runtime.clock import read_now
+from lockstep.runtime.process import spawn
+from services.coordinator.core.coordinator import Coordinator
+from services.coordinator.core.messages import (
+    BegunAnswer,
+    Completed,
+    Decide,
+    DeleteTransaction,
+    Effect,
+    EnlistedAnswer,
+    Input,
+    ListLog,
+    Note,
+    OutcomeAnswer,
+    Reached,
+    ReadLog,
+    RecoverAnswer,
+    Refusal,
+    RequestDropped,
+    RequestId,
+    TellBranch,
+    Tick,
+    Voted,
+    WriteParticipants,
+)
+from services.coordinator.core.steps import Step
+from services.coordinator.core.votes import Completion, Verb, Vote
+from services.coordinator.log_port import AnyLogEffect, LogPort
+from services.coordinator.participant_ports import ParticipantPorts
+
+_log = logging.getLogger("lockstep.coordinator")
+
+Answer = BegunAnswer | EnlistedAnswer | OutcomeAnswer | RecoverAnswer
+
+
+class CoordinatorDriver:
+    """Lives as long as the process, on one event loop."""
+
+    def __init__(
+        self,
+        core: Coordinator,
+        log: LogPort,
+        ports: ParticipantPorts,
+        tick_seconds: float,
+        exit_at: str = "",
+    ) -> None:
+        """`exit_at`: for tests only, see `settings.EXIT_AT`."""
+        self.core = core
+        self._log = log
+        self._ports = ports
+        self._tick_seconds = tick_seconds
+        self._exit_at = exit_at
+        self._last_request = 0
+        self._waiting: dict[RequestId, asyncio.Future[Answer]] = {}
+        self._calls: set[asyncio.Task[None]] = set()
+        self.steps_total = dict.fromkeys(Step, 0)
+        self.hazards_total = 0
+
+    async def ask(self, make: Callable[[RequestId], Input]) -> Answer:
+        """A client's request, made with its id; returns the answer. Raises `Rejected`, or `InDoubt` when the process stops."""
+        self._last_request += 1
+        request = RequestId(self._last_request)
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[request] = answer
+        try:
+            self.feed(make(request))
+            return await answer
+        finally:
+            if self._waiting.pop(request, None) is not None:
+                self.feed(RequestDropped(request))
+
+    def feed(self, given: Input) -> None:
+        """Handles it to its end, and performs what comes of it."""
+        for effect in self.core.handle(given, read_now()):
+            self._perform(effect)
+
+    async def run_ticks(self) -> None:
+        """For ever; a task of the process."""
+        while True:
+            self.feed(Tick())
+            await asyncio.sleep(self._tick_seconds)
+
+    async def close(self) -> None:
+        """Nothing is performed any more; who waits is left in doubt."""
+        for call in self._calls:
+            call.cancel()
+        await asyncio.gather(*self._calls, return_exceptions=True)
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(InDoubt(ErrorCode.UNAVAILABLE, "the coordinator stops: ask another one"))
+
+    # Inside
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case WriteParticipants() | Decide() | DeleteTransaction() | ReadLog() | ListLog():
+                self._call(self._call_log(effect), "decision log")
+            case TellBranch():
+                self._call(self._call_participant(effect), "participant")
+            case BegunAnswer() | EnlistedAnswer() | OutcomeAnswer() | RecoverAnswer():
+                answer = self._waiting.pop(effect.request, None)
+                if answer is not None and not answer.done():
+                    answer.set_result(effect)
+            case Refusal():
+                answer = self._waiting.pop(effect.request, None)
+                if answer is not None and not answer.done():
+                    answer.set_exception(Rejected(effect.code, effect.message))
+            case Reached():
+                self._reach(effect)
+            case Note():
+                self._note(effect)
+            case _:
+                assert_never(effect)
+
+    async def _call_log(self, effect: AnyLogEffect) -> None:
+        self.feed(await self._log.perform(effect))
+
+    async def _call_participant(self, effect: TellBranch) -> None:
+        participant, xid = effect.participant, effect.xid
+        try:
+            port = self._ports.of(participant)
+        except Rejected as error:
+            # Found in the log: written by a coordinator that can call it. That one, or another, will.
+            _log.warning("event=no_such_port %s", error.message)
+            is_prepare = effect.verb is Verb.PREPARE
+            self.feed(
+                Voted(effect.ticket, Vote.UNREACHABLE)
+                if is_prepare
+                else Completed(effect.ticket, Completion.UNREACHABLE)
+            )
+            return
+        match effect.verb:
+            case Verb.PREPARE:
+                self.feed(Voted(effect.ticket, await port.prepare(participant, xid)))
+            case Verb.COMMIT | Verb.COMMIT_ONE_PHASE:
+                one_phase = effect.verb is Verb.COMMIT_ONE_PHASE
+                completion = await port.commit(participant, xid, one_phase=one_phase)
+                self.feed(Completed(effect.ticket, completion))
+            case Verb.ROLL_BACK:
+                self.feed(Completed(effect.ticket, await port.rollback(participant, xid)))
+
+    def _call(self, call: Coroutine[Any, Any, None], name: str) -> None:
+        task = spawn(call, name)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+    def _reach(self, effect: Reached) -> None:
+        self.steps_total[effect.step] += 1
+        if effect.step.value == self._exit_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _note(self, effect: Note) -> None:
+        level = logging.INFO
+        if effect.event == "hazard":
+            self.hazards_total += 1
+            level = logging.ERROR
+        _log.log(level, "transaction=%s event=%s %s", effect.global_id.hex(), effect.event, effect.details)

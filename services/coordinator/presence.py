@@ -1,0 +1,92 @@
+"""Presence of a coordinator in etcd: a key under its lease. Others take up what it began when the key is gone (DESIGN T4).
+
+Law: participants are written only while the key stands, by comparing its revision. A process that stood still for longer than its
+lease finds its writes refused, and registers anew before it begins anything.
+"""
+
+import asyncio
+import logging
+import uuid
+
+from lockstep.core.branch_names import GenerationTag, generation_tag
+from lockstep.core.cluster_map import Keys
+from lockstep.core.decision_log import DecisionKeys
+from lockstep.core.ids import Incarnation
+from lockstep.runtime.etcd import Absent, EtcdClient, EtcdInDoubt, EtcdRejected, Get, GetDone, LeaseGone, Put
+
+_log = logging.getLogger("lockstep.coordinator")
+
+RETRY_SECONDS = 0.1
+RENEWALS_PER_LEASE = 5
+
+
+class Presence:
+    """Lives as long as the process; `run` is a task of it."""
+
+    def __init__(self, etcd: EtcdClient, cluster: str, process: Incarnation, lease_seconds: int) -> None:
+        self._etcd = etcd
+        self._lease_seconds = lease_seconds
+        self._generation_key = Keys(cluster).generation
+        self.key = DecisionKeys(cluster).coordinator(process)
+        self.revision = 0
+        """Of the key, as last written; 0: not registered."""
+        self.generation: GenerationTag | None = None
+        """Of the cluster, as last read."""
+        self.generation_value = b""
+        self._lease_id = 0
+        self._is_registered = asyncio.Event()
+
+    async def registered(self) -> None:
+        """Returns when it was registered for the first time."""
+        await self._is_registered.wait()
+
+    async def run(self) -> None:
+        """Registers and renews, as long as the process lives."""
+        is_reachable = True
+        while True:
+            try:
+                if self.revision == 0:
+                    await self._register()
+                else:
+                    await self._etcd.lease_renew(self._lease_id)
+                    await self._read_generation()
+                is_reachable = True
+            except LeaseGone:
+                _log.warning("event=presence_lost")
+                self.revision = 0
+                continue
+            except (EtcdRejected, EtcdInDoubt) as error:
+                if is_reachable:
+                    _log.warning("event=etcd_unreachable %s", error.message)
+                is_reachable = False
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            await asyncio.sleep(self._lease_seconds / RENEWALS_PER_LEASE)
+
+    async def end(self) -> None:
+        """The process stops: what it has in hand is taken up at once."""
+        self.revision = 0
+        if self._lease_id:
+            try:
+                await self._etcd.lease_revoke(self._lease_id)
+            except (EtcdRejected, EtcdInDoubt):
+                _log.info("event=lease_left reason=etcd_unreachable")
+
+    async def _register(self) -> None:
+        await self._read_generation()
+        lease = await self._etcd.lease_grant(self._lease_seconds)
+        self._lease_id = lease.lease_id
+        written = await self._etcd.transact([], [Put(self.key, b"", lease.lease_id)])
+        self.revision = written.revision
+        self._is_registered.set()
+        _log.info("event=registered key=%s revision=%d", self.key, self.revision)
+
+    async def _read_generation(self) -> None:
+        """Makes one where the cluster has none yet, as a broker that comes first does."""
+        made = Put(self._generation_key, str(uuid.uuid4()).encode())
+        read = Get(self._generation_key)
+        result = await self._etcd.transact([Absent(self._generation_key)], [made, read], [read])
+        found = result.responses[-1]
+        assert isinstance(found, GetDone) and found.entry is not None, "there is one now"
+        self.generation_value = found.entry.value
+        self.generation = generation_tag(found.entry.value.decode(errors="replace"))

@@ -1,0 +1,136 @@
+"""Resource sets as participants, named set:<name>: the coordinator is a client of the brokers, with one session in each set.
+
+Law: as for every port: what the set's resource manager has said is answered, and everything else is `UNREACHABLE`. Where the
+branch is gone, the state that came with the refusal tells whether it is known to have committed.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from lockstep.client.client import Client
+from lockstep.client.resource_manager import ResourceManager, XaError
+from lockstep.client.session import Session
+from lockstep.core.branch_names import ParticipantName
+from lockstep.core.cluster_map import Keys
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from lockstep.core.xa import BranchState, XaStatus
+from lockstep.core.xid import Xid
+from lockstep.runtime.etcd import EtcdClient
+from services.coordinator.core.votes import Completion, Vote
+from services.coordinator.participant_ports import ParticipantPort
+
+_log = logging.getLogger("lockstep.coordinator")
+
+_Answer = TypeVar("_Answer")
+
+KIND = "set:"
+NAME_CHARACTERS_MAX = 255
+_ENDS = {
+    XaStatus.RBROLLBACK: Completion.ROLLED_BACK,
+    XaStatus.RBTIMEOUT: Completion.ROLLED_BACK,
+    XaStatus.HEURCOM: Completion.HEURISTICALLY_COMMITTED,
+    XaStatus.HEURRB: Completion.HEURISTICALLY_ROLLED_BACK,
+    XaStatus.HEURMIX: Completion.HEURISTICALLY_MIXED,
+    XaStatus.HEURHAZ: Completion.HEURISTICALLY_MIXED,
+}
+
+
+class ResourceSets(ParticipantPort):
+    """Lives as long as the process. A call that is not answered in time goes on in the set; the core repeats it."""
+
+    def __init__(self, etcd: EtcdClient, cluster: str, call_seconds: float) -> None:
+        self._etcd = etcd
+        self._keys = Keys(cluster)
+        self._call_seconds = call_seconds
+        self._client: Client | None = None
+        self._session: Session | None = None
+        self._connecting: asyncio.Lock = asyncio.Lock()
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+    def check(self, participant: ParticipantName) -> None:
+        name = participant.removeprefix(KIND)
+        if not name or not name.isprintable() or len(name) > NAME_CHARACTERS_MAX or "/" in name:
+            raise Rejected(
+                ErrorCode.INVALID_ARGUMENT,
+                f"a resource set is named {KIND}<name>, not {participant[:80]!r}",
+                participant=participant[:80],
+            )
+
+    async def prepare(self, participant: ParticipantName, xid: Xid) -> Vote:
+        async def vote(manager: ResourceManager) -> Vote:
+            try:
+                status = await manager.prepare(xid)
+            except XaError as error:
+                return _refused_vote(error)
+            if status is XaStatus.RDONLY:
+                return Vote.READ_ONLY
+            return Vote.OK if status is XaStatus.OK else Vote.NO
+
+        return await self._call(participant, xid, vote, Vote.UNREACHABLE)
+
+    async def commit(self, participant: ParticipantName, xid: Xid, *, one_phase: bool) -> Completion:
+        async def commit(manager: ResourceManager) -> Completion:
+            return await _end(manager.commit(xid, one_phase=one_phase), Completion.COMMITTED)
+
+        return await self._call(participant, xid, commit, Completion.UNREACHABLE)
+
+    async def rollback(self, participant: ParticipantName, xid: Xid) -> Completion:
+        async def rollback(manager: ResourceManager) -> Completion:
+            return await _end(manager.rollback(xid), Completion.ROLLED_BACK)
+
+        return await self._call(participant, xid, rollback, Completion.UNREACHABLE)
+
+    # Inside
+
+    async def _call(
+        self,
+        participant: ParticipantName,
+        xid: Xid,
+        call: Callable[[ResourceManager], Awaitable[_Answer]],
+        unreachable: _Answer,
+    ) -> _Answer:
+        try:
+            async with asyncio.timeout(self._call_seconds):
+                session = self._session or await self._connect()
+                return await call(await session.resource_manager(participant.removeprefix(KIND)))
+        except (LockstepError, TimeoutError) as error:
+            _log.debug("event=no_answer participant=%s xid=%s %r", participant, xid, error)
+            return unreachable
+
+    async def _connect(self) -> Session:
+        """Raises `LockstepError` while no broker is registered."""
+        async with self._connecting:
+            if self._session is None:
+                members, _ = await self._etcd.get_prefix(self._keys.members)
+                addresses = [str(json.loads(member.value)["address"]) for member in members]
+                if not addresses:
+                    raise Rejected(ErrorCode.UNAVAILABLE, "no broker is registered")
+                self._client = Client(addresses)
+                self._session = self._client.session()
+            return self._session
+
+
+def _refused_vote(error: XaError) -> Vote:
+    if error.code is ErrorCode.NOT_FOUND:
+        return Vote.COMMITTED if error.state is BranchState.COMMITTED else Vote.UNKNOWN_BRANCH
+    if error.code is ErrorCode.ILLEGAL_STATE:
+        # Sessions still work in it, or an operator has ended it.
+        return Vote.NO
+    raise error
+
+
+async def _end(verb: Awaitable[XaStatus], done: Completion) -> Completion:
+    try:
+        status = await verb
+    except XaError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+        known = error.state is BranchState.COMMITTED
+        return Completion.COMMITTED if known else Completion.UNKNOWN_BRANCH
+    return _ENDS.get(status, done)

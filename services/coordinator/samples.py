@@ -1,0 +1,33 @@
+"""What /metrics shows of a coordinator: figures that it has anyway."""
+
+import time
+from collections.abc import Iterator
+
+from lockstep.core.branch_names import begun_ms
+from lockstep.runtime.metrics import Sample
+from services.coordinator.driver import CoordinatorDriver
+
+
+class CoordinatorSamples:
+    """Lives as long as the process; read at each scrape."""
+
+    def __init__(self, driver: CoordinatorDriver) -> None:
+        self._driver = driver
+
+    def read(self) -> Iterator[Sample]:
+        driver, core = self._driver, self._driver.core
+        held = core.transactions
+        yield Sample("lockstep_distributed_in_hand", "Transactions that are being ended here.", len(held))
+        yield Sample("lockstep_distributed_open", "Transactions that were begun here.", core.open_count)
+        oldest_ms = min((begun_ms(one) for one in held), default=0)
+        age_seconds = time.time() - oldest_ms / 1000 if oldest_ms else 0.0
+        yield Sample(
+            "lockstep_distributed_oldest_seconds", "Age of the oldest in hand: alarm on it.", age_seconds
+        )
+        yield Sample(
+            "lockstep_distributed_hazards_total",
+            "Branches that ended otherwise than decided.",
+            driver.hazards_total,
+        )
+        for step, count in driver.steps_total.items():
+            yield Sample("lockstep_distributed_steps_total", "Steps reached.", count, {"step": step.value})

@@ -1,0 +1,193 @@
+"""The database: what is prepared in it, and the two statements that end a branch.
+
+Law: how a branch ends is written down before it ends, in the same database, without waiting for the disk: the write-ahead log
+keeps the order, so whoever finds the branch gone finds that row. A branch that is gone without one was ended by somebody else.
+
+    client --PREPARE TRANSACTION--> prepared --COMMIT PREPARED / ROLLBACK PREPARED--> gone, with its row
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from lockstep.core.errors import ErrorCode, InDoubt, LockstepError
+from lockstep.core.postgres_gid import GID_PREFIX
+
+_log = logging.getLogger("lockstep.postgres")
+
+CONNECT_SECONDS = 3
+"""Below the time of a coordinator's call (5 s)."""
+TABLE = """
+create table if not exists lockstep_outcomes (
+    gid text primary key, is_commit boolean not null, ended_at timestamptz not null default now())
+"""
+_STATE = """
+select exists (select from pg_prepared_xacts where gid = %(gid)s and database = current_database()),
+       (select is_commit from lockstep_outcomes where gid = %(gid)s)
+"""
+_RECORD = """
+insert into lockstep_outcomes (gid, is_commit) values (%s, %s)
+on conflict (gid) do update set is_commit = excluded.is_commit, ended_at = excluded.ended_at
+"""
+_LIST = """
+select gid, extract(epoch from now() - prepared)::float from pg_prepared_xacts
+where database = current_database() and starts_with(gid, %s) order by prepared
+"""
+_LOCK_KEY = "hashtextextended(%s, 1280004948)"
+
+Connection = psycopg.AsyncConnection[tuple[object, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class BranchFacts:
+    """What the database says of one gid."""
+
+    is_prepared: bool
+    is_commit: bool | None
+    """How it ended, or is about to; None: no record."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedBranch:
+    gid: str
+    age_seconds: float
+
+
+class Database:
+    """Lives as long as the process: a few connections, opened when they are needed. Errors of the database are `InDoubt`."""
+
+    def __init__(self, dsn: str, connections_max: int, statement_seconds: float) -> None:
+        self._dsn = dsn
+        self._options = f"-c statement_timeout={int(statement_seconds * 1000)} -c lock_timeout={int(statement_seconds * 1000)}"
+        self._room = asyncio.Semaphore(connections_max)
+        self._idle: list[Connection] = []
+        self._has_table = False
+
+    async def facts(self, gid: str) -> BranchFacts:
+        """While nobody who may presume holds the branch (`held`)."""
+        async with self._connection() as connection, connection.transaction():
+            await connection.execute(f"select pg_advisory_xact_lock({_LOCK_KEY})", (gid,))
+            return await _facts(connection, gid)
+
+    async def end(self, gid: str, *, is_commit: bool) -> BranchFacts:
+        """Ends it, if it is prepared; returns what is known of it then."""
+        async with self._connection() as connection:
+            return await _end(connection, gid, is_commit=is_commit)
+
+    @contextlib.asynccontextmanager
+    async def held(self, gid: str) -> AsyncIterator["HeldBranch | None"]:
+        """Nobody votes on the branch meanwhile, in this process or another; None: somebody else holds it.
+
+        The lock is the connection's: whoever loses the connection loses the lock, and can end nothing any more.
+        """
+        async with self._connection() as connection:
+            cursor = await connection.execute(f"select pg_try_advisory_lock({_LOCK_KEY})", (gid,))
+            row = await cursor.fetchone()
+            if row is None or not row[0]:
+                yield None
+                return
+            try:
+                yield HeldBranch(connection, gid)
+            finally:
+                await connection.execute(f"select pg_advisory_unlock({_LOCK_KEY})", (gid,))
+
+    async def prepared(self) -> list[PreparedBranch]:
+        """All prepared transactions with a gid of ours, the oldest first."""
+        async with self._connection() as connection:
+            cursor = await connection.execute(_LIST, (GID_PREFIX,))
+            return [PreparedBranch(str(gid), float(str(age))) for gid, age in await cursor.fetchall()]
+
+    async def prepared_max(self) -> int:
+        """PostgreSQL's max_prepared_transactions; with 0 no client can prepare."""
+        async with self._connection() as connection:
+            row = await (await connection.execute("show max_prepared_transactions")).fetchone()
+            assert row is not None, "show answers one row"
+            return int(str(row[0]))
+
+    async def forget(self, older_than_seconds: float) -> None:
+        """Drops the records of branches that ended so long ago."""
+        async with self._connection() as connection:
+            await connection.execute(
+                "delete from lockstep_outcomes where ended_at < now() - make_interval(secs => %s)",
+                (older_than_seconds,),
+            )
+
+    async def close(self) -> None:
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await connection.close()
+
+    @contextlib.asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        """One for its user alone; one that failed is closed. Raises `InDoubt`."""
+        async with self._room:
+            connection: Connection | None = None
+            try:
+                connection = self._idle.pop() if self._idle else await self._connect()
+                yield connection
+                self._idle.append(connection)
+                connection = None
+            except psycopg.Error as error:
+                raise _doubt(error) from error
+            finally:
+                if connection is not None:
+                    with contextlib.suppress(psycopg.Error):
+                        await connection.close()
+
+    async def _connect(self) -> Connection:
+        connection = await psycopg.AsyncConnection.connect(
+            self._dsn,
+            autocommit=True,
+            connect_timeout=CONNECT_SECONDS,
+            options=self._options,
+            application_name="lockstep",
+        )
+        if not self._has_table:
+            await connection.execute(TABLE)
+            self._has_table = True
+        return connection
+
+
+class HeldBranch:
+    """A branch on which nobody votes; as long as `Database.held` lasts."""
+
+    def __init__(self, connection: Connection, gid: str) -> None:
+        self._connection = connection
+        self._gid = gid
+
+    async def facts(self) -> BranchFacts:
+        return await _facts(self._connection, self._gid)
+
+    async def end(self, *, is_commit: bool) -> BranchFacts:
+        return await _end(self._connection, self._gid, is_commit=is_commit)
+
+
+async def _facts(connection: Connection, gid: str) -> BranchFacts:
+    row = await (await connection.execute(_STATE, {"gid": gid})).fetchone()
+    assert row is not None, "a select without from answers one row"
+    return BranchFacts(bool(row[0]), None if row[1] is None else bool(row[1]))
+
+
+async def _end(connection: Connection, gid: str, *, is_commit: bool) -> BranchFacts:
+    facts = await _facts(connection, gid)
+    if not facts.is_prepared:
+        return facts
+    async with connection.transaction():
+        await connection.execute("set local synchronous_commit = off")
+        await connection.execute(_RECORD, (gid, is_commit))
+    verb = "commit prepared" if is_commit else "rollback prepared"
+    try:
+        await connection.execute(sql.SQL(f"{verb} {{}}").format(sql.Literal(gid)))
+    except psycopg.errors.UndefinedObject:
+        # Another call was quicker; its record says how, if it was one of ours.
+        return await _facts(connection, gid)
+    return BranchFacts(False, is_commit)
+
+
+def _doubt(error: psycopg.Error) -> LockstepError:
+    return InDoubt(ErrorCode.UNAVAILABLE, f"the database: {str(error).strip() or type(error).__name__}")

@@ -1,0 +1,194 @@
+"""The SDK's distributed transaction: queues of several sets and a real PostgreSQL in one transaction, whoever dies."""
+
+import contextlib
+import sys
+from collections.abc import AsyncGenerator
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pytest
+import pytest_asyncio
+
+from lockstep.client.client import Client, connect
+from lockstep.client.session import Session
+from lockstep.client.transaction import TransactionState
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.runtime.ports import choose_ports
+from lockstep.runtime.supervisor import ChildProcess, wait_for_port
+from tests.integration.cluster import Deployment, deployed
+from tests.integration.coordination import until
+from tests.integration.coordinator_processes import Coordinators
+from tests.integration.postgres_process import PostgresProcess
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+_tokens = count(1)
+
+
+class Bank:
+    """A queue in one set, a log in another, and a table: tokens move from the queue into the table."""
+
+    def __init__(self, client: Client, session: Session, dsn: str, participant: str) -> None:
+        self.client = client
+        self.session = session
+        self.dsn = dsn
+        self.participant = participant
+
+    async def connect(self) -> "psycopg.AsyncConnection[tuple[object, ...]]":
+        return await psycopg.AsyncConnection.connect(self.dsn)
+
+    async def rows(self) -> list[object]:
+        async with await self.connect() as connection:
+            found = await (await connection.execute("select id from tokens order by id")).fetchall()
+        return [row for (row,) in found]
+
+    async def bodies(self, queue: str) -> list[bytes]:
+        return [message.body async for message in self.session.browse(queue)]
+
+    async def token(self) -> int:
+        """A new one, in the queue."""
+        number = next(_tokens)
+        await self.session.publish("east.tokens", [b"%d" % number])
+        return number
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Deployment]:
+    async with deployed(tmp_path_factory.mktemp("cluster")) as deployment:
+        yield deployment
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bank(
+    deployment: Deployment, postgres: PostgresProcess, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[Bank]:
+    coordinators = Coordinators(deployment)
+    first, second = await coordinators.start(), await coordinators.start()
+    participant = await _start_participant(tmp_path_factory.mktemp("rows"), deployment, postgres.dsn)
+    address = participant.command[participant.command.index("--listen") + 1]
+    async with (
+        await connect(deployment.addresses, coordinators=[first.address, second.address]) as client,
+        client.session() as session,
+    ):
+        await session.declare_queue("east.tokens", set_name="east")
+        await session.declare_queue("west.log", set_name="west")
+        bank = Bank(client, session, postgres.dsn, f"grpc://{address}/rows")
+        async with await bank.connect() as connection:
+            await connection.execute("create table tokens (id int primary key)")
+        yield bank
+    await participant.kill()
+    await coordinators.stop()
+
+
+async def _start_participant(directory: Path, deployment: Deployment, dsn: str) -> ChildProcess:
+    assert deployment.cluster.etcd is not None
+    (port,) = choose_ports(1)
+    command = (
+        *(sys.executable, "-m", "services.postgres_participant", "--name", "rows", "--dsn", dsn),
+        *("--listen", f"127.0.0.1:{port}", "--etcd", deployment.cluster.etcd.endpoint, "--cluster", "local"),
+    )
+    child = ChildProcess("postgres participant", command, directory / "participant.log")
+    await child.start()
+    await wait_for_port(child, f"127.0.0.1:{port}")
+    return child
+
+
+async def test_a_message_a_row_and_a_message_in_another_set_commit_together(bank: Bank) -> None:
+    number = await bank.token()
+    connection = await bank.connect()
+    async with await bank.session.consume("east.tokens", credit=1) as consumer:
+        message = await consumer.next(10)
+        assert message is not None
+        async with bank.session.distributed_transaction() as tx:
+            await tx.accept(message)
+            await tx.enlist_postgres(connection, bank.participant)
+            await connection.execute("insert into tokens values (%s)", (number,))
+            await tx.publish("west.log", [b"moved %d" % number])
+            assert number not in await bank.rows()
+            assert b"moved %d" % number not in await bank.bodies("west.log")
+    assert tx.state is TransactionState.COMMITTED
+    assert number in await bank.rows()
+    assert b"moved %d" % number in await bank.bodies("west.log")
+    assert await bank.bodies("east.tokens") == []
+    await connection.close()
+
+
+async def test_an_error_in_the_block_undoes_everything(bank: Bank) -> None:
+    number = await bank.token()
+    connection = await bank.connect()
+    async with await bank.session.consume("east.tokens", credit=1) as consumer:
+        message = await consumer.next(10)
+        assert message is not None
+        tx = bank.session.distributed_transaction()
+        with contextlib.suppress(ZeroDivisionError):
+            async with tx:
+                await tx.accept(message)
+                await tx.enlist_postgres(connection, bank.participant)
+                await connection.execute("insert into tokens values (%s)", (number,))
+                await tx.publish("west.log", [b"moved %d" % number])
+                raise ZeroDivisionError
+        assert tx.state is TransactionState.ROLLED_BACK
+        again = await consumer.next(10)
+        assert again is not None
+        assert (again.body, again.delivery_count) == (b"%d" % number, 1)
+        await again.accept()
+    assert number not in await bank.rows()
+    assert b"moved %d" % number not in await bank.bodies("west.log")
+    await connection.close()
+
+
+async def test_a_row_that_cannot_be_prepared_undoes_the_messages(bank: Bank) -> None:
+    connection = await bank.connect()
+    await connection.execute(
+        "create temporary table passing (id int)"
+    )  # Such a transaction cannot be prepared.
+    tx = bank.session.distributed_transaction()
+    await tx.publish("west.log", [b"never"])
+    await tx.enlist_postgres(connection, bank.participant)
+    await connection.execute("create temporary table passing (id int)")
+    with pytest.raises(psycopg.errors.FeatureNotSupported):
+        await tx.commit()
+    assert tx.state is TransactionState.ROLLED_BACK
+    assert b"never" not in await bank.bodies("west.log")
+    await connection.close()
+
+
+async def test_many_transactions_of_one_session_run_at_once(bank: Bank) -> None:
+    transactions = [bank.session.distributed_transaction() for _ in range(10)]
+    for number, tx in enumerate(transactions):
+        await tx.publish("west.log", [b"at once %d" % number])
+        await tx.publish("east.tokens", [b"at once %d" % number])
+    for tx in transactions:
+        await tx.commit()
+    expected = {b"at once %d" % number for number in range(10)}
+    assert expected <= set(await bank.bodies("west.log"))
+    assert expected <= set(await bank.bodies("east.tokens"))
+    await bank.session.purge_queue("east.tokens")
+
+
+async def test_a_failover_in_an_open_transaction_undoes_all_of_it(deployment: Deployment, bank: Bank) -> None:
+    tx = bank.session.distributed_transaction()
+    await tx.publish("west.log", [b"before"])
+    await tx.publish("east.tokens", [b"before"])
+    primary = await deployment.primary_of("east")
+    await deployment[primary].broker.kill()
+    with pytest.raises(Rejected) as refused:
+        await tx.commit()
+    assert refused.value.code is ErrorCode.ROLLED_BACK
+    assert b"before" not in await bank.bodies("west.log")
+    assert await bank.bodies("east.tokens") == []
+    await deployment.cluster.start_broker(primary)
+    await deployment.until_in_sync()
+
+    async def prepared() -> int:
+        managers = [await bank.session.resource_manager(name) for name in ("east", "west")]
+        return sum([len(await manager.recover()) for manager in managers])
+
+    await until("nothing is prepared", prepared, lambda number: number == 0)
+
+
+async def test_nothing_done_is_nothing_to_commit(bank: Bank) -> None:
+    async with bank.session.distributed_transaction() as tx:
+        pass
+    assert tx.state is TransactionState.COMMITTED
+    assert tx.id == ""

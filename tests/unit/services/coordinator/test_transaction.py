@@ -1,0 +1,639 @@
+"""One transaction: the order of its steps, doubts about the log, crashes at every effect, and the histories that break weaker
+rules."""
+
+import itertools
+import random
+
+import pytest
+
+from lockstep.core.branch_names import generation_tag
+from lockstep.core.decision_log import Verdict
+from lockstep.core.errors import ErrorCode
+from services.coordinator.core.messages import (
+    BeginAsked,
+    BegunAnswer,
+    Decide,
+    DeleteTransaction,
+    Effect,
+    EnlistAsked,
+    OutcomeAnswer,
+    ReadLog,
+    Refusal,
+    RequestId,
+    State,
+    TellBranch,
+    WriteParticipants,
+)
+from services.coordinator.core.phases import NEXT, Phase
+from services.coordinator.core.settings import CoordinatorLimits
+from services.coordinator.core.steps import STEPS
+from services.coordinator.core.votes import Completion, Verb, Vote
+from tests.simulation.coordination.decision_log import DecisionLog
+from tests.unit.services.coordinator.rig import ID, LIMITS, TAG, AnyLog, Participants, Rig, names
+
+C, A = State.COMMITTED, State.ROLLED_BACK
+
+
+def ends(effect: Effect) -> bool:
+    return isinstance(effect, TellBranch) and effect.verb is not Verb.PREPARE
+
+
+# The order of things
+
+
+def test_the_steps_come_in_their_order() -> None:
+    rig = Rig()
+    rig.close()
+    rig.run()
+    rig.commit(is_closed=True)
+    rig.run()
+    assert [*rig.steps, "one_phase_completed"] == list(STEPS)
+
+
+def test_nobody_is_asked_to_prepare_before_the_participants_are_written() -> None:
+    rig = Rig()
+    rig.commit()
+    (write,) = rig.waiting
+    assert isinstance(write, WriteParticipants)
+    rig.run(lambda effect: isinstance(effect, TellBranch))
+    assert rig.log.view(ID).participants is not None
+
+
+def test_decision_is_recorded_before_anyone_hears_it() -> None:
+    rig = Rig()
+    request = rig.commit()
+    (decide,) = rig.run(lambda effect: isinstance(effect, Decide))
+    assert rig.state(request) is None
+    assert rig.participants.verbs() == [None, None]
+    rig.perform(decide)
+    rig.run()
+    assert rig.state(request) is C
+
+
+def test_a_single_participant_commits_in_one_phase_without_the_log() -> None:
+    rig = Rig(participants=Participants([Vote.NO]))
+    request = rig.commit(1)
+    (tell,) = rig.waiting
+    assert isinstance(tell, TellBranch) and tell.verb is Verb.COMMIT_ONE_PHASE
+    rig.run()
+    assert rig.state(request) is C
+    assert rig.log.revision == DecisionLog().revision + 1, "only the presence was ever written"
+
+
+@pytest.mark.parametrize(
+    ("ended", "state"),
+    [
+        (Completion.COMMITTED, C),
+        (Completion.ROLLED_BACK, A),
+        (Completion.UNKNOWN_BRANCH, State.NOT_KNOWN),
+        (Completion.HEURISTICALLY_ROLLED_BACK, A),
+        (Completion.UNREACHABLE, State.UNDECIDED),
+    ],
+)
+def test_the_word_of_a_single_participant_is_the_outcome(ended: Completion, state: State) -> None:
+    rig = Rig(participants=Participants([Vote.OK]))
+    rig.participants.ends[0] = ended
+    request = rig.commit(1)
+    rig.run()
+    rig.pass_time(LIMITS.doubt_ms)
+    assert rig.state(request) is state
+    assert not rig.core.transactions
+
+
+def test_nothing_to_commit_is_committed() -> None:
+    rig = Rig()
+    assert rig.state(rig.commit(0)) is C
+    assert not rig.waiting
+
+
+def test_the_client_is_answered_after_its_patience_and_the_rest_is_told_for_ever() -> None:
+    rig = Rig()
+    rig.participants.ends[1] = Completion.UNREACHABLE
+    request = rig.commit()
+    rig.run()
+    assert rig.state(request) is None
+    rig.pass_time(LIMITS.answer_ms)
+    answer = rig.answers[request]
+    assert isinstance(answer, OutcomeAnswer) and (answer.state, answer.pending) == (C, (names(2)[1],))
+    rig.pass_time(600_000)
+    assert rig.log.decisions == {ID: Verdict.COMMIT}, "an unacknowledged commit never expires"
+    told = len(rig.participants.told[1])
+    assert 300 <= told <= 320, "told again every two seconds"
+    del rig.participants.ends[1]
+    rig.pass_time(LIMITS.retry_ms_max + 100)
+    assert not rig.log.decisions and not rig.log.participants
+
+
+def test_a_time_out_before_prepare_rolls_back_over_the_log() -> None:
+    rig = Rig(participants=Participants([Vote.OK, Vote.UNREACHABLE]))
+    request = rig.commit()
+    rig.run()
+    rig.pass_time(LIMITS.prepare_ms - 100)
+    assert rig.state(request) is None
+    rig.pass_time(200)
+    assert rig.state(request) is A
+    assert rig.participants.verbs() == [Verb.ROLL_BACK, Verb.ROLL_BACK]
+
+
+def test_a_silent_log_is_in_doubt_and_never_rolled_back() -> None:
+    """History 12: a time-out of ours is no outcome."""
+    rig = Rig()
+    request = rig.commit()
+    for _ in range(LIMITS.doubt_ms // 50 + 1):
+        for effect in rig.pass_time(50, lambda effect: isinstance(effect, AnyLog)):
+            assert isinstance(effect, AnyLog)
+            rig.doubt(effect.ticket)
+    assert rig.state(request) is State.UNDECIDED
+    assert rig.participants.told == [[], []]
+    rig.pass_time(5_000)
+    assert rig.state(rig.outcome()) is None
+    rig.run()
+    assert not rig.core.transactions and rig.log.outcomes[ID].verdict is Verdict.ABORT
+
+
+def test_a_rollback_of_several_is_decided_in_the_log() -> None:
+    rig = Rig()
+    request = rig.rollback()
+    (write,) = rig.waiting
+    assert isinstance(write, WriteParticipants) and write.decision is Verdict.ABORT
+    rig.run()
+    assert rig.state(request) is A
+    assert rig.participants.verbs() == [Verb.ROLL_BACK, Verb.ROLL_BACK]
+    late = rig.commit()
+    rig.run()
+    assert rig.state(late) is A
+    assert Verb.PREPARE not in rig.participants.told[0]
+
+
+@pytest.mark.parametrize("held", [WriteParticipants, TellBranch, Decide])
+def test_a_rollback_while_it_is_being_committed_agrees_with_the_commit(held: type) -> None:
+    rig = Rig()
+    commit = rig.commit()
+    effects = rig.run(lambda effect: isinstance(effect, held))
+    rollback = rig.rollback()
+    rig.waiting.extendleft(reversed(effects))
+    rig.run()
+    expected = C if held is Decide else A
+    assert (rig.state(commit), rig.state(rollback)) == (expected, expected)
+
+
+# Doubts
+
+
+@pytest.mark.parametrize("fate", ["lost", "made", "made later"])
+@pytest.mark.parametrize("kind", [WriteParticipants, Decide, DeleteTransaction])
+@pytest.mark.parametrize("vote", [Vote.OK, Vote.NO, Vote.READ_ONLY])
+def test_a_change_in_doubt_is_read_and_repeated_until_it_is_known(kind: type, fate: str, vote: Vote) -> None:
+    """Made later: after the read that did not find it, and before it is written again."""
+    rig = Rig(participants=Participants([vote, vote]))
+    request = rig.commit()
+    doubtful = rig.run(lambda effect: isinstance(effect, kind))
+    for effect in doubtful:
+        assert isinstance(effect, WriteParticipants | Decide | DeleteTransaction)
+        if fate == "made":
+            rig.do_log(effect)
+        rig.doubt(effect.ticket)
+    if fate == "made later":
+        rig.pass_time(LIMITS.retry_first_ms)
+        for effect in doubtful:
+            assert isinstance(effect, WriteParticipants | Decide | DeleteTransaction)
+            rig.do_log(effect)
+    rig.pass_time(1_000)
+    assert rig.state(request) is (A if vote is Vote.NO else C)
+    assert not rig.core.transactions and not rig.log.participants and not rig.log.decisions
+    assert rig.log.outcomes[ID].verdict is (Verdict.ABORT if vote is Vote.NO else Verdict.COMMIT)
+    assert bool(doubtful) == (kind is not Decide or vote is not Vote.READ_ONLY)
+
+
+# Crashes
+
+
+def run_until(rig: Rig, effects_left: int) -> int:
+    """Performs so many effects and no more; returns how many were left to perform."""
+    while rig.waiting and effects_left > 0:
+        rig.perform(rig.waiting.popleft())
+        effects_left -= 1
+    return effects_left
+
+
+@pytest.mark.parametrize("answer_is_lost", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "votes", [(Vote.OK, Vote.OK), (Vote.OK, Vote.NO), (Vote.READ_ONLY, Vote.OK)], ids=str
+)
+def test_a_crash_at_every_effect_is_finished_by_another(
+    votes: tuple[Vote, Vote], answer_is_lost: bool
+) -> None:
+    for performed in itertools.count():
+        first = Rig("C1", participants=Participants(votes))
+        request = first.commit()
+        if run_until(first, performed) > 0:
+            break
+        if answer_is_lost and first.waiting:
+            # The last effect was performed, and the crash came before its answer.
+            last = first.waiting.popleft()
+            if isinstance(last, TellBranch):
+                first.participants.tell(last)
+            elif isinstance(last, AnyLog):
+                first.do_log(last)
+        told = first.state(request)
+        del first.log.presences[first.process]
+        second = Rig("C2", first.log, first.participants)
+        second.now_ms = first.now_ms
+        second.pass_time(3_000)
+        assert not second.log.participants and not second.log.decisions, performed
+        asked = second.outcome(fence=True)
+        second.run()
+        outcome = second.state(asked)
+        verbs = {verb for verb in second.participants.verbs() if verb is not None}
+        assert verbs <= {Verb.COMMIT} or verbs <= {Verb.ROLL_BACK}, f"torn after {performed} effects"
+        if told is not None:
+            assert outcome is told
+        if Verb.COMMIT in verbs:
+            assert outcome is C
+    assert performed >= 6, "the list, two prepares, the decision, an end, the deletion"
+
+
+# Two coordinators
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_two_coordinators_that_race_tell_and_do_the_same(seed: int) -> None:
+    """Any interleaving of two that commit, or of one that commits and one that fences or rolls back."""
+    chance = random.Random(seed)
+    first = Rig(
+        "C1", participants=Participants(chance.choices([Vote.OK, Vote.OK, Vote.READ_ONLY, Vote.NO], k=2))
+    )
+    second = Rig("C2", first.log, first.participants)
+    one = first.commit()
+    other = chance.choice([second.commit, second.rollback, lambda: second.outcome(fence=True)])()
+    for _ in range(2_000):
+        rig = chance.choice([first, second])
+        if rig.waiting:
+            at = chance.randrange(len(rig.waiting))
+            effect = rig.waiting[at]
+            del rig.waiting[at]
+            rig.perform(effect)
+        elif chance.random() < 0.3:
+            first.now_ms = second.now_ms = first.now_ms + 50
+            rig.pass_time(0)
+    for _ in range(40):
+        first.pass_time(50)
+        second.pass_time(50)
+    told = {rig.state(request) for rig, request in ((first, one), (second, other))}
+    told.discard(State.NOT_KNOWN)
+    assert len(told) == 1
+    verbs = {verb for told_one in first.participants.told for verb in told_one} - {Verb.PREPARE}
+    assert verbs <= ({Verb.COMMIT} if told == {C} else {Verb.ROLL_BACK})
+    assert not first.log.participants and not first.log.decisions
+
+
+# Histories
+
+
+@pytest.mark.parametrize("is_outcome_left", [True, False])
+def test_history_5_a_coordinator_that_wakes_with_all_votes_decides_nothing_any_more(
+    is_outcome_left: bool,
+) -> None:
+    paused = Rig("C1")
+    request = paused.commit()
+    (decide,) = paused.run(lambda effect: isinstance(effect, Decide))
+    assert isinstance(decide, Decide) and decide.verdict is Verdict.COMMIT
+    del paused.log.presences[paused.process]
+    other = Rig("C2", paused.log, paused.participants)
+    other.pass_time(2_000)
+    assert other.participants.verbs() == [Verb.ROLL_BACK, Verb.ROLL_BACK]
+    assert not other.log.participants
+    if not is_outcome_left:
+        other.log.outcomes.clear()
+    paused.perform(decide)
+    paused.run()
+    assert paused.state(request) is (A if is_outcome_left else State.NOT_KNOWN)
+    assert paused.participants.verbs() == [Verb.ROLL_BACK, Verb.ROLL_BACK]
+    assert not paused.log.decisions
+
+
+def test_history_5_a_decision_outlives_every_outage() -> None:
+    rig = Rig()
+    rig.participants.ends[0] = Completion.UNREACHABLE
+    rig.commit()
+    rig.run()
+    del rig.log.presences[rig.process]
+    for life in range(2, 6):
+        other = Rig(f"C{life}", rig.log, rig.participants)
+        other.now_ms = rig.now_ms + life * 86_400_000
+        other.pass_time(5_000)
+        assert other.log.decisions == {ID: Verdict.COMMIT}
+        del other.log.presences[other.process]
+
+
+def test_history_6_an_asker_that_finds_no_decision_waits_or_wins() -> None:
+    rig = Rig()
+    commit = rig.commit()
+    held = rig.run(lambda effect: isinstance(effect, Decide))
+    asker = Rig("C2", rig.log, rig.participants)
+    waiting = asker.outcome()
+    asker.run()
+    assert asker.state(waiting) is State.UNDECIDED
+    fence = asker.outcome(fence=True)
+    asker.run()
+    assert asker.state(fence) is A
+    rig.perform(held[0])
+    rig.run()
+    assert rig.state(commit) is A
+
+
+def test_history_20_a_completion_that_is_repeated_ends_with_unknown_and_is_reported() -> None:
+    """The acknowledgement of the first coordinator is lost with it; the participant has forgotten."""
+    first = Rig("C1")
+    first.commit()
+    first.run(ends)
+    for number in (0, 1):
+        first.participants.told[number].append(Verb.COMMIT)
+        first.participants.ends[number] = Completion.UNKNOWN_BRANCH
+    del first.log.presences[first.process]
+    second = Rig("C2", first.log, first.participants)
+    second.pass_time(2_000)
+    assert not second.log.participants and not second.log.decisions
+    assert [note.event for note in second.notes] == ["taken_up", "hazard", "hazard"]
+    assert second.log.outcomes[ID].hazards == tuple((name, "unknown branch") for name in names(2))
+
+
+def test_unknown_acknowledges_a_rollback() -> None:
+    rig = Rig(participants=Participants([Vote.NO, Vote.OK]))
+    rig.participants.ends[0] = Completion.UNKNOWN_BRANCH
+    request = rig.commit()
+    rig.run()
+    answer = rig.answers[request]
+    assert isinstance(answer, OutcomeAnswer) and (answer.state, answer.hazards) == (A, ())
+    assert not rig.notes
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        Completion.HEURISTICALLY_ROLLED_BACK,
+        Completion.HEURISTICALLY_COMMITTED,
+        Completion.HEURISTICALLY_MIXED,
+        Completion.ROLLED_BACK,
+    ],
+)
+def test_a_heuristic_answer_counts_and_is_reported_and_recorded(ended: Completion) -> None:
+    rig = Rig()
+    rig.participants.ends[1] = ended
+    request = rig.commit()
+    rig.run()
+    answer = rig.answers[request]
+    reported = ((names(2)[1], ended.value),)
+    assert isinstance(answer, OutcomeAnswer) and (answer.state, answer.hazards) == (C, reported)
+    assert rig.log.outcomes[ID].hazards == reported
+    assert [note.event for note in rig.notes] == ["hazard"]
+    assert not rig.core.transactions
+
+
+def test_history_26_nothing_in_the_log_is_never_rolled_back() -> None:
+    rig = Rig()
+    commit = rig.commit()
+    rig.run()
+    assert rig.state(commit) is C
+    asked = rig.outcome()
+    rig.run()
+    assert rig.state(asked) is C
+    rig.log.outcomes.clear()
+    for fence in (False, True):
+        asked = rig.outcome(fence=fence)
+        rig.run()
+        assert rig.state(asked) is State.NOT_KNOWN
+
+
+def test_history_26_a_transaction_of_another_history_is_not_begun() -> None:
+    rig = Rig()
+    request = rig.commit(tag=generation_tag("00000000-old"))
+    rig.run()
+    assert rig.state(request) is State.NOT_KNOWN
+    assert rig.participants.told == [[], []]
+
+
+@pytest.mark.parametrize("held", [TellBranch, Decide])
+def test_history_26_what_is_undecided_in_another_history_is_left_to_operators(held: type) -> None:
+    """etcd was set back: the decision may have been made, told and lost."""
+    rig = Rig()
+    commit = rig.commit()
+    effects = rig.run(lambda effect: isinstance(effect, held))
+    rig.log.generation = "another-history"
+    rig.waiting.extend(effects)
+    rig.run()
+    assert rig.state(commit) is State.UNDECIDED
+    del rig.log.presences[rig.process]
+    other = Rig("C2", rig.log, rig.participants)
+    fence = other.outcome(fence=True)
+    other.run()
+    other.pass_time(LIMITS.elsewhere_ms + 2_000)
+    assert other.state(fence) is State.UNDECIDED
+    assert rig.participants.verbs() == [None, None] and not rig.log.decisions
+    assert not rig.core.transactions and not other.core.transactions
+
+
+def test_history_26_what_was_decided_in_another_history_is_completed() -> None:
+    rig = Rig()
+    rig.commit()
+    rig.run(ends)
+    rig.log.generation = "another-history"
+    del rig.log.presences[rig.process]
+    other = Rig("C2", rig.log, rig.participants)
+    other.pass_time(3_000)
+    assert rig.participants.verbs() == [Verb.COMMIT, Verb.COMMIT]
+    assert not other.log.decisions
+
+
+def test_a_repeated_commit_hears_the_first_ones_outcome() -> None:
+    for votes, expected in (((Vote.OK, Vote.OK), C), ((Vote.OK, Vote.NO), A)):
+        rig = Rig(participants=Participants(votes))
+        rig.commit()
+        rig.run()
+        rig.participants.votes = [Vote.UNKNOWN_BRANCH, Vote.UNKNOWN_BRANCH]
+        other = Rig("C2", rig.log, rig.participants)
+        again = other.commit()
+        other.run()
+        assert other.state(again) is expected
+
+
+def test_a_commit_that_comes_too_late_is_not_begun() -> None:
+    """Its outcome may have left the log: begun anew, it would leave an ABORT for all to read."""
+    rig = Rig()
+    rig.now_ms += LIMITS.age_ms_max + 1
+    request = rig.commit()
+    rig.run()
+    assert rig.state(request) is State.NOT_KNOWN
+    assert rig.participants.told == [[], []] and not rig.log.outcomes
+
+
+# Time-outs of open transactions
+
+
+def begin_and_enlist(rig: Rig, count: int) -> None:
+    rig.feed(BeginAsked(RequestId(100), ID, TAG, 1_000))
+    for number, name in enumerate(names(count)):
+        rig.feed(EnlistAsked(RequestId(101 + number), ID, TAG, number, name))
+
+
+def test_a_transaction_that_nobody_commits_is_rolled_back_when_its_time_is_over() -> None:
+    rig = Rig()
+    begin_and_enlist(rig, 2)
+    rig.pass_time(900)
+    assert rig.participants.told == [[], []]
+    rig.pass_time(LIMITS.recovery_every_ms + 200)
+    assert rig.participants.verbs() == [Verb.ROLL_BACK, Verb.ROLL_BACK]
+    late = rig.commit()
+    rig.run()
+    assert rig.state(late) is A
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_time_out_leaves_alone_what_is_being_committed_elsewhere(is_closed: bool) -> None:
+    rig = Rig()
+    begin_and_enlist(rig, 2)
+    other = Rig("C2", rig.log, rig.participants)
+    if is_closed:
+        other.close()
+        other.run()
+    else:
+        request = other.commit()
+        held = other.run(lambda effect: isinstance(effect, Decide))
+    rig.pass_time(LIMITS.recovery_every_ms + 1_200)
+    assert [note.event for note in rig.notes] == ["timed_out"]
+    assert not rig.log.decisions and not rig.core.transactions
+    if is_closed:
+        request = other.commit(is_closed=True)
+    else:
+        other.perform(held[0])
+    other.run()
+    assert other.state(request) is C
+
+
+def test_a_time_out_of_a_single_participant_is_left_to_that_participant() -> None:
+    """It may be committing in one phase elsewhere, and the log could not decide that race."""
+    rig = Rig()
+    begin_and_enlist(rig, 1)
+    rig.pass_time(LIMITS.recovery_every_ms + 1_200)
+    assert rig.participants.told == [[], []] and rig.core.open_count == 0
+
+
+# Closing
+
+
+def test_a_closed_transaction_that_somebody_finished_is_not_begun_anew() -> None:
+    rig = Rig()
+    closed = rig.close()
+    rig.run()
+    assert rig.answers[closed] == BegunAnswer(closed)
+    fence = rig.outcome(fence=True)
+    rig.run()
+    assert rig.state(fence) is A
+    rig.log.outcomes.clear()
+    request = rig.commit(is_closed=True)
+    rig.run()
+    assert rig.state(request) is State.NOT_KNOWN
+    assert Verb.PREPARE not in rig.participants.told[0]
+
+
+def test_a_closed_transaction_is_committed_by_any_coordinator_and_becomes_its_own() -> None:
+    first = Rig("C1")
+    first.close()
+    first.run()
+    second = Rig("C2", first.log, first.participants)
+    request = second.commit(is_closed=True)
+    second.run(lambda effect: isinstance(effect, Decide))
+    entry = second.log.view(ID).participants
+    assert entry is not None and (entry.owner, entry.is_closed) == ("C2", False)
+    assert second.state(request) is None
+
+
+def test_a_recoverer_leaves_alone_what_was_taken_over_since_it_looked() -> None:
+    first = Rig("C1")
+    first.close()
+    first.run()
+    del first.log.presences[first.process]
+    recoverer = Rig("C2", first.log, first.participants)
+    recoverer.now_ms += LIMITS.recovery_every_ms
+    read = recoverer.pass_time(50, lambda effect: isinstance(effect, ReadLog))
+    assert len(read) == 1
+    third = Rig("C3", first.log, first.participants)
+    request = third.commit(is_closed=True)
+    held = third.run(lambda effect: isinstance(effect, Decide))
+    recoverer.perform(read[0])
+    recoverer.run()
+    third.perform(held[0])
+    third.run()
+    assert third.state(request) is C
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_closed_with_others_than_committed_is_refused(count: int) -> None:
+    rig = Rig()
+    rig.close()
+    rig.run()
+    request = rig.commit(count, is_closed=True)
+    rig.run()
+    answer = rig.answers[request]
+    assert isinstance(answer, Refusal) and answer.code is ErrorCode.ILLEGAL_STATE
+
+
+def test_closing_twice_is_closing_once() -> None:
+    rig = Rig()
+    rig.close()
+    rig.run()
+    again = rig.close()
+    rig.run()
+    assert rig.answers[again] == BegunAnswer(again)
+    other = rig.close(3)
+    rig.run()
+    assert isinstance(rig.answers[other], Refusal)
+
+
+# Limits and laws
+
+
+def test_what_is_too_much_is_refused() -> None:
+    rig = Rig(limits=CoordinatorLimits(participants_max=2, transactions_max=1))
+    answer = rig.answers[rig.commit(3)]
+    assert isinstance(answer, Refusal) and answer.code is ErrorCode.TOO_LARGE
+    busy = Rig(limits=CoordinatorLimits(transactions_max=0))
+    answer = busy.answers[busy.commit()]
+    assert isinstance(answer, Refusal) and answer.code is ErrorCode.UNAVAILABLE
+
+
+def test_outcomes_are_kept_longer_than_anybody_may_begin() -> None:
+    with pytest.raises(ValueError):
+        CoordinatorLimits(outcome_ms=LIMITS.age_ms_max)
+
+
+def test_every_phase_leads_to_the_end() -> None:
+    reached = {Phase.ENDED}
+    for _ in Phase:
+        reached |= {phase for phase, followers in NEXT.items() if followers & reached}
+    assert reached == set(Phase) == set(NEXT)
+
+
+def test_an_answer_that_comes_twice_is_ignored() -> None:
+    rig = Rig()
+    request = rig.commit()
+    tells = rig.run(lambda effect: isinstance(effect, TellBranch))
+    answers = [rig.participants.tell(tell) for tell in tells if isinstance(tell, TellBranch)]
+    for answer in [*answers, *answers]:
+        rig.feed(answer)
+    rig.run()
+    for answer in answers:
+        rig.feed(answer)
+    assert rig.state(request) is C
+
+
+def test_a_participant_that_votes_and_vanishes_is_told_until_it_is_back() -> None:
+    rig = Rig()
+    rig.participants.ends[0] = Completion.UNREACHABLE
+    rig.commit()
+    rig.run()
+    rig.pass_time(60_000)
+    assert ID in rig.log.decisions
+    del rig.participants.ends[0]
+    rig.pass_time(LIMITS.retry_ms_max + 100)
+    assert not rig.log.decisions
