@@ -7,7 +7,7 @@ START ?= 0
 # Two workers; everything that starts processes runs in one of them, one test at a time (tests/conftest.py).
 PYTEST_ARGS ?= -n 2 --dist loadgroup
 
-.PHONY: help dev check format test demo simulate fuzz protos
+.PHONY: help dev check format test test-full demo simulate fuzz protos
 
 help: ## What there is
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -28,6 +28,9 @@ format: dev ## Put the files into the format that check asks for
 
 test: dev ## All tests
 	@$(python) -m pytest $(PYTEST_ARGS)
+
+test-full: dev ## All tests, and the long forms of those that have one
+	@LOCKSTEP_TESTS=full $(python) -m pytest $(PYTEST_ARGS)
 
 demo: dev ## A cluster on this machine, real data, a killed primary, nothing lost
 	@$(python) -m lockstep.cli demo

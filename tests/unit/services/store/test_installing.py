@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import Frame, check_frame
 from lockstep.core.ids import Epoch, LogIndex, MessageId, QueueId, QueuePosition, place
@@ -16,7 +18,7 @@ from lockstep.core.store_protocol import (
     StateLoaded,
     StoreRefused,
 )
-from services.store.core.messages import Requested, Tick
+from services.store.core.messages import ReaderRequested, Requested, Tick
 from services.store.core.requests import (
     ContentsRead,
     FramesRead,
@@ -24,6 +26,7 @@ from services.store.core.requests import (
     ReadContents,
     ReadFrames,
     ReadItems,
+    ReadRefused,
 )
 from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, frame
 
@@ -222,3 +225,30 @@ def test_contents_are_read_from_the_snapshot_and_from_the_journal() -> None:
     assert isinstance(answer, ContentsRead)
     expected = [99, 2, None, snapshot_index, snapshot_index + 1, None]
     assert answer.contents == tuple((b"", b"body-%d" % index) if index else None for index in expected)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_read_under_way_goes_on_when_a_snapshot_begins_to_be_installed(seed: int) -> None:
+    """Whichever of their steps comes first."""
+    rig = StoreRig(seed=seed)
+    rig.open()
+    for index in range(1, 6):
+        rig.append_ok(content_frame(index), commit=index - 1)
+    before = len(rig.read)
+    rig.feed(ReaderRequested(1000, ReadContents(SET, Epoch(1), (MessageId(place(5, 0)),))))
+    begin = BeginInstall(SET, Epoch(2), ME, LogIndex(50), ((Epoch(1), LogIndex(1)),), 7)
+    rig.feed(Requested(rig.stream, begin))
+    rig.run()
+    (answer,) = rig.read[before:]
+    assert isinstance(answer, ContentsRead)
+    assert answer.contents == ((b"", b"body-5"),)
+
+
+def test_a_read_that_comes_while_a_snapshot_is_installed_is_refused() -> None:
+    rig = StoreRig()
+    rig.open()
+    rig.append_ok(content_frame(1))
+    rig.ask(BeginInstall(SET, Epoch(2), ME, LogIndex(50), ((Epoch(1), LogIndex(1)),), 7))
+    (answer,) = rig.ask_reader(ReadContents(SET, Epoch(2), (MessageId(place(1, 0)),)))
+    assert isinstance(answer, ReadRefused)
+    assert answer.code is ErrorCode.UNAVAILABLE
