@@ -39,7 +39,7 @@ class Bank:
 
     async def rows(self) -> list[object]:
         async with await self.connect() as connection:
-            found = await (await connection.execute("select id from tokens order by id")).fetchall()
+            found = await (await connection.execute("select id from moved_tokens order by id")).fetchall()
         return [row for (row,) in found]
 
     async def bodies(self, queue: str) -> list[bytes]:
@@ -74,7 +74,7 @@ async def bank(
         await session.declare_queue("west.log", set_name="west")
         bank = Bank(client, session, postgres.dsn, f"grpc://{address}/rows")
         async with await bank.connect() as connection:
-            await connection.execute("create table tokens (id int primary key)")
+            await connection.execute("create table moved_tokens (id int primary key)")
         yield bank
     await participant.kill()
     await coordinators.stop()
@@ -102,7 +102,7 @@ async def test_a_message_a_row_and_a_message_in_another_set_commit_together(bank
         async with bank.session.distributed_transaction() as tx:
             await tx.accept(message)
             await tx.enlist_postgres(connection, bank.participant)
-            await connection.execute("insert into tokens values (%s)", (number,))
+            await connection.execute("insert into moved_tokens values (%s)", (number,))
             await tx.publish("west.log", [b"moved %d" % number])
             assert number not in await bank.rows()
             assert b"moved %d" % number not in await bank.bodies("west.log")
@@ -124,7 +124,7 @@ async def test_an_error_in_the_block_undoes_everything(bank: Bank) -> None:
             async with tx:
                 await tx.accept(message)
                 await tx.enlist_postgres(connection, bank.participant)
-                await connection.execute("insert into tokens values (%s)", (number,))
+                await connection.execute("insert into moved_tokens values (%s)", (number,))
                 await tx.publish("west.log", [b"moved %d" % number])
                 raise ZeroDivisionError
         assert tx.state is TransactionState.ROLLED_BACK
