@@ -2,7 +2,7 @@
 
 import typer
 
-from lockstep.cli import cluster, demo, exchange, messages, queue, resource_set, status, transfer, up
+from lockstep.cli import cluster, demo, exchange, messages, queue, resource_set, status, transfer, tx, up
 
 app = typer.Typer(
     name="lockstep",
@@ -21,6 +21,7 @@ app.command("consume")(messages.consume)
 app.command("browse")(messages.browse)
 app.command("transfer")(transfer.transfer)
 app.command("outcome")(messages.outcome)
+app.add_typer(tx.app, name="tx", help="Branches of distributed transactions, and those in doubt.")
 app.command("promote")(cluster.promote)
 app.add_typer(cluster.app, name="cluster", help="What operators do in an emergency.")
 app.command("demo")(demo.demo)

@@ -36,7 +36,7 @@ class Client:
         self._channels = Channels()
         self._directory = Directory(self._channels, addresses)
         self._settings = settings
-        self._coordinators = Coordinators(self._channels, coordinators)
+        self.coordinators = Coordinators(self._channels, coordinators)
         self._epochs: dict[SetName, Epoch] = {}
         self._open: weakref.WeakSet[SetSession] = weakref.WeakSet()
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -57,7 +57,7 @@ class Client:
 
     def session(self) -> Session:
         """A new session; nothing is sent before it is used."""
-        session = Session(self._directory, self._open_in, self._ask_fenced, self._coordinators)
+        session = Session(self._directory, self._open_in, self._ask_fenced, self.coordinators)
         self._sessions.add(session)
         return session
 

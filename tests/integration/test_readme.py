@@ -36,7 +36,7 @@ def test_its_programs_run(tmp_path: Path) -> None:
 )
 def test_its_commands_exist(line: str) -> None:
     words = line.split()
-    depth = 2 if words[0] in {"set", "queue", "exchange", "cluster"} else 1
+    depth = 2 if words[0] in {"set", "queue", "exchange", "cluster", "tx"} else 1
     assert CliRunner().invoke(app, [*words[:depth], "--help"]).exit_code == 0
 
 

@@ -18,6 +18,7 @@ from lockstep.core.commands import (
     SetTimeoutCommand,
     StartCommand,
 )
+from lockstep.core.effects import Note
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SessionKey
 from lockstep.core.outcomes import Outcome
@@ -242,6 +243,10 @@ def rollback(context: Context, request: Request, command: RollbackBranchCommand)
 
 def end_heuristically(context: Context, request: Request, command: EndHeuristicallyCommand) -> None:
     branch = _branch(command, _found(context, command))
+    session = context.state.sessions.get(request.session)
+    verb = "commit" if command.is_commit else "rollback"
+    details = f"{verb} of {_name(command.xid)} in {branch.branch_state.name}, by session {session.id if session else '?'}"
+    context.effects.append(Note(context.state.set_name, "heuristic", details))
     if command.is_commit:
         if not branch.is_prepared:
             raise _rejected(ErrorCode.ILLEGAL_STATE, command, branch, "is not prepared")
