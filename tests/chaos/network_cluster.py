@@ -131,7 +131,7 @@ class Scene:
 async def cut_between_primary_and_backups(scene: Scene) -> None:
     """Two of three may not be removed (R4), and the primary keeps its lease: nothing completes, and nobody is promoted."""
     epoch = await scene.epoch()
-    scene.workload.note_kill()
+    await scene.workload.note_kill()
     scene.machines.cut(scene.primary, scene.backups)
     await asyncio.sleep(1.5)
     since, committed = time.monotonic(), scene.workload.report.committed
@@ -159,7 +159,7 @@ async def backup_cut_off(scene: Scene) -> None:
 
 async def _lose_backup(scene: Scene, harm: Callable[[str], None]) -> None:
     backup, epoch = scene.backups[-1], await scene.epoch()
-    scene.workload.note_kill()
+    await scene.workload.note_kill()
     started = time.monotonic()
     harm(backup)
     await scene.until_members(f"{backup} is removed", lambda members: backup not in members)
@@ -173,7 +173,7 @@ async def _lose_backup(scene: Scene, harm: Callable[[str], None]) -> None:
 async def refused_while_alive(scene: Scene) -> None:
     """History 10a. "Connection refused" proves nothing: nobody is promoted before the lease ends, which it does not by itself."""
     epoch, primary = await scene.epoch(), scene.primary
-    scene.workload.note_kill()
+    await scene.workload.note_kill()
     scene.machines.refuse(primary, ["clients", *scene.backups])
     await asyncio.sleep(LEASE_SECONDS + 1.5)
     status = await scene.deployment.status()
@@ -196,7 +196,7 @@ async def primary_cut_off_from_etcd(scene: Scene) -> None:
 async def _lose_lease(scene: Scene, harm: Callable[[], None]) -> None:
     """The lease ends by itself: somebody else is promoted, not before."""
     epoch, primary = await scene.epoch(), scene.primary
-    scene.workload.note_kill()
+    await scene.workload.note_kill()
     started = time.monotonic()
     harm()
     while not any(one.epoch > epoch for one in scene.heard):

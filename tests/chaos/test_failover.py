@@ -46,7 +46,7 @@ async def test_sigkill_of_the_primary_under_load(deployment: Deployment) -> None
     primary = await deployment.primary_of(SET)
 
     async def harm(workload: Workload) -> None:
-        workload.note_kill()
+        await workload.note_kill()
         await deployment[primary].broker.kill()
         await workload.committed_since(20)
         await deployment.cluster.start_broker(primary)
@@ -63,7 +63,7 @@ async def test_sigkill_of_a_backup_under_load(deployment: Deployment) -> None:
     backup = next(name for name in SETS[SET] if name != primary)
 
     async def harm(workload: Workload) -> None:
-        workload.note_kill()
+        await workload.note_kill()
         await deployment[backup].broker.kill()
         await workload.committed_since(20)
         await deployment.cluster.start_broker(backup)
@@ -77,7 +77,7 @@ async def test_sigstop_of_the_primary_under_load(deployment: Deployment) -> None
     primary = await deployment.primary_of(SET)
 
     async def harm(workload: Workload) -> None:
-        workload.note_kill()
+        await workload.note_kill()
         deployment[primary].broker.stall()
         await workload.committed_since(20)
         deployment[primary].broker.resume()
@@ -91,7 +91,7 @@ async def test_sigstop_of_a_backup_under_load(deployment: Deployment) -> None:
     backup = next(name for name in SETS[SET] if name != primary)
 
     async def harm(workload: Workload) -> None:
-        workload.note_kill()
+        await workload.note_kill()
         deployment[backup].broker.stall()
         await workload.committed_since(20)
         deployment[backup].broker.resume()
@@ -104,7 +104,7 @@ async def test_sigkill_of_the_primarys_store_under_load(deployment: Deployment) 
     primary = await deployment.primary_of(SET)
 
     async def harm(workload: Workload) -> None:
-        workload.note_kill()
+        await workload.note_kill()
         await deployment[primary].store.kill()
         await asyncio.sleep(0.5)
         await deployment.cluster.start_store(primary)
@@ -119,7 +119,7 @@ async def test_sigstop_of_the_primarys_store_under_load(deployment: Deployment) 
     primary = await deployment.primary_of(SET)
 
     async def harm(workload: Workload) -> None:
-        workload.note_kill()
+        await workload.note_kill()
         deployment[primary].store.stall()
         await workload.committed_since(20)
         deployment[primary].store.resume()
@@ -133,7 +133,7 @@ async def test_sigkill_of_a_backups_store_under_load(deployment: Deployment) -> 
     backup = next(name for name in SETS[SET] if name != primary)
 
     async def harm(workload: Workload) -> None:
-        workload.note_kill()
+        await workload.note_kill()
         await deployment[backup].store.kill()
         await workload.committed_since(20)
         await deployment.cluster.start_store(backup)
@@ -148,7 +148,7 @@ async def test_sigkill_of_etcd_under_load(deployment: Deployment) -> None:
     async def harm(workload: Workload) -> None:
         etcd = deployment.cluster.etcd
         assert etcd is not None, "a started cluster has its etcd"
-        workload.note_kill()
+        await workload.note_kill()
         etcd.kill()
         await asyncio.sleep(5)
         deployment.cluster.etcd = await etcd.restart()
@@ -161,7 +161,7 @@ async def test_full_restart_by_sigkill_of_everything(deployment: Deployment) -> 
     async def harm(workload: Workload) -> None:
         cluster, etcd = deployment.cluster, deployment.cluster.etcd
         assert etcd is not None, "a started cluster has its etcd"
-        workload.note_kill()
+        await workload.note_kill()
         etcd.kill()
         await asyncio.gather(
             *(local.broker.kill() for local in cluster.brokers.values()),

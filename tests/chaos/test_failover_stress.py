@@ -23,7 +23,7 @@ async def test_each_new_primary_is_killed_in_turn(tmp_path: Path) -> None:
                 await workload.committed_since(20)
                 primary = await deployment.primary_of(SET)
                 primaries.append(primary)
-                workload.note_kill()
+                await workload.note_kill()
                 await deployment[primary].broker.kill()
                 await workload.committed_since(5)
                 await deployment.cluster.start_broker(primary)

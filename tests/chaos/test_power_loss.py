@@ -72,7 +72,7 @@ async def test_power_loss_of_all_machines_at_the_same_moment(
         await cluster.use_spinning_disks()
         for seed in seeds:
             await workload.committed_since(15 + seed)
-            workload.note_kill()
+            await workload.note_kill()
             await cluster.lose_power(BROKERS, seed)
             await cluster.give_power(BROKERS)
 
@@ -90,7 +90,7 @@ async def test_power_loss_of_one_machine_and_of_two(machines: Machines) -> None:
             names = await others_first(deployment)
             lost = [names[place] for place in places]
             await workload.committed_since(15)
-            workload.note_kill()
+            await workload.note_kill()
             await cluster.lose_power(lost, seed)
             if len(lost) == 1:
                 await workload.committed_since(10)
@@ -107,7 +107,7 @@ async def test_slow_hanging_and_failing_disks(machines: Machines) -> None:
 
     async def slow_backup(workload: AuditedWorkload) -> None:
         names = await others_first(deployment)
-        workload.note_kill()
+        await workload.note_kill()
         await cluster.disks[names[0]].command("slow", write=0.0, sync=0.1)
         await workload.committed_since(20)
         await cluster.disks[names[0]].command("heal")
@@ -115,7 +115,7 @@ async def test_slow_hanging_and_failing_disks(machines: Machines) -> None:
     async def failing(workload: AuditedWorkload) -> None:
         names = await others_first(deployment)
         for name, what in ((names[0], "sync"), (names[-1], "sync"), (names[1], "write")):
-            workload.note_kill()
+            await workload.note_kill()
             await cluster.disks[name].command("fail", what=what, count=2, match=".segment")
             await workload.committed_since(20)
             await cluster.disks[name].command("heal")
@@ -124,7 +124,7 @@ async def test_slow_hanging_and_failing_disks(machines: Machines) -> None:
     async def hanging_primary(workload: AuditedWorkload) -> None:
         """It gives its lease up, and another one goes on (R6, history 27)."""
         names = await others_first(deployment)
-        workload.note_kill()
+        await workload.note_kill()
         await cluster.disks[names[-1]].command("slow", write=0.0, sync=6.0)
         await workload.committed_since(20)
         await cluster.disks[names[-1]].command("heal")
@@ -176,7 +176,7 @@ async def test_a_full_disk_of_a_backup_costs_it_its_place_until_there_is_room(ma
                 )
                 is_removed = True
 
-            workload.note_kill()
+            await workload.note_kill()
             await cluster.disks[backup].limit_free(0)
             watching = asyncio.create_task(watch())
             kept, refused = await publish_until(session, "full", lambda: is_removed)
@@ -197,7 +197,7 @@ async def test_a_full_disk_of_the_primary_is_a_typed_error_and_ends_with_it(mach
         await session.declare_queue("full", set_name=SET)
 
         async def harm(workload: AuditedWorkload) -> None:
-            workload.note_kill()
+            await workload.note_kill()
             await cluster.disks[primary].limit_free(RESERVE_BYTES + (64 << 20) + (1 << 20))
             kept, refused = await publish_until(session, "full", lambda: False)
             assert refused is not None, "the disk never became full"

@@ -88,8 +88,12 @@ class Workload:
                 task.cancel()
             await asyncio.gather(*senders, *movers, return_exceptions=True)
 
-    def note_kill(self) -> None:
-        """Call right before harm is done: what is under way then counts as hit."""
+    async def note_kill(self) -> None:
+        """Call right before harm is done: returns when something is under way, which then counts as hit."""
+        deadline = time.monotonic() + 10
+        while not self.in_flight:
+            assert time.monotonic() < deadline, "no transaction is under way"
+            await asyncio.sleep(0.001)
         self.report.killed_in_flight += len(self.in_flight)
 
     async def committed_since(self, count: int, seconds: float = 30.0) -> None:
