@@ -36,6 +36,7 @@ from lockstep.runtime.etcd import (
 from lockstep.runtime.etcd_process import EtcdProcess
 from lockstep.runtime.ports import choose_ports
 from tests.integration.cuttable_link import CuttableLink
+from tests.integration.hanging import hang
 
 
 @pytest.fixture
@@ -230,7 +231,7 @@ async def test_watch_is_lost_when_etcd_hangs_but_not_when_nothing_happens(own_et
         await client.transact([], [Put("/x", b"2")])
         assert len((await quiet).events) == 1
 
-        os.kill(own_etcd.pid, signal.SIGSTOP)
+        await hang(own_etcd.pid)
         stopped = time.monotonic()
         with pytest.raises(WatchLost, match="no sign of life"):
             await following(watching)
@@ -242,7 +243,7 @@ async def test_closing_the_client_ends_what_waits(own_etcd: EtcdProcess) -> None
         watching = client.watch_prefix("/", 1)
         await client.transact([], [Put("/x", b"1")])
         await following(watching)
-        os.kill(own_etcd.pid, signal.SIGSTOP)
+        await hang(own_etcd.pid)
         waiting = [
             asyncio.ensure_future(following(watching)),
             asyncio.ensure_future(client.get("/x")),
@@ -274,7 +275,7 @@ async def test_a_hung_etcd_leaves_a_transaction_in_doubt_and_executes_it_at_most
 ) -> None:
     async with EtcdClient(own_etcd.endpoint, timeout_seconds=0.5) as client:
         before = await client.transact([], [Put("/x", b"0")])
-        os.kill(own_etcd.pid, signal.SIGSTOP)
+        await hang(own_etcd.pid)
         with pytest.raises(EtcdInDoubt, match="DEADLINE_EXCEEDED"):
             await client.transact([], [Put("/x", b"1")])
         with pytest.raises(EtcdInDoubt):
