@@ -6,8 +6,9 @@ primary, and what the session had outlives it until the set says that it does no
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from enum import Enum
+
+from msgspec.structs import replace
 
 from lockstep.client import session_events as e
 from lockstep.client.candidates import Candidates, Choose

@@ -6,12 +6,12 @@ recognise a swap as its own when the answer was lost. It is JSON, so that an ope
 
 import json
 from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
 
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, SetName
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Member:
+class Member(NamedTuple):
     """A replica as the map names it: broker, the disk that holds its log, the process that holds its memory."""
 
     broker: BrokerId
@@ -50,7 +50,10 @@ class SetMap:
         return any(member.disk == disk for member in self.in_sync)
 
     def encode(self) -> bytes:
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+        members = {
+            role: [member._asdict() for member in getattr(self, role)] for role in ("in_sync", "learners")
+        }
+        return json.dumps(asdict(self) | members, sort_keys=True, separators=(",", ":")).encode()
 
     @staticmethod
     def decode(data: bytes) -> "SetMap":

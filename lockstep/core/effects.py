@@ -5,7 +5,7 @@ backups and stores hear nothing that the effects before it did not allow: the re
 it emits what depends on it.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from lockstep.core.branch_names import GlobalId
 from lockstep.core.cluster_map import SetMap
@@ -15,22 +15,19 @@ from lockstep.core.server_messages import AnyServerMessage
 from lockstep.core.store_protocol import AnyStoreRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(msgspec.Struct, frozen=True):
     """Base: the resource set that it concerns."""
 
     set_name: SetName
 
 
-@dataclass(frozen=True, slots=True)
-class TellStore(Effect):
+class TellStore(Effect, frozen=True):
     """Send on the stream to the own store; dropped when there is none (a `StoreConnected` follows some time)."""
 
     request: AnyStoreRequest
 
 
-@dataclass(frozen=True, slots=True)
-class ReadMessages(Effect):
+class ReadMessages(Effect, frozen=True):
     """Ask the own store for the contents of messages, beside the stream. Answered once by `MessagesRead` number `request`, at the
     latest when some seconds have passed.
     """
@@ -40,8 +37,7 @@ class ReadMessages(Effect):
     messages: tuple[MessageId, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OpenSubscription(Effect):
+class OpenSubscription(Effect, frozen=True):
     """Open stream `stream` to the primary on `broker` and send `subscribe` first; ends an earlier subscription of the set."""
 
     stream: int
@@ -49,32 +45,27 @@ class OpenSubscription(Effect):
     subscribe: Subscribe
 
 
-@dataclass(frozen=True, slots=True)
-class TellPrimary(Effect):
+class TellPrimary(Effect, frozen=True):
     stream: int
     message: ToPrimary
 
 
-@dataclass(frozen=True, slots=True)
-class CloseSubscription(Effect):
+class CloseSubscription(Effect, frozen=True):
     stream: int
 
 
-@dataclass(frozen=True, slots=True)
-class TellBackup(Effect):
+class TellBackup(Effect, frozen=True):
     """Send on a backup's stream; dropped when it is closed."""
 
     stream: int
     message: ToBackup
 
 
-@dataclass(frozen=True, slots=True)
-class CloseBackupStream(Effect):
+class CloseBackupStream(Effect, frozen=True):
     stream: int
 
 
-@dataclass(frozen=True, slots=True)
-class TellClient(Effect):
+class TellClient(Effect, frozen=True):
     """Send to a client, unless the lease ended meanwhile (`serve_until_ms` on CLOCK_BOOTTIME): then drop it (R6, history 10e).
 
     0: not bound to the lease (errors that claim nothing about state).
@@ -85,15 +76,13 @@ class TellClient(Effect):
     serve_until_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class CloseClientStream(Effect):
+class CloseClientStream(Effect, frozen=True):
     """Close after what was sent before."""
 
     stream: int
 
 
-@dataclass(frozen=True, slots=True)
-class SwapMap(Effect):
+class SwapMap(Effect, frozen=True):
     """etcd transaction: entry's mod_revision is `expected_revision` -> put `set_map`. Answered by `SwapAnswered`, sent once."""
 
     request: int
@@ -101,8 +90,7 @@ class SwapMap(Effect):
     set_map: SetMap
 
 
-@dataclass(frozen=True, slots=True)
-class PromoteSelf(Effect):
+class PromoteSelf(Effect, frozen=True):
     """etcd transaction (R5): entry's mod_revision is `expected_revision`, the set's lease key is absent, the set's presence key
     of each broker in `presences` has that mod_revision (0: is absent) -> put `set_map`, put the lease key (value:
     `set_map.primary_incarnation`) under the process lease. Answered by `SwapAnswered`.
@@ -114,15 +102,13 @@ class PromoteSelf(Effect):
     presences: tuple[tuple[BrokerId, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DropLeaseKey(Effect):
+class DropLeaseKey(Effect, frozen=True):
     """Delete the set's lease key if its value is `incarnation`: it has stopped serving (R6). Not answered."""
 
     incarnation: Incarnation
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreLeaseKey(Effect):
+class RestoreLeaseKey(Effect, frozen=True):
     """etcd transaction: entry's mod_revision is `expected_revision`, and the set's lease key is absent or has the value
     `incarnation` already -> put it so under the (new) process lease (R6). So it may be repeated: an earlier one that was in doubt
     may have landed. Answered by `SwapAnswered`, whose mod_revision stays the entry's.
@@ -133,8 +119,7 @@ class RestoreLeaseKey(Effect):
     incarnation: Incarnation
 
 
-@dataclass(frozen=True, slots=True)
-class PutPresence(Effect):
+class PutPresence(Effect, frozen=True):
     """Put this set's presence key of this broker (value: `incarnation`) under the process lease: this replica's memory is that
     of `incarnation`. Not answered; the replica emits it again after every new lease and whenever its memory was lost (R5, R12).
     """
@@ -142,8 +127,7 @@ class PutPresence(Effect):
     incarnation: Incarnation
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimName(Effect):
+class ClaimName(Effect, frozen=True):
     """etcd: put-if-absent directory/`kind`/`name` -> this set, if the set's lease key has the value `incarnation`: a process that
     does not lead the set any more may not. Answered by `NameClaimed`; DONE also when it was this set's.
     """
@@ -154,8 +138,7 @@ class ClaimName(Effect):
     incarnation: Incarnation
 
 
-@dataclass(frozen=True, slots=True)
-class AskDecision(Effect):
+class AskDecision(Effect, frozen=True):
     """etcd: read what the decision log says of the distributed transaction that a prepared branch belongs to. Answered by
     `DecisionHeard`, or not at all: it is asked again.
     """
@@ -166,8 +149,7 @@ class AskDecision(Effect):
     global_id: GlobalId
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseName(Effect):
+class ReleaseName(Effect, frozen=True):
     """etcd: delete directory/`kind`/`name` if it is this set's and the set's lease key has the value `incarnation`. Not answered.
 
     A process that does not lead the set any more may not: its successor may have declared the name again.
@@ -178,20 +160,17 @@ class ReleaseName(Effect):
     incarnation: Incarnation
 
 
-@dataclass(frozen=True, slots=True)
-class LookUpNames(Effect):
+class LookUpNames(Effect, frozen=True):
     """Look up which names the directory has for this set, as it was watched. Answered by `NamesSeen`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Halt(Effect):
+class Halt(Effect, frozen=True):
     """Stop the process: going on could break a promise. A stopped broker is safe."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Note(Effect):
+class Note(Effect, frozen=True):
     """Something an operator should find in the log; `event` is a fixed word, `details` short."""
 
     event: str

@@ -97,9 +97,7 @@ def decode_header(data: bytes | memoryview, offset: int = 0) -> FrameHeader:
     )
     if magic != MAGIC or version != VERSION or last < first or first < 1:
         raise BadFrame(f"no frame header at {offset}")
-    return FrameHeader(
-        payload_bytes, Epoch(epoch), LogIndex(first), LogIndex(last), LogIndex(commit), TimeMs(time_ms)
-    )
+    return FrameHeader(payload_bytes, epoch, first, last, commit, time_ms)
 
 
 def check_frame(data: bytes | memoryview, offset: int = 0) -> FrameHeader:
@@ -107,9 +105,10 @@ def check_frame(data: bytes | memoryview, offset: int = 0) -> FrameHeader:
     header = decode_header(data, offset)
     if len(data) - offset < header.frame_bytes:
         raise BadFrame(f"frame {header.first}..{header.last} is cut short")
-    view = memoryview(data)[offset : offset + header.frame_bytes]
-    (expected,) = _CRC.unpack_from(view, _HEADER.size)
-    crc = google_crc32c.extend(google_crc32c.value(bytes(view[: _HEADER.size])), bytes(view[HEADER_BYTES:]))
+    sum_at = offset + _HEADER.size
+    (expected,) = _CRC.unpack_from(data, sum_at)
+    payload = bytes(data[offset + HEADER_BYTES : offset + header.frame_bytes])
+    crc = google_crc32c.extend(google_crc32c.value(bytes(data[offset:sum_at])), payload)
     if crc != expected:
         raise BadFrame(f"frame {header.first}..{header.last} has a wrong checksum")
     return header

@@ -4,8 +4,9 @@ Law: an input is a fact that reached this process; nothing in it is a command of
 gives out and never reuses within a process.
 """
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.decision_log import LogView
@@ -15,8 +16,7 @@ from lockstep.core.requests import ClientMessage
 from lockstep.core.store_protocol import AnyStoreAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(msgspec.Struct, frozen=True):
     """Base: the resource set that it concerns."""
 
     set_name: SetName
@@ -25,8 +25,7 @@ class Input:
 # --- etcd -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class MapSeen(Input):
+class MapSeen(Input, frozen=True):
     """The set's map entry as read or watched. `set_map` None: there is none (the set was deleted)."""
 
     set_map: SetMap | None
@@ -36,15 +35,13 @@ class MapSeen(Input):
     generation: str
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseKeySeen(Input):
+class LeaseKeySeen(Input, frozen=True):
     """The set's lease key as read or watched: the incarnation that holds it, or None when it is absent."""
 
     holder: Incarnation | None
 
 
-@dataclass(frozen=True, slots=True)
-class PresencesSeen(Input):
+class PresencesSeen(Input, frozen=True):
     """The set's presence keys as read or watched, all of them: (broker, incarnation of its replica, mod_revision of the key)."""
 
     presences: tuple[tuple[BrokerId, Incarnation, int], ...]
@@ -60,8 +57,7 @@ class Verdict(Enum):
     """The answer was lost: it may have been, or may yet be, executed."""
 
 
-@dataclass(frozen=True, slots=True)
-class SwapAnswered(Input):
+class SwapAnswered(Input, frozen=True):
     """Answer to `SwapMap`, `PromoteSelf` or `RestoreLeaseKey` number `request`. On DONE `mod_revision` is the entry's new one.
 
     After FAILED and IN_DOUBT the driver reads the entry again and feeds a `MapSeen` *before* this input, so that the
@@ -73,8 +69,7 @@ class SwapAnswered(Input):
     mod_revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class NameClaimed(Input):
+class NameClaimed(Input, frozen=True):
     """Answer to `ClaimName` number `request`: DONE: it is this set's; FAILED: it belongs to set `owner`; IN_DOUBT: ask again."""
 
     request: int
@@ -82,15 +77,13 @@ class NameClaimed(Input):
     owner: SetName
 
 
-@dataclass(frozen=True, slots=True)
-class NamesSeen(Input):
+class NamesSeen(Input, frozen=True):
     """Answer to `LookUpNames`: every (kind, name) of this set in the directory, sorted; perhaps a moment old."""
 
     names: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionHeard(Input):
+class DecisionHeard(Input, frozen=True):
     """Answer to `AskDecision` number `request`. `view` None: the log did not answer, or with less than it knew before."""
 
     request: int
@@ -101,39 +94,33 @@ class DecisionHeard(Input):
 # --- lease ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseExtended(Input):
+class LeaseExtended(Input, frozen=True):
     """The process lease was granted or renewed: keys under it live until `serve_until_ms` at least (R6)."""
 
     lease_id: int
     serve_until_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseLost(Input):
+class LeaseLost(Input, frozen=True):
     """The process lease is gone or was given up: stop serving at once."""
 
 
 # --- own store --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class StoreConnected(Input):
+class StoreConnected(Input, frozen=True):
     """A new stream to the own store is open; nothing of an earlier one will be answered."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreLost(Input):
+class StoreLost(Input, frozen=True):
     """The stream to the own store ended: what was not answered is unknown until the set is opened again."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreSaid(Input):
+class StoreSaid(Input, frozen=True):
     answer: AnyStoreAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class MessagesRead(Input):
+class MessagesRead(Input, frozen=True):
     """Answer to `ReadMessages` number `request`: (properties, body) in the order asked for, None for a message that is not there.
 
     `contents` None: the store did not say, ask again.
@@ -146,29 +133,25 @@ class MessagesRead(Input):
 # --- between brokers --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class BackupSaid(Input):
+class BackupSaid(Input, frozen=True):
     """A message of a backup on its stream to this process; the first one is `Subscribe`."""
 
     stream: int
     message: ToPrimary
 
 
-@dataclass(frozen=True, slots=True)
-class BackupStreamClosed(Input):
+class BackupStreamClosed(Input, frozen=True):
     stream: int
 
 
-@dataclass(frozen=True, slots=True)
-class PrimarySaid(Input):
+class PrimarySaid(Input, frozen=True):
     """A message of the primary on this process's stream `stream`, opened by `OpenSubscription`."""
 
     stream: int
     message: ToBackup
 
 
-@dataclass(frozen=True, slots=True)
-class PrimaryStreamClosed(Input):
+class PrimaryStreamClosed(Input, frozen=True):
     """The subscription stream ended, or could not be opened."""
 
     stream: int
@@ -177,50 +160,43 @@ class PrimaryStreamClosed(Input):
 # --- clients ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ClientSaid(Input):
+class ClientSaid(Input, frozen=True):
     """Messages of one client stream, in order; the first one of a stream is `AttachSession`."""
 
     stream: int
     messages: tuple[ClientMessage, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ClientStreamFull(Input):
+class ClientStreamFull(Input, frozen=True):
     """Much waits to be written to a client that reads slowly, or not at all: no deliveries until `ClientStreamDrained`."""
 
     stream: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClientStreamDrained(Input):
+class ClientStreamDrained(Input, frozen=True):
     """Most of what waited for a client was written."""
 
     stream: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClientStreamClosed(Input):
+class ClientStreamClosed(Input, frozen=True):
     stream: int
 
 
 # --- people and time --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class HandOver(Input):
+class HandOver(Input, frozen=True):
     """An operator wants `to` (a broker in sync) to be the primary: stop serving and let it (R6)."""
 
     to: BrokerId
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptDataLoss(Input):
+class AcceptDataLoss(Input, frozen=True):
     """An operator lets this replica promote itself although the map does not allow it (R7); the driver logged it before."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick(Input):
+class Tick(Input, frozen=True):
     """Time passed; comes every 50 to 100 ms."""
 
 

@@ -6,22 +6,20 @@ two logs agree, and for a newcomer a snapshot. That lies at the log's end: what 
 in sync only when every disk of its set holds as much (R8).
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName, TransactionKey
 from lockstep.core.store_protocol import StateItem
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicationMessage:
+class ReplicationMessage(msgspec.Struct, frozen=True):
     """Base of all messages between a primary and a backup."""
 
     set_name: SetName
     epoch: Epoch
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribe(ReplicationMessage):
+class Subscribe(ReplicationMessage, frozen=True):
     """A backup, its store fenced at `epoch`, asks for the log. Answered by `SubscriptionAccepted` or `SubscriptionRefused`."""
 
     broker: BrokerId
@@ -39,8 +37,7 @@ class Subscribe(ReplicationMessage):
     """How far its memory has applied the log; a deposed primary's may lie beyond where the logs agree, and is lost then."""
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledge(ReplicationMessage):
+class Acknowledge(ReplicationMessage, frozen=True):
     """Everything up to `log_end` is durable at this backup (of `incarnation`). Also its heartbeat."""
 
     broker: BrokerId
@@ -48,8 +45,7 @@ class Acknowledge(ReplicationMessage):
     log_end: LogIndex
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse(ReplicationMessage):
+class Refuse(ReplicationMessage, frozen=True):
     """A vote "no" on an open transaction (the note's cancelled subscription); later than its `prepare` it is ignored."""
 
     broker: BrokerId
@@ -58,8 +54,7 @@ class Refuse(ReplicationMessage):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionAccepted(ReplicationMessage):
+class SubscriptionAccepted(ReplicationMessage, frozen=True):
     """How the backup joins. It cuts everything behind `agreed`, then gets what is said here, then `Frames` without end."""
 
     agreed: LogIndex
@@ -75,8 +70,7 @@ class SubscriptionAccepted(ReplicationMessage):
     """Commit time at the snapshot."""
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionRefused(ReplicationMessage):
+class SubscriptionRefused(ReplicationMessage, frozen=True):
     """This process is not the primary of that epoch, or gives up. The epoch is the highest that it knows."""
 
     reason: str
@@ -84,16 +78,14 @@ class SubscriptionRefused(ReplicationMessage):
     """Not 0: the disk, which the map names, has lost what was acknowledged on it, from this index on. It is damaged (R10)."""
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotChunk(ReplicationMessage):
+class SnapshotChunk(ReplicationMessage, frozen=True):
     """A part of the snapshot."""
 
     items: tuple[StateItem, ...]
     is_last: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Frames(ReplicationMessage):
+class Frames(ReplicationMessage, frozen=True):
     """The log: (durable part, transient part) of consecutive frames, and the commit index; without frames a heartbeat."""
 
     frames: tuple[tuple[bytes, bytes], ...]

@@ -3,14 +3,13 @@
 Law: requests have no number and change nothing that is replicated, but for the session's own opening and end.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from lockstep.core.commands import AnyCommand
 from lockstep.core.ids import Epoch, QueuePosition, SessionId, SessionKey, SetName, TransactionKey
 
 
-@dataclass(frozen=True, slots=True)
-class HeldDeliveries:
+class HeldDeliveries(msgspec.Struct, frozen=True):
     """Messages that a client has received from one queue in one epoch and that no answered command has settled."""
 
     queue: str
@@ -18,8 +17,7 @@ class HeldDeliveries:
     positions: tuple[QueuePosition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AttachSession:
+class AttachSession(msgspec.Struct, frozen=True):
     """First message of a stream: open a session in this set (`session` 0), or resume the one opened by that (index, epoch).
 
     `session` 0 with the id of a session that exists resumes it: the answer to its opening was lost, no command was ever sent.
@@ -38,13 +36,11 @@ class AttachSession:
     is released, as if never delivered."""
 
 
-@dataclass(frozen=True, slots=True)
-class DetachSession:
+class DetachSession(msgspec.Struct, frozen=True):
     """The client is done: the session ends, its open transactions are rolled back."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenConsumer:
+class OpenConsumer(msgspec.Struct, frozen=True):
     """Deliver messages of a queue, at most `credit` beyond those granted before. `consumer`: a number of the client's choice."""
 
     consumer: int
@@ -53,21 +49,18 @@ class OpenConsumer:
     is_exclusive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GrantCredit:
+class GrantCredit(msgspec.Struct, frozen=True):
     consumer: int
     credit: int
 
 
-@dataclass(frozen=True, slots=True)
-class CloseConsumer:
+class CloseConsumer(msgspec.Struct, frozen=True):
     """No more deliveries; what the session holds stays held until it is settled or the session ends."""
 
     consumer: int
 
 
-@dataclass(frozen=True, slots=True)
-class Browse:
+class Browse(msgspec.Struct, frozen=True):
     """Read a queue without taking anything: up to `limit` messages behind position `after` (0: from the head)."""
 
     request: int
@@ -76,8 +69,7 @@ class Browse:
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
-class GetOutcome:
+class GetOutcome(msgspec.Struct, frozen=True):
     """What became of a transaction (DESIGN T5). With `fence` an open one is rolled back first."""
 
     request: int
@@ -85,8 +77,7 @@ class GetOutcome:
     fence: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Describe:
+class Describe(msgspec.Struct, frozen=True):
     """Exchanges, queues, transactions and figures of the set, for `status` and people. Answered by `Description`."""
 
     request: int
@@ -94,8 +85,7 @@ class Describe:
     """It costs some microseconds for every message in the set, in which the primary does nothing else."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recover:
+class Recover(msgspec.Struct, frozen=True):
     """Branches that are prepared or were ended heuristically, by xid behind `after` (b"": from the first), up to `limit`.
 
     With `with_open` the open ones too, for people. Answered by `Recovered`.
@@ -107,16 +97,14 @@ class Recover:
     with_open: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GetTimeout:
+class GetTimeout(msgspec.Struct, frozen=True):
     """The time-out of a branch. Answered by `TimeoutAnswer`."""
 
     request: int
     xid: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(msgspec.Struct, frozen=True):
     """The client lives. Answered at once by `HeartbeatAnswered`, before the session is attached too."""
 
 

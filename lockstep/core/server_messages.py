@@ -7,24 +7,20 @@ What exists once per message (`DeliveredMessage`) or once per command (`CommandA
 fifth of the time of a frozen dataclass.
 """
 
-from dataclasses import dataclass
-
 import msgspec
 
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionKey, TransactionKey
 
 
-@dataclass(frozen=True, slots=True)
-class ServerMessage:
+class ServerMessage(msgspec.Struct, frozen=True):
     """Base: who says it, and how far the log was committed then."""
 
     epoch: Epoch
     commit_index: LogIndex
 
 
-@dataclass(frozen=True, slots=True)
-class SessionAttached(ServerMessage):
+class SessionAttached(ServerMessage, frozen=True):
     session: SessionKey
     session_epoch: Epoch
     """Epoch in which the session was opened: part of its name."""
@@ -34,8 +30,7 @@ class SessionAttached(ServerMessage):
     """Addresses of brokers that may serve this set (known hosts); the one believed to be primary is the first, here and below."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttachRefused(ServerMessage):
+class AttachRefused(ServerMessage, frozen=True):
     """UNKNOWN_SESSION: its commands without an answer are in doubt. NOT_PRIMARY: try the candidates."""
 
     code: ErrorCode
@@ -56,15 +51,13 @@ class CommandAnswered(msgspec.Struct, frozen=True, gc=False):
     value: int
 
 
-@dataclass(frozen=True, slots=True)
-class Answers(ServerMessage):
+class Answers(ServerMessage, frozen=True):
     """Answers, in the order of their numbers but for begin's, which comes early."""
 
     answers: tuple[CommandAnswered, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PushedBack(ServerMessage):
+class PushedBack(ServerMessage, frozen=True):
     """These commands took no number and did nothing: send them again, from `number` on, later."""
 
     number: int
@@ -81,8 +74,7 @@ class DeliveredMessage(msgspec.Struct, frozen=True, gc=False):
     is_durable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Deliveries(ServerMessage):
+class Deliveries(ServerMessage, frozen=True):
     """Messages that the session now holds, for one consumer. They are named by (queue, epoch of this message, position)."""
 
     consumer: int
@@ -90,13 +82,11 @@ class Deliveries(ServerMessage):
     messages: tuple[DeliveredMessage, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerOpened(ServerMessage):
+class ConsumerOpened(ServerMessage, frozen=True):
     consumer: int
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerClosed(ServerMessage):
+class ConsumerClosed(ServerMessage, frozen=True):
     """The queue is gone, unknown, or may not be consumed from."""
 
     consumer: int
@@ -104,8 +94,7 @@ class ConsumerClosed(ServerMessage):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class BrowseAnswer(ServerMessage):
+class BrowseAnswer(ServerMessage, frozen=True):
     request: int
     code: ErrorCode
     message: str
@@ -128,8 +117,7 @@ class OutcomeState:
     HEURISTICALLY_ROLLED_BACK = 7
 
 
-@dataclass(frozen=True, slots=True)
-class OutcomeAnswer(ServerMessage):
+class OutcomeAnswer(ServerMessage, frozen=True):
     request: int
     transaction: TransactionKey
     state: int
@@ -138,8 +126,7 @@ class OutcomeAnswer(ServerMessage):
     """A value of `RollbackReason`, 0 when unknown or not rolled back."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueDescription:
+class QueueDescription(msgspec.Struct, frozen=True):
     name: str
     queue_id: int
     is_durable: bool
@@ -150,8 +137,7 @@ class QueueDescription:
     consumers: int
 
 
-@dataclass(frozen=True, slots=True)
-class Description(ServerMessage):
+class Description(ServerMessage, frozen=True):
     request: int
     log_end: LogIndex
     state_hash: str
@@ -180,15 +166,13 @@ class BranchDescription(msgspec.Struct, frozen=True, gc=False):
     """Ids of the sessions that work in it, or of the one that began it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered(ServerMessage):
+class Recovered(ServerMessage, frozen=True):
     request: int
     branches: tuple[BranchDescription, ...]
     is_end: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TimeoutAnswer(ServerMessage):
+class TimeoutAnswer(ServerMessage, frozen=True):
     request: int
     code: ErrorCode
     """NOT_FOUND: there is no such branch."""
@@ -196,20 +180,17 @@ class TimeoutAnswer(ServerMessage):
     """0: none."""
 
 
-@dataclass(frozen=True, slots=True)
-class CandidatesChanged(ServerMessage):
+class CandidatesChanged(ServerMessage, frozen=True):
     """The brokers that may serve the set are now these."""
 
     candidates: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatAnswered(ServerMessage):
+class HeartbeatAnswered(ServerMessage, frozen=True):
     """The process that serves this stream lives."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionEnded(ServerMessage):
+class SessionEnded(ServerMessage, frozen=True):
     """The session is no more (detached, timed out), or this process stops serving it (NOT_PRIMARY: resume elsewhere)."""
 
     code: ErrorCode

@@ -6,8 +6,9 @@ still sends is refused, so that a frame of a dead process left in a socket is ne
 (history 23). Answers come in the order of the requests; `Appended` and `Truncated` leave only after the sync that they report.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
@@ -25,8 +26,7 @@ class StateItem(NamedTuple):
     is_durable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class StoreRequest:
+class StoreRequest(msgspec.Struct, frozen=True):
     """Base of all requests."""
 
     set_name: SetName
@@ -34,15 +34,13 @@ class StoreRequest:
     incarnation: Incarnation
 
 
-@dataclass(frozen=True, slots=True)
-class OpenSet(StoreRequest):
+class OpenSet(StoreRequest, frozen=True):
     """Become the only writer. Creates the set's directory when it is not there. Also the fence: the epoch is durable before
     the answer.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class AppendFrames(StoreRequest):
+class AppendFrames(StoreRequest, frozen=True):
     """Append serialised durable parts, in order. `commit_index` is the highest the sender knows (frees the consolidator).
 
     Without frames it only tells the commit index and is not answered. A frame at or below the log's end with the same epoch
@@ -54,20 +52,17 @@ class AppendFrames(StoreRequest):
     commit_index: LogIndex
 
 
-@dataclass(frozen=True, slots=True)
-class Truncate(StoreRequest):
+class Truncate(StoreRequest, frozen=True):
     """Cut everything behind `after`, a frame's last index; refused below the highest commit index that the store knows (R10)."""
 
     after: LogIndex
 
 
-@dataclass(frozen=True, slots=True)
-class LoadState(StoreRequest):
+class LoadState(StoreRequest, frozen=True):
     """Send the snapshot's items, then the frames behind it, in chunks; ends with `StateLoaded`."""
 
 
-@dataclass(frozen=True, slots=True)
-class BeginInstall(StoreRequest):
+class BeginInstall(StoreRequest, frozen=True):
     """A snapshot at `index` replaces everything. Marked on disk before old state is touched: a crash leaves an empty set."""
 
     index: LogIndex
@@ -76,20 +71,17 @@ class BeginInstall(StoreRequest):
     time_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class InstallItems(StoreRequest):
+class InstallItems(StoreRequest, frozen=True):
     """Durable items of the snapshot, any number of times between begin and end."""
 
     items: tuple[StateItem, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EndInstall(StoreRequest):
+class EndInstall(StoreRequest, frozen=True):
     """The snapshot is whole: after `Installed` the set's log ends at its index."""
 
 
-@dataclass(frozen=True, slots=True)
-class RememberMap(StoreRequest):
+class RememberMap(StoreRequest, frozen=True):
     """Keep the cluster map's bytes and etcd's revision and the cluster generation (R1); the highest revision of a generation
     wins, and a new generation over an old one. Not answered.
     """
@@ -99,20 +91,17 @@ class RememberMap(StoreRequest):
     generation: str
 
 
-@dataclass(frozen=True, slots=True)
-class SetAside(StoreRequest):
+class SetAside(StoreRequest, frozen=True):
     """Rename the set's directory away and format a new one with a new disk id (R10). Answered with `SetOpened`."""
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptDamage(StoreRequest):
+class AcceptDamage(StoreRequest, frozen=True):
     """An operator accepts what the damage took (R7): the log ends, for ever, where its undamaged part does, and nothing behind it
     counts as committed any more. Only by an explicit command. Answered with `SetOpened`; refused where no part is undamaged.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class StoreAnswer:
+class StoreAnswer(msgspec.Struct, frozen=True):
     """Base of all answers; epoch and incarnation repeat the request's."""
 
     set_name: SetName
@@ -120,8 +109,7 @@ class StoreAnswer:
     incarnation: Incarnation
 
 
-@dataclass(frozen=True, slots=True)
-class SetOpened(StoreAnswer):
+class SetOpened(StoreAnswer, frozen=True):
     """What the disk holds."""
 
     disk: DiskId
@@ -140,8 +128,7 @@ class SetOpened(StoreAnswer):
     """"" or what is wrong, in words (a hole at an index, a missing tail): then `log_end` is that of the undamaged part (R10)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Appended(StoreAnswer):
+class Appended(StoreAnswer, frozen=True):
     """Everything up to `log_end` is durable. Cumulative: one answer may cover many requests."""
 
     log_end: LogIndex
@@ -149,42 +136,36 @@ class Appended(StoreAnswer):
     """Room left on the disk when it was written: below a reserve, backups refuse open transactions and publishes are rejected."""
 
 
-@dataclass(frozen=True, slots=True)
-class Truncated(StoreAnswer):
+class Truncated(StoreAnswer, frozen=True):
     log_end: LogIndex
 
 
-@dataclass(frozen=True, slots=True)
-class StateChunk(StoreAnswer):
+class StateChunk(StoreAnswer, frozen=True):
     """A part of the answer to `LoadState`: items first, then frames (durable parts)."""
 
     items: tuple[StateItem, ...]
     frames: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StateLoaded(StoreAnswer):
+class StateLoaded(StoreAnswer, frozen=True):
     """End of the answer to `LoadState`."""
 
     snapshot_index: LogIndex
     log_end: LogIndex
 
 
-@dataclass(frozen=True, slots=True)
-class ItemsInstalled(StoreAnswer):
+class ItemsInstalled(StoreAnswer, frozen=True):
     """The items of one `InstallItems` are written, not yet durable: the next may come.
 
     A store that had a whole snapshot before it at once would be silent for as long as that takes.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Installed(StoreAnswer):
+class Installed(StoreAnswer, frozen=True):
     log_end: LogIndex
 
 
-@dataclass(frozen=True, slots=True)
-class StoreRefused(StoreAnswer):
+class StoreRefused(StoreAnswer, frozen=True):
     """Nothing was done. WRONG_EPOCH: `highest_epoch` was seen, or another incarnation has opened the set since; STORE_FULL,
     UNAVAILABLE (an I/O error; the set is closed until it is opened again), ILLEGAL_STATE (gap, truncation below the commit
     index, a repeated index of another epoch)."""

@@ -9,9 +9,10 @@ it, and one that does not read at all loses its stream.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import grpc
+from msgspec.structs import replace
 
 from lockstep.core.effects import CloseClientStream, TellClient
 from lockstep.core.errors import ErrorCode, Rejected

@@ -53,35 +53,55 @@ def heard(process: "Broker", given: AnyInput) -> str:
     return ""
 
 
-def done(effect: AnyEffect, process: "Broker") -> str:  # one table, one line per kind
+def done(effect: AnyEffect, process: "Broker") -> str:
     """The branch that an effect shows; "": none."""
+    if isinstance(effect, SwapMap):
+        return _swap(effect, process)
+    if isinstance(effect, TellClient | TellBackup):
+        return _said(effect.message) if type(effect.message) in _SPEAKING else ""
+    if isinstance(effect, TellStore):
+        return "log cut" if isinstance(effect.request, Truncate) else ""
     match effect:
-        case TellClient(_, _, PushedBack() as pushed):
-            return f"pushed back: {pushed.code.name}"
-        case TellClient(_, _, AttachRefused() as refused):
-            return f"attach refused: {refused.code.name}"
-        case TellClient(_, _, SessionEnded() as ended):
-            return f"session ended: {ended.code.name}"
-        case TellClient(_, _, SessionAttached() as attached):
-            return "session attached behind the first command" if attached.next_number > 1 else ""
-        case TellClient(_, _, OutcomeAnswer() as answer):
-            return f"outcome: {_OUTCOMES.get(answer.state, str(answer.state))}"
-        case TellBackup(_, _, SubscriptionAccepted() as accepted):
-            if not accepted.snapshot_index:
-                return "join by log"
-            return "join by whole snapshot" if accepted.is_snapshot_whole else "join by memory snapshot"
-        case TellBackup(_, _, SubscriptionRefused()):
-            return "subscription refused by a primary"
-        case TellStore(_, Truncate()):
-            return "log cut"
-        case SwapMap():
-            return _swap(effect, process)
         case PromoteSelf():
             return "promotion asked for"
         case RestoreLeaseKey():
             return "lease key asked for again"
         case Note(_, "promoted", details):
             return "promotion: restarted" if "restarted" in details else "promotion: memory whole"
+        case _:
+            return ""
+
+
+_SPEAKING = {
+    PushedBack,
+    AttachRefused,
+    SessionEnded,
+    SessionAttached,
+    OutcomeAnswer,
+    SubscriptionAccepted,
+    SubscriptionRefused,
+}
+"""Messages that belong to a branch; most do not."""
+
+
+def _said(message: object) -> str:  # one table, one line per kind
+    match message:
+        case PushedBack() as pushed:
+            return f"pushed back: {pushed.code.name}"
+        case AttachRefused() as refused:
+            return f"attach refused: {refused.code.name}"
+        case SessionEnded() as ended:
+            return f"session ended: {ended.code.name}"
+        case SessionAttached() as attached:
+            return "session attached behind the first command" if attached.next_number > 1 else ""
+        case OutcomeAnswer() as answer:
+            return f"outcome: {_OUTCOMES.get(answer.state, str(answer.state))}"
+        case SubscriptionAccepted() as accepted:
+            if not accepted.snapshot_index:
+                return "join by log"
+            return "join by whole snapshot" if accepted.is_snapshot_whole else "join by memory snapshot"
+        case SubscriptionRefused():
+            return "subscription refused by a primary"
         case _:
             return ""
 

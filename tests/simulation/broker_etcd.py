@@ -6,8 +6,9 @@ Names are claimed and given back one after the other, as their effects came.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.decision_log import (

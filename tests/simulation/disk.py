@@ -178,6 +178,8 @@ class VirtualDisk:
         if self.fault is not None:
             self.fault(set_name, step)
         directory = self.directories.setdefault(set_name, VirtualDirectory())
+        if isinstance(step, WriteSegment | SyncSegment | ReadSegment):  # most are
+            return self._perform_segment(directory, step)
         match step:
             case ReadMeta():
                 return directory.meta

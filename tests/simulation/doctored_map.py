@@ -1,6 +1,6 @@
 """Replicas that believe in another in-sync set than etcd's, for mutations of the rules of promotion."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Member, SetMap

@@ -4,7 +4,7 @@ Law: what is acknowledged is durable here and agrees with the primary's log; wha
 snapshot that this replica joined with. Frames go to the own store as they came, and a log that disagrees is cut there first.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from lockstep.core.clock import Now
 from lockstep.core.frames import Frame, check_frame

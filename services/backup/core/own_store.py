@@ -4,7 +4,7 @@ Law: the store is fenced at the epoch before anything is said in it (R2). Memory
 only where the two agree on all that the disk knows to be committed; anything else is loaded anew.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from lockstep.core.clock import Now
 from lockstep.core.ids import Epoch, Incarnation, LogIndex

@@ -50,13 +50,13 @@ class Membership:
         self._targets: list[SetMap] = []
         """Entries that were sent and not settled; any of them may be in force."""
 
-    def counted(self) -> list[Member]:
-        """Every member that an index waits for, sorted."""
+    def counted(self) -> set[Member]:
+        """Every member that an index waits for. Whoever asks does not care in which order."""
         members = set(self.set_map.in_sync)
         for target in self._targets:
             members.update(target.in_sync)
         members.update(self.guards)
-        return sorted(members)
+        return members
 
     def is_below_minimum(self) -> bool:
         """Whether an entry that may be in force has too few members to complete anything."""

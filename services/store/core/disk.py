@@ -7,9 +7,10 @@ All steps speak of one set's directory: a meta file, numbered segment files, and
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
+
+import msgspec
 
 from lockstep.core.ids import SetName
 from lockstep.core.store_protocol import StateItem
@@ -31,41 +32,35 @@ class Lane(Enum):
     """Lanes are keys on the way of every append, and Enum's own hash is a call in Python."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """Base of all steps."""
 
 
 # --- the meta file ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ReadMeta(Step):
+class ReadMeta(Step, frozen=True):
     """-> the meta file's bytes, b"" when there is none. Creates the set's directory if it is not there."""
 
 
-@dataclass(frozen=True, slots=True)
-class WriteMeta(Step):
+class WriteMeta(Step, frozen=True):
     """Replaces the meta file: old or new after a crash, never a mixture. Durable."""
 
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class MakeDiskId(Step):
+class MakeDiskId(Step, frozen=True):
     """-> a fresh `DiskId`."""
 
 
 # --- segments ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ListSegments(Step):
+class ListSegments(Step, frozen=True):
     """-> tuple of (number, file bytes), ascending."""
 
 
-@dataclass(frozen=True, slots=True)
-class CreateSegment(Step):
+class CreateSegment(Step, frozen=True):
     """A new file of `size_bytes` zeros, `header` at its beginning; an old one of that number is replaced. Durable.
 
     Raises FULL when less than `reserve_bytes` would be left on the file system.
@@ -77,8 +72,7 @@ class CreateSegment(Step):
     reserve_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class WriteSegment(Step):
+class WriteSegment(Step, frozen=True):
     """Writes `parts` one behind the other from `offset` on. Not durable."""
 
     number: int
@@ -86,15 +80,13 @@ class WriteSegment(Step):
     parts: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SyncSegment(Step):
+class SyncSegment(Step, frozen=True):
     """fdatasync: makes all writes to the segment durable. After a failure nothing cached of the file may be believed."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class SettleSegment(Step):
+class SettleSegment(Step, frozen=True):
     """Before a recovery reads: makes durable what an earlier process wrote, and drops what is cached, so that reads show the
     disk.
     """
@@ -102,13 +94,11 @@ class SettleSegment(Step):
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class MeasureRoom(Step):
+class MeasureRoom(Step, frozen=True):
     """-> bytes that are free on the file system."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadSegment(Step):
+class ReadSegment(Step, frozen=True):
     """-> up to `length` bytes from `offset` on, fewer at the end of the file."""
 
     number: int
@@ -116,15 +106,13 @@ class ReadSegment(Step):
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteSegments(Step):
+class DeleteSegments(Step, frozen=True):
     """Deletes those that exist. May come back after a power loss."""
 
     numbers: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MoveAside(Step):
+class MoveAside(Step, frozen=True):
     """Moves segments and snapshot into the subdirectory `aside/<label>`; repeatable after a crash in the middle. Durable."""
 
     label: str
@@ -133,28 +121,24 @@ class MoveAside(Step):
 # --- the snapshot -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ReadSnapshotMeta(Step):
+class ReadSnapshotMeta(Step, frozen=True):
     """-> the bytes last written as `meta`, b"" when there is no snapshot."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadSnapshotItems(Step):
+class ReadSnapshotItems(Step, frozen=True):
     """-> (items, is last chunk): items in key order with keys from `from_key` on, at least one, about `bytes_max` in all."""
 
     from_key: bytes
     bytes_max: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadSnapshotValues(Step):
+class ReadSnapshotValues(Step, frozen=True):
     """-> tuple of values (None: no such key), in the order of `keys`."""
 
     keys: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotWrite(Step):
+class SnapshotWrite(Step, frozen=True):
     """Puts, deletes and the snapshot's meta as one: all or nothing after a crash, and never without the writes before it. Not
     durable.
     """
@@ -164,18 +148,15 @@ class SnapshotWrite(Step):
     meta: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotFlush(Step):
+class SnapshotFlush(Step, frozen=True):
     """Makes all snapshot writes durable."""
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotClear(Step):
+class SnapshotClear(Step, frozen=True):
     """Deletes the snapshot, its meta included. Durable; also the way out of an unreadable snapshot."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compute(Step):
+class Compute(Step, frozen=True):
     """-> what `function` returns: work that is too long for whoever drives the core, done by the lane's thread. It touches
     nothing but what the procedure that waits for it owns, and no disk; it may raise `DiskError` for bytes that turn out to be
     bad.

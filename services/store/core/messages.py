@@ -5,7 +5,7 @@ thread, and exactly one `JobDone` or `JobFailed` comes back. The core holds back
 effects of other sets and lanes need not wait: an answer leaves only after the sync that it reports.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from lockstep.core.ids import SetName
 from lockstep.core.store_protocol import AnyStoreAnswer, AnyStoreRequest
@@ -13,38 +13,33 @@ from services.store.core.disk import DiskError, Lane, Results, Steps
 from services.store.core.requests import AnyReaderAnswer, AnyReaderRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Requested:
+class Requested(msgspec.Struct, frozen=True):
     """A broker's request arrived on `stream` (a number that the driver gives out and never reuses)."""
 
     stream: int
     request: AnyStoreRequest
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderRequested:
+class ReaderRequested(msgspec.Struct, frozen=True):
     """Somebody who is not the writer asks; `stream` is a number of the same kind, for this one request."""
 
     stream: int
     request: AnyReaderRequest
 
 
-@dataclass(frozen=True, slots=True)
-class StreamClosed:
+class StreamClosed(msgspec.Struct, frozen=True):
     """Nothing more comes from this stream, and nothing can be sent to it."""
 
     stream: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkSent:
+class ChunkSent(msgspec.Struct, frozen=True):
     """One `StateChunk`, `ItemsRead` or `FramesRead` of a `Reply` has left: there is room for another."""
 
     stream: int
 
 
-@dataclass(frozen=True, slots=True)
-class JobDone:
+class JobDone(msgspec.Struct, frozen=True):
     """All steps were performed; one result for each."""
 
     set_name: SetName
@@ -52,8 +47,7 @@ class JobDone:
     results: Results
 
 
-@dataclass(frozen=True, slots=True)
-class JobFailed:
+class JobFailed(msgspec.Struct, frozen=True):
     """A step failed; none behind it was performed."""
 
     set_name: SetName
@@ -61,18 +55,15 @@ class JobFailed:
     error: DiskError
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """About once a second: what is remembered lazily is written (the known commit index)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(msgspec.Struct, frozen=True):
     """No more requests come. Remember what there is; the store may exit when no job is under way."""
 
 
-@dataclass(frozen=True, slots=True)
-class Perform:
+class Perform(msgspec.Struct, frozen=True):
     """A job for the disk."""
 
     set_name: SetName
@@ -80,24 +71,21 @@ class Perform:
     steps: Steps
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """An answer to a writer's stream; dropped when that is closed."""
 
     stream: int
     answer: AnyStoreAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderReply:
+class ReaderReply(msgspec.Struct, frozen=True):
     """An answer to a reader's request."""
 
     stream: int
     answer: AnyReaderAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True):
     """Something an operator should find in the log; `event` is a fixed word."""
 
     set_name: SetName

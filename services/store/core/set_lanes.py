@@ -126,9 +126,10 @@ class SetLanes:
                 self._start(Lane.SPARE, create_spare(the))
             if Lane.SNAPSHOT not in self._running and self.consolidator.has_work():
                 self._start(Lane.SNAPSHOT, self.consolidator.run())
-            for lane in sorted(self._parked, key=lambda lane: lane.value):
-                self._step(lane, lambda procedure: procedure.send(()))
-                progress = progress or lane not in self._parked
+            if self._parked:
+                for lane in sorted(self._parked, key=lambda lane: lane.value):
+                    self._step(lane, lambda procedure: procedure.send(()))
+                    progress = progress or lane not in self._parked
         if not self._running:
             the.closed_streams.clear()
         effects, the.effects = the.effects, []

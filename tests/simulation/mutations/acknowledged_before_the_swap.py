@@ -11,8 +11,8 @@ from tests.simulation.weak_replica import WeakReplica
 
 
 class EagerMembership(Membership):
-    def counted(self) -> list[Member]:
-        return sorted(self._targets[-1].in_sync if self._targets else self.set_map.in_sync)
+    def counted(self) -> set[Member]:
+        return set(self._targets[-1].in_sync if self._targets else self.set_map.in_sync)
 
 
 class Eager(WeakReplica):

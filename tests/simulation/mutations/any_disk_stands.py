@@ -16,7 +16,7 @@ class AnyDisk(DoctoredMap):
         if named is None:
             return set_map
         others = [member for member in set_map.in_sync if member.broker != self.broker]
-        return replace(set_map, in_sync=tuple(sorted((*others, replace(named, disk=own.disk)))))
+        return replace(set_map, in_sync=tuple(sorted((*others, named._replace(disk=own.disk)))))
 
 
 def _aim(options: Options) -> None:

@@ -9,8 +9,8 @@ from tests.simulation.weak_replica import WeakReplica
 
 
 class LonelyMembership(Membership):
-    def counted(self) -> list[Member]:
-        return [self.own]
+    def counted(self) -> set[Member]:
+        return {self.own}
 
 
 class Lonely(WeakReplica):

@@ -3,7 +3,7 @@
 A client that comes back is told that nothing was taken that it has not heard of, and all of that is taken again.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from lockstep.core.clock import Now
 from lockstep.core.commands import AnyCommand

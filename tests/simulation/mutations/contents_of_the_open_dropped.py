@@ -1,6 +1,6 @@
 """The consolidator keeps nothing of transactions without outcome when it drops their segments (DESIGN 5, history 19)."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from lockstep.core.ids import SetName
 from lockstep.core.items import OPERATION, TRANSACTION

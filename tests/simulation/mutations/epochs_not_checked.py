@@ -1,6 +1,6 @@
 """Replicas take frames and acknowledgements of any epoch for their own, and a store what any process sends (R2, history 23)."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from lockstep.core.clock import Now
 from lockstep.core.ids import Epoch, Incarnation, SetName

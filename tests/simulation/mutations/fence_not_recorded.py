@@ -1,6 +1,6 @@
 """Who asks for certainty about an open transaction hears "rolled back", and no record says so (T5, history 7)."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from lockstep.core.clock import Now
 from lockstep.core.effects import AnyEffect, TellClient

@@ -1,6 +1,6 @@
 """A session that the set no longer knows is opened anew, and its retries are executed (DESIGN 6, history 25)."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from lockstep.core.clock import Now
 from lockstep.core.ids import Epoch, SessionKey

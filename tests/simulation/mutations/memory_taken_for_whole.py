@@ -1,6 +1,6 @@
 """A restarted member says that its memory is whole, and counts without the non-durable state (R12, histories 3 and 23)."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from lockstep.core.effects import AnyEffect, OpenSubscription
 from lockstep.core.set_state import SetState

@@ -1,6 +1,6 @@
 """A backup's "no" to an open transaction is taken for a sign of life (DESIGN 3)."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from lockstep.core.clock import Now
 from lockstep.core.ids import LogIndex

@@ -11,8 +11,8 @@ from tests.simulation.weak_replica import WeakReplica
 class ImpatientMembership(Membership):
     primary: PrimaryCore
 
-    def counted(self) -> list[Member]:
-        return super().counted() if self.primary.is_serving else [self.own]
+    def counted(self) -> set[Member]:
+        return super().counted() if self.primary.is_serving else {self.own}
 
 
 class Impatient(WeakReplica):

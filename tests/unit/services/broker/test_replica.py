@@ -1,6 +1,6 @@
 """A replica's roles: when it leads, stops and begins again (R5, R6, R7, R9, R10, histories 1, 10, 13, 24, 27)."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from lockstep.core.cluster_map import Member
 from lockstep.core.effects import DropLeaseKey, OpenSubscription, PromoteSelf, PutPresence, RestoreLeaseKey

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from lockstep.core.cluster_map import Member
 from lockstep.core.effects import CloseBackupStream
@@ -203,7 +204,7 @@ def test_an_answer_to_an_earlier_swap_says_nothing_about_this_one() -> None:
     "entry_seen",
     [
         pytest.param(seen(entry(2, B), 11), id="a higher epoch"),
-        pytest.param(replace(seen(entry(1, A), 11), set_map=None), id="the set is gone"),
+        pytest.param(structs.replace(seen(entry(1, A), 11), set_map=None), id="the set is gone"),
         pytest.param(
             seen(replace(entry(1, A), changed_by=Incarnation("x")), 11), id="somebody else's change"
         ),
@@ -233,5 +234,5 @@ def test_a_backup_of_a_higher_epoch_ends_the_reign_and_one_of_a_lower_is_refused
     bench.feed(BackupSaid(SET, 1, low))
     assert isinstance(bench.told(1)[-1], SubscriptionRefused)
     assert not bench.core.stopped
-    bench.feed(BackupSaid(SET, 2, replace(low, epoch=Epoch(2))))
+    bench.feed(BackupSaid(SET, 2, structs.replace(low, epoch=Epoch(2))))
     assert bench.core.stopped
