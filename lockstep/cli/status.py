@@ -1,5 +1,6 @@
 """`lockstep status`: brokers, resource sets, and how far each replica is."""
 
+import asyncio
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from lockstep.cli.connection import (
 )
 from lockstep.client import Client
 from lockstep.client.administration import ClusterStatus
+from lockstep.core.errors import LockstepError
 from lockstep.wire.v1 import cluster_pb2 as pb
 
 ROLES = {
@@ -26,6 +28,9 @@ ROLES = {
     pb.ROLE_PROMOTING: "promoting",
     pb.ROLE_STOPPED: "stopped",
 }
+
+COORDINATORS_SECONDS = 2.0
+"""The rest of the status is worth showing without them."""
 
 
 def status(
@@ -39,12 +44,26 @@ def status(
 
     async def command(client: Client) -> None:
         found = await client.administration.status(with_state_hash=state_hash)
+        coordinators = await _coordinators(client)
         if json:
-            print_json(as_json(found))
+            print_json(as_json(found) | {"coordinators": coordinators})
         else:
             show(found, state_hash)
+            if coordinators is None:
+                console.print("[red]etcd does not say which coordinators there are")
+            elif coordinators:
+                console.print(f"Coordinators: {', '.join(coordinators)}", highlight=False)
 
     with_client(brokers, command)
+
+
+async def _coordinators(client: Client) -> list[str] | None:
+    """Their addresses; None: nobody can tell now, for brokers have to ask etcd."""
+    try:
+        async with asyncio.timeout(COORDINATORS_SECONDS):
+            return await client.administration.coordinators()
+    except (LockstepError, TimeoutError):
+        return None
 
 
 def lost_sets(status: ClusterStatus) -> dict[str, list[str]]:

@@ -39,7 +39,7 @@ CoordinatorList = Annotated[
     typer.Option(
         "--coordinators",
         envvar="LOCKSTEP_COORDINATORS",
-        help="Addresses of coordinators, host:port, separated by commas.",
+        help="Addresses of coordinators, host:port, separated by commas; none: those that the brokers know.",
     ),
 ]
 CALL_SECONDS = 5.0
@@ -56,11 +56,11 @@ def list_branches(
     brokers: Brokers = DEFAULT_BROKERS,
     json: Json = False,
 ) -> None:
-    """Branches that are prepared or were ended heuristically, the oldest first; with coordinators, what was decided."""
+    """Branches that are prepared or were ended heuristically, the oldest first, and what was decided."""
 
     async def command(client: Client) -> None:
         found = sorted(await _branches(client, with_open=everything), key=lambda each: each[1].since_ms)
-        decided = await _decided(client, coordinators)
+        decided = await _decided(client)
         if json:
             print_json([_as_json(set_name, branch, decided) for set_name, branch in found])
             return
@@ -86,11 +86,11 @@ def list_branches(
 def show(
     xid: XidText, coordinators: CoordinatorList = "", brokers: Brokers = DEFAULT_BROKERS, json: Json = False
 ) -> None:
-    """One branch, and the others of its transaction; with coordinators, participants, votes and decision."""
+    """One branch, and the others of its transaction: participants, votes and decision, as a coordinator knows them."""
 
     async def command(client: Client) -> None:
         wanted = _parse(xid)
-        decided = await _decided(client, coordinators)
+        decided = await _decided(client)
         found = [
             (set_name, branch)
             for set_name, branch in await _branches(client, with_open=True)
@@ -185,9 +185,9 @@ def _with_coordinators(brokers: str, coordinators: str, command: Callable[[Clien
     run(main())
 
 
-async def _decided(client: Client, coordinators: str) -> _Decided:
-    """What a coordinator knows of every transaction that is not ended; nothing, if none was named."""
-    if not coordinators:
+async def _decided(client: Client) -> _Decided:
+    """What a coordinator knows of every transaction that is not ended; nothing, if the cluster has none."""
+    if not await client.coordinators.are_known():
         return {}
     response = await client.coordinators.call(
         "List", pb.ListDistributedRequest(), pb.ListDistributedResponse(), CALL_SECONDS

@@ -27,22 +27,27 @@ def up(
     ),
     brokers: Annotated[int, typer.Option(min=1, max=9, help="Brokers, each with a store of its own.")] = 3,
     sets: Annotated[int, typer.Option(min=0, max=9, help="Resource sets of a new cluster.")] = 1,
+    coordinators: Annotated[
+        int, typer.Option(min=0, max=9, help="Coordinators of transactions over several sets.")
+    ] = 2,
     port: Annotated[int, typer.Option(help="Port of the first broker; 0: any free ports.")] = FIRST_PORT,
     restart: Annotated[bool, typer.Option("--restart", help="Start a process again that exits.")] = False,
     json: Json = False,
 ) -> None:
-    """Run a cluster on this machine: etcd, stores and brokers, with its data in a directory. Ctrl-C stops it."""
-    run(serve(data, brokers, sets, port, restart, json))
+    """Run a cluster on this machine: etcd, stores, brokers and coordinators, with its data in a directory. Ctrl-C stops it."""
+    run(serve(data, brokers, sets, coordinators, port, restart, json))
 
 
-async def serve(data: Path, brokers: int, sets: int, port: int, restart: bool, json: bool) -> None:
+async def serve(
+    data: Path, brokers: int, sets: int, coordinators: int, port: int, restart: bool, json: bool
+) -> None:
     """Starts, reports, waits for a signal (or the end of all brokers), stops."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
     started = time.monotonic()
-    cluster = LocalCluster(data, brokers=brokers, first_port=port)
+    cluster = LocalCluster(data, brokers=brokers, coordinators=coordinators, first_port=port)
     await _unless(stopping, cluster.start())
     lost: dict[str, list[str]] = {}
     trouble = ""
@@ -159,6 +164,7 @@ def _report(cluster: LocalCluster, seconds: float, json: bool) -> None:
                 "ready": True,
                 "seconds": round(seconds, 3),
                 "brokers": {name: broker.address for name, broker in cluster.brokers.items()},
+                "coordinators": {name: one.command[-1] for name, one in cluster.coordinators.items()},
                 "etcd": cluster.etcd.endpoint if cluster.etcd else "",
                 "data": str(cluster.directory),
                 "pid": os.getpid(),
@@ -171,20 +177,21 @@ def _report(cluster: LocalCluster, seconds: float, json: bool) -> None:
             name, broker.address, str(broker.broker.pid), str(broker.store.pid), str(broker.broker.log)
         )
     show_table(made)
+    if cluster.coordinators:
+        made = table("COORDINATOR", "ADDRESS", "PID", "LOG")
+        for name, process in cluster.coordinators.items():
+            made.add_row(name, process.command[-1], str(process.pid), str(process.log))
+        show_table(made)
     console.print(f"\nReady after {seconds:.1f} s. Ctrl-C stops it; the data stays in {cluster.directory}.")
 
 
 async def _watch(cluster: LocalCluster, restart: bool, json: bool) -> None:
     """Tells of processes that exit by themselves."""
-    processes = {
-        process.name: (name, process)
-        for name, local in cluster.brokers.items()
-        for process in (local.broker, local.store)
-    }
     told: set[str] = set()
     while True:
         await asyncio.sleep(0.1)
-        for label, (name, process) in processes.items():
+        for process, start in cluster.processes:
+            label = process.name
             if process.is_running:
                 told.discard(label)
             elif process.is_expected_to_run and label not in told:
@@ -196,8 +203,4 @@ async def _watch(cluster: LocalCluster, restart: bool, json: bool) -> None:
                         f"[red]{label} exited with status {process.status}[/red] (log: {process.log})"
                     )
                 if restart:
-                    await (
-                        cluster.start_broker
-                        if process is cluster.brokers[name].broker
-                        else cluster.start_store
-                    )(name)
+                    await start()

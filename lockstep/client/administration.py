@@ -56,6 +56,12 @@ class Administration:
         brokers = {member.broker: answer for member, answer in zip(view.members, answers, strict=True)}
         return ClusterStatus(view, brokers)
 
+    async def coordinators(self) -> list[str]:
+        """Addresses of the coordinators of distributed transactions that are there."""
+        request = pb.ListCoordinatorsRequest()
+        listed = await self._directory.ask(lambda stub: stub.ListCoordinators(request, timeout=CALL_SECONDS))
+        return [one.address for one in listed.coordinators]
+
     async def _ask_one(self, address: str, with_state_hash: bool) -> pb.GetClusterStatusResponse | None:
         request = pb.GetClusterStatusRequest(with_state_hash=with_state_hash)
         try:

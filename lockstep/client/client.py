@@ -36,11 +36,11 @@ class Client:
         self._channels = Channels()
         self._directory = Directory(self._channels, addresses)
         self._settings = settings
-        self.coordinators = Coordinators(self._channels, coordinators)
         self._epochs: dict[SetName, Epoch] = {}
         self._open: weakref.WeakSet[SetSession] = weakref.WeakSet()
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self.administration = Administration(self._channels, self._directory)
+        self.coordinators = Coordinators(self._channels, self.administration.coordinators, coordinators)
 
     async def __aenter__(self) -> Self:
         return self
@@ -121,7 +121,7 @@ async def connect(
 ) -> Client:
     """A client of the cluster whose brokers listen at `addresses` (host:port, as a list or comma-separated; one is enough).
 
-    `coordinators`: in the same form, for distributed transactions.
+    `coordinators`: of distributed transactions, in the same form; none: those that the brokers know.
 
     Raises `Rejected` (UNAVAILABLE) when none of them answers for `patience_seconds`.
     """

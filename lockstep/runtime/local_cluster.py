@@ -1,4 +1,5 @@
-"""A whole cluster on this machine: etcd, and a store and a broker for each broker id, as child processes on one data directory.
+"""A whole cluster on this machine: etcd, a store and a broker for each broker id, and coordinators of distributed transactions,
+as child processes on one data directory.
 
 Law: a start on the same directory gives the same cluster: the same disks, ports and names (`cluster.json`), and a directory has
 one cluster at a time. A broker process that was seen to exit has its lease revoked, by the id that it wrote down (DESIGN R6);
@@ -10,7 +11,8 @@ import contextlib
 import fcntl
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -37,6 +39,7 @@ class ClusterFile(msgspec.Struct, frozen=True):
     cluster: str
     broker_ports: dict[str, int]
     store_ports: dict[str, int]
+    coordinator_ports: dict[str, int] = {}
 
 
 class LocalBroker:
@@ -60,6 +63,7 @@ class LocalCluster:
         directory: Path,
         *,
         brokers: int = 3,
+        coordinators: int = 0,
         cluster: str = "local",
         first_port: int = FIRST_PORT,
         broker_arguments: Sequence[str] = (),
@@ -68,11 +72,13 @@ class LocalCluster:
         self.directory = directory.resolve()
         self.etcd: EtcdProcess | None = None
         self.brokers: dict[str, LocalBroker] = {}
+        self.coordinators: dict[str, ChildProcess] = {}
         self.is_new = True
         """Nothing was in the directory before."""
         self._stores: dict[str, ChildProcess] = {}
         self._lock: IO[str] | None = None
         self._wanted = brokers
+        self._wanted_coordinators = coordinators
         self._cluster = cluster
         self._first_port = first_port
         self._broker_arguments = tuple(broker_arguments)
@@ -112,7 +118,11 @@ class LocalCluster:
         if isinstance(stores, BaseException):
             raise stores
         self._add_brokers(shape, etcd.endpoint)
-        await asyncio.gather(*(self.start_broker(name) for name in self.brokers))
+        self._add_coordinators(shape, etcd.endpoint)
+        await asyncio.gather(
+            *(self.start_broker(name) for name in self.brokers),
+            *(self.start_coordinator(name) for name in self.coordinators),
+        )
 
     async def _start_stores(self, shape: ClusterFile) -> None:
         self._stores = {name: self._store(name, port) for name, port in shape.store_ports.items()}
@@ -145,6 +155,15 @@ class LocalCluster:
             broker = ChildProcess(f"broker {name}", command, home / "broker.log", self._revoke_lease)
             self.brokers[name] = LocalBroker(name, broker, self._stores[name], address, lease_file)
 
+    def _add_coordinators(self, shape: ClusterFile, etcd: str) -> None:
+        for name, port in shape.coordinator_ports.items():
+            command = (
+                *(sys.executable, "-m", "services.coordinator", "--etcd", etcd, "--cluster", self._cluster),
+                *("--listen", f"127.0.0.1:{port}"),
+            )
+            log = self.directory / name / "coordinator.log"
+            self.coordinators[name] = ChildProcess(f"coordinator {name}", command, log)
+
     async def start_broker(self, name: str) -> None:
         """Starts a broker (not its store) and waits until it listens."""
         local = self.brokers[name]
@@ -157,8 +176,27 @@ class LocalCluster:
         await store.start()
         await wait_for_port(store, store.command[-1])
 
+    async def start_coordinator(self, name: str) -> None:
+        """Starts a coordinator and waits until it listens."""
+        coordinator = self.coordinators[name]
+        await coordinator.start()
+        await wait_for_port(coordinator, coordinator.command[-1])
+
+    @property
+    def processes(self) -> list[tuple[ChildProcess, Callable[[], Awaitable[None]]]]:
+        """Every process but etcd, and what starts it again."""
+        return [
+            *((local.broker, partial(self.start_broker, name)) for name, local in self.brokers.items()),
+            *((local.store, partial(self.start_store, name)) for name, local in self.brokers.items()),
+            *(
+                (process, partial(self.start_coordinator, name))
+                for name, process in self.coordinators.items()
+            ),
+        ]
+
     async def stop(self, grace_seconds: float = STOP_SECONDS) -> None:
-        """Stops brokers, then stores, then etcd; kills what does not end in time. May be called again."""
+        """Stops coordinators, then brokers, stores and etcd; kills what does not end in time. May be called again."""
+        await asyncio.gather(*(process.stop(grace_seconds) for process in self.coordinators.values()))
         for local in self.brokers.values():
             # One by one: a broker that stops hands its sets over, and not to one that is about to stop as well.
             await local.broker.stop(grace_seconds)
@@ -200,17 +238,23 @@ class LocalCluster:
         names = list(found.broker_ports) if found else [f"B{number}" for number in range(1, self._wanted + 1)]
         if found is not None:
             self._cluster = found.cluster
-            wanted = list(found.broker_ports.values())
-            stores = [found.store_ports[name] for name in names]
+            wanted = found.broker_ports
+            stores, coordinators = found.store_ports, found.coordinator_ports
         else:
-            wanted = [self._first_port + place if self._first_port else 0 for place in range(len(names))]
-            stores = [0] * len(names)
-        spare = choose_ports(2 * len(names))
-        ports = [port if port and is_free(port) else spare.pop() for port in (*wanted, *stores)]
+            wanted = {name: self._first_port + place for place, name in enumerate(names) if self._first_port}
+            stores, coordinators = {}, {}
+        # Nothing of a coordinator is in the directory: there are as many as are wanted now.
+        others = [f"C{number}" for number in range(1, self._wanted_coordinators + 1)]
+        spare = choose_ports(2 * len(names) + len(others))
+
+        def ports(names: list[str], known: dict[str, int]) -> dict[str, int]:
+            return {
+                name: port if (port := known.get(name, 0)) and is_free(port) else spare.pop()
+                for name in names
+            }
+
         shape = ClusterFile(
-            self._cluster,
-            dict(zip(names, ports[: len(names)], strict=True)),
-            dict(zip(names, ports[len(names) :], strict=True)),
+            self._cluster, ports(names, wanted), ports(names, stores), ports(others, coordinators)
         )
         scratch = path.with_name("cluster.json.new")
         scratch.write_bytes(msgspec.json.format(msgspec.json.encode(shape)))

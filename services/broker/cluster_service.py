@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import grpc
 
+from lockstep.core.decision_log import DecisionKeys
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName
 from lockstep.core.inputs import AcceptDataLoss, HandOver
@@ -71,6 +72,7 @@ class ClusterService:
             {
                 "GetStatus": unary(pb.GetClusterStatusRequest, self._report.get_status),
                 "Locate": unary(pb.LocateRequest, self._directory.locate),
+                "ListCoordinators": unary(pb.ListCoordinatorsRequest, self._list_coordinators),
                 "ClaimName": unary(pb.ClaimNameRequest, self._directory.claim_name),
                 "ReleaseName": unary(pb.ReleaseNameRequest, self._directory.release_name),
                 "CreateSet": unary(pb.CreateSetRequest, self._create_set),
@@ -79,6 +81,18 @@ class ClusterService:
                 "RebuildMap": unary(pb.RebuildMapRequest, self._rebuild.rebuild_map),
                 "AcceptDataLoss": unary(pb.AcceptDataLossRequest, self._accept_data_loss),
             },
+        )
+
+    async def _list_coordinators(self, request: pb.ListCoordinatorsRequest) -> pb.ListCoordinatorsResponse:
+        prefix = DecisionKeys(self._view.keys.cluster).all_coordinators
+        entries, _ = await self._etcd.get_prefix(prefix)
+        return pb.ListCoordinatorsResponse(
+            coordinators=[
+                pb.ListCoordinatorsResponse.Coordinator(
+                    incarnation=entry.key.removeprefix(prefix), address=entry.value.decode(errors="replace")
+                )
+                for entry in entries
+            ]
         )
 
     async def _create_set(self, request: pb.CreateSetRequest) -> pb.CreateSetResponse:

@@ -1,4 +1,5 @@
 """Presence of a coordinator in etcd: a key under its lease. Others take up what it began when the key is gone (DESIGN T4).
+Its value is the address by which clients find it.
 
 Law: participants are written only while the key stands, by comparing its revision. A process that stood still for longer than its
 lease finds its writes refused, and registers anew before it begins anything.
@@ -23,8 +24,12 @@ RENEWALS_PER_LEASE = 5
 class Presence:
     """Lives as long as the process; `run` is a task of it."""
 
-    def __init__(self, etcd: EtcdClient, cluster: str, process: Incarnation, lease_seconds: int) -> None:
+    def __init__(
+        self, etcd: EtcdClient, cluster: str, process: Incarnation, address: str, lease_seconds: int
+    ) -> None:
+        """`address`: host:port under which clients reach it; the value of its key."""
         self._etcd = etcd
+        self._address = address
         self._lease_seconds = lease_seconds
         self._generation_key = Keys(cluster).generation
         self.key = DecisionKeys(cluster).coordinator(process)
@@ -76,7 +81,7 @@ class Presence:
         await self._read_generation()
         lease = await self._etcd.lease_grant(self._lease_seconds)
         self._lease_id = lease.lease_id
-        written = await self._etcd.transact([], [Put(self.key, b"", lease.lease_id)])
+        written = await self._etcd.transact([], [Put(self.key, self._address.encode(), lease.lease_id)])
         self.revision = written.revision
         self._is_registered.set()
         _log.info("event=registered key=%s revision=%d", self.key, self.revision)

@@ -39,7 +39,13 @@ async def serve(settings: CoordinatorSettings) -> int:
     process = Incarnation(str(uuid.uuid4()))
     channels = Channels()
     async with EtcdClient(settings.etcd, settings.etcd_seconds) as etcd:
-        presence = Presence(etcd, settings.cluster, process, settings.lease_seconds)
+        server = make_server()
+        host, _, port = settings.listen.rpartition(":")
+        is_bound = port == "0"
+        if is_bound:
+            port = str(server.add_insecure_port(settings.listen))
+        address = settings.advertise or f"{host}:{port}"
+        presence = Presence(etcd, settings.cluster, process, address, settings.lease_seconds)
         log = LogPort(etcd, settings.cluster, presence, settings.limits.outcome_ms)
         sets = ResourceSets(etcd, settings.cluster, settings.call_seconds)
         services = GrpcParticipants(channels, settings.call_seconds, settings.calls_max)
@@ -47,17 +53,17 @@ async def serve(settings: CoordinatorSettings) -> int:
         driver = CoordinatorDriver(
             Coordinator(process, settings.limits), log, ports, settings.tick_seconds, settings.exit_at
         )
-        server = make_server()
         server.add_generic_rpc_handlers((CoordinatorService(driver, presence, ports, log).handlers(),))
         tasks = [spawn(presence.run(), "presence")]
         await presence.registered()
         with contextlib.ExitStack() as cleanup:
             if settings.metrics_port:
                 cleanup.callback(serve_metrics(settings.metrics_port, [CoordinatorSamples(driver).read]))
-            port = server.add_insecure_port(settings.listen)
+            if not is_bound:
+                # Not before: whoever waits for the port may count on the registration.
+                server.add_insecure_port(settings.listen)
             await server.start()
             tasks.append(spawn(driver.run_ticks(), "ticks"))
-            address = f"{settings.listen.rpartition(':')[0]}:{port}"
             _log.info("event=ready address=%s process=%s", address, process)
             await stopping.wait()
             _log.info("event=stopping in_hand=%d", len(driver.core.transactions))

@@ -23,6 +23,8 @@ class CoordinatorSettings:
     """Endpoints, separated by commas."""
     cluster: str
     """Name of the cluster: part of every key in etcd."""
+    advertise: str = ""
+    """host:port under which clients reach it; "": as it listens."""
     metrics_port: int = 0
     """Port of /metrics; 0: none."""
     lease_seconds: int = 5
@@ -51,6 +53,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> CoordinatorSettin
     parser.add_argument("--listen", required=True, metavar="HOST:PORT")
     parser.add_argument("--etcd", required=True, metavar="URL[,URL...]")
     parser.add_argument("--cluster", required=True, metavar="NAME")
+    parser.add_argument("--advertise", default="", metavar="HOST:PORT")
     parser.add_argument("--metrics-port", type=int, default=0, metavar="PORT")
     parser.add_argument("--lease-seconds", type=int, default=5, metavar="N")
     parser.add_argument("--prepare-ms", type=int, default=limits.prepare_ms, metavar="N")
@@ -85,6 +88,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> CoordinatorSettin
         listen=given.listen,
         etcd=given.etcd,
         cluster=given.cluster,
+        advertise=given.advertise,
         metrics_port=given.metrics_port,
         lease_seconds=given.lease_seconds,
         exit_at=exit_at,

@@ -37,7 +37,7 @@ class Log:
 
     def __init__(self, etcd: EtcdClient) -> None:
         self.etcd = etcd
-        self.presence = Presence(etcd, CLUSTER, ME, 5)
+        self.presence = Presence(etcd, CLUSTER, ME, "here:1", 5)
         self.port = LogPort(etcd, CLUSTER, self.presence, 60_000)
         self.keys = DecisionKeys(CLUSTER)
 
@@ -201,14 +201,14 @@ async def test_an_etcd_that_is_gone_leaves_everything_in_doubt(global_id: Global
 
 async def test_presence_is_renewed_and_comes_back(etcd: EtcdProcess) -> None:
     async with EtcdClient(etcd.endpoint) as client:
-        presence = Presence(client, "presence", ME, 2)
+        presence = Presence(client, "presence", ME, "here:1", 2)
         running = asyncio.ensure_future(presence.run())
         await presence.registered()
         first = presence.revision
         await asyncio.sleep(2.5)
         assert presence.revision == first and await client.get(presence.key) is not None
         entry = await client.get(presence.key)
-        assert entry is not None
+        assert entry is not None and entry.value == b"here:1"
         await client.lease_revoke(entry.lease_id)
         while presence.revision in (0, first):
             await asyncio.sleep(0.05)

@@ -63,11 +63,12 @@ async def bank(
     deployment: Deployment, postgres: PostgresProcess, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncGenerator[Bank]:
     coordinators = Coordinators(deployment)
-    first, second = await coordinators.start(), await coordinators.start()
+    for _ in range(2):
+        await coordinators.start()
     participant = await _start_participant(tmp_path_factory.mktemp("rows"), deployment, postgres.dsn)
     address = participant.command[participant.command.index("--listen") + 1]
     async with (
-        await connect(deployment.addresses, coordinators=[first.address, second.address]) as client,
+        await connect(deployment.addresses) as client,
         client.session() as session,
     ):
         await session.declare_queue("east.tokens", set_name="east")

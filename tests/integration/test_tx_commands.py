@@ -98,7 +98,7 @@ async def test_what_a_coordinator_knows_is_shown(deployment: Deployment) -> None
                 assert await manager.end(xid) is XaStatus.OK
             await transaction.close(coordinator)
             assert await managers[0].prepare(transaction.xids[0]) is XaStatus.OK
-            (listed,) = await read(deployment, "tx", "list", "--coordinators", coordinator.address)
+            (listed,) = await read(deployment, "tx", "list")
             assert (listed["decision"], listed["distributed_transaction"]) == (
                 "undecided",
                 transaction.transaction_id.hex(),

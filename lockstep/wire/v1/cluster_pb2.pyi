@@ -371,6 +371,65 @@ class LocateResponse(_message.Message):
 Global___LocateResponse: _TypeAlias = LocateResponse  # noqa: Y015
 
 @_typing.final
+class ListCoordinatorsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCoordinatorsRequest: _TypeAlias = ListCoordinatorsRequest  # noqa: Y015
+
+@_typing.final
+class ListCoordinatorsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Coordinator(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        INCARNATION_FIELD_NUMBER: _builtins.int
+        ADDRESS_FIELD_NUMBER: _builtins.int
+        incarnation: _builtins.str
+        """Of its process."""
+        address: _builtins.str
+        """host:port."""
+        def __init__(
+            self,
+            *,
+            incarnation: _builtins.str = ...,
+            address: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "incarnation", b"incarnation"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    COORDINATORS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def coordinators(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListCoordinatorsResponse.Coordinator]:
+        """In order of their processes."""
+
+    def __init__(
+        self,
+        *,
+        coordinators: _abc.Iterable[Global___ListCoordinatorsResponse.Coordinator] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinators", b"coordinators"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCoordinatorsResponse: _TypeAlias = ListCoordinatorsResponse  # noqa: Y015
+
+@_typing.final
 class ClaimNameRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

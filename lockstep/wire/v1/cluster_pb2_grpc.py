@@ -44,6 +44,11 @@ class ClusterStub:
                 request_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.LocateRequest.SerializeToString,
                 response_deserializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.LocateResponse.FromString,
                 _registered_method=True)
+        self.ListCoordinators = channel.unary_unary(
+                '/lockstep.wire.v1.Cluster/ListCoordinators',
+                request_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.ListCoordinatorsRequest.SerializeToString,
+                response_deserializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.ListCoordinatorsResponse.FromString,
+                _registered_method=True)
         self.ClaimName = channel.unary_unary(
                 '/lockstep.wire.v1.Cluster/ClaimName',
                 request_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.ClaimNameRequest.SerializeToString,
@@ -93,6 +98,13 @@ class ClusterServicer:
 
     def Locate(self, request, context):
         """The resource set that a queue or exchange belongs to, or that a name says, and the brokers that may serve it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListCoordinators(self, request, context):
+        """The coordinators of distributed transactions that are there: any of them serves any call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -160,6 +172,11 @@ def add_ClusterServicer_to_server(servicer, server):
                     servicer.Locate,
                     request_deserializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.LocateRequest.FromString,
                     response_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.LocateResponse.SerializeToString,
+            ),
+            'ListCoordinators': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCoordinators,
+                    request_deserializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.ListCoordinatorsRequest.FromString,
+                    response_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.ListCoordinatorsResponse.SerializeToString,
             ),
             'ClaimName': grpc.unary_unary_rpc_method_handler(
                     servicer.ClaimName,
@@ -251,6 +268,33 @@ class Cluster:
             '/lockstep.wire.v1.Cluster/Locate',
             lockstep_dot_wire_dot_v1_dot_cluster__pb2.LocateRequest.SerializeToString,
             lockstep_dot_wire_dot_v1_dot_cluster__pb2.LocateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCoordinators(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.wire.v1.Cluster/ListCoordinators',
+            lockstep_dot_wire_dot_v1_dot_cluster__pb2.ListCoordinatorsRequest.SerializeToString,
+            lockstep_dot_wire_dot_v1_dot_cluster__pb2.ListCoordinatorsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,8 @@ class ClusterStub:
     """What this broker knows of the cluster, and its own part in every resource set that it serves."""
     Locate: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.LocateRequest, _cluster_pb2.LocateResponse]
     """The resource set that a queue or exchange belongs to, or that a name says, and the brokers that may serve it."""
+    ListCoordinators: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.ListCoordinatorsRequest, _cluster_pb2.ListCoordinatorsResponse]
+    """The coordinators of distributed transactions that are there: any of them serves any call."""
     ClaimName: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.ClaimNameRequest, _cluster_pb2.ClaimNameResponse]
     """Gives a name in the directory to a resource set unless another has it: before a queue or exchange is declared."""
     ReleaseName: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.ReleaseNameRequest, _cluster_pb2.ReleaseNameResponse]
@@ -60,6 +62,8 @@ class ClusterAsyncStub(ClusterStub):
     """What this broker knows of the cluster, and its own part in every resource set that it serves."""
     Locate: _aio.UnaryUnaryMultiCallable[_cluster_pb2.LocateRequest, _cluster_pb2.LocateResponse]  # type: ignore[assignment]
     """The resource set that a queue or exchange belongs to, or that a name says, and the brokers that may serve it."""
+    ListCoordinators: _aio.UnaryUnaryMultiCallable[_cluster_pb2.ListCoordinatorsRequest, _cluster_pb2.ListCoordinatorsResponse]  # type: ignore[assignment]
+    """The coordinators of distributed transactions that are there: any of them serves any call."""
     ClaimName: _aio.UnaryUnaryMultiCallable[_cluster_pb2.ClaimNameRequest, _cluster_pb2.ClaimNameResponse]  # type: ignore[assignment]
     """Gives a name in the directory to a resource set unless another has it: before a queue or exchange is declared."""
     ReleaseName: _aio.UnaryUnaryMultiCallable[_cluster_pb2.ReleaseNameRequest, _cluster_pb2.ReleaseNameResponse]  # type: ignore[assignment]
@@ -94,6 +98,14 @@ class ClusterServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_pb2.LocateResponse, _abc.Awaitable[_cluster_pb2.LocateResponse]]:
         """The resource set that a queue or exchange belongs to, or that a name says, and the brokers that may serve it."""
+
+    @_abc_1.abstractmethod
+    def ListCoordinators(
+        self,
+        request: _cluster_pb2.ListCoordinatorsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cluster_pb2.ListCoordinatorsResponse, _abc.Awaitable[_cluster_pb2.ListCoordinatorsResponse]]:
+        """The coordinators of distributed transactions that are there: any of them serves any call."""
 
     @_abc_1.abstractmethod
     def ClaimName(
