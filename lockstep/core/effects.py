@@ -175,6 +175,8 @@ class Note(Effect, frozen=True):
 
     event: str
     details: str
+    is_warning: bool = False
+    """Somebody has to do something."""
 
 
 AnyEffect = (

@@ -145,4 +145,5 @@ def _trace(given: AnyInput, effects: list[AnyEffect]) -> None:
 
 
 def _log_note(effect: Note) -> None:
-    _log.info("set=%s event=%s %s", effect.set_name, effect.event, effect.details)
+    level = logging.WARNING if effect.is_warning else logging.INFO
+    _log.log(level, "set=%s event=%s %s", effect.set_name, effect.event, effect.details)

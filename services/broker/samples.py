@@ -6,6 +6,7 @@ from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.metrics import Sample
 from lockstep.wire.v1 import cluster_pb2 as pb
+from services.broker.doubt_samples import doubt_samples
 from services.broker.lease_loop import LeaseLoop
 from services.broker.status_report import StatusReport
 from services.primary.server import PrimaryService
@@ -45,6 +46,7 @@ class BrokerSamples:
         )
         for set_name in driver.set_names:
             yield from _of_replica(self._report.replica(set_name))
+        yield from doubt_samples(driver)
 
 
 def _of_replica(replica: pb.Replica) -> Iterator[Sample]:

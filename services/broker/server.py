@@ -59,6 +59,7 @@ from services.broker.set_queries import SetQueries
 from services.broker.settings import BrokerSettings
 from services.broker.status_report import StatusReport
 from services.broker.transactions_service import TransactionsService
+from services.primary.core.settings import PrimarySettings
 from services.primary.server import PrimaryService
 from services.primary.sessions import SessionsService
 
@@ -240,7 +241,8 @@ class Broker:
         if self._driver.core(set_name) is not None:
             return
         backup = BackupSettings(resident_body_bytes_max=settings.resident_body_bytes_max)
-        replica = Replica(set_name, settings.broker, self._process, ReplicaSettings(backup=backup))
+        primary = PrimarySettings(in_doubt_ms=settings.in_doubt_ms)
+        replica = Replica(set_name, settings.broker, self._process, ReplicaSettings(primary, backup))
         self._driver.host(set_name, replica)
         for given in self._view.everything_of(set_name):
             self._driver.feed(given)

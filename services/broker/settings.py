@@ -8,6 +8,7 @@ from pathlib import Path
 from lockstep.core.ids import BrokerId
 from services.backup.core.settings import BackupSettings
 from services.broker.core.lease_keeper import LeaseSettings
+from services.primary.core.settings import PrimarySettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class BrokerSettings:
     lease: LeaseSettings = field(default_factory=LeaseSettings)
     resident_body_bytes_max: int = BackupSettings().resident_body_bytes_max
     """Content of messages that each set keeps in memory; beyond it bodies deep in their queues are left to the store."""
+    in_doubt_ms: int = PrimarySettings().in_doubt_ms
+    """A branch that is prepared for longer is warned of."""
     hand_over_seconds: float = 3.0
     """How long a stopping broker waits for others to take its sets: a promotion takes a few tenths; then the lease does it."""
 
@@ -61,6 +64,13 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> BrokerSettings:
         metavar="N",
         help="content of messages in memory, per resource set; the rest is read back from the store",
     )
+    parser.add_argument(
+        "--in-doubt-ms",
+        type=int,
+        default=PrimarySettings().in_doubt_ms,
+        metavar="N",
+        help="branches that are prepared for longer are warned of",
+    )
     given = parser.parse_args(arguments)
     for name in ("id", "cluster"):
         value = getattr(given, name)
@@ -70,6 +80,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> BrokerSettings:
         parser.error("--lease-seconds: etcd grants no lease below 2 s")
     if given.resident_body_bytes < 1 << 20:
         parser.error("--resident-body-bytes is at least 1 MiB")
+    if given.in_doubt_ms < 1:
+        parser.error("--in-doubt-ms is at least 1 ms")
     return BrokerSettings(
         broker=BrokerId(given.id),
         listen=given.listen,
@@ -82,4 +94,5 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> BrokerSettings:
         is_primary_only=given.primary_only,
         lease=LeaseSettings(lease_seconds=given.lease_seconds),
         resident_body_bytes_max=given.resident_body_bytes,
+        in_doubt_ms=given.in_doubt_ms,
     )

@@ -164,7 +164,7 @@ class CoordinatorDriver:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _note(self, effect: Note) -> None:
-        level = logging.INFO
+        level = logging.WARNING if effect.is_warning else logging.INFO
         if effect.event == "hazard":
             self.hazards_total += 1
             level = logging.ERROR

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 
 from lockstep.core.branch_names import begun_ms
+from lockstep.runtime.clock import read_now
 from lockstep.runtime.metrics import Sample
 from services.coordinator.driver import CoordinatorDriver
 
@@ -22,7 +23,25 @@ class CoordinatorSamples:
         oldest_ms = min((begun_ms(one) for one in held), default=0)
         age_seconds = time.time() - oldest_ms / 1000 if oldest_ms else 0.0
         yield Sample(
-            "lockstep_distributed_oldest_seconds", "Age of the oldest in hand: alarm on it.", age_seconds
+            "lockstep_distributed_oldest_seconds",
+            "Age of the oldest in hand, since it was begun.",
+            age_seconds,
+        )
+        doubts = core.doubts.figures(read_now().wall_ms)
+        yield Sample(
+            "lockstep_distributed_in_doubt",
+            "Transactions that are not over, in the log or here.",
+            doubts.count,
+        )
+        yield Sample(
+            "lockstep_distributed_in_doubt_oldest_seconds",
+            "Age of the oldest of them: alarm on it.",
+            doubts.oldest_seconds,
+        )
+        yield Sample(
+            "lockstep_distributed_in_doubt_overdue",
+            "Those that are not over for longer than --in-doubt-ms.",
+            doubts.overdue,
         )
         yield Sample(
             "lockstep_distributed_hazards_total",

@@ -60,6 +60,13 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> CoordinatorSettin
     parser.add_argument("--open-ms", type=int, default=limits.open_ms, metavar="N")
     parser.add_argument("--closed-ms", type=int, default=limits.closed_ms, metavar="N")
     parser.add_argument("--elsewhere-ms", type=int, default=limits.elsewhere_ms, metavar="N")
+    parser.add_argument(
+        "--in-doubt-ms",
+        type=int,
+        default=limits.in_doubt_ms,
+        metavar="N",
+        help="transactions that are not over for longer are warned of",
+    )
     given = parser.parse_args(arguments)
     if (
         not given.cluster
@@ -70,7 +77,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> CoordinatorSettin
         parser.error(f"--cluster is a name of 1 to 64 characters without '/', not {given.cluster!r}")
     if given.lease_seconds < 2:
         parser.error("--lease-seconds: etcd grants no lease below 2 s")
-    if min(given.prepare_ms, given.open_ms, given.closed_ms, given.elsewhere_ms) < 1:
+    times_ms = given.prepare_ms, given.open_ms, given.closed_ms, given.elsewhere_ms, given.in_doubt_ms
+    if min(times_ms) < 1:
         parser.error("times are at least 1 ms")
     if given.open_ms > limits.open_ms_max:
         parser.error(f"--open-ms is at most {limits.open_ms_max}")
@@ -83,6 +91,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> CoordinatorSettin
         open_ms=given.open_ms,
         closed_ms=given.closed_ms,
         elsewhere_ms=given.elsewhere_ms,
+        in_doubt_ms=given.in_doubt_ms,
     )
     return CoordinatorSettings(
         listen=given.listen,

@@ -13,6 +13,7 @@ from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Incarnation
 from services.coordinator.core.closing import Closing
 from services.coordinator.core.context import Context, Conversation
+from services.coordinator.core.doubts import Doubts
 from services.coordinator.core.inquiry import Inquiry
 from services.coordinator.core.messages import (
     BeginAsked,
@@ -64,6 +65,8 @@ class Coordinator:
         self._transactions: dict[GlobalId, AnyTransaction] = {}
         self._open = OpenTransactions(limits)
         self._recovery = Recovery(self._context)
+        self.doubts = Doubts(self._context)
+        """For whoever shows its figures."""
         self._listing: Ticket | None = None
         self._recover_requests: list[RequestId] = []
 
@@ -199,6 +202,7 @@ class Coordinator:
         if given.ticket == self._listing:
             assert isinstance(given, LogInDoubt), "a listing is answered by a list, or not at all"
             self._listing = None
+            self.doubts.look(self._transactions.values(), now)
             self._answer_recover(())
             return
         waiting = self._context.take(given.ticket)
@@ -259,6 +263,7 @@ class Coordinator:
         if listed.ticket != self._listing:
             return
         self._listing = None
+        self.doubts.listed(listed)
         taken_up: list[GlobalId] = []
         for found in self._recovery.orphans(listed, now):
             if len(taken_up) >= self._limits.recovered_max:
@@ -270,6 +275,7 @@ class Coordinator:
             )
             self._recovered(found, found_revision=found.revision).begin(now, looks_first=True)
             taken_up.append(found.global_id)
+        self.doubts.look(self._transactions.values(), now)
         self._answer_recover(tuple(taken_up))
 
     def _recovered(self, found: LoggedTransaction, found_revision: int) -> Transaction:

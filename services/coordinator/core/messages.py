@@ -324,6 +324,8 @@ class Note:
     event: str
     global_id: GlobalId
     details: str = ""
+    is_warning: bool = False
+    """Somebody has to do something."""
 
 
 Effect = (

@@ -36,6 +36,11 @@ class CoordinatorLimits:
     recovered_max: int = 500
     """Transactions that one look takes up; the next one goes on. Keeps a restart after a long outage from calling all
     participants of everything at once."""
+    in_doubt_ms: int = 60_000
+    """A transaction that is not over for longer is warned of: every coordinator has taken it up by then (`elsewhere_ms`), so what
+    it lacks is a participant, etcd or an operator."""
+    in_doubt_warnings_max: int = 20
+    """Warnings in one look, once a second: after an outage thousands of transactions may be late at once."""
     retry_first_ms: int = 50
     """Before a call or a write is tried again; doubled each time."""
     retry_ms_max: int = 2_000

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from lockstep.core.clock import Now
+from lockstep.core.doubt_watch import DoubtWatch
 from lockstep.core.effects import AnyEffect
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, SessionKey, TransactionKey
@@ -91,6 +92,8 @@ class Context:
     settings: PrimarySettings
     now: Now
     """Of the input at hand."""
+    doubts: DoubtWatch[TransactionKey]
+    """Prepared branches."""
     progress: OpenTransactions = field(default_factory=OpenTransactions)
     questions: DecisionQuestions = field(default_factory=DecisionQuestions)
     is_store_low: bool = False

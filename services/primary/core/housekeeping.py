@@ -1,4 +1,4 @@
-"""What the primary does by itself as time passes: expiry, time-outs, forgetting outcomes.
+"""What the primary does by itself as time passes: expiry, time-outs, forgetting outcomes, looking at prepared branches.
 
 Law: time acts by records only, so the log decides every race with it (DESIGN 3).
 """
@@ -8,12 +8,12 @@ from collections import deque
 from lockstep.core.clock import Now
 from lockstep.core.ids import LogIndex, QueuePosition
 from lockstep.core.records import DequeueReason, ForgetOutcomes
-from services.primary.core import decisions
+from services.primary.core import decisions, doubts
 from services.primary.core.context import Context
 from services.primary.core.removing import dead_letter
 from services.primary.core.transacting import roll_back_timed_out
 
-DECISION_LOOK_MS = 500
+PREPARED_LOOK_MS = 500
 """How often prepared branches are looked through."""
 
 
@@ -25,18 +25,19 @@ class Housekeeping:
         self._sweeps: deque[tuple[int, LogIndex]] = deque()
         """(time, log's end then) of past sweeps, younger than the retention."""
         self._swept_ms = now.boottime_ms
-        self._ask_ms = 0
+        self._look_ms = 0
 
     def tick(self, now: Now) -> None:
         roll_back_timed_out(self._context)
         self._expire(now)
         self._sweep_outcomes(now)
-        self._ask_decisions(now)
+        self._look_at_prepared(now)
 
-    def _ask_decisions(self, now: Now) -> None:
-        if now.boottime_ms >= self._ask_ms:
-            self._ask_ms = now.boottime_ms + DECISION_LOOK_MS
+    def _look_at_prepared(self, now: Now) -> None:
+        if now.boottime_ms >= self._look_ms:
+            self._look_ms = now.boottime_ms + PREPARED_LOOK_MS
             decisions.ask(self._context, now)
+            doubts.look(self._context, now)
 
     def _expire(self, now: Now) -> None:
         context = self._context

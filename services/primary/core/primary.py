@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Member, SetMap
+from lockstep.core.doubt_watch import DoubtWatch
 from lockstep.core.effects import AnyEffect, Note
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import BrokerId, Epoch, LogIndex
@@ -287,4 +288,5 @@ def _take_over(
         ReadBack(epoch, state, settings),
         settings,
         now,
+        DoubtWatch(settings.in_doubt_ms, settings.in_doubt_warnings_max),
     )

@@ -40,6 +40,11 @@ class PrimarySettings:
     longer than a commit takes, and short beside what people notice."""
     decisions_asked_max: int = 64
     """Branches that look at once: each is a read of etcd."""
+    in_doubt_ms: int = 60_000
+    """A branch that is prepared for longer is warned of: it outlasted a failover, its coordinator's retries and ten looks for its
+    decision, so nothing ends it by itself but what an operator can see."""
+    in_doubt_warnings_max: int = 20
+    """Warnings in one look, twice a second: after an outage thousands of branches may be late at once."""
     recover_branches_max: int = 1000
     """Branches in one answer to `recover`."""
     backlog_messages_max: int = 2048
