@@ -5,7 +5,8 @@ from lockstep.client.consumer import Consumer, Message
 from lockstep.client.outcome import Outcome, OutcomeState
 from lockstep.client.session import Session
 from lockstep.client.session_settings import SessionSettings
-from lockstep.client.transaction import Transaction, TransactionState
+from lockstep.client.transaction import Transaction
+from lockstep.client.transaction_state import TransactionState
 from lockstep.core.commands import (
     OutgoingMessage,
     QueueOptions,

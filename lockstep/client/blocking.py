@@ -22,7 +22,7 @@ from lockstep.client.administration import ClusterStatus
 from lockstep.client.outcome import Outcome
 from lockstep.client.outgoing import Headers, Outgoing
 from lockstep.client.session_settings import SessionSettings
-from lockstep.client.transaction import TransactionState
+from lockstep.client.transaction_state import TransactionState
 from lockstep.core.commands import QueueOptions
 from lockstep.core.ids import QueuePosition
 from lockstep.core.server_messages import (

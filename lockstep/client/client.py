@@ -14,14 +14,23 @@ from lockstep.client.session import Session
 from lockstep.client.session_events import Attached, Learn
 from lockstep.client.session_settings import SessionSettings
 from lockstep.client.set_session import SetSession
+from lockstep.core.branch_names import GLOBAL_ID_BYTES
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, LogIndex, SetName, parse_transaction_id
 from lockstep.runtime.channels import Channels
+from lockstep.wire.v1 import coordinator_pb2
 from lockstep.wire.v1 import transactions_pb2 as pb
 from lockstep.wire.v1.transactions_pb2_grpc import TransactionsStub
 
 CONNECT_SECONDS = 3.0
 """A cluster that nobody answers for in this time is taken for absent: brokers start within a second."""
+
+_DISTRIBUTED = {
+    coordinator_pb2.DISTRIBUTED_STATE_NOT_KNOWN: OutcomeState.UNKNOWN,
+    coordinator_pb2.DISTRIBUTED_STATE_UNDECIDED: OutcomeState.PREPARED,
+    coordinator_pb2.DISTRIBUTED_STATE_COMMITTED: OutcomeState.COMMITTED,
+    coordinator_pb2.DISTRIBUTED_STATE_ROLLED_BACK: OutcomeState.ROLLED_BACK,
+}
 
 
 class Client:
@@ -64,7 +73,13 @@ class Client:
     async def get_outcome(
         self, transaction_id: str, *, fence: bool = False, patience_seconds: float = PATIENCE_SECONDS
     ) -> Outcome:
-        """What became of a transaction; with `fence` an open one is rolled back first, so that the answer is final."""
+        """What became of a transaction; with `fence` an open one is rolled back first, so that the answer is final.
+
+        `transaction_id`: set/index.epoch, or the 32 hexadecimal digits of a distributed one. Of such a one coordinators forget
+        a rollback when all participants have heard it, and a commit some time after: then it is UNKNOWN.
+        """
+        if len(transaction_id) == 2 * GLOBAL_ID_BYTES and "/" not in transaction_id:
+            return await self._distributed_outcome(transaction_id, fence, patience_seconds)
         try:
             set_name, _ = parse_transaction_id(transaction_id)
         except ValueError as error:
@@ -89,6 +104,19 @@ class Client:
             Epoch(response.epoch),
             LogIndex(response.commit_index),
         )
+
+    async def _distributed_outcome(
+        self, transaction_id: str, fence: bool, patience_seconds: float
+    ) -> Outcome:
+        try:
+            global_id = bytes.fromhex(transaction_id)
+        except ValueError as error:
+            raise Rejected(ErrorCode.INVALID_ARGUMENT, str(error), transaction_id=transaction_id) from error
+        request = coordinator_pb2.GetDistributedOutcomeRequest(transaction_id=global_id, fence=fence)
+        response = await self.coordinators.call(
+            "GetOutcome", request, coordinator_pb2.GetDistributedOutcomeResponse(), patience_seconds
+        )
+        return Outcome(transaction_id, _DISTRIBUTED[response.state], 0, Epoch(0), LogIndex(0))
 
     def _ask_fenced(self, transaction_id: str) -> "asyncio.Future[Outcome]":
         return asyncio.ensure_future(self.get_outcome(transaction_id, fence=True))

@@ -95,6 +95,8 @@ class CommandWindow:
                     command = replace(command, number=number, operations=operations)
                 else:
                     command = replace(command, number=number)
+            case StartCommand(transaction=key) if key is not None and key[1] < epoch:
+                return [_rolled_back(ticket, key)]
             case EndCommand(xid=xid):
                 key = self.branches.get(xid)
                 operations = self.operations.get(key, 0) if key is not None else 0
@@ -170,7 +172,7 @@ class CommandWindow:
         if key[1] < epoch:
             return _rolled_back(entry.ticket, key)
         self.branches[command.xid] = key
-        if not command.is_resume:
+        if not command.is_resume and command.transaction is None:
             self.operations[key] = 0
         return CommandDone(entry.ticket, index, key)
 

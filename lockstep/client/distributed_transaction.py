@@ -16,9 +16,9 @@ from lockstep.client.consumer import Message
 from lockstep.client.coordinators import Coordinators
 from lockstep.client.outgoing import Headers, Outgoing
 from lockstep.client.resource_manager import Branch, ResourceManager
-from lockstep.client.transaction import TransactionState
+from lockstep.client.transaction_state import TransactionState
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
-from lockstep.core.ids import SetName
+from lockstep.core.ids import SetName, TransactionKey
 from lockstep.core.postgres_gid import gid_of
 from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
@@ -78,7 +78,7 @@ class DistributedTransaction:
         headers: Headers = (),
     ) -> None:
         """Publishes if it commits. Returns when the operation is on its way; if it fails, so does the commit."""
-        branch = await self._branch_in(await self._session.set_of_target(exchange, routing_key))
+        branch = await self.branch_in(await self._session.set_of_target(exchange, routing_key))
         branch.publish(
             routing_key,
             messages,
@@ -92,7 +92,7 @@ class DistributedTransaction:
     async def accept(self, *messages: Message) -> None:
         """Takes messages from their queues if it commits; if not, they return there."""
         for message in messages:
-            (await self._branch_in(message.set_name)).accept(message)
+            (await self.branch_in(message.set_name)).accept(message)
 
     async def enlist(self, participant: str) -> Xid:
         """Adds a Participant service (grpc://host:port/name), which does its work under the xid that this returns."""
@@ -107,6 +107,23 @@ class DistributedTransaction:
         """
         await connection.rollback()
         self._connections.append((connection, await self.enlist(participant)))
+
+    async def branch_in(self, set_name: SetName, transaction: TransactionKey | None = None) -> Branch:
+        """Its branch in a set, begun at the first time; or made of an open TX of its session, with what is in that."""
+        self._check_open()
+        async with self._enlisting:
+            known = self._branches.get(set_name)
+            if known is None:
+                manager = await self._session.resource_manager(set_name)
+                xid = await self._enlist(f"set:{set_name}")
+                # Each time, and in one go with the start: the set may have lost the session since.
+                _, branch = await asyncio.gather(
+                    manager.select(has_many_branches=True), manager.start(xid, transaction=transaction)
+                )
+                if self._timeout_ms and transaction is None:
+                    await manager.set_timeout(xid, self._timeout_ms / 1000)
+                known = self._branches[set_name] = manager, branch
+            return known[1]
 
     # --- ends ---
 
@@ -165,20 +182,6 @@ class DistributedTransaction:
             await self.commit()
 
     # Inside
-
-    async def _branch_in(self, set_name: SetName) -> Branch:
-        self._check_open()
-        async with self._enlisting:
-            known = self._branches.get(set_name)
-            if known is None:
-                manager = await self._session.resource_manager(set_name)
-                xid = await self._enlist(f"set:{set_name}")
-                # Each time, and in one go with the start: the set may have lost the session since.
-                _, branch = await asyncio.gather(manager.select(has_many_branches=True), manager.start(xid))
-                if self._timeout_ms:
-                    await manager.set_timeout(xid, self._timeout_ms / 1000)
-                known = self._branches[set_name] = manager, branch
-            return known[1]
 
     async def _enlist(self, participant: str) -> Xid:
         if not self._id:

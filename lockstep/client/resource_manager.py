@@ -42,8 +42,8 @@ class Branch:
 
     def __init__(self, xid: Xid, key: TransactionKey, batches: CommandBatches) -> None:
         self.xid = xid
-        self._key = key
-        self._batches = batches
+        self.key = key
+        self.batches = batches
 
     def publish(
         self,
@@ -58,11 +58,11 @@ class Branch:
     ) -> Confirmation:
         """Publishes if the branch commits. The confirmation need not be awaited: if the operation fails, so does the branch."""
         batch = outgoing(messages, properties, durable, ttl_ms, headers)
-        return self._batches.publish(exchange, routing_key, batch, self._key)
+        return self.batches.publish(exchange, routing_key, batch, self.key)
 
     def accept(self, message: Message) -> Confirmation:
         """Takes a message from its queue if the branch commits; if not, it returns there."""
-        return message.accept_in(self._key)
+        return message.accept_in(self.key)
 
 
 class ResourceManager:
@@ -82,10 +82,19 @@ class ResourceManager:
         """
         await self._submit(c.SelectDtxCommand(0, hears_read_only, has_many_branches))
 
-    async def start(self, xid: Xid, *, join: bool = False, resume: bool = False) -> Branch:
-        """Begins a branch, joins one, or resumes work that this session suspended. Raises `XaError`."""
+    async def start(
+        self,
+        xid: Xid,
+        *,
+        join: bool = False,
+        resume: bool = False,
+        transaction: TransactionKey | None = None,
+    ) -> Branch:
+        """Begins a branch, joins one, or resumes work that this session suspended; or makes an open `transaction` of this
+        session a branch. Raises `XaError`."""
         try:
-            done = await self._session.submit(self._flushed(c.StartCommand(0, xid.encode(), join, resume)))
+            start = c.StartCommand(0, xid.encode(), join, resume, transaction)
+            done = await self._session.submit(self._flushed(start))
         except Rejected as rejected:
             raise XaError(rejected, "start", xid) from rejected
         return Branch(xid, key_of(done), self._batches)

@@ -188,7 +188,7 @@ class Session:
                 left -= len(answer.messages)
 
     def transaction(self, *, timeout_ms: int = 0) -> Transaction:
-        """A transaction over queues of one set; `async with` commits it at the end of the block."""
+        """A transaction over queues; `async with` commits it at the end of the block. Over several sets it is distributed."""
         return Transaction(self, self._ask_outcome, timeout_ms)
 
     def distributed_transaction(self, *, timeout_ms: int = 0) -> DistributedTransaction:

@@ -1,34 +1,31 @@
-"""A transaction over queues of one resource set, as its caller holds it.
+"""A transaction over queues, as its caller holds it. It becomes a distributed one when it touches a second set (DESIGN 4).
 
 Law: `commit` returns only if the transaction committed, and raises `Rejected` only if it did not and will not. What is in doubt
 is asked for (`GetOutcome` with a fence, DESIGN T5); only if nobody answers that, `InDoubt` is raised, with the id to ask for
 later.
+
+In one set a commit takes one round. The operations in the first set stay as they are when a second one comes: their
+transaction becomes a branch.
 
     open --commit--> committed | rolled back | in doubt          open --rollback, failover, time-out--> rolled back
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from enum import Enum
 from types import TracebackType
 from typing import Protocol, Self
 
 from lockstep.client.command_batches import CommandBatches, Confirmation
 from lockstep.client.consumer import Message, stale
+from lockstep.client.distributed_transaction import DistributedTransaction
 from lockstep.client.outcome import Outcome, OutcomeState
 from lockstep.client.outgoing import Headers, Outgoing, outgoing
 from lockstep.client.session_events import CommandDone
 from lockstep.client.set_session import SetSession, key_of
+from lockstep.client.transaction_state import TransactionState
 from lockstep.core import commands as c
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 from lockstep.core.ids import SetName, TransactionKey, transaction_id
-
-
-class TransactionState(Enum):
-    OPEN = "open"
-    COMMITTED = "committed"
-    ROLLED_BACK = "rolled back"
-    IN_DOUBT = "in doubt"
 
 
 class SessionPort(Protocol):
@@ -36,6 +33,7 @@ class SessionPort(Protocol):
 
     async def of_target(self, exchange: str, routing_key: str) -> tuple[SetSession, CommandBatches]: ...
     async def of_set(self, set_name: SetName) -> tuple[SetSession, CommandBatches]: ...
+    def distributed_transaction(self, *, timeout_ms: int = 0) -> DistributedTransaction: ...
 
 
 _ENDED = {ErrorCode.ROLLED_BACK, ErrorCode.UNKNOWN_TRANSACTION, ErrorCode.TRANSACTION_FINISHED}
@@ -58,6 +56,9 @@ class Transaction:
         self._place: tuple[SetSession, CommandBatches] | None = None
         self._key: TransactionKey | None = None
         self._beginning: asyncio.Task[TransactionKey] | None = None
+        self._wide: DistributedTransaction | None = None
+        """What it has become by touching a second set."""
+        self._widening: asyncio.Task[DistributedTransaction] | None = None
         self._accepts: list[tuple[Message, Confirmation]] = []
         self._failure: LockstepError | None = None
         """Why the first operation failed that did."""
@@ -67,13 +68,17 @@ class Transaction:
 
     @property
     def id(self) -> str | None:
-        """Its name for `get_outcome`, as set/index.epoch; None before its first operation."""
+        """Its name for `get_outcome`, as set/index.epoch, or 32 hexadecimal digits over several sets; None before its first
+        operation."""
+        if self._wide is not None:
+            return self._wide.id
         if self._place is None or self._key is None:
             return None
         return transaction_id(self._place[0].set_name, self._key)
 
     @property
     def set_name(self) -> SetName | None:
+        """The set of its first operation."""
         return None if self._place is None else self._place[0].set_name
 
     async def publish(
@@ -117,6 +122,9 @@ class Transaction:
             raise self._rolled_back(Rejected(failure.code, failure.message)) from failure
         session.transactions.pop(key, None)
         self.state = TransactionState.IN_DOUBT
+        if self._wide is not None:
+            await self._commit_everywhere(self._wide)
+            return
         try:
             ended = session.submit(c.CommitCommand(0, key, 0))
             _forget(ended)  # Nobody hears of its error once whoever waits here is cancelled.
@@ -145,7 +153,10 @@ class Transaction:
         batches.flush()
         session.transactions.pop(key, None)
         try:
-            await session.submit(c.RollbackCommand(0, key))
+            if self._wide is not None:
+                await self._wide.rollback()
+            else:
+                await session.submit(c.RollbackCommand(0, key))
         except LockstepError:
             pass  # Without its commit it is not going to happen, whoever ends it.
         self._release_unaccepted()
@@ -171,16 +182,30 @@ class Transaction:
         self._check_open()
         if self._place is None:
             self._place = place
-        elif self._place[0] is not place[0]:
-            raise Rejected(
-                ErrorCode.OTHER_SET,
-                f"the transaction is in set {self._place[0].set_name}, the queue in {place[0].set_name}",
-                transaction_id=self.id,
-                resource_set=place[0].set_name,
-            )
         key = await self._begin()
+        if self._place[0] is not place[0]:
+            await self._widen(key)
         self._check_open()
-        return self._place[1], key
+        if self._wide is None:
+            return self._place[1], key
+        branch = await self._wide.branch_in(place[0].set_name)
+        return branch.batches, branch.key
+
+    async def _widen(self, key: TransactionKey) -> None:
+        """Becomes a distributed transaction; raises what stood against it, and then cannot be committed."""
+        if self._widening is None:
+            self._widening = asyncio.ensure_future(self._send_widen(key))
+        try:
+            self._wide = await asyncio.shield(self._widening)
+        except LockstepError as error:
+            self._failure = self._failure or error
+            raise
+
+    async def _send_widen(self, key: TransactionKey) -> DistributedTransaction:
+        assert self._place is not None, "it has begun"
+        wide = self._session.distributed_transaction(timeout_ms=self._timeout_ms)
+        await wide.branch_in(self._place[0].set_name, key)
+        return wide
 
     async def _begin(self) -> TransactionKey:
         if self._key is None:
@@ -203,13 +228,16 @@ class Transaction:
         return key
 
     def _abort(self) -> None:
-        if self.state is TransactionState.OPEN:
+        if self.state is not TransactionState.OPEN:
+            return
+        self._failure = Rejected(
+            ErrorCode.ROLLED_BACK,
+            f"transaction {self.id} was rolled back by a failover or the loss of its session",
+            transaction_id=self.id,
+        )
+        if self._widening is None:
             self.state = TransactionState.ROLLED_BACK
-            self._failure = Rejected(
-                ErrorCode.ROLLED_BACK,
-                f"transaction {self.id} was rolled back by a failover or the loss of its session",
-                transaction_id=self.id,
-            )
+        # Otherwise its other branches are still open: its end rolls them back.
 
     def _check_open(self) -> None:
         if self.state is TransactionState.OPEN:
@@ -236,6 +264,18 @@ class Transaction:
         return Rejected(
             ErrorCode.ROLLED_BACK, f"transaction {self.id} was rolled back{why}", transaction_id=self.id
         )
+
+    async def _commit_everywhere(self, wide: DistributedTransaction) -> None:
+        try:
+            await wide.commit()
+            self.state = TransactionState.COMMITTED
+        except Rejected as rejected:
+            self.state = TransactionState.ROLLED_BACK
+            self._release_unaccepted()
+            raise self._rolled_back(rejected) from (self._failure or rejected)
+        except InDoubt:
+            self.was_in_doubt = True
+            raise
 
     async def _resolve(self, doubt: InDoubt) -> None:
         assert self.id is not None, "only a begun transaction can be in doubt"

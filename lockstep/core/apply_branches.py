@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lockstep.core.ids import Epoch, LogIndex, TransactionKey
-from lockstep.core.records import Associate, Dissociate, ForgetUndone, SelectDtx, SetTimeout
+from lockstep.core.records import Associate, Dissociate, ForgetUndone, Identify, SelectDtx, SetTimeout
 from lockstep.core.reply import DONE, Reply
 from lockstep.core.sessions import DtxUse
 from lockstep.core.transaction_states import TransactionState
@@ -39,6 +39,17 @@ def apply_associate(
     if branch is not None:
         state.transactions.associate(branch, record.session, record.is_suspended)
     return Reply(value=XaStatus.OK if record.is_suspended else record.transaction[0])
+
+
+def apply_identify(
+    state: SetState, index: LogIndex, epoch: Epoch, record: Identify, is_durable: bool
+) -> Reply:
+    buffer = state.transactions.get(record.transaction)
+    if buffer is not None and buffer.state is TransactionState.OPEN:
+        branch = state.transactions.identify(buffer, record.xid)
+        branch.timeout_ms = record.timeout_ms
+        state.transactions.associate(branch, record.session, False)
+    return Reply(value=record.transaction[0])
 
 
 def apply_dissociate(

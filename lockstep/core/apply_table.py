@@ -9,6 +9,7 @@ from lockstep.core.apply_branches import (
     apply_associate,
     apply_dissociate,
     apply_forget_undone,
+    apply_identify,
     apply_select_dtx,
     apply_set_timeout,
 )
@@ -54,6 +55,7 @@ from lockstep.core.records import (
     ForgetHeuristic,
     ForgetOutcomes,
     ForgetUndone,
+    Identify,
     MarkRollbackOnly,
     Move,
     OpenSession,
@@ -68,7 +70,7 @@ from lockstep.core.records import (
 )
 from lockstep.core.reply import Reply
 
-# A table and not a `match`: with 27 kinds of records `match` costs as much as applying a small one.
+# A table and not a `match`: with 28 kinds of records `match` costs as much as applying a small one.
 APPLY: dict[type, Callable[..., Reply]] = {
     DeclareExchange: apply_declare_exchange,
     DeleteExchange: apply_delete_exchange,
@@ -88,6 +90,7 @@ APPLY: dict[type, Callable[..., Reply]] = {
     ForgetOutcomes: apply_forget_outcomes,
     ForgetHeuristic: apply_forget_heuristic,
     Associate: apply_associate,
+    Identify: apply_identify,
     Dissociate: apply_dissociate,
     SetTimeout: apply_set_timeout,
     ForgetUndone: apply_forget_undone,

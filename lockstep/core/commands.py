@@ -185,11 +185,13 @@ class BranchCommand(Command):
 
 @dataclass(frozen=True, slots=True)
 class StartCommand(BranchCommand):
-    """Begin a branch, join one, or resume work that this session suspended. Answer value: the index of the transaction, whose
-    epoch is that of the answer; operations name it as those of a TX do, each session numbering its own from 1."""
+    """Begin a branch, join one, or resume work that this session suspended; or make an open TX of this session a branch, with
+    the operations that it has. Answer value: the index of the transaction, whose epoch is that of the answer; operations name
+    it as those of a TX do, each session numbering its own from 1."""
 
     is_join: bool = False
     is_resume: bool = False
+    transaction: TransactionKey | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,6 +251,15 @@ class Associate(Record, tag=27, frozen=True):
     is_suspended: bool = False
 
 
+class Identify(Record, tag=36, frozen=True):
+    """An open TX becomes the branch of this name, in which its session works. Transient, as open branches are."""
+
+    transaction: TransactionKey
+    session: SessionKey
+    xid: bytes
+    timeout_ms: int
+
+
 class Dissociate(Record, tag=28, frozen=True):
     """A session ended its work in an open branch; `is_failed`: the branch can only be rolled back now. Transient."""
 
@@ -342,6 +351,7 @@ AnyRecord = (
     | ForgetOutcomes
     | ForgetHeuristic
     | Associate
+    | Identify
     | Dissociate
     | SetTimeout
     | ForgetUndone

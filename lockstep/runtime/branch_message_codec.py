@@ -7,6 +7,7 @@ from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex
+from lockstep.runtime.transaction_name_codec import decode_name, encode_name
 from lockstep.wire.v1 import session_pb2 as pb
 
 _Wire = pb.ClientMessage
@@ -28,8 +29,11 @@ def encode_branch_verb(command: BranchVerb) -> pb.ClientMessage:
         case c.SelectDtxCommand(number, hears_read_only, has_many_branches):
             select = _Wire.SelectDtx(hears_read_only=hears_read_only, has_many_branches=has_many_branches)
             return _Wire(number=number, select_dtx=select)
-        case c.StartCommand(number, xid, is_join, is_resume):
-            return _Wire(number=number, start=_Wire.Start(xid=xid, is_join=is_join, is_resume=is_resume))
+        case c.StartCommand(number, xid, is_join, is_resume, transaction):
+            start = _Wire.Start(
+                xid=xid, is_join=is_join, is_resume=is_resume, transaction=encode_name(transaction)
+            )
+            return _Wire(number=number, start=start)
         case c.EndCommand(number, xid, operations, is_failed, is_suspended):
             end = _Wire.End(xid=xid, operations=operations, is_failed=is_failed, is_suspended=is_suspended)
             return _Wire(number=number, end=end)
@@ -54,7 +58,11 @@ DECODE_VERB: dict[str, Callable[[int, pb.ClientMessage], BranchVerb]] = {
         number, wire.select_dtx.hears_read_only, wire.select_dtx.has_many_branches
     ),
     "start": lambda number, wire: c.StartCommand(
-        number, wire.start.xid, wire.start.is_join, wire.start.is_resume
+        number,
+        wire.start.xid,
+        wire.start.is_join,
+        wire.start.is_resume,
+        decode_name(wire.start.transaction) if wire.start.HasField("transaction") else None,
     ),
     "end": lambda number, wire: c.EndCommand(
         number, wire.end.xid, wire.end.operations, wire.end.is_failed, wire.end.is_suspended

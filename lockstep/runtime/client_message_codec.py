@@ -9,7 +9,7 @@ from typing import assert_never
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, SessionKey, SetName, TransactionKey
+from lockstep.core.ids import Epoch, QueuePosition, SessionId, SessionKey, SetName
 from lockstep.runtime.branch_message_codec import (
     DECODE_REQUEST,
     DECODE_VERB,
@@ -17,6 +17,7 @@ from lockstep.runtime.branch_message_codec import (
     encode_branch_verb,
 )
 from lockstep.runtime.columns import expand, pack
+from lockstep.runtime.transaction_name_codec import decode_name, encode_name
 from lockstep.wire.v1 import session_pb2 as pb
 
 _Wire = pb.ClientMessage
@@ -36,7 +37,7 @@ def encode_client_message(message: rq.ClientMessage) -> pb.ClientMessage:
                 delivery_epoch=epoch,
                 positions=positions,
                 disposition=disposition,
-                transaction=_name(transaction),
+                transaction=encode_name(transaction),
                 sequence=sequence,
             )
             return _Wire(number=number, settle=settle)
@@ -44,10 +45,11 @@ def encode_client_message(message: rq.ClientMessage) -> pb.ClientMessage:
             return _Wire(number=number, begin=_Wire.Begin(timeout_ms=timeout_ms))
         case c.CommitCommand(number, transaction, operations):
             return _Wire(
-                number=number, commit=_Wire.Commit(transaction=_name(transaction), operations=operations)
+                number=number,
+                commit=_Wire.Commit(transaction=encode_name(transaction), operations=operations),
             )
         case c.RollbackCommand(number, transaction):
-            return _Wire(number=number, rollback=_Wire.Rollback(transaction=_name(transaction)))
+            return _Wire(number=number, rollback=_Wire.Rollback(transaction=encode_name(transaction)))
         case c.DeclareExchangeCommand(number, name, kind, is_durable):
             exchange = _Wire.DeclareExchange(name=name, kind=kind, is_durable=is_durable)
             return _Wire(number=number, declare_exchange=exchange)
@@ -109,7 +111,7 @@ def _encode_request(message: rq.AnyRequest) -> pb.ClientMessage:
         case rq.Browse(request, queue, after, limit):
             return _Wire(browse=_Wire.Browse(request=request, queue=queue, after=after, limit=limit))
         case rq.GetOutcome(request, transaction, fence):
-            ask = _Wire.AskOutcome(request=request, transaction=_name(transaction), fence=fence)
+            ask = _Wire.AskOutcome(request=request, transaction=encode_name(transaction), fence=fence)
             return _Wire(ask_outcome=ask)
         case rq.Describe(request, with_state_hash):
             return _Wire(describe=_Wire.Describe(request=request, with_state_hash=with_state_hash))
@@ -124,7 +126,7 @@ def _publish(command: c.PublishCommand) -> pb.ClientMessage.Publish:
     return _Wire.Publish(
         exchange=command.exchange,
         routing_key=command.routing_key,
-        transaction=_name(command.transaction),
+        transaction=encode_name(command.transaction),
         sequence=command.sequence,
         bodies=[message.body for message in messages],
         properties=pack([message.properties for message in messages], b""),
@@ -148,10 +150,6 @@ def _declare_queue(name: str, options: c.QueueOptions) -> pb.ClientMessage.Decla
         dead_letter_key=options.dead_letter_key,
         delivery_count_max=options.delivery_count_max,
     )
-
-
-def _name(transaction: TransactionKey | None) -> pb.TransactionName | None:
-    return transaction and pb.TransactionName(index=transaction[0], epoch=transaction[1])
 
 
 def _pairs(pairs: Headers) -> list[pb.Pair]:
@@ -200,7 +198,7 @@ def _decode_publish(number: int, wire: pb.ClientMessage) -> c.PublishCommand:
             expand(headers, count, (), "headers"),
         )
     )
-    transaction = _decode_name(publish.transaction) if publish.HasField("transaction") else None
+    transaction = decode_name(publish.transaction) if publish.HasField("transaction") else None
     return c.PublishCommand(
         number, publish.exchange, publish.routing_key, messages, transaction, publish.sequence
     )
@@ -213,7 +211,7 @@ def _decode_settle(number: int, wire: pb.ClientMessage) -> c.SettleCommand:
         raise invalid("a settle without positions")
     if not c.Disposition.ACCEPT <= settle.disposition <= c.Disposition.REJECT:
         raise invalid(f"disposition {settle.disposition} is not known here")
-    transaction = _decode_name(settle.transaction) if settle.HasField("transaction") else None
+    transaction = decode_name(settle.transaction) if settle.HasField("transaction") else None
     if transaction is not None and settle.disposition != c.Disposition.ACCEPT:
         raise invalid("only an accept can be part of a transaction")
     return c.SettleCommand(
@@ -228,7 +226,7 @@ def _decode_settle(number: int, wire: pb.ClientMessage) -> c.SettleCommand:
 
 
 def _decode_commit(number: int, wire: pb.ClientMessage) -> c.CommitCommand:
-    return c.CommitCommand(number, _decode_name(wire.commit.transaction), wire.commit.operations)
+    return c.CommitCommand(number, decode_name(wire.commit.transaction), wire.commit.operations)
 
 
 def _decode_declare_queue(number: int, wire: pb.ClientMessage) -> c.DeclareQueueCommand:
@@ -272,7 +270,7 @@ def _decode_attach(set_name: SetName, attach: pb.ClientMessage.Attach) -> rq.Att
 
 def _decode_outcome(wire: pb.ClientMessage) -> rq.GetOutcome:
     ask = wire.ask_outcome
-    return rq.GetOutcome(ask.request, _decode_name(ask.transaction), ask.fence)
+    return rq.GetOutcome(ask.request, decode_name(ask.transaction), ask.fence)
 
 
 def _decode_browse(wire: pb.ClientMessage) -> rq.Browse:
@@ -283,12 +281,6 @@ def _decode_browse(wire: pb.ClientMessage) -> rq.Browse:
 def _decode_open_consumer(wire: pb.ClientMessage) -> rq.OpenConsumer:
     opened = wire.open_consumer
     return rq.OpenConsumer(opened.consumer, opened.queue, opened.credit, opened.is_exclusive)
-
-
-def _decode_name(name: pb.TransactionName) -> TransactionKey:
-    if not name.index or not name.epoch:
-        raise invalid("a transaction without index or epoch")
-    return LogIndex(name.index), Epoch(name.epoch)
 
 
 def _decode_pairs(pairs: Iterable[pb.Pair]) -> Headers:
@@ -314,7 +306,7 @@ _COMMANDS: dict[str, Callable[[int, pb.ClientMessage], rq.ClientMessage]] = {
     "settle": _decode_settle,
     "begin": lambda number, wire: c.BeginCommand(number, span(wire.begin.timeout_ms)),
     "commit": _decode_commit,
-    "rollback": lambda number, wire: c.RollbackCommand(number, _decode_name(wire.rollback.transaction)),
+    "rollback": lambda number, wire: c.RollbackCommand(number, decode_name(wire.rollback.transaction)),
     "declare_exchange": lambda number, wire: c.DeclareExchangeCommand(
         number, wire.declare_exchange.name, wire.declare_exchange.kind, wire.declare_exchange.is_durable
     ),

@@ -76,7 +76,9 @@ async def test_messages_are_consumed_accepted_and_gone(deployment: Deployment) -
         assert [message async for message in session.browse("work")] == []
 
 
-async def test_a_transaction_over_two_sets_is_a_clear_error(deployment: Deployment) -> None:
+async def test_a_transaction_over_two_sets_without_a_coordinator_is_a_clear_error(
+    deployment: Deployment,
+) -> None:
     async with deployment.client() as client, client.session() as session:
         await session.declare_queue("here", QueueOptions(), set_name="east")
         await session.declare_queue("there", QueueOptions(), set_name="west")
@@ -84,8 +86,13 @@ async def test_a_transaction_over_two_sets_is_a_clear_error(deployment: Deployme
         await transaction.publish("here", b"1")
         with pytest.raises(Rejected) as caught:
             await transaction.publish("there", b"2")
-        assert caught.value.code is ErrorCode.OTHER_SET
-        await transaction.rollback()
+        assert (caught.value.code, "needs a coordinator" in caught.value.message) == (
+            ErrorCode.UNAVAILABLE,
+            True,
+        )
+        with pytest.raises(Rejected) as caught:
+            await transaction.commit()
+        assert caught.value.code is ErrorCode.ROLLED_BACK
 
 
 async def test_a_name_belongs_to_one_set(deployment: Deployment) -> None:

@@ -11,8 +11,9 @@ import pytest
 import pytest_asyncio
 
 from lockstep.client.client import Client, connect
+from lockstep.client.outcome import OutcomeState
 from lockstep.client.session import Session
-from lockstep.client.transaction import TransactionState
+from lockstep.client.transaction_state import TransactionState
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.runtime.ports import choose_ports
 from lockstep.runtime.supervisor import ChildProcess, wait_for_port
@@ -186,6 +187,91 @@ async def test_a_failover_in_an_open_transaction_undoes_all_of_it(deployment: De
         return sum([len(await manager.recover()) for manager in managers])
 
     await until("nothing is prepared", prepared, lambda number: number == 0)
+
+
+# An ordinary transaction that comes to a second set
+
+
+async def test_a_transaction_that_touches_a_second_set_is_distributed_by_itself(bank: Bank) -> None:
+    number = await bank.token()
+    async with await bank.session.consume("east.tokens", credit=1) as consumer:
+        message = await consumer.next(10)
+        assert message is not None
+        async with bank.session.transaction() as tx:
+            await tx.accept(message)
+            await tx.publish("east.tokens", [b"first"])
+            in_one_set = tx.id
+            await tx.publish("west.log", [b"second of %d" % number])
+            await tx.publish("east.tokens", [b"third"])
+            assert in_one_set is not None and in_one_set.startswith("east/")
+            assert tx.id is not None and len(tx.id) == 32
+            assert b"second of %d" % number not in await bank.bodies("west.log")
+    assert tx.state is TransactionState.COMMITTED
+    assert b"second of %d" % number in await bank.bodies("west.log")
+    assert await bank.bodies("east.tokens") == [b"first", b"third"]
+    await bank.session.purge_queue("east.tokens")
+
+
+async def test_a_transaction_over_two_sets_is_undone_by_its_caller_and_by_an_operation_that_fails(
+    bank: Bank,
+) -> None:
+    logged = await bank.bodies("west.log")
+    number = await bank.token()
+    async with await bank.session.consume("east.tokens", credit=1) as consumer:
+        message = await consumer.next(10)
+        assert message is not None
+        tx = bank.session.transaction()
+        await tx.accept(message)
+        await tx.publish("west.log", [b"undone"])
+        await tx.rollback()
+        again = await consumer.next(10)
+        assert again is not None and again.body == b"%d" % number
+        tx = bank.session.transaction()
+        await tx.publish("west.log", [b"undone"])
+        await tx.accept(again)
+        confirmation = await tx.publish("west.log", [b"x" * (33 << 20)])
+        with pytest.raises(Rejected):
+            await confirmation
+        with pytest.raises(Rejected) as refused:
+            await tx.commit()
+        assert refused.value.code is ErrorCode.ROLLED_BACK
+        third = await consumer.next(10)
+        assert third is not None and third.body == b"%d" % number
+        await third.accept()
+    assert await bank.bodies("west.log") == logged
+    assert await bank.bodies("east.tokens") == []
+
+
+async def test_an_outcome_is_asked_for_by_the_id_of_either_kind(bank: Bank) -> None:
+    async with bank.session.transaction() as tx:
+        await tx.publish("west.log", [b"asked for"])
+        in_one_set = tx.id
+        await tx.publish("east.tokens", [b"asked for"])
+    assert tx.id is not None and in_one_set is not None
+    assert (await bank.client.get_outcome(tx.id)).state is OutcomeState.COMMITTED
+    assert (await bank.client.get_outcome(in_one_set)).state is OutcomeState.COMMITTED
+    with pytest.raises(Rejected) as refused:
+        await bank.client.get_outcome("z" * 32)
+    assert refused.value.code is ErrorCode.INVALID_ARGUMENT
+    await bank.session.purge_queue("east.tokens")
+
+
+async def test_a_failover_undoes_a_transaction_that_has_become_distributed(
+    deployment: Deployment, bank: Bank
+) -> None:
+    logged = await bank.bodies("west.log")
+    tx = bank.session.transaction()
+    await tx.publish("east.tokens", [b"before"])
+    await tx.publish("west.log", [b"before"])
+    primary = await deployment.primary_of("east")
+    await deployment[primary].broker.kill()
+    with pytest.raises(Rejected) as refused:
+        await tx.commit()
+    assert refused.value.code is ErrorCode.ROLLED_BACK
+    assert await bank.bodies("west.log") == logged
+    assert await bank.bodies("east.tokens") == []
+    await deployment.cluster.start_broker(primary)
+    await deployment.until_in_sync()
 
 
 async def test_nothing_done_is_nothing_to_commit(bank: Bank) -> None:

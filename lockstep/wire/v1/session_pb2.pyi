@@ -733,19 +733,25 @@ class ClientMessage(_message.Message):
         XID_FIELD_NUMBER: _builtins.int
         IS_JOIN_FIELD_NUMBER: _builtins.int
         IS_RESUME_FIELD_NUMBER: _builtins.int
+        TRANSACTION_FIELD_NUMBER: _builtins.int
         xid: _builtins.bytes
         is_join: _builtins.bool
         is_resume: _builtins.bool
+        @_builtins.property
+        def transaction(self) -> Global___TransactionName:
+            """An open TX of this session that becomes the branch; absent: none."""
+
         def __init__(
             self,
             *,
             xid: _builtins.bytes = ...,
             is_join: _builtins.bool = ...,
             is_resume: _builtins.bool = ...,
+            transaction: Global___TransactionName | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["transaction", b"transaction"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_join", b"is_join", "is_resume", b"is_resume", "xid", b"xid"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_join", b"is_join", "is_resume", b"is_resume", "transaction", b"transaction", "xid", b"xid"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -20,7 +20,7 @@ from lockstep.core.commands import (
 )
 from lockstep.core.effects import Note
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import SessionKey
+from lockstep.core.ids import SessionKey, TransactionKey
 from lockstep.core.outcomes import Outcome
 from lockstep.core.records import (
     AcceptCommand,
@@ -30,6 +30,7 @@ from lockstep.core.records import (
     Dissociate,
     ForgetHeuristic,
     ForgetUndone,
+    Identify,
     MarkRollbackOnly,
     Prepare,
     Rollback,
@@ -44,7 +45,7 @@ from lockstep.core.tx_buffer import DtxBuffer
 from lockstep.core.xa import HEURISTIC_STATUS, UNDONE_STATUS, BranchState, XaStatus
 from lockstep.core.xid import Xid
 from services.primary.core.context import Context, Request, TransactionProgress
-from services.primary.core.transacting import append_rollback, check_open, evict_touched
+from services.primary.core.transacting import append_rollback, check_open, evict_touched, open_tx
 
 Found = DtxBuffer | Undone | Outcome | None
 """What there is of an xid: an open or prepared branch, one that was rolled back and nobody heard it, an outcome, nothing."""
@@ -96,8 +97,9 @@ def select_dtx(context: Context, request: Request, command: SelectDtxCommand) ->
 def start(context: Context, request: Request, command: StartCommand) -> None:
     found = _found(context, command)
     _check_selected(context, request, command, found)
-    if command.is_join and command.is_resume:
-        raise _rejected(ErrorCode.COMMAND_INVALID, command, found, "join and resume exclude each other")
+    if (command.is_join, command.is_resume, command.transaction is not None).count(True) > 1:
+        text = "join, resume and a transaction exclude each other"
+        raise _rejected(ErrorCode.COMMAND_INVALID, command, found, text)
     active = _active(context, request.session)
     if active is not None:
         text = f"the session works in branch {_name(active.xid)}"
@@ -113,12 +115,24 @@ def start(context: Context, request: Request, command: StartCommand) -> None:
 def _begin(context: Context, request: Request, command: StartCommand, found: Found) -> None:
     if state_of(found) not in (BranchState.UNKNOWN, BranchState.COMMITTED):
         raise _rejected(ErrorCode.NOT_ALLOWED, command, found, "exists already")
+    if command.transaction is not None:
+        _identify(context, request, command, command.transaction)
+        return
     check_open(context, request.session)
     timeout_ms = context.settings.branch_timeout_ms
     record = Begin(request.ref, request.session, command.xid, timeout_ms, context.now.wall_ms)
     index = context.writer.append(record, False)
     ends_ms = context.now.boottime_ms + timeout_ms
     context.progress.begin((index, context.epoch), TransactionProgress(request.session, ends_ms))
+
+
+def _identify(context: Context, request: Request, command: StartCommand, key: TransactionKey) -> None:
+    """The TX goes on as a branch: its operations, their numbers and its time-out stay what they are."""
+    buffer = open_tx(context, request.session, key)
+    timeout_ms = buffer.timeout_ms or context.settings.branch_timeout_ms
+    context.writer.append(Identify(request.ref, key, request.session, command.xid, timeout_ms), False)
+    progress = context.progress[key]
+    progress.ends_ms = progress.ends_ms or context.now.boottime_ms + timeout_ms
 
 
 def _join(context: Context, request: Request, command: StartCommand, found: Found) -> None:

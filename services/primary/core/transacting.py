@@ -93,7 +93,7 @@ def operation_failed(context: Context, session: SessionKey, key: TransactionKey)
 
 def commit(context: Context, request: Request, command: CommitCommand) -> None:
     key = command.transaction
-    buffer = _open_tx(context, request.session, key)
+    buffer = open_tx(context, request.session, key)
     taken = context.progress[key].sequences.get(request.session, 0)
     if buffer.is_rollback_only or command.operations != taken:
         why = (
@@ -119,7 +119,7 @@ def evict_touched(context: Context, buffer: TxBuffer) -> None:
 
 
 def rollback(context: Context, request: Request, command: RollbackCommand) -> None:
-    _open_tx(context, request.session, command.transaction)
+    open_tx(context, request.session, command.transaction)
     context.writer.append(Rollback(request.ref, command.transaction, RollbackReason.CLIENT), True)
     context.progress.end(command.transaction)
 
@@ -140,8 +140,8 @@ def roll_back_timed_out(context: Context) -> None:
         append_rollback(context, key, RollbackReason.TIMED_OUT)
 
 
-def _open_tx(context: Context, session: SessionKey, key: TransactionKey) -> TxBuffer:
-    """The same for what ends a TX: a branch is ended by its own verbs."""
+def open_tx(context: Context, session: SessionKey, key: TransactionKey) -> TxBuffer:
+    """The open TX of that name, which `session` began; raises `Rejected`, for a branch too: its own verbs are for that."""
     buffer = _open(context, session, key)
     if isinstance(buffer, DtxBuffer):
         raise _rejected(context, ErrorCode.ILLEGAL_STATE, "is a branch of a distributed transaction", key)

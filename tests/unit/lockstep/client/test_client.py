@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 import lockstep
-from lockstep.client import Client, InDoubt, Rejected, Session, TransactionState
+from lockstep.client import Client, InDoubt, Rejected, Session, TransactionState, coordinators
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
@@ -118,13 +118,17 @@ async def test_a_block_that_raises_rolls_back(broker: FakeBroker, session: Sessi
     assert isinstance(broker.worlds["one"].executed()[-1], c.RollbackCommand)
 
 
-async def test_another_sets_queue_is_a_clear_error(session: Session) -> None:
+async def test_another_sets_queue_needs_a_coordinator(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinators, "NONE_SECONDS", 0.1)
     transaction = session.transaction()
     await transaction.publish("a", b"")
-    with pytest.raises(Rejected) as raised:
+    with pytest.raises(Rejected, match="needs a coordinator"):
         await transaction.publish("c", b"")
-    assert raised.value.code is ErrorCode.OTHER_SET
-    assert "set one, the queue in two" in raised.value.message
+    with pytest.raises(Rejected) as raised:
+        await transaction.commit()
+    assert raised.value.code is ErrorCode.ROLLED_BACK
 
 
 async def test_a_failover_ends_an_open_transaction(broker: FakeBroker, session: Session) -> None:

@@ -77,7 +77,7 @@ commands = st.one_of(
     st.builds(c.CommitCommand, numbers, keys, counts),
     st.builds(c.RollbackCommand, numbers, keys),
     st.builds(c.SelectDtxCommand, numbers, st.booleans(), st.booleans()),
-    st.builds(c.StartCommand, numbers, xids, st.booleans(), st.booleans()),
+    st.builds(c.StartCommand, numbers, xids, st.booleans(), st.booleans(), st.none() | keys),
     st.builds(c.EndCommand, numbers, xids, counts, st.booleans(), st.booleans()),
     st.builds(c.PrepareBranchCommand, numbers, xids),
     st.builds(c.CommitBranchCommand, numbers, xids, st.booleans()),
