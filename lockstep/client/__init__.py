@@ -2,6 +2,7 @@
 
 from lockstep.client.client import Client, connect
 from lockstep.client.consumer import Consumer, Message
+from lockstep.client.distributed_transaction import DistributedTransaction
 from lockstep.client.outcome import Outcome, OutcomeState
 from lockstep.client.session import Session
 from lockstep.client.session_settings import SessionSettings
@@ -16,6 +17,7 @@ from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 __all__ = [
     "Client",
     "Consumer",
+    "DistributedTransaction",
     "ErrorCode",
     "InDoubt",
     "LockstepError",

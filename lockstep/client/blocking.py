@@ -10,12 +10,13 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import uvloop
 
 from lockstep.client import client as asynchronous
 from lockstep.client import consumer as asynchronous_consumer
+from lockstep.client import distributed_transaction
 from lockstep.client import session as asynchronous_session
 from lockstep.client import transaction as asynchronous_transaction
 from lockstep.client.administration import ClusterStatus
@@ -29,6 +30,7 @@ from lockstep.core.server_messages import (
     DeliveredMessage,
     Description,
 )
+from lockstep.core.xid import Xid
 
 _Result = TypeVar("_Result")
 
@@ -183,6 +185,9 @@ class Session(_Closing):
     def transaction(self, *, timeout_ms: int = 0) -> "Transaction":
         return Transaction(self._inner.transaction(timeout_ms=timeout_ms))
 
+    def distributed_transaction(self, *, timeout_ms: int = 0) -> "DistributedTransaction":
+        return DistributedTransaction(self._inner.distributed_transaction(timeout_ms=timeout_ms))
+
     def describe(self, set_name: str) -> Description:
         return _loop.run(self._inner.describe(set_name))
 
@@ -246,7 +251,9 @@ class Consumer(_Closing):
 class Transaction:
     """As `lockstep.client.Transaction`."""
 
-    def __init__(self, inner: asynchronous_transaction.Transaction) -> None:
+    def __init__(
+        self, inner: asynchronous_transaction.Transaction | distributed_transaction.DistributedTransaction
+    ) -> None:
         self._inner = inner
 
     @property
@@ -297,3 +304,37 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _loop.run(self._inner.__aexit__(kind, error, trace))
+
+
+class PostgresConnection(Protocol):
+    """What it needs of a connection, such as psycopg's Connection that is not in autocommit mode."""
+
+    def execute(self, query: bytes, /) -> object: ...
+    def rollback(self) -> None: ...
+
+
+class DistributedTransaction(Transaction):
+    """As `lockstep.client.DistributedTransaction`."""
+
+    def __init__(self, inner: distributed_transaction.DistributedTransaction) -> None:
+        super().__init__(inner)
+        self._distributed = inner
+
+    def enlist(self, participant: str) -> Xid:
+        return _loop.run(self._distributed.enlist(participant))
+
+    def enlist_postgres(self, connection: PostgresConnection, participant: str) -> None:
+        _loop.run(self._distributed.enlist_postgres(_InThread(connection), participant))
+
+
+class _InThread:
+    """A blocking connection as the transaction wants it: each of its calls in a thread, which the event loop does not wait in."""
+
+    def __init__(self, connection: PostgresConnection) -> None:
+        self._connection = connection
+
+    async def execute(self, query: bytes, /) -> object:
+        return await asyncio.to_thread(self._connection.execute, query)
+
+    async def rollback(self) -> None:
+        await asyncio.to_thread(self._connection.rollback)

@@ -1,5 +1,6 @@
 """The SDK's distributed transaction: queues of several sets and a real PostgreSQL in one transaction, whoever dies."""
 
+import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncGenerator
@@ -10,6 +11,7 @@ import psycopg
 import pytest
 import pytest_asyncio
 
+from lockstep.client import blocking
 from lockstep.client.client import Client, connect
 from lockstep.client.outcome import OutcomeState
 from lockstep.client.session import Session
@@ -187,6 +189,34 @@ async def test_a_failover_in_an_open_transaction_undoes_all_of_it(deployment: De
         return sum([len(await manager.recover()) for manager in managers])
 
     await until("nothing is prepared", prepared, lambda number: number == 0)
+
+
+async def test_a_program_without_an_event_loop_does_the_same(deployment: Deployment, bank: Bank) -> None:
+    number = await bank.token()
+
+    def program() -> None:
+        with (
+            blocking.connect(deployment.addresses) as client,
+            client.session() as session,
+            session.consume("east.tokens", credit=1) as consumer,
+            psycopg.connect(bank.dsn) as connection,
+        ):
+            message = consumer.next(10)
+            assert message is not None
+            with session.distributed_transaction() as tx:
+                tx.accept(message)
+                tx.enlist_postgres(connection, bank.participant)
+                connection.execute("insert into moved_tokens values (%s)", (number,))
+                tx.publish("west.log", b"moved %d" % number)
+            with session.distributed_transaction() as tx:
+                tx.publish("west.log", b"never")
+                tx.rollback()
+
+    await asyncio.to_thread(program)
+    assert number in await bank.rows()
+    assert b"moved %d" % number in await bank.bodies("west.log")
+    assert b"never" not in await bank.bodies("west.log")
+    assert await bank.bodies("east.tokens") == []
 
 
 # An ordinary transaction that comes to a second set
