@@ -17,9 +17,18 @@ from lockstep.cli.connection import (
     table,
     with_client,
 )
+from lockstep.cli.decided import (
+    CALL_SECONDS,
+    Decided,
+    decided,
+    forget,
+    heuristic_as_json,
+    parse_global_id,
+    state_name,
+)
 from lockstep.client import Client, ErrorCode, Rejected, connect
 from lockstep.client.resource_manager import ResourceManager
-from lockstep.core.branch_names import branch_name
+from lockstep.core.branch_names import FORMAT_ID, branch_name
 from lockstep.core.server_messages import BranchDescription
 from lockstep.core.xa import BranchState
 from lockstep.core.xid import Xid
@@ -27,6 +36,12 @@ from lockstep.wire.v1 import coordinator_pb2 as pb
 
 app = typer.Typer(no_args_is_help=True)
 XidText = Annotated[str, typer.Argument(help="A branch, as `tx list` shows it: format:global:branch.")]
+XidOrTransaction = Annotated[
+    str,
+    typer.Argument(
+        help="A branch, as `tx list` shows it, or the id of a distributed transaction (32 hexadecimal digits)."
+    ),
+]
 Heuristic = Annotated[
     bool,
     typer.Option(
@@ -42,9 +57,6 @@ CoordinatorList = Annotated[
         help="Addresses of coordinators, host:port, separated by commas; none: those that the brokers know.",
     ),
 ]
-CALL_SECONDS = 5.0
-_Decided = dict[bytes, pb.ListDistributedResponse.Transaction]
-"""By global id."""
 _Found = list[tuple[str, BranchDescription]]
 """(set, branch)."""
 
@@ -60,23 +72,26 @@ def list_branches(
 
     async def command(client: Client) -> None:
         found = sorted(await _branches(client, with_open=everything), key=lambda each: each[1].since_ms)
-        decided = await _decided(client)
+        known = await decided(client)
         if json:
-            print_json([_as_json(set_name, branch, decided) for set_name, branch in found])
+            kept = [heuristic_as_json(one) for one in known.heuristics.values()]
+            print_json([_as_json(set_name, branch, known) for set_name, branch in found] + kept)
             return
         made = table("xid", "set", "state", "decision", "#age", "#operations", "sessions")
         for set_name, branch in found:
             age = f"{_age_seconds(branch):.0f} s" if branch.since_ms else "?"
-            entry = decided.get(Xid.decode(branch.xid).global_id)
             made.add_row(
                 str(Xid.decode(branch.xid)),
                 set_name,
                 _state(branch),
-                _decision(entry) if entry is not None else "",
+                known.decision(Xid.decode(branch.xid).global_id),
                 age,
                 str(branch.operations),
                 ", ".join(branch.sessions),
             )
+        for one in map(heuristic_as_json, known.heuristics.values()):
+            name, age = one["distributed_transaction"], f"{one['age_seconds']:.0f} s"
+            made.add_row(name, "", one["state"], one["decision"], age, "", "")
         show_table(made)
 
     _with_coordinators(brokers, coordinators, command)
@@ -84,21 +99,29 @@ def list_branches(
 
 @app.command("show")
 def show(
-    xid: XidText, coordinators: CoordinatorList = "", brokers: Brokers = DEFAULT_BROKERS, json: Json = False
+    xid: XidOrTransaction,
+    coordinators: CoordinatorList = "",
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: Json = False,
 ) -> None:
     """One branch, and the others of its transaction: participants, votes and decision, as a coordinator knows them."""
 
     async def command(client: Client) -> None:
-        wanted = _parse(xid)
-        decided = await _decided(client)
+        transaction = parse_global_id(xid)
+        wanted = _parse(xid) if transaction is None else None
+        known = await decided(client)
+        family = (wanted.format_id, wanted.global_id) if wanted is not None else (FORMAT_ID, transaction)
         found = [
             (set_name, branch)
             for set_name, branch in await _branches(client, with_open=True)
-            if Xid.decode(branch.xid)[:2] == wanted[:2]
+            if Xid.decode(branch.xid)[:2] == family
         ]
-        if not any(Xid.decode(branch.xid) == wanted for _, branch in found):
-            raise _unknown(wanted)
-        shown = [_as_json(set_name, branch, decided) for set_name, branch in found]
+        kept = known.heuristics.get(family[1] or b"")
+        is_there = any(wanted in (None, Xid.decode(branch.xid)) for _, branch in found)
+        if not is_there and kept is None:
+            raise _unknown(xid)
+        shown = [_as_json(set_name, branch, known) for set_name, branch in found]
+        shown += [heuristic_as_json(kept)] if kept is not None else []
         if json:
             print_json(shown)
             return
@@ -128,16 +151,30 @@ def rollback(
 
 
 @app.command("forget")
-def forget(xid: XidText, brokers: Brokers = DEFAULT_BROKERS, json: Json = False) -> None:
-    """Forget that a branch was ended by an operator."""
+def forget_heuristic(
+    xid: XidOrTransaction,
+    coordinators: CoordinatorList = "",
+    brokers: Brokers = DEFAULT_BROKERS,
+    json: Json = False,
+) -> None:
+    """Forget that a branch was ended by an operator, or that a transaction did not end everywhere as decided."""
 
     async def command(client: Client) -> None:
+        transaction = parse_global_id(xid)
+        if transaction is not None:
+            await forget(client, transaction)
+            _print(
+                json,
+                {"distributed_transaction": transaction.hex(), "state": "forgotten"},
+                f"Transaction {transaction.hex()}: forgotten.",
+            )
+            return
         wanted = _parse(xid)
         set_name, manager, _ = await _locate(client, wanted)
         await manager.forget(wanted)
         _say(json, {"xid": str(wanted), "set": set_name, "state": "forgotten"})
 
-    with_client(brokers, command)
+    _with_coordinators(brokers, coordinators, command)
 
 
 @app.command("recover")
@@ -185,16 +222,6 @@ def _with_coordinators(brokers: str, coordinators: str, command: Callable[[Clien
     run(main())
 
 
-async def _decided(client: Client) -> _Decided:
-    """What a coordinator knows of every transaction that is not ended; nothing, if the cluster has none."""
-    if not await client.coordinators.are_known():
-        return {}
-    response = await client.coordinators.call(
-        "List", pb.ListDistributedRequest(), pb.ListDistributedResponse(), CALL_SECONDS
-    )
-    return {transaction.transaction_id: transaction for transaction in response.transactions}
-
-
 async def _managers(client: Client) -> dict[str, ResourceManager]:
     session = client.session()
     status = await client.administration.status()
@@ -213,11 +240,11 @@ async def _locate(client: Client, wanted: Xid) -> tuple[str, ResourceManager, Br
         for branch in await manager.recover(with_open=True):
             if Xid.decode(branch.xid) == wanted:
                 return set_name, manager, branch
-    raise _unknown(wanted)
+    raise _unknown(str(wanted))
 
 
-def _unknown(xid: Xid) -> Rejected:
-    return Rejected(ErrorCode.NOT_FOUND, f"no resource set has a branch {xid}", xid=str(xid))
+def _unknown(xid: str) -> Rejected:
+    return Rejected(ErrorCode.NOT_FOUND, f"no resource set has a branch {xid}", xid=xid)
 
 
 def _parse(text: str) -> Xid:
@@ -235,11 +262,7 @@ def _age_seconds(branch: BranchDescription) -> float:
     return max(0.0, time.time() - branch.since_ms / 1000)
 
 
-def _decision(entry: pb.ListDistributedResponse.Transaction) -> str:
-    return pb.DistributedState.Name(entry.state).removeprefix("DISTRIBUTED_STATE_").lower().replace("_", " ")
-
-
-def _as_json(set_name: str, branch: BranchDescription, decided: _Decided) -> dict[str, Any]:
+def _as_json(set_name: str, branch: BranchDescription, known: Decided) -> dict[str, Any]:
     xid = Xid.decode(branch.xid)
     shown: dict[str, Any] = {
         "xid": str(xid),
@@ -254,8 +277,8 @@ def _as_json(set_name: str, branch: BranchDescription, decided: _Decided) -> dic
         shown["distributed_transaction"] = branch_name(xid).global_id.hex()
     except ValueError:
         return shown  # Another transaction manager's.
-    if (entry := decided.get(xid.global_id)) is not None:
-        shown["decision"] = _decision(entry)
+    if (entry := known.transactions.get(xid.global_id)) is not None:
+        shown["decision"] = state_name(entry.state)
         shown["participants"] = [
             {"participant": each.participant, "vote": each.vote, "ended": each.ended}
             for each in entry.branches
@@ -264,7 +287,11 @@ def _as_json(set_name: str, branch: BranchDescription, decided: _Decided) -> dic
 
 
 def _say(json: bool, done: dict[str, str]) -> None:
+    _print(json, done, f"Branch {done['xid']} in {done['set']}: {done['state']}.")
+
+
+def _print(json: bool, done: dict[str, str], text: str) -> None:
     if json:
         print_json(done)
     else:
-        console.print(f"Branch {done['xid']} in {done['set']}: {done['state']}.")
+        console.print(text)

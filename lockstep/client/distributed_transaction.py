@@ -45,6 +45,8 @@ class DistributedTransaction:
 
     def __init__(self, session: SetPort, coordinators: Coordinators, timeout_ms: int) -> None:
         self.state = TransactionState.OPEN
+        self.heuristic = XaStatus.OK
+        """After a commit: whether an operator has ended a participant otherwise than decided, such as `HEURMIX`."""
         self._session = session
         self._coordinators = coordinators
         self._timeout_ms = timeout_ms
@@ -154,6 +156,7 @@ class DistributedTransaction:
         except Rejected:
             await self._undo()
             raise
+        self.heuristic = XaStatus(committed.heuristic)
         if committed.state == pb.DISTRIBUTED_STATE_COMMITTED:
             self.state = TransactionState.COMMITTED
             return

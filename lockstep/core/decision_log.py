@@ -22,6 +22,7 @@ from lockstep.core.branch_names import (
     parse_global_id,
 )
 from lockstep.core.ids import Incarnation
+from lockstep.core.xa import XaStatus
 
 
 class Verdict(StrEnum):
@@ -80,9 +81,11 @@ class OutcomeEntry:
     verdict: Verdict
     hazards: tuple[tuple[ParticipantName, str], ...] = ()
     """Participants that did not end as decided, or could not say so, each with its answer."""
+    heuristic: XaStatus = XaStatus.OK
+    """What that makes of the whole. Not OK: kept, without a retention, until an operator has it forgotten."""
 
     def encode(self) -> bytes:
-        return _encode({"verdict": self.verdict, "hazards": self.hazards})
+        return _encode({"verdict": self.verdict, "hazards": self.hazards, "heuristic": self.heuristic})
 
     @staticmethod
     def decode(data: bytes) -> "OutcomeEntry":
@@ -90,7 +93,7 @@ class OutcomeEntry:
         try:
             fields = json.loads(data)
             hazards = tuple((ParticipantName(str(name)), str(answer)) for name, answer in fields["hazards"])
-            return OutcomeEntry(Verdict(fields["verdict"]), hazards)
+            return OutcomeEntry(Verdict(fields["verdict"]), hazards, XaStatus(fields["heuristic"]))
         except (KeyError, TypeError) as error:
             raise ValueError(f"not an outcome: {error}") from error
 
@@ -176,6 +179,14 @@ class DecisionKeys:
     def outcome(self, global_id: GlobalId) -> str:
         """Under a lease that ends with the retention. Not below `prefix`: there are many, and no recoverer wants them."""
         return f"/lockstep-outcomes/{self.cluster}/{global_id.hex()}"
+
+    @property
+    def all_heuristics(self) -> str:
+        return f"/lockstep-heuristics/{self.cluster}/"
+
+    def heuristic(self, global_id: GlobalId) -> str:
+        """The same value as the outcome's, which has no lease as long as this is there: what operators have to see."""
+        return f"{self.all_heuristics}{global_id.hex()}"
 
     def global_id(self, key: str) -> GlobalId:
         """Of a participants or decision key; raises `ValueError` for another."""

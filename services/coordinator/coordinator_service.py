@@ -20,8 +20,9 @@ from lockstep.core.branch_names import (
     branch_xid,
     new_global_id,
 )
-from lockstep.core.decision_log import Verdict
+from lockstep.core.decision_log import OutcomeEntry, Verdict
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
+from lockstep.runtime.etcd import EtcdInDoubt, EtcdRejected
 from lockstep.runtime.rpc import service, unary
 from lockstep.runtime.xid_codec import encode_xid
 from lockstep.wire.v1 import coordinator_pb2 as pb
@@ -86,6 +87,7 @@ class CoordinatorService:
                 "GetOutcome": unary(pb.GetDistributedOutcomeRequest, self._get_outcome),
                 "List": unary(pb.ListDistributedRequest, self._list),
                 "Recover": unary(pb.RecoverDistributedRequest, self._recover),
+                "Forget": unary(pb.ForgetDistributedRequest, self._forget),
             },
         )
 
@@ -122,7 +124,10 @@ class CoordinatorService:
         )
         ended = _ended(answer, global_id)
         return pb.CommitDistributedResponse(
-            state=STATES[ended.state], hazards=_hazards(ended), pending=ended.pending
+            state=STATES[ended.state],
+            hazards=_hazards(ended.hazards),
+            pending=ended.pending,
+            heuristic=ended.heuristic,
         )
 
     async def _rollback(self, request: pb.RollbackDistributedRequest) -> pb.RollbackDistributedResponse:
@@ -133,7 +138,10 @@ class CoordinatorService:
         )
         ended = _ended(answer, global_id)
         return pb.RollbackDistributedResponse(
-            state=STATES[ended.state], hazards=_hazards(ended), pending=ended.pending
+            state=STATES[ended.state],
+            hazards=_hazards(ended.hazards),
+            pending=ended.pending,
+            heuristic=ended.heuristic,
         )
 
     async def _get_outcome(
@@ -143,7 +151,10 @@ class CoordinatorService:
         answer = await self._driver.ask(lambda number: OutcomeAsked(number, global_id, request.fence))
         assert isinstance(answer, OutcomeAnswer), "the answer to a question for an outcome"
         return pb.GetDistributedOutcomeResponse(
-            transaction_id=global_id, state=STATES[answer.state], hazards=_hazards(answer)
+            transaction_id=global_id,
+            state=STATES[answer.state],
+            hazards=_hazards(answer.hazards),
+            heuristic=answer.heuristic,
         )
 
     async def _recover(self, request: pb.RecoverDistributedRequest) -> pb.RecoverDistributedResponse:
@@ -156,11 +167,28 @@ class CoordinatorService:
         listed = await self._log.perform(ListLog(Ticket(0)))
         if not isinstance(listed, LogListed):
             raise Rejected(ErrorCode.UNAVAILABLE, "etcd does not answer")
+        try:
+            kept = await self._log.heuristics()
+        except (EtcdRejected, EtcdInDoubt) as error:
+            raise Rejected(ErrorCode.UNAVAILABLE, f"etcd does not answer: {error.message}") from error
         held = self._driver.core.transactions
         shown = [_logged(one, listed, held.pop(one.global_id, None)) for one in listed.transactions]
         shown += [_held(one) for one in held.values()]
         shown.sort(key=lambda one: -one.age_ms)
-        return pb.ListDistributedResponse(transactions=shown)
+        heuristics = sorted((_heuristic(*one) for one in kept), key=lambda one: -one.age_ms)
+        return pb.ListDistributedResponse(transactions=shown, heuristics=heuristics)
+
+    async def _forget(self, request: pb.ForgetDistributedRequest) -> pb.ForgetDistributedResponse:
+        global_id = _id(request.transaction_id)
+        try:
+            is_known = await self._log.forget(global_id)
+        except (EtcdRejected, EtcdInDoubt) as error:
+            text = f"it may be forgotten: repeat it ({error.message})"
+            raise InDoubt(ErrorCode.UNAVAILABLE, text, transaction=global_id.hex()) from error
+        if not is_known:
+            text = f"no heuristic outcome of {global_id.hex()} is kept"
+            raise Rejected(ErrorCode.NOT_FOUND, text, transaction=global_id.hex())
+        return pb.ForgetDistributedResponse()
 
     def _names(self, names: Sequence[str]) -> tuple[ParticipantName, ...]:
         """Raises `Rejected` (INVALID_ARGUMENT) for one that nobody can be called by."""
@@ -202,8 +230,18 @@ def _ended(answer: object, global_id: GlobalId) -> OutcomeAnswer:
             return answer
 
 
-def _hazards(answer: OutcomeAnswer) -> list[pb.Hazard]:
-    return [pb.Hazard(participant=name, ended=ended) for name, ended in answer.hazards]
+def _hazards(hazards: Sequence[tuple[ParticipantName, str]]) -> list[pb.Hazard]:
+    return [pb.Hazard(participant=name, ended=ended) for name, ended in hazards]
+
+
+def _heuristic(global_id: GlobalId, outcome: OutcomeEntry) -> pb.ListDistributedResponse.Heuristic:
+    return pb.ListDistributedResponse.Heuristic(
+        transaction_id=global_id,
+        age_ms=_age_ms(global_id),
+        state=_DECIDED[outcome.verdict],
+        heuristic=outcome.heuristic,
+        hazards=_hazards(outcome.hazards),
+    )
 
 
 def _logged(

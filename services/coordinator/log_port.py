@@ -6,11 +6,13 @@ same moment; without an answer it is in doubt, and the core reads.
 
 import logging
 import time
+from dataclasses import replace
 
 from lockstep.core.branch_names import GlobalId
 from lockstep.core.cluster_map import Keys
-from lockstep.core.decision_log import DecisionKeys, LogView, ParticipantsEntry, Verdict
+from lockstep.core.decision_log import DecisionKeys, LogView, OutcomeEntry, ParticipantsEntry, Verdict
 from lockstep.core.ids import Incarnation
+from lockstep.core.xa import XaStatus
 from lockstep.runtime.decision_log import VIEW_KEYS, view_from, view_operations
 from lockstep.runtime.etcd import (
     Absent,
@@ -150,9 +152,36 @@ class LogPort:
             decision = ValueEquals(keys.decision(global_id), effect.decision.encode())
         operations: list[Operation] = [Delete(keys.participants(global_id)), Delete(keys.decision(global_id))]
         if effect.outcome is not None:
-            lease_id = await self._outcome_lease()
-            operations.append(Put(keys.outcome(global_id), effect.outcome.encode(), lease_id))
+            encoded = effect.outcome.encode()
+            if effect.outcome.heuristic is XaStatus.OK:
+                operations.append(Put(keys.outcome(global_id), encoded, await self._outcome_lease()))
+            else:
+                operations += [Put(keys.outcome(global_id), encoded), Put(keys.heuristic(global_id), encoded)]
         return [ModRevisionEquals(keys.participants(global_id), effect.revision), decision], operations
+
+    async def heuristics(self) -> list[tuple[GlobalId, OutcomeEntry]]:
+        """Outcomes that operators have not had forgotten. Raises `EtcdRejected` or `EtcdInDoubt`."""
+        entries, _ = await self._etcd.get_prefix(self._keys.all_heuristics)
+        found = []
+        for entry in entries:
+            try:
+                found.append((self._keys.global_id(entry.key), OutcomeEntry.decode(entry.value)))
+            except ValueError as error:
+                _log.error("event=entry_not_understood key=%s %s", entry.key, error)
+        return found
+
+    async def forget(self, global_id: GlobalId) -> bool:
+        """Makes it an outcome like others; False: there is no such record. Raises `EtcdRejected`, `EtcdInDoubt` or `ValueError`;
+        may be repeated.
+        """
+        key = self._keys.heuristic(global_id)
+        entry = await self._etcd.get(key)
+        if entry is None:
+            return False
+        outcome = replace(OutcomeEntry.decode(entry.value), heuristic=XaStatus.OK)
+        put = Put(self._keys.outcome(global_id), outcome.encode(), await self._outcome_lease())
+        await self._etcd.transact([ModRevisionEquals(key, entry.mod_revision)], [Delete(key), put])
+        return True
 
     async def _outcome_lease(self) -> int:
         """One under which an outcome stays for the retention at least. Raises `EtcdRejected` or `EtcdInDoubt`."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Sequence
 
 from lockstep.runtime.ports import choose_ports
 from lockstep.runtime.supervisor import ChildProcess, wait_for_port
@@ -27,7 +28,7 @@ class Coordinators:
         self._children: list[ChildProcess] = []
         self._clients: list[CoordinatorClient] = []
 
-    async def start(self, exit_at: str = "") -> CoordinatorClient:
+    async def start(self, exit_at: str = "", arguments: Sequence[str] = ()) -> CoordinatorClient:
         (port,) = choose_ports(1)
         address = f"127.0.0.1:{port}"
         command: tuple[str, ...] = (
@@ -37,6 +38,7 @@ class Coordinators:
             "--listen",
             address,
             *self._shared,
+            *arguments,
         )
         if exit_at:
             command = ("env", f"{EXIT_AT}={exit_at}", *command)
@@ -46,6 +48,11 @@ class Coordinators:
         await wait_for_port(child, address)
         self._clients.append(CoordinatorClient(address))
         return self._clients[-1]
+
+    def log_of(self, client: CoordinatorClient) -> str:
+        """All that the process has logged."""
+        port = client.address.rpartition(":")[2]
+        return (self._directory / f"coordinator-{port}.log").read_text()
 
     async def end_of(self, client: CoordinatorClient) -> int | None:
         """The exit status of a process that is ending by itself."""

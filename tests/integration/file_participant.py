@@ -1,11 +1,13 @@
 """A tiny Participant service for tests, as a process: its branches are lines of a file.
 
 Law: a line is on the disk before it is answered. `python -m tests.integration.file_participant ADDRESS FILE`; the name of the
-participant says how it behaves: "ok", "refuses", "readonly", "slow" or "sluggish" (each answer takes a while).
+participant says how it behaves: "ok", "refuses", "readonly", "slow" or "sluggish" (each answer takes a while), "vanishes" (dies
+when it is first told to commit) or "contradicts" (votes yes, and rolls back when it is told to commit).
 """
 
 import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -54,6 +56,11 @@ class FileParticipant:
     async def _commit(self, request: pb.ParticipantCommitRequest) -> pb.ParticipantCommitResponse:
         await _take_time(request.name)
         xid = str(decode_xid(request.xid))
+        if request.name == "contradicts":
+            self._write(xid, "rolled-back")
+        if request.name == "vanishes" and not self._path.with_suffix(".vanished").exists():
+            self._path.with_suffix(".vanished").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
         if self._states.get(xid) == "prepared" or (request.one_phase and xid not in self._states):
             self._write(xid, "committed")
         return pb.ParticipantCommitResponse(end=self._end(xid))

@@ -1,9 +1,5 @@
 """`lockstep tx` on a real cluster: what is in doubt is listed, ended by an operator, and forgotten."""
 
-import asyncio
-import json
-import os
-import sys
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -15,6 +11,7 @@ from lockstep.core.xid import Xid
 from tests.integration.cluster import SETS, Deployment, deployed
 from tests.integration.coordination import ClientTransaction
 from tests.integration.coordinator_processes import Coordinators
+from tests.integration.operators import lockstep, read
 
 
 @pytest_asyncio.fixture
@@ -22,24 +19,6 @@ async def deployment(tmp_path_factory: Any) -> AsyncGenerator[Deployment]:
     sets = {name: SETS[name] for name in ("east", "west")}
     async with deployed(tmp_path_factory.mktemp("cluster"), sets=sets) as deployment:
         yield deployment
-
-
-async def lockstep(deployment: Deployment, *words: str) -> tuple[int, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "lockstep.cli", *words, "--brokers", ",".join(deployment.addresses)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "LOCKSTEP_COORDINATORS": ""},
-    )
-    out, err = await asyncio.wait_for(process.communicate(), 30)
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
-
-
-async def read(deployment: Deployment, *words: str) -> Any:
-    status, out, err = await lockstep(deployment, *words, "--json")
-    assert status == 0, err
-    return json.loads(out)
 
 
 async def test_a_branch_in_doubt_is_listed_ended_and_forgotten(deployment: Deployment) -> None:

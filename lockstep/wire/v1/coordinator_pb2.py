@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"lockstep/wire/v1/coordinator.proto\x12\x10lockstep.wire.v1\"-\n\x17\x42\x65ginDistributedRequest\x12\x12\n\ntimeout_ms\x18\x01 \x01(\r\"F\n\x18\x42\x65ginDistributedResponse\x12\x16\n\x0etransaction_id\x18\x01 \x01(\x0c\x12\x12\n\ngeneration\x18\x02 \x01(\t\"k\n\x18\x45nlistParticipantRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\x0c\x12\x12\n\ngeneration\x18\x02 \x01(\t\x12\x0e\n\x06number\x18\x03 \x01(\r\x12\x13\n\x0bparticipant\x18\x04 \x01(\t\"E\n\x19\x45nlistParticipantResponse\x12(\n\x03xid\x18\x01 \x01(\x0b\x32\x1b.lockstep.wire.v1.BranchXid\"D\n\tBranchXid\x12\x11\n\tformat_id\x18\x01 \x01(\r\x12\x11\n\tglobal_id\x18\x02 \x01(\x0c\x12\x11\n\tbranch_id\x18\x03 \x01(\x0c\"[\n\x17\x43loseDistributedRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\x0c\x12\x12\n\ngeneration\x18\x02 \x01(\t\x12\x14\n\x0cparticipants\x18\x03 \x03(\t\"\x1a\n\x18\x43loseDistributedResponse\"o\n\x18\x43ommitDistributedRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\x0c\x12\x12\n\ngeneration\x18\x02 \x01(\t\x12\x14\n\x0cparticipants\x18\x03 \x03(\t\x12\x11\n\tis_closed\x18\x04 \x01(\x08\"\x8a\x01\n\x19\x43ommitDistributedResponse\x12\x31\n\x05state\x18\x01 \x01(\x0e\x32\".lockstep.wire.v1.DistributedState\x12)\n\x07hazards\x18\x02 \x03(\x0b\x32\x18.lockstep.wire.v1.Hazard\x12\x0f\n\x07pending\x18\x03 \x03(\t\"q\n\x1aRollbackDistributedRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\x0c\x12\x12\n\ngeneration\x18\x02 \x01(\t\x12\x14\n\x0cparticipants\x18\x03 \x03(\t\x12\x11\n\tis_closed\x18\x04 \x01(\x08\"\x8c\x01\n\x1bRollbackDistributedResponse\x12\x31\n\x05state\x18\x01 \x01(\x0e\x32\".lockstep.wire.v1.DistributedState\x12)\n\x07hazards\x18\x02 \x03(\x0b\x32\x18.lockstep.wire.v1.Hazard\x12\x0f\n\x07pending\x18\x03 \x03(\t\"E\n\x1cGetDistributedOutcomeRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\x0c\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x08\"\x95\x01\n\x1dGetDistributedOutcomeResponse\x12\x16\n\x0etransaction_id\x18\x01 \x01(\x0c\x12\x31\n\x05state\x18\x02 \x01(\x0e\x32\".lockstep.wire.v1.DistributedState\x12)\n\x07hazards\x18\x03 \x03(\x0b\x32\x18.lockstep.wire.v1.Hazard\",\n\x06Hazard\x12\x13\n\x0bparticipant\x18\x01 \x01(\t\x12\r\n\x05\x65nded\x18\x02 \x01(\t\"\x18\n\x16ListDistributedRequest\"\xd8\x03\n\x17ListDistributedResponse\x12K\n\x0ctransactions\x18\x01 \x03(\x0b\x32\x35.lockstep.wire.v1.ListDistributedResponse.Transaction\x1a\x89\x02\n\x0bTransaction\x12\x16\n\x0etransaction_id\x18\x01 \x01(\x0c\x12\x0e\n\x06\x61ge_ms\x18\x02 \x01(\x04\x12\x12\n\ngeneration\x18\x03 \x01(\t\x12\x31\n\x05state\x18\x04 \x01(\x0e\x32\".lockstep.wire.v1.DistributedState\x12\r\n\x05owner\x18\x05 \x01(\t\x12\x16\n\x0eis_owner_alive\x18\x06 \x01(\x08\x12\x11\n\tis_closed\x18\x07 \x01(\x08\x12\r\n\x05phase\x18\x08 \x01(\t\x12\x42\n\x08\x62ranches\x18\t \x03(\x0b\x32\x30.lockstep.wire.v1.ListDistributedResponse.Branch\x1a\x64\n\x06\x42ranch\x12\x13\n\x0bparticipant\x18\x01 \x01(\t\x12(\n\x03xid\x18\x02 \x01(\x0b\x32\x1b.lockstep.wire.v1.BranchXid\x12\x0c\n\x04vote\x18\x03 \x01(\t\x12\r\n\x05\x65nded\x18\x04 \x01(\t\"\x1b\n\x19RecoverDistributedRequest\"5\n\x1aRecoverDistributedResponse\x12\x17\n\x0ftransaction_ids\x18\x01 \x03(\x0c*\x98\x01\n\x10\x44istributedState\x12\x1f\n\x1b\x44ISTRIBUTED_STATE_NOT_KNOWN\x10\x00\x12\x1f\n\x1b\x44ISTRIBUTED_STATE_UNDECIDED\x10\x01\x12\x1f\n\x1b\x44ISTRIBUTED_STATE_COMMITTED\x10\x02\x12!\n\x1d\x44ISTRIBUTED_STATE_ROLLED_BACK\x10\x03\x32\xae\x06\n\x0b\x43oordinator\x12^\n\x05\x42\x65gin\x12).lockstep.wire.v1.BeginDistributedRequest\x1a*.lockstep.wire.v1.BeginDistributedResponse\x12\x61\n\x06\x45nlist\x12*.lockstep.wire.v1.EnlistParticipantRequest\x1a+.lockstep.wire.v1.EnlistParticipantResponse\x12^\n\x05\x43lose\x12).lockstep.wire.v1.CloseDistributedRequest\x1a*.lockstep.wire.v1.CloseDistributedResponse\x12\x61\n\x06\x43ommit\x12*.lockstep.wire.v1.CommitDistributedRequest\x1a+.lockstep.wire.v1.CommitDistributedResponse\x12g\n\x08Rollback\x12,.lockstep.wire.v1.RollbackDistributedRequest\x1a-.lockstep.wire.v1.RollbackDistributedResponse\x12m\n\nGetOutcome\x12..lockstep.wire.v1.GetDistributedOutcomeRequest\x1a/.lockstep.wire.v1.GetDistributedOutcomeResponse\x12[\n\x04List\x12(.lockstep.wire.v1.ListDistributedRequest\x1a).lockstep.wire.v1.ListDistributedResponse\x12\x64\n\x07Recover\x12+.lockstep.wire.v1.RecoverDistributedRequest\x1a,.lockstep.wire.v1.RecoverDistributedResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"lockstep/wire/v1/coordinator.proto\x12\x10lockstep.wire.v1\"-\n\x17\x42\x65ginDistributedRequest\x12\x12\n\ntimeout_ms\x18\x01 \x01(\r\"F\n\x18\x42\x65ginDistributedResponse\x12\x16\n\x0etransaction_id\x18\x01 \x01(\x0c\x12\x12\n\ngeneration\x18\x02 \x01(\t\"k\n\x18\x45nlistParticipantRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\x0c\x12\x12\n\ngeneration\x18\x02 \x01(\t\x12\x0e\n\x06number\x18\x03 \x01(\r\x12\x13\n\x0bparticipant\x18\x04 \x01(\t\"E\n\x19\x45nlistParticipantResponse\x12(\n\x03xid\x18\x01 \x01(\x0b\x32\x1b.lockstep.wire.v1.BranchXid\"D\n\tBranchXid\x12\x11\n\tformat_id\x18\x01 \x01(\r\x12\x11\n\tglobal_id\x18\x02 \x01(\x0c\x12\x11\n\tbranch_id\x18\x03 \x01(\x0c\"[\n\x17\x43loseDistributedRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\x0c\x12\x12\n\ngeneration\x18\x02 \x01(\t\x12\x14\n\x0cparticipants\x18\x03 \x03(\t\"\x1a\n\x18\x43loseDistributedResponse\"o\n\x18\x43ommitDistributedRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\x0c\x12\x12\n\ngeneration\x18\x02 \x01(\t\x12\x14\n\x0cparticipants\x18\x03 \x03(\t\x12\x11\n\tis_closed\x18\x04 \x01(\x08\"\x9d\x01\n\x19\x43ommitDistributedResponse\x12\x31\n\x05state\x18\x01 \x01(\x0e\x32\".lockstep.wire.v1.DistributedState\x12)\n\x07hazards\x18\x02 \x03(\x0b\x32\x18.lockstep.wire.v1.Hazard\x12\x0f\n\x07pending\x18\x03 \x03(\t\x12\x11\n\theuristic\x18\x04 \x01(\r\"q\n\x1aRollbackDistributedRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\x0c\x12\x12\n\ngeneration\x18\x02 \x01(\t\x12\x14\n\x0cparticipants\x18\x03 \x03(\t\x12\x11\n\tis_closed\x18\x04 \x01(\x08\"\x9f\x01\n\x1bRollbackDistributedResponse\x12\x31\n\x05state\x18\x01 \x01(\x0e\x32\".lockstep.wire.v1.DistributedState\x12)\n\x07hazards\x18\x02 \x03(\x0b\x32\x18.lockstep.wire.v1.Hazard\x12\x0f\n\x07pending\x18\x03 \x03(\t\x12\x11\n\theuristic\x18\x04 \x01(\r\"E\n\x1cGetDistributedOutcomeRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\x0c\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x08\"\xa8\x01\n\x1dGetDistributedOutcomeResponse\x12\x16\n\x0etransaction_id\x18\x01 \x01(\x0c\x12\x31\n\x05state\x18\x02 \x01(\x0e\x32\".lockstep.wire.v1.DistributedState\x12)\n\x07hazards\x18\x03 \x03(\x0b\x32\x18.lockstep.wire.v1.Hazard\x12\x11\n\theuristic\x18\x04 \x01(\r\",\n\x06Hazard\x12\x13\n\x0bparticipant\x18\x01 \x01(\t\x12\r\n\x05\x65nded\x18\x02 \x01(\t\"\x18\n\x16ListDistributedRequest\"\xc8\x05\n\x17ListDistributedResponse\x12K\n\x0ctransactions\x18\x01 \x03(\x0b\x32\x35.lockstep.wire.v1.ListDistributedResponse.Transaction\x12G\n\nheuristics\x18\x02 \x03(\x0b\x32\x33.lockstep.wire.v1.ListDistributedResponse.Heuristic\x1a\xa4\x01\n\tHeuristic\x12\x16\n\x0etransaction_id\x18\x01 \x01(\x0c\x12\x0e\n\x06\x61ge_ms\x18\x02 \x01(\x04\x12\x31\n\x05state\x18\x03 \x01(\x0e\x32\".lockstep.wire.v1.DistributedState\x12\x11\n\theuristic\x18\x04 \x01(\r\x12)\n\x07hazards\x18\x05 \x03(\x0b\x32\x18.lockstep.wire.v1.Hazard\x1a\x89\x02\n\x0bTransaction\x12\x16\n\x0etransaction_id\x18\x01 \x01(\x0c\x12\x0e\n\x06\x61ge_ms\x18\x02 \x01(\x04\x12\x12\n\ngeneration\x18\x03 \x01(\t\x12\x31\n\x05state\x18\x04 \x01(\x0e\x32\".lockstep.wire.v1.DistributedState\x12\r\n\x05owner\x18\x05 \x01(\t\x12\x16\n\x0eis_owner_alive\x18\x06 \x01(\x08\x12\x11\n\tis_closed\x18\x07 \x01(\x08\x12\r\n\x05phase\x18\x08 \x01(\t\x12\x42\n\x08\x62ranches\x18\t \x03(\x0b\x32\x30.lockstep.wire.v1.ListDistributedResponse.Branch\x1a\x64\n\x06\x42ranch\x12\x13\n\x0bparticipant\x18\x01 \x01(\t\x12(\n\x03xid\x18\x02 \x01(\x0b\x32\x1b.lockstep.wire.v1.BranchXid\x12\x0c\n\x04vote\x18\x03 \x01(\t\x12\r\n\x05\x65nded\x18\x04 \x01(\t\"\x1b\n\x19RecoverDistributedRequest\"5\n\x1aRecoverDistributedResponse\x12\x17\n\x0ftransaction_ids\x18\x01 \x03(\x0c\"2\n\x18\x46orgetDistributedRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\x0c\"\x1b\n\x19\x46orgetDistributedResponse*\x98\x01\n\x10\x44istributedState\x12\x1f\n\x1b\x44ISTRIBUTED_STATE_NOT_KNOWN\x10\x00\x12\x1f\n\x1b\x44ISTRIBUTED_STATE_UNDECIDED\x10\x01\x12\x1f\n\x1b\x44ISTRIBUTED_STATE_COMMITTED\x10\x02\x12!\n\x1d\x44ISTRIBUTED_STATE_ROLLED_BACK\x10\x03\x32\x91\x07\n\x0b\x43oordinator\x12^\n\x05\x42\x65gin\x12).lockstep.wire.v1.BeginDistributedRequest\x1a*.lockstep.wire.v1.BeginDistributedResponse\x12\x61\n\x06\x45nlist\x12*.lockstep.wire.v1.EnlistParticipantRequest\x1a+.lockstep.wire.v1.EnlistParticipantResponse\x12^\n\x05\x43lose\x12).lockstep.wire.v1.CloseDistributedRequest\x1a*.lockstep.wire.v1.CloseDistributedResponse\x12\x61\n\x06\x43ommit\x12*.lockstep.wire.v1.CommitDistributedRequest\x1a+.lockstep.wire.v1.CommitDistributedResponse\x12g\n\x08Rollback\x12,.lockstep.wire.v1.RollbackDistributedRequest\x1a-.lockstep.wire.v1.RollbackDistributedResponse\x12m\n\nGetOutcome\x12..lockstep.wire.v1.GetDistributedOutcomeRequest\x1a/.lockstep.wire.v1.GetDistributedOutcomeResponse\x12[\n\x04List\x12(.lockstep.wire.v1.ListDistributedRequest\x1a).lockstep.wire.v1.ListDistributedResponse\x12\x64\n\x07Recover\x12+.lockstep.wire.v1.RecoverDistributedRequest\x1a,.lockstep.wire.v1.RecoverDistributedResponse\x12\x61\n\x06\x46orget\x12*.lockstep.wire.v1.ForgetDistributedRequest\x1a+.lockstep.wire.v1.ForgetDistributedResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lockstep.wire.v1.coordinator_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DISTRIBUTEDSTATE']._serialized_start=1913
-  _globals['_DISTRIBUTEDSTATE']._serialized_end=2065
+  _globals['_DISTRIBUTEDSTATE']._serialized_start=2291
+  _globals['_DISTRIBUTEDSTATE']._serialized_end=2443
   _globals['_BEGINDISTRIBUTEDREQUEST']._serialized_start=56
   _globals['_BEGINDISTRIBUTEDREQUEST']._serialized_end=101
   _globals['_BEGINDISTRIBUTEDRESPONSE']._serialized_start=103
@@ -50,29 +50,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COMMITDISTRIBUTEDREQUEST']._serialized_start=546
   _globals['_COMMITDISTRIBUTEDREQUEST']._serialized_end=657
   _globals['_COMMITDISTRIBUTEDRESPONSE']._serialized_start=660
-  _globals['_COMMITDISTRIBUTEDRESPONSE']._serialized_end=798
-  _globals['_ROLLBACKDISTRIBUTEDREQUEST']._serialized_start=800
-  _globals['_ROLLBACKDISTRIBUTEDREQUEST']._serialized_end=913
-  _globals['_ROLLBACKDISTRIBUTEDRESPONSE']._serialized_start=916
-  _globals['_ROLLBACKDISTRIBUTEDRESPONSE']._serialized_end=1056
-  _globals['_GETDISTRIBUTEDOUTCOMEREQUEST']._serialized_start=1058
-  _globals['_GETDISTRIBUTEDOUTCOMEREQUEST']._serialized_end=1127
-  _globals['_GETDISTRIBUTEDOUTCOMERESPONSE']._serialized_start=1130
-  _globals['_GETDISTRIBUTEDOUTCOMERESPONSE']._serialized_end=1279
-  _globals['_HAZARD']._serialized_start=1281
-  _globals['_HAZARD']._serialized_end=1325
-  _globals['_LISTDISTRIBUTEDREQUEST']._serialized_start=1327
-  _globals['_LISTDISTRIBUTEDREQUEST']._serialized_end=1351
-  _globals['_LISTDISTRIBUTEDRESPONSE']._serialized_start=1354
-  _globals['_LISTDISTRIBUTEDRESPONSE']._serialized_end=1826
-  _globals['_LISTDISTRIBUTEDRESPONSE_TRANSACTION']._serialized_start=1459
-  _globals['_LISTDISTRIBUTEDRESPONSE_TRANSACTION']._serialized_end=1724
-  _globals['_LISTDISTRIBUTEDRESPONSE_BRANCH']._serialized_start=1726
-  _globals['_LISTDISTRIBUTEDRESPONSE_BRANCH']._serialized_end=1826
-  _globals['_RECOVERDISTRIBUTEDREQUEST']._serialized_start=1828
-  _globals['_RECOVERDISTRIBUTEDREQUEST']._serialized_end=1855
-  _globals['_RECOVERDISTRIBUTEDRESPONSE']._serialized_start=1857
-  _globals['_RECOVERDISTRIBUTEDRESPONSE']._serialized_end=1910
-  _globals['_COORDINATOR']._serialized_start=2068
-  _globals['_COORDINATOR']._serialized_end=2882
+  _globals['_COMMITDISTRIBUTEDRESPONSE']._serialized_end=817
+  _globals['_ROLLBACKDISTRIBUTEDREQUEST']._serialized_start=819
+  _globals['_ROLLBACKDISTRIBUTEDREQUEST']._serialized_end=932
+  _globals['_ROLLBACKDISTRIBUTEDRESPONSE']._serialized_start=935
+  _globals['_ROLLBACKDISTRIBUTEDRESPONSE']._serialized_end=1094
+  _globals['_GETDISTRIBUTEDOUTCOMEREQUEST']._serialized_start=1096
+  _globals['_GETDISTRIBUTEDOUTCOMEREQUEST']._serialized_end=1165
+  _globals['_GETDISTRIBUTEDOUTCOMERESPONSE']._serialized_start=1168
+  _globals['_GETDISTRIBUTEDOUTCOMERESPONSE']._serialized_end=1336
+  _globals['_HAZARD']._serialized_start=1338
+  _globals['_HAZARD']._serialized_end=1382
+  _globals['_LISTDISTRIBUTEDREQUEST']._serialized_start=1384
+  _globals['_LISTDISTRIBUTEDREQUEST']._serialized_end=1408
+  _globals['_LISTDISTRIBUTEDRESPONSE']._serialized_start=1411
+  _globals['_LISTDISTRIBUTEDRESPONSE']._serialized_end=2123
+  _globals['_LISTDISTRIBUTEDRESPONSE_HEURISTIC']._serialized_start=1589
+  _globals['_LISTDISTRIBUTEDRESPONSE_HEURISTIC']._serialized_end=1753
+  _globals['_LISTDISTRIBUTEDRESPONSE_TRANSACTION']._serialized_start=1756
+  _globals['_LISTDISTRIBUTEDRESPONSE_TRANSACTION']._serialized_end=2021
+  _globals['_LISTDISTRIBUTEDRESPONSE_BRANCH']._serialized_start=2023
+  _globals['_LISTDISTRIBUTEDRESPONSE_BRANCH']._serialized_end=2123
+  _globals['_RECOVERDISTRIBUTEDREQUEST']._serialized_start=2125
+  _globals['_RECOVERDISTRIBUTEDREQUEST']._serialized_end=2152
+  _globals['_RECOVERDISTRIBUTEDRESPONSE']._serialized_start=2154
+  _globals['_RECOVERDISTRIBUTEDRESPONSE']._serialized_end=2207
+  _globals['_FORGETDISTRIBUTEDREQUEST']._serialized_start=2209
+  _globals['_FORGETDISTRIBUTEDREQUEST']._serialized_end=2259
+  _globals['_FORGETDISTRIBUTEDRESPONSE']._serialized_start=2261
+  _globals['_FORGETDISTRIBUTEDRESPONSE']._serialized_end=2288
+  _globals['_COORDINATOR']._serialized_start=2446
+  _globals['_COORDINATOR']._serialized_end=3359
 # @@protoc_insertion_point(module_scope)

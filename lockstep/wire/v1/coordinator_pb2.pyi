@@ -251,8 +251,13 @@ class CommitDistributedResponse(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     HAZARDS_FIELD_NUMBER: _builtins.int
     PENDING_FIELD_NUMBER: _builtins.int
+    HEURISTIC_FIELD_NUMBER: _builtins.int
     state: Global___DistributedState.ValueType
     """COMMITTED or ROLLED_BACK."""
+    heuristic: _builtins.int
+    """How the participants ended, if not all as decided: 3 a hazard (somebody cannot say), 4 or 5 all were committed or rolled back by an
+    operator, 6 mixed; X/Open's numbers. 0: as decided, as far as anybody knows. Kept until Forget.
+    """
     @_builtins.property
     def hazards(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hazard]:
         """Participants that did not end as decided, ended heuristically, or could not say how."""
@@ -267,10 +272,11 @@ class CommitDistributedResponse(_message.Message):
         state: Global___DistributedState.ValueType = ...,
         hazards: _abc.Iterable[Global___Hazard] | None = ...,
         pending: _abc.Iterable[_builtins.str] | None = ...,
+        heuristic: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hazards", b"hazards", "pending", b"pending", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hazards", b"hazards", "heuristic", b"heuristic", "pending", b"pending", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -315,8 +321,11 @@ class RollbackDistributedResponse(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     HAZARDS_FIELD_NUMBER: _builtins.int
     PENDING_FIELD_NUMBER: _builtins.int
+    HEURISTIC_FIELD_NUMBER: _builtins.int
     state: Global___DistributedState.ValueType
     """ROLLED_BACK; or COMMITTED: it was too late."""
+    heuristic: _builtins.int
+    """As of a commit."""
     @_builtins.property
     def hazards(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hazard]: ...
     @_builtins.property
@@ -327,10 +336,11 @@ class RollbackDistributedResponse(_message.Message):
         state: Global___DistributedState.ValueType = ...,
         hazards: _abc.Iterable[Global___Hazard] | None = ...,
         pending: _abc.Iterable[_builtins.str] | None = ...,
+        heuristic: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hazards", b"hazards", "pending", b"pending", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hazards", b"hazards", "heuristic", b"heuristic", "pending", b"pending", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -366,8 +376,11 @@ class GetDistributedOutcomeResponse(_message.Message):
     TRANSACTION_ID_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     HAZARDS_FIELD_NUMBER: _builtins.int
+    HEURISTIC_FIELD_NUMBER: _builtins.int
     transaction_id: _builtins.bytes
     state: Global___DistributedState.ValueType
+    heuristic: _builtins.int
+    """As of a commit."""
     @_builtins.property
     def hazards(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hazard]: ...
     def __init__(
@@ -376,10 +389,11 @@ class GetDistributedOutcomeResponse(_message.Message):
         transaction_id: _builtins.bytes = ...,
         state: Global___DistributedState.ValueType = ...,
         hazards: _abc.Iterable[Global___Hazard] | None = ...,
+        heuristic: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hazards", b"hazards", "state", b"state", "transaction_id", b"transaction_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hazards", b"hazards", "heuristic", b"heuristic", "state", b"state", "transaction_id", b"transaction_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -426,6 +440,39 @@ Global___ListDistributedRequest: _TypeAlias = ListDistributedRequest  # noqa: Y0
 @_typing.final
 class ListDistributedResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Heuristic(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TRANSACTION_ID_FIELD_NUMBER: _builtins.int
+        AGE_MS_FIELD_NUMBER: _builtins.int
+        STATE_FIELD_NUMBER: _builtins.int
+        HEURISTIC_FIELD_NUMBER: _builtins.int
+        HAZARDS_FIELD_NUMBER: _builtins.int
+        transaction_id: _builtins.bytes
+        age_ms: _builtins.int
+        """Since it was begun."""
+        state: Global___DistributedState.ValueType
+        """What was decided."""
+        heuristic: _builtins.int
+        """As of a commit; never 0."""
+        @_builtins.property
+        def hazards(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hazard]: ...
+        def __init__(
+            self,
+            *,
+            transaction_id: _builtins.bytes = ...,
+            age_ms: _builtins.int = ...,
+            state: Global___DistributedState.ValueType = ...,
+            heuristic: _builtins.int = ...,
+            hazards: _abc.Iterable[Global___Hazard] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "hazards", b"hazards", "heuristic", b"heuristic", "state", b"state", "transaction_id", b"transaction_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
     class Transaction(_message.Message):
@@ -506,18 +553,24 @@ class ListDistributedResponse(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    HEURISTICS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListDistributedResponse.Transaction]:
         """Oldest first."""
+
+    @_builtins.property
+    def heuristics(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListDistributedResponse.Heuristic]:
+        """Over, but not all participants ended as decided; kept until Forget. Oldest first."""
 
     def __init__(
         self,
         *,
         transactions: _abc.Iterable[Global___ListDistributedResponse.Transaction] | None = ...,
+        heuristics: _abc.Iterable[Global___ListDistributedResponse.Heuristic] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["transactions", b"transactions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heuristics", b"heuristics", "transactions", b"transactions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -559,3 +612,37 @@ class RecoverDistributedResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RecoverDistributedResponse: _TypeAlias = RecoverDistributedResponse  # noqa: Y015
+
+@_typing.final
+class ForgetDistributedRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTION_ID_FIELD_NUMBER: _builtins.int
+    transaction_id: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        transaction_id: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["transaction_id", b"transaction_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetDistributedRequest: _TypeAlias = ForgetDistributedRequest  # noqa: Y015
+
+@_typing.final
+class ForgetDistributedResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetDistributedResponse: _TypeAlias = ForgetDistributedResponse  # noqa: Y015

@@ -74,6 +74,11 @@ class CoordinatorStub:
                 request_serializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.RecoverDistributedRequest.SerializeToString,
                 response_deserializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.RecoverDistributedResponse.FromString,
                 _registered_method=True)
+        self.Forget = channel.unary_unary(
+                '/lockstep.wire.v1.Coordinator/Forget',
+                request_serializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.ForgetDistributedRequest.SerializeToString,
+                response_deserializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.ForgetDistributedResponse.FromString,
+                _registered_method=True)
 
 
 class CoordinatorServicer:
@@ -136,6 +141,13 @@ class CoordinatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Forget(self, request, context):
+        """An operator has seen that participants did not end as decided. From then on it is an outcome like others, for their retention.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CoordinatorServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -178,6 +190,11 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     servicer.Recover,
                     request_deserializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.RecoverDistributedRequest.FromString,
                     response_serializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.RecoverDistributedResponse.SerializeToString,
+            ),
+            'Forget': grpc.unary_unary_rpc_method_handler(
+                    servicer.Forget,
+                    request_deserializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.ForgetDistributedRequest.FromString,
+                    response_serializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.ForgetDistributedResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -396,6 +413,33 @@ class Coordinator:
             '/lockstep.wire.v1.Coordinator/Recover',
             lockstep_dot_wire_dot_v1_dot_coordinator__pb2.RecoverDistributedRequest.SerializeToString,
             lockstep_dot_wire_dot_v1_dot_coordinator__pb2.RecoverDistributedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Forget(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.wire.v1.Coordinator/Forget',
+            lockstep_dot_wire_dot_v1_dot_coordinator__pb2.ForgetDistributedRequest.SerializeToString,
+            lockstep_dot_wire_dot_v1_dot_coordinator__pb2.ForgetDistributedResponse.FromString,
             options,
             channel_credentials,
             insecure,

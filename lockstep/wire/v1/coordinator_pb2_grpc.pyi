@@ -52,6 +52,8 @@ class CoordinatorStub:
     """Every transaction that is in the log or in this coordinator's hands."""
     Recover: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.RecoverDistributedRequest, _coordinator_pb2.RecoverDistributedResponse]
     """Looks at once for transactions without a coordinator, as it does periodically, and takes them up."""
+    Forget: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ForgetDistributedRequest, _coordinator_pb2.ForgetDistributedResponse]
+    """An operator has seen that participants did not end as decided. From then on it is an outcome like others, for their retention."""
 
 @_typing.type_check_only
 class CoordinatorAsyncStub(CoordinatorStub):
@@ -75,6 +77,8 @@ class CoordinatorAsyncStub(CoordinatorStub):
     """Every transaction that is in the log or in this coordinator's hands."""
     Recover: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.RecoverDistributedRequest, _coordinator_pb2.RecoverDistributedResponse]  # type: ignore[assignment]
     """Looks at once for transactions without a coordinator, as it does periodically, and takes them up."""
+    Forget: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ForgetDistributedRequest, _coordinator_pb2.ForgetDistributedResponse]  # type: ignore[assignment]
+    """An operator has seen that participants did not end as decided. From then on it is an outcome like others, for their retention."""
 
 class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -143,5 +147,13 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.RecoverDistributedResponse, _abc.Awaitable[_coordinator_pb2.RecoverDistributedResponse]]:
         """Looks at once for transactions without a coordinator, as it does periodically, and takes them up."""
+
+    @_abc_1.abstractmethod
+    def Forget(
+        self,
+        request: _coordinator_pb2.ForgetDistributedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_coordinator_pb2.ForgetDistributedResponse, _abc.Awaitable[_coordinator_pb2.ForgetDistributedResponse]]:
+        """An operator has seen that participants did not end as decided. From then on it is an outcome like others, for their retention."""
 
 def add_CoordinatorServicer_to_server(servicer: CoordinatorServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

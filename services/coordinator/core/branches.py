@@ -62,6 +62,11 @@ class Branches:
         return [branch.vote for branch in self.all]
 
     @property
+    def completions(self) -> list[Completion]:
+        """Of those that have acknowledged the end."""
+        return [branch.completion for branch in self.all if branch.completion is not None]
+
+    @property
     def pending(self) -> tuple[ParticipantName, ...]:
         """Who has not acknowledged the end."""
         return tuple(branch.participant for branch in self.all if branch.has_to_be_told)

@@ -81,5 +81,8 @@ class Inquiry:
         self._context.say(ReadLog(self._context.ticket(self), self.global_id))
 
     def _answer(self, state: State, view: LogView) -> None:
-        hazards = view.outcome.hazards if view.outcome is not None else ()
-        self._context.say(OutcomeAnswer(self.asked.request, state, hazards))
+        if view.outcome is None:
+            self._context.say(OutcomeAnswer(self.asked.request, state))
+            return
+        hazards, heuristic = view.outcome.hazards, view.outcome.heuristic
+        self._context.say(OutcomeAnswer(self.asked.request, state, hazards, heuristic=heuristic))

@@ -12,6 +12,7 @@ from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName
 from lockstep.core.decision_log import LogView, OutcomeEntry, ParticipantsEntry, Verdict
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Incarnation
+from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
 from services.coordinator.core.steps import Step
 from services.coordinator.core.votes import Completion, Verb, Vote
@@ -292,6 +293,8 @@ class OutcomeAnswer:
     hazards: tuple[tuple[ParticipantName, str], ...] = ()
     pending: tuple[ParticipantName, ...] = ()
     """Those that have not acknowledged yet, and will be told until they do."""
+    heuristic: XaStatus = XaStatus.OK
+    """What the hazards make of the whole."""
 
 
 @dataclass(frozen=True, slots=True)

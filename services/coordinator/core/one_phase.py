@@ -6,6 +6,7 @@ Law: the participant's word is the outcome. What it does not say is in doubt, an
 from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName
 from lockstep.core.clock import Now
 from lockstep.core.decision_log import LogView
+from lockstep.core.xa import XaStatus
 from services.coordinator.core.branches import Branches
 from services.coordinator.core.context import Context
 from services.coordinator.core.messages import Reached, RequestId, State
@@ -23,10 +24,11 @@ _COMMIT_STATES = {
     Completion.UNKNOWN_BRANCH: State.NOT_KNOWN,
 }
 _HEURISTIC = {
-    Completion.HEURISTICALLY_COMMITTED,
-    Completion.HEURISTICALLY_ROLLED_BACK,
-    Completion.HEURISTICALLY_MIXED,
+    Completion.HEURISTICALLY_COMMITTED: XaStatus.HEURCOM,
+    Completion.HEURISTICALLY_ROLLED_BACK: XaStatus.HEURRB,
+    Completion.HEURISTICALLY_MIXED: XaStatus.HEURMIX,
 }
+"""Recorded by that participant, which keeps it until it is forgotten there."""
 
 
 class OnePhase:
@@ -70,7 +72,8 @@ class OnePhase:
         if self._verb is Verb.ROLL_BACK and completion is Completion.UNKNOWN_BRANCH:
             state = State.ROLLED_BACK
         heuristics = ((self.participants[0], completion.value),) if completion in _HEURISTIC else ()
-        self.waiters.answer(state, heuristics)
+        status = _HEURISTIC.get(completion, XaStatus.OK)
+        self.waiters.answer(state, heuristics, heuristic=status)
         self.is_ended = True
 
     def wake(self, now: Now) -> None:

@@ -10,6 +10,7 @@ from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName,
 from lockstep.core.clock import Now
 from lockstep.core.decision_log import LogView, OutcomeEntry, ParticipantsEntry, Verdict
 from lockstep.core.errors import ErrorCode
+from lockstep.core.xa import XaStatus
 from services.coordinator.core.branches import Branches
 from services.coordinator.core.context import Context
 from services.coordinator.core.messages import (
@@ -25,7 +26,14 @@ from services.coordinator.core.messages import (
 )
 from services.coordinator.core.phases import NEXT, Phase
 from services.coordinator.core.steps import Step
-from services.coordinator.core.votes import Completion, Verb, Vote, is_hazard, verdict_of
+from services.coordinator.core.votes import (
+    Completion,
+    Verb,
+    Vote,
+    heuristic_status,
+    is_hazard,
+    verdict_of,
+)
 from services.coordinator.core.waiters import Waiters
 
 STATES = {Verdict.COMMIT: State.COMMITTED, Verdict.ABORT: State.ROLLED_BACK, None: State.NOT_KNOWN}
@@ -243,12 +251,16 @@ class Transaction:
         self._enter(Phase.DELETING)
         self._propose(now)
 
-    def _end(self, state: State, hazards: tuple[tuple[ParticipantName, str], ...] = ()) -> None:
+    def _end(self, state: State, outcome: OutcomeEntry | None = None) -> None:
+        """`outcome`: somebody else has recorded it."""
         self._enter(Phase.ENDED)
         self._context.forget(self._ticket)
         self._again_ms = None
         self.branches.drop_calls()
-        self.waiters.answer(state, hazards or self._hazards_named())
+        if outcome is not None:
+            self.waiters.answer(state, outcome.hazards, heuristic=outcome.heuristic)
+        else:
+            self.waiters.answer(state, self._hazards_named(), heuristic=self._heuristic)
 
     def _enter(self, phase: Phase) -> None:
         if phase is not self.phase:
@@ -260,7 +272,7 @@ class Transaction:
     def _gone(self, view: LogView, now: Now) -> None:
         """No participants are there: not yet, or not any more."""
         if view.outcome is not None:
-            self._end(STATES[view.outcome.verdict], view.outcome.hazards)
+            self._end(STATES[view.outcome.verdict], view.outcome)
         elif self.phase is Phase.WRITING and self._replaces == 0 and self._may_begin(view, now):
             self._again(now)
         else:
@@ -348,7 +360,8 @@ class Transaction:
             case Phase.DELETING:
                 self._ticket = self._context.ticket(self)
                 decision = self.verdict if self._is_decided else None
-                outcome = OutcomeEntry(self.verdict, self._hazards_named()) if self.verdict else None
+                hazards, heuristic = self._hazards_named(), self._heuristic
+                outcome = OutcomeEntry(self.verdict, hazards, heuristic) if self.verdict else None
                 self._context.say(
                     DeleteTransaction(self._ticket, self.global_id, self.revision, decision, outcome)
                 )
@@ -378,7 +391,15 @@ class Transaction:
     # Telling
 
     def _answer(self) -> None:
-        self.waiters.answer(STATES[self.verdict], self._hazards_named(), self.branches.pending)
+        pending = self.branches.pending
+        self.waiters.answer(STATES[self.verdict], self._hazards_named(), pending, self._heuristic)
+
+    @property
+    def _heuristic(self) -> XaStatus:
+        """Of those that have acknowledged."""
+        if self.verdict is None:
+            return XaStatus.OK
+        return heuristic_status(self.verdict, self.branches.completions)
 
     def _hazards_named(self) -> tuple[tuple[ParticipantName, str], ...]:
         return tuple(

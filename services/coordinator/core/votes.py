@@ -4,9 +4,11 @@ Law: an answer that did not come is no answer. Nothing is concluded from `UNREAC
 it was asked, and is asked again.
 """
 
+from collections.abc import Collection
 from enum import Enum
 
 from lockstep.core.decision_log import Verdict
+from lockstep.core.xa import XaStatus
 
 
 class Verb(Enum):
@@ -57,6 +59,26 @@ def is_hazard(verdict: Verdict, completion: Completion) -> bool:
     """Whether somebody has to be told how a branch ended: by a heuristic, against the verdict, or nobody knows."""
     assert completion is not Completion.UNREACHABLE, "no answer is no completion"
     return completion not in _AS_DECIDED[verdict]
+
+
+_COMMITTED = {Completion.COMMITTED, Completion.HEURISTICALLY_COMMITTED}
+_ROLLED_BACK = {Completion.ROLLED_BACK, Completion.HEURISTICALLY_ROLLED_BACK}
+
+
+def heuristic_status(verdict: Verdict, ends: Collection[Completion]) -> XaStatus:
+    """What the ends of all participants make of the whole (dtx contract): OK, or what operators have to see."""
+    if not any(is_hazard(verdict, end) for end in ends):
+        return XaStatus.OK
+    is_committed = any(end in _COMMITTED for end in ends)
+    is_rolled_back = any(end in _ROLLED_BACK for end in ends)
+    if Completion.HEURISTICALLY_MIXED in ends or (is_committed and is_rolled_back):
+        return XaStatus.HEURMIX
+    if verdict is Verdict.COMMIT and Completion.UNKNOWN_BRANCH in ends:
+        return XaStatus.HEURHAZ
+    if is_committed and Completion.UNKNOWN_BRANCH in ends:
+        # To a rollback, unknown says that nothing is left.
+        return XaStatus.HEURMIX
+    return XaStatus.HEURCOM if is_committed else XaStatus.HEURRB
 
 
 def verdict_of(votes: list[Vote | None], is_late: bool) -> Verdict | None:

@@ -6,6 +6,7 @@ Law: each is answered once: with an outcome that is recorded, or, when its patie
 from lockstep.core.branch_names import ParticipantName
 from lockstep.core.clock import Now
 from lockstep.core.errors import ErrorCode
+from lockstep.core.xa import XaStatus
 from services.coordinator.core.context import Context, Conversation
 from services.coordinator.core.messages import OutcomeAnswer, Refusal, RequestId, State
 
@@ -35,10 +36,11 @@ class Waiters:
         state: State,
         hazards: tuple[tuple[ParticipantName, str], ...] = (),
         pending: tuple[ParticipantName, ...] = (),
+        heuristic: XaStatus = XaStatus.OK,
     ) -> None:
         """Everybody."""
         for request in self._due_ms:
-            self._context.say(OutcomeAnswer(request, state, hazards, pending))
+            self._context.say(OutcomeAnswer(request, state, hazards, pending, heuristic))
         self._due_ms.clear()
 
     def refuse(self, code: ErrorCode, message: str) -> None:

@@ -1,0 +1,75 @@
+"""What a coordinator knows of distributed transactions, as `lockstep tx` shows it: what is not over, and what ended mixed."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from lockstep.client import Client
+from lockstep.core.branch_names import GLOBAL_ID_BYTES
+from lockstep.core.xa import XaStatus
+from lockstep.wire.v1 import coordinator_pb2 as pb
+
+CALL_SECONDS = 5.0
+_HEURISTIC = {
+    XaStatus.HEURHAZ: "heuristic hazard",
+    XaStatus.HEURCOM: "heuristically committed",
+    XaStatus.HEURRB: "heuristically rolled back",
+    XaStatus.HEURMIX: "heuristic mixed",
+}
+
+
+@dataclass(slots=True)
+class Decided:
+    """One answer of a coordinator, by global id; nothing, if the cluster has none."""
+
+    transactions: dict[bytes, pb.ListDistributedResponse.Transaction] = field(default_factory=dict)
+    heuristics: dict[bytes, pb.ListDistributedResponse.Heuristic] = field(default_factory=dict)
+
+    def decision(self, global_id: bytes) -> str:
+        """What was decided, in words; "": a coordinator knows nothing."""
+        entry = self.transactions.get(global_id) or self.heuristics.get(global_id)
+        return state_name(entry.state) if entry is not None else ""
+
+
+async def decided(client: Client) -> Decided:
+    if not await client.coordinators.are_known():
+        return Decided()
+    response = await client.coordinators.call(
+        "List", pb.ListDistributedRequest(), pb.ListDistributedResponse(), CALL_SECONDS
+    )
+    return Decided(
+        {one.transaction_id: one for one in response.transactions},
+        {one.transaction_id: one for one in response.heuristics},
+    )
+
+
+async def forget(client: Client, global_id: bytes) -> None:
+    """Raises `Rejected` NOT_FOUND where nothing is kept."""
+    request = pb.ForgetDistributedRequest(transaction_id=global_id)
+    await client.coordinators.call("Forget", request, pb.ForgetDistributedResponse(), CALL_SECONDS)
+
+
+def heuristic_as_json(one: pb.ListDistributedResponse.Heuristic) -> dict[str, Any]:
+    return {
+        "xid": "",
+        "set": "",
+        "state": _HEURISTIC.get(XaStatus(one.heuristic), "heuristic"),
+        "age_seconds": round(one.age_ms / 1000, 1),
+        "distributed_transaction": one.transaction_id.hex(),
+        "decision": state_name(one.state),
+        "participants": [
+            {"participant": hazard.participant, "vote": "", "ended": hazard.ended} for hazard in one.hazards
+        ],
+    }
+
+
+def state_name(state: "pb.DistributedState.ValueType") -> str:
+    return pb.DistributedState.Name(state).removeprefix("DISTRIBUTED_STATE_").lower().replace("_", " ")
+
+
+def parse_global_id(text: str) -> bytes | None:
+    """A distributed transaction's id; None: it is none, so perhaps an xid."""
+    try:
+        global_id = bytes.fromhex(text)
+    except ValueError:
+        return None
+    return global_id if len(global_id) == GLOBAL_ID_BYTES else None
