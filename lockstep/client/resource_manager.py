@@ -20,6 +20,8 @@ from lockstep.core.xid import Xid
 
 PAGE = 500
 """Branches of one answer to recover."""
+TIMEOUT_SECONDS_MAX = 2**31 - 1
+"""What can be said on the wire; a resource manager takes less."""
 
 
 class XaError(Rejected):
@@ -92,8 +94,8 @@ class ResourceManager:
     ) -> Branch:
         """Begins a branch, joins one, or resumes work that this session suspended; or makes an open `transaction` of this
         session a branch. Raises `XaError`."""
+        start = c.StartCommand(0, _encoded(xid, "start"), join, resume, transaction)
         try:
-            start = c.StartCommand(0, xid.encode(), join, resume, transaction)
             done = await self._session.submit(self._flushed(start))
         except Rejected as rejected:
             raise XaError(rejected, "start", xid) from rejected
@@ -125,13 +127,17 @@ class ResourceManager:
 
     async def set_timeout(self, xid: Xid, seconds: float) -> XaStatus:
         """Until the branch is prepared; 0: none."""
+        if not 0 <= seconds <= TIMEOUT_SECONDS_MAX:
+            text = f"a time-out of {seconds} s is not between 0 and {TIMEOUT_SECONDS_MAX} s"
+            raise XaError(Rejected(ErrorCode.INVALID_ARGUMENT, text), "set-timeout", xid)
         timeout_ms = round(seconds * 1000)
         return await self._verb("set-timeout", xid, lambda name: c.SetTimeoutCommand(0, name, timeout_ms))
 
     async def get_timeout(self, xid: Xid) -> float:
         """Seconds; 0: none."""
+        name = _encoded(xid, "get-timeout")
         self._batches.flush()
-        answer = await self._session.ask(rq.GetTimeout(0, xid.encode()))
+        answer = await self._session.ask(rq.GetTimeout(0, name))
         assert isinstance(answer, sm.TimeoutAnswer), "a time-out is answered as one"
         if answer.code is not ErrorCode.NONE:
             raise XaError(Rejected(answer.code, f"no branch {xid}"), "get-timeout", xid)
@@ -152,8 +158,9 @@ class ResourceManager:
     # Inside
 
     async def _verb(self, verb: str, xid: Xid, make: Callable[[bytes], c.AnyCommand]) -> XaStatus:
+        command = make(_encoded(xid, verb))
         try:
-            return XaStatus(await self._submit(make(xid.encode())))
+            return XaStatus(await self._submit(command))
         except Rejected as rejected:
             raise XaError(rejected, verb, xid) from rejected
 
@@ -164,3 +171,11 @@ class ResourceManager:
         """What is being gathered goes first."""
         self._batches.flush()
         return command
+
+
+def _encoded(xid: Xid, verb: str) -> bytes:
+    """Raises `XaError` (542) for one that is malformed: nothing was asked."""
+    try:
+        return xid.encode()
+    except ValueError as error:
+        raise XaError(Rejected(ErrorCode.INVALID_ARGUMENT, f"{verb}: {error}"), verb, xid) from error

@@ -5,7 +5,7 @@ Law: COMMITTED and ROLLED_BACK are answered as they are; whatever is not known i
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import grpc
 
@@ -34,6 +34,7 @@ from services.coordinator.core.messages import (
     CommitAsked,
     EnlistAsked,
     EnlistedAnswer,
+    Input,
     ListLog,
     LoggedTransaction,
     LogListed,
@@ -41,16 +42,19 @@ from services.coordinator.core.messages import (
     OutcomeAsked,
     RecoverAnswer,
     RecoverAsked,
+    RequestId,
     RollbackAsked,
     State,
     Ticket,
 )
 from services.coordinator.core.transaction import Transaction
-from services.coordinator.driver import CoordinatorDriver
+from services.coordinator.driver import Answer, CoordinatorDriver
 from services.coordinator.log_port import LogPort
 from services.coordinator.participant_ports import ParticipantPorts
 from services.coordinator.presence import Presence
 
+SHOWN_BYTES = 40
+"""Of what a caller gave as an id, in an error."""
 STATES = {
     State.NOT_KNOWN: pb.DISTRIBUTED_STATE_NOT_KNOWN,
     State.UNDECIDED: pb.DISTRIBUTED_STATE_UNDECIDED,
@@ -96,14 +100,16 @@ class CoordinatorService:
         if generation is None:
             raise Rejected(ErrorCode.UNAVAILABLE, "this coordinator has not reached etcd yet")
         global_id = new_global_id(time.time_ns() // 1_000_000, secrets.token_bytes(RANDOM_BYTES))
-        await self._driver.ask(lambda number: BeginAsked(number, global_id, generation, request.timeout_ms))
+        await self._ask(
+            global_id, lambda number: BeginAsked(number, global_id, generation, request.timeout_ms)
+        )
         return pb.BeginDistributedResponse(transaction_id=global_id, generation=generation)
 
     async def _enlist(self, request: pb.EnlistParticipantRequest) -> pb.EnlistParticipantResponse:
         global_id, generation = _id(request.transaction_id), _generation(request.generation)
         (participant,) = self._names([request.participant])
-        answer = await self._driver.ask(
-            lambda number: EnlistAsked(number, global_id, generation, request.number, participant)
+        answer = await self._ask(
+            global_id, lambda number: EnlistAsked(number, global_id, generation, request.number, participant)
         )
         assert isinstance(answer, EnlistedAnswer), "the answer to an enlistment"
         return pb.EnlistParticipantResponse(xid=encode_xid(answer.xid))
@@ -111,7 +117,7 @@ class CoordinatorService:
     async def _close(self, request: pb.CloseDistributedRequest) -> pb.CloseDistributedResponse:
         global_id, generation = _id(request.transaction_id), _generation(request.generation)
         names = self._names(request.participants)
-        answer = await self._driver.ask(lambda number: CloseAsked(number, global_id, generation, names))
+        answer = await self._ask(global_id, lambda number: CloseAsked(number, global_id, generation, names))
         if isinstance(answer, OutcomeAnswer):
             raise InDoubt(ErrorCode.UNAVAILABLE, "the list may be in the log", transaction=global_id.hex())
         return pb.CloseDistributedResponse()
@@ -119,8 +125,8 @@ class CoordinatorService:
     async def _commit(self, request: pb.CommitDistributedRequest) -> pb.CommitDistributedResponse:
         global_id, generation = _id(request.transaction_id), _generation(request.generation)
         names = self._names(request.participants)
-        answer = await self._driver.ask(
-            lambda number: CommitAsked(number, global_id, generation, names, request.is_closed)
+        answer = await self._ask(
+            global_id, lambda number: CommitAsked(number, global_id, generation, names, request.is_closed)
         )
         ended = _ended(answer, global_id)
         return pb.CommitDistributedResponse(
@@ -133,8 +139,8 @@ class CoordinatorService:
     async def _rollback(self, request: pb.RollbackDistributedRequest) -> pb.RollbackDistributedResponse:
         global_id, generation = _id(request.transaction_id), _generation(request.generation)
         names = self._names(request.participants)
-        answer = await self._driver.ask(
-            lambda number: RollbackAsked(number, global_id, generation, names, request.is_closed)
+        answer = await self._ask(
+            global_id, lambda number: RollbackAsked(number, global_id, generation, names, request.is_closed)
         )
         ended = _ended(answer, global_id)
         return pb.RollbackDistributedResponse(
@@ -148,7 +154,7 @@ class CoordinatorService:
         self, request: pb.GetDistributedOutcomeRequest
     ) -> pb.GetDistributedOutcomeResponse:
         global_id = _id(request.transaction_id)
-        answer = await self._driver.ask(lambda number: OutcomeAsked(number, global_id, request.fence))
+        answer = await self._ask(global_id, lambda number: OutcomeAsked(number, global_id, request.fence))
         assert isinstance(answer, OutcomeAnswer), "the answer to a question for an outcome"
         return pb.GetDistributedOutcomeResponse(
             transaction_id=global_id,
@@ -190,6 +196,14 @@ class CoordinatorService:
             raise Rejected(ErrorCode.NOT_FOUND, text, transaction=global_id.hex())
         return pb.ForgetDistributedResponse()
 
+    async def _ask(self, global_id: GlobalId, make: Callable[[RequestId], Input]) -> Answer:
+        """What the core answers; a refusal carries the transaction's id."""
+        try:
+            return await self._driver.ask(make)
+        except Rejected as refused:
+            details = {**refused.details, "transaction": global_id.hex()}
+            raise Rejected(refused.code, refused.message, **details) from refused
+
     def _names(self, names: Sequence[str]) -> tuple[ParticipantName, ...]:
         """Raises `Rejected` (INVALID_ARGUMENT) for one that nobody can be called by."""
         listed = tuple(ParticipantName(name) for name in names)
@@ -201,14 +215,18 @@ class CoordinatorService:
 def _id(data: bytes) -> GlobalId:
     if len(data) != GLOBAL_ID_BYTES:
         raise Rejected(
-            ErrorCode.INVALID_ARGUMENT, f"a transaction id has {GLOBAL_ID_BYTES} bytes, not {len(data)}"
+            ErrorCode.INVALID_ARGUMENT,
+            f"a transaction id has {GLOBAL_ID_BYTES} bytes, not {len(data)}",
+            transaction=data[:SHOWN_BYTES].hex(),
         )
     return GlobalId(data)
 
 
 def _generation(text: str) -> GenerationTag:
     if len(text) != GENERATION_TAG_CHARACTERS or not text.isascii():
-        raise Rejected(ErrorCode.INVALID_ARGUMENT, f"not a generation, as Begin answers it: {text[:40]!r}")
+        shown = text[:SHOWN_BYTES]
+        message = f"not a generation, as Begin answers it: {shown!r}"
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, message, generation=shown)
     return GenerationTag(text)
 
 

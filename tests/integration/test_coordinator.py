@@ -298,39 +298,77 @@ async def test_a_listing_shows_what_hangs_and_on_whom(
 
 
 @pytest.mark.parametrize(
-    ("method", "request_message"),
+    ("method", "request_message", "identifiers"),
     [
         (
             "Enlist",
             pb.EnlistParticipantRequest(transaction_id=bytes(16), generation="a" * 8, participant="nobody"),
+            {"participant": "nobody"},
         ),
         (
             "Enlist",
             pb.EnlistParticipantRequest(
                 transaction_id=bytes(16), generation="a" * 8, participant="grpc://x/y"
             ),
+            {"participant": "grpc://x/y"},
         ),
         (
             "Enlist",
             pb.EnlistParticipantRequest(
                 transaction_id=bytes(15), generation="a" * 8, participant="grpc://x:1/y"
             ),
+            {"transaction": "00" * 15},
         ),
         (
             "Enlist",
             pb.EnlistParticipantRequest(transaction_id=bytes(16), generation="a", participant="grpc://x:1/y"),
+            {"generation": "a"},
         ),
-        ("Begin", pb.BeginDistributedRequest(timeout_ms=100_000_000)),
-        ("Close", pb.CloseDistributedRequest(transaction_id=bytes(16), generation="a" * 8)),
-        ("GetOutcome", pb.GetDistributedOutcomeRequest(transaction_id=b"x")),
+        ("Begin", pb.BeginDistributedRequest(timeout_ms=100_000_000), {}),
+        (
+            "Close",
+            pb.CloseDistributedRequest(transaction_id=bytes(16), generation="a" * 8),
+            {"transaction": "00" * 16},
+        ),
+        (
+            "Commit",
+            pb.CommitDistributedRequest(
+                transaction_id=bytes(16), generation="a" * 8, participants=["grpc://x:1/" + "y" * 300] * 2
+            ),
+            {"transaction": "00" * 16},
+        ),
+        (
+            "Rollback",
+            pb.RollbackDistributedRequest(
+                transaction_id=bytes(16), generation="a" * 8, participants=["set:a/b"]
+            ),
+            {"participant": "set:a/b"},
+        ),
+        ("GetOutcome", pb.GetDistributedOutcomeRequest(transaction_id=b"x"), {"transaction": "78"}),
+        ("Forget", pb.ForgetDistributedRequest(transaction_id=bytes(64)), {"transaction": "00" * 40}),
     ],
 )
 async def test_bad_input_is_refused_by_name(
-    coordinator: CoordinatorClient, method: str, request_message: object
+    coordinator: CoordinatorClient, method: str, request_message: object, identifiers: dict[str, str]
 ) -> None:
     with pytest.raises(Rejected) as caught:
         await coordinator.call(method, request_message, pb.CommitDistributedResponse())  # type: ignore[arg-type]
     assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+    assert caught.value.details.items() >= identifiers.items()
+
+
+async def test_too_many_participants_and_what_nobody_keeps_are_refused_by_name(
+    coordinator: CoordinatorClient,
+) -> None:
+    transaction = ClientTransaction(bytes(16), "a" * 8, ["grpc://x:1/y"] * 65)
+    with pytest.raises(Rejected) as caught:
+        await transaction.commit(coordinator)
+    assert caught.value.code is ErrorCode.TOO_LARGE
+    assert caught.value.details["transaction"] == "00" * 16
+    request = pb.ForgetDistributedRequest(transaction_id=bytes(16))
+    with pytest.raises(Rejected) as caught:
+        await coordinator.call("Forget", request, pb.ForgetDistributedResponse())
+    assert (caught.value.code, caught.value.details) == (ErrorCode.NOT_FOUND, {"transaction": "00" * 16})
 
 
 async def test_an_unknown_transaction_is_not_known_rather_than_rolled_back(

@@ -9,6 +9,7 @@ from lockstep.core.outcomes import Outcome
 from lockstep.core.requests import GetTimeout, Recover
 from lockstep.core.server_messages import BranchDescription, Recovered, TimeoutAnswer
 from lockstep.core.tx_buffer import DtxBuffer
+from lockstep.core.xid import Xid
 from services.primary.core.branches import state_of
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context
@@ -25,9 +26,19 @@ def recover(context: Context, streams: ClientStreams, stream: ClientStream, requ
 
 def get_timeout(context: Context, streams: ClientStreams, stream: ClientStream, request: GetTimeout) -> None:
     branch = context.state.transactions.find_branch(request.xid)
-    code = ErrorCode.NONE if branch is not None else ErrorCode.NOT_FOUND
+    code = ErrorCode.NONE
+    if branch is None:
+        code = ErrorCode.NOT_FOUND if _is_xid(request.xid) else ErrorCode.INVALID_ARGUMENT
     timeout_ms = branch.timeout_ms if branch is not None else 0
     streams.tell(stream.number, lambda: TimeoutAnswer(*streams.head(), request.request, code, timeout_ms))
+
+
+def _is_xid(name: bytes) -> bool:
+    try:
+        Xid.decode(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _all(context: Context, with_open: bool) -> list[BranchDescription]:
