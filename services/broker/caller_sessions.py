@@ -10,14 +10,20 @@ import uuid
 from dataclasses import dataclass, field
 
 from lockstep.core.commands import (
+    AnyCommand,
     BeginCommand,
     CommitCommand,
+    EndCommand,
     PublishCommand,
     RollbackCommand,
+    SelectDtxCommand,
+    SetTimeoutCommand,
     SettleCommand,
+    StartCommand,
 )
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import LogIndex, SessionId, SetName, TransactionKey, transaction_id
+from lockstep.core.xid import Xid
 from lockstep.runtime.process import spawn
 from services.broker.caller_limits import CallerLimits
 from services.broker.caller_session import Answer, CallerSession, Done, NotTaken
@@ -41,7 +47,9 @@ class OpenTransaction:
     """Of the last operation submitted."""
     answers: dict[int, tuple[int, Answer]] = field(default_factory=dict)
     """(fingerprint, answer) of every operation that the set took, or may take."""
-    end: tuple[CommitCommand | RollbackCommand, Answer] | None = None
+    end: tuple[CommitCommand | RollbackCommand | EndCommand, Answer] | None = None
+    xid: bytes = b""
+    """Of a branch, which is ended by `end_branch`."""
 
     @property
     def name(self) -> str:
@@ -59,6 +67,8 @@ class CallerSessions:
         self._sessions: dict[tuple[SetName, SessionId], CallerSession] = {}
         self._used_at: dict[tuple[SetName, SessionId], float] = {}
         self._transactions: dict[tuple[SetName, TransactionKey], OpenTransaction] = {}
+        self._branches: dict[tuple[SetName, bytes], OpenTransaction] = {}
+        """Those among them that are branches, by xid."""
         self._sweeping: asyncio.Task[None] | None = None
 
     # --- sessions -----------------------------------------------------------------------------------------------------
@@ -96,9 +106,14 @@ class CallerSessions:
         place = session.set_name, session.session_id
         if self._sessions.get(place) is session:
             del self._sessions[place], self._used_at[place]
-        for name, transaction in list(self._transactions.items()):
+        for transaction in list(self._transactions.values()):
             if transaction.session is session:
-                del self._transactions[name]
+                self._forget(transaction)
+
+    def _forget(self, transaction: OpenTransaction) -> None:
+        del self._transactions[transaction.set_name, transaction.key]
+        if self._branches.get((transaction.set_name, transaction.xid)) is transaction:
+            del self._branches[transaction.set_name, transaction.xid]
 
     async def _sweep(self) -> None:
         while True:
@@ -108,9 +123,9 @@ class CallerSessions:
                 is_idle = now - self._used_at[place] > session.timeout_ms / 1000
                 if is_idle and not session.is_busy and session.session_id != self._shared_id:
                     session.detach()
-            for name, transaction in list(self._transactions.items()):
+            for transaction in list(self._transactions.values()):
                 if now >= transaction.forgotten_at:
-                    del self._transactions[name]
+                    self._forget(transaction)
 
     # --- transactions -------------------------------------------------------------------------------------------------
 
@@ -118,6 +133,26 @@ class CallerSessions:
         self, set_name: SetName, session_id: str, timeout_ms: int
     ) -> tuple[OpenTransaction, Done]:
         """Raises `Rejected` or `InDoubt`; a transaction that was opened and not told ends by its time-out."""
+        timeout_ms = self._checked(set_name, timeout_ms)
+        session = self._session_for(set_name, session_id)
+        done = await session.answered(session.submit(BeginCommand(0, timeout_ms)))
+        return self._begun(session, done, timeout_ms), done
+
+    async def start_branch(
+        self, set_name: SetName, session_id: str, xid: Xid, timeout_ms: int
+    ) -> tuple[OpenTransaction, Done]:
+        """As `begin`, for a branch."""
+        timeout_ms = self._checked(set_name, timeout_ms)
+        session, name = self._session_for(set_name, session_id), xid.encode()
+        # Each time: the set may have lost the session since.
+        session.submit(SelectDtxCommand(0, hears_read_only=False, has_many_branches=True))
+        done = await session.answered(session.submit(StartCommand(0, name)))
+        branch = self._begun(session, done, timeout_ms, name)
+        await session.answered(session.submit(SetTimeoutCommand(0, name, timeout_ms)))
+        return branch, done
+
+    def _checked(self, set_name: SetName, timeout_ms: int) -> int:
+        """The time-out of a new transaction. Raises `Rejected` at the limits."""
         if len(self._transactions) >= self.limits.transactions_max:
             text = f"{self.limits.transactions_max} transactions of callers are open"
             raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=set_name)
@@ -125,17 +160,25 @@ class CallerSessions:
         if timeout_ms > self.limits.transaction_timeout_ms_max:
             text = f"a transaction's time-out is at most {self.limits.transaction_timeout_ms_max} ms"
             raise Rejected(ErrorCode.INVALID_ARGUMENT, text, timeout_ms=timeout_ms)
+        return timeout_ms
+
+    def _session_for(self, set_name: SetName, session_id: str = "") -> CallerSession:
+        """The one that is named; "": the one that all share who accept nothing."""
         if session_id:
-            session = self.session(set_name, session_id)
-        else:
-            session = self._session(set_name, self._shared_id, self.limits.session_timeout_ms)
-        done = await session.answered(session.submit(BeginCommand(0, timeout_ms)))
+            return self.session(set_name, session_id)
+        return self._session(set_name, self._shared_id, self.limits.session_timeout_ms)
+
+    def _begun(
+        self, session: CallerSession, done: Done, timeout_ms: int, xid: bytes = b""
+    ) -> OpenTransaction:
         key: TransactionKey = LogIndex(done.value), done.epoch
         forgotten_at = time.monotonic() + timeout_ms / 1000 + _GRACE_SECONDS
-        transaction = OpenTransaction(set_name, key, session, forgotten_at)
+        transaction = OpenTransaction(session.set_name, key, session, forgotten_at, xid=xid)
         if not session.ended.done():
-            self._transactions[set_name, key] = transaction
-        return transaction, done
+            self._transactions[session.set_name, key] = transaction
+            if xid:
+                self._branches[session.set_name, xid] = transaction
+        return transaction
 
     def find(self, set_name: SetName, key: TransactionKey) -> OpenTransaction | None:
         """A transaction that was begun here and whose end was not answered yet."""
@@ -172,6 +215,9 @@ class CallerSessions:
 
     async def end(self, transaction: OpenTransaction, command: CommitCommand | RollbackCommand) -> Done:
         """Commits or rolls back, once. Raises `Rejected` (ROLLED_BACK too) or `InDoubt`."""
+        if transaction.xid:
+            text = f"transaction {transaction.name} is a branch of a distributed transaction"
+            raise Rejected(ErrorCode.ILLEGAL_STATE, text, transaction=transaction.name)
         if transaction.end is None:
             answer = transaction.session.submit(command)
             transaction.end = command, answer
@@ -183,6 +229,25 @@ class CallerSessions:
                 transaction=transaction.name,
             )
         return await transaction.session.answered(transaction.end[1])
+
+    async def end_branch(self, set_name: SetName, command: EndCommand) -> Done:
+        """Ends the work in a branch, once: repeated, it is answered as the first time for as long as the branch could be open."""
+        branch = self._branches.get((set_name, command.xid))
+        if branch is None:
+            return await self.run(set_name, command)
+        if branch.end is None:
+            answer = branch.session.submit(command)
+            branch.end = command, answer
+            answer.add_done_callback(lambda done: _end_again_if_not_taken(branch, done))
+        elif branch.end[0] != command:
+            text = f"transaction {branch.name} was told to end otherwise"
+            raise Rejected(ErrorCode.TRANSACTION_FINISHED, text, transaction=branch.name)
+        return await branch.session.answered(branch.end[1])
+
+    async def run(self, set_name: SetName, command: AnyCommand) -> Done:
+        """Does what may be repeated, in the session that all share."""
+        session = self._session_for(set_name)
+        return await session.answered(session.submit(command))
 
     def _ended(self, transaction: OpenTransaction, done: Answer) -> None:
         if isinstance(done.exception(), NotTaken):
@@ -197,3 +262,8 @@ def _forget_not_taken(transaction: OpenTransaction, sequence: int, done: Answer)
     if isinstance(done.exception(), NotTaken):
         transaction.answers.pop(sequence, None)
         transaction.sequence = min(transaction.sequence, sequence - 1)
+
+
+def _end_again_if_not_taken(branch: OpenTransaction, done: Answer) -> None:
+    if isinstance(done.exception(), NotTaken):
+        branch.end = None

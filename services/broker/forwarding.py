@@ -4,6 +4,7 @@ Law: a call is forwarded once. Whoever gets a forwarded call and cannot answer i
 better by then, decides.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -38,6 +39,27 @@ class Forwarding:
                 ErrorCode.UNKNOWN_SET, f"no resource set {set_name[:80]!r}", set_name=set_name[:80]
             )
         return set_map.primary == self._broker
+
+    async def at_primary(
+        self,
+        set_name: SetName,
+        method: str,
+        request: Message,
+        kind: type[_Response],
+        here: Callable[[], Awaitable[_Response]],
+        *,
+        is_read: bool = False,
+    ) -> _Response:
+        """What `here` answers, if this is the primary of the set; else what the primary answers. `request` has `is_forwarded`."""
+        if self.is_here(set_name):
+            return await here()
+        forwarded: Any = type(request)()
+        forwarded.CopyFrom(request)
+        was_forwarded = forwarded.is_forwarded
+        forwarded.is_forwarded = True
+        return await self.to_primary(
+            set_name, method, forwarded, kind, is_forwarded=was_forwarded, is_read=is_read
+        )
 
     async def to_primary(
         self,

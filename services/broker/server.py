@@ -43,6 +43,7 @@ from lockstep.runtime.store_client import StoreClient
 from lockstep.wire.v1 import store_pb2
 from services.backup.core.settings import BackupSettings
 from services.backup.subscriber import Subscriber
+from services.broker.branch_calls import BranchCalls
 from services.broker.caller_sessions import CallerSessions
 from services.broker.cluster_service import ClusterService
 from services.broker.core.replica import Replica
@@ -135,6 +136,7 @@ class Broker:
         callers = CallerSessions(self._sessions)
         queries = SetQueries(self._sessions)
         self._transactions = TransactionsService(callers, queries, forwarding, directory)
+        self._branches = BranchCalls(callers, queries, forwarding, directory)
         self._cluster = ClusterService(
             settings.broker,
             self._process,
@@ -159,7 +161,13 @@ class Broker:
         server.add_generic_rpc_handlers(
             tuple(
                 hosted.handlers()
-                for hosted in (self._primary_service, self._sessions, self._transactions, self._cluster)
+                for hosted in (
+                    self._primary_service,
+                    self._sessions,
+                    self._transactions,
+                    self._branches,
+                    self._cluster,
+                )
             )
         )
         host, _, port = settings.listen.rpartition(":")

@@ -1,4 +1,4 @@
-"""Set queries: asks a replica of this process what clients can ask it (outcomes, descriptions), for calls that have no session.
+"""Set queries: asks a replica of this process what clients can ask it (outcomes, branches, figures), for calls without a session.
 
 Law: one session per set serves all queries of this process, and every query ends: with its answer, with the end of the stream, or
 with its time-out.
@@ -16,13 +16,17 @@ from lockstep.core.requests import (
     AttachSession,
     Describe,
     GetOutcome,
+    GetTimeout,
+    Recover,
 )
 from lockstep.core.server_messages import (
     AnyServerMessage,
     AttachRefused,
     Description,
     OutcomeAnswer,
+    Recovered,
     SessionEnded,
+    TimeoutAnswer,
 )
 from lockstep.runtime.process import spawn
 from services.primary.sessions import LocalStream, SessionsService
@@ -62,6 +66,18 @@ class SetQueries:
         assert isinstance(answer, Description), answer
         return answer
 
+    async def timeout(self, set_name: SetName, xid: bytes) -> TimeoutAnswer:
+        """The time-out of a branch. Raises as `outcome`."""
+        answer = await self._ask(set_name, lambda number: GetTimeout(number, xid))
+        assert isinstance(answer, TimeoutAnswer), answer
+        return answer
+
+    async def recover(self, set_name: SetName, after: bytes, limit: int, with_open: bool) -> Recovered:
+        """A page of branches. Raises as `outcome`."""
+        answer = await self._ask(set_name, lambda number: Recover(number, after, limit, with_open))
+        assert isinstance(answer, Recovered), answer
+        return answer
+
     async def _ask(self, set_name: SetName, make: Callable[[int], AnyRequest]) -> AnyServerMessage:
         link = self._links.get(set_name) or self._open(set_name)
         self._last_request += 1
@@ -98,7 +114,7 @@ class SetQueries:
             is_open = bool(messages)
             for message in messages:
                 match message:
-                    case OutcomeAnswer() | Description():
+                    case OutcomeAnswer() | Description() | TimeoutAnswer() | Recovered():
                         waiting = link.answers.get(message.request)
                         if waiting is not None and not waiting.done():
                             waiting.set_result(message)

@@ -247,15 +247,8 @@ class TransactionsService:
         *,
         is_read: bool = False,
     ) -> _Response:
-        """What `here` answers, if this is the primary of the set; else what the primary answers."""
-        if self._forwarding.is_here(set_name):
-            return await here()
-        forwarded: Any = type(request)()
-        forwarded.CopyFrom(request)
-        was_forwarded = forwarded.is_forwarded
-        forwarded.is_forwarded = True
-        return await self._forwarding.to_primary(
-            set_name, f"Transactions/{method}", forwarded, kind, is_forwarded=was_forwarded, is_read=is_read
+        return await self._forwarding.at_primary(
+            set_name, f"Transactions/{method}", request, kind, here, is_read=is_read
         )
 
 

@@ -196,17 +196,12 @@ async def test_a_full_queue_refuses_and_says_so(deployment: Deployment) -> None:
         assert len([message async for message in session.browse("small")]) == 2
 
 
-METHODS = (
-    "Primary/Subscribe",
-    "Primary/Refuse",
-    "Transactions/GetOutcome",
-    "Cluster/GetStatus",
-    "Cluster/Locate",
-    "Cluster/ClaimName",
-    "Cluster/ReleaseName",
-    "Cluster/CreateSet",
-    "Cluster/Promote",
-    "Cluster/AcceptDataLoss",
+METHODS = tuple(
+    f"{service.name}/{method.name}"
+    for file in (cluster_pb2, primary_pb2, resource_manager_pb2, transactions_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+    if not method.client_streaming and not method.server_streaming
 )
 
 

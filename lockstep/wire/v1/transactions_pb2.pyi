@@ -3,7 +3,7 @@
 isort:skip_file
 Transactions for callers of plain gRPC, in any language, who hold no session stream (DESIGN 4, T1, T5).
 
-A transaction is of one resource set. Its operations are numbered by the caller from 1, and commit says how many there were: so
+A transaction is of one resource set; for several there is coordinator.proto, with branches by resource_manager.proto. Its operations are numbered by the caller from 1, and commit says how many there were: so
 every call but Begin and Acquire may be repeated when its answer was lost. A repeated operation is answered as it was the first
 time, a repeated Commit or Rollback by the transaction's outcome. (The transaction of a Begin whose answer was lost is rolled back
 when its time-out ends; messages of an Acquire whose answer was lost are released when its session ends.)

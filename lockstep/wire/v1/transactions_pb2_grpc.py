@@ -142,7 +142,6 @@ class TransactionsServicer:
 
     def GetOutcome(self, request, context):
         """What became of a transaction. Any broker serves it: it forwards to the primary of the resource set that the id names.
-        Prepare, Recover and Forget of a distributed transaction's branch come here.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

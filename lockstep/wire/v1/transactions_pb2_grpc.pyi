@@ -3,7 +3,7 @@
 isort:skip_file
 Transactions for callers of plain gRPC, in any language, who hold no session stream (DESIGN 4, T1, T5).
 
-A transaction is of one resource set. Its operations are numbered by the caller from 1, and commit says how many there were: so
+A transaction is of one resource set; for several there is coordinator.proto, with branches by resource_manager.proto. Its operations are numbered by the caller from 1, and commit says how many there were: so
 every call but Begin and Acquire may be repeated when its answer was lost. A repeated operation is answered as it was the first
 time, a repeated Commit or Rollback by the transaction's outcome. (The transaction of a Begin whose answer was lost is rolled back
 when its time-out ends; messages of an Acquire whose answer was lost are released when its session ends.)
@@ -62,9 +62,7 @@ class TransactionsStub:
     EndSession: _grpc.UnaryUnaryMultiCallable[_transactions_pb2.EndSessionRequest, _transactions_pb2.EndSessionResponse]
     """Ends a session before its time-out: its open transactions are rolled back, the messages that it holds are released."""
     GetOutcome: _grpc.UnaryUnaryMultiCallable[_transactions_pb2.GetOutcomeRequest, _transactions_pb2.GetOutcomeResponse]
-    """What became of a transaction. Any broker serves it: it forwards to the primary of the resource set that the id names.
-    Prepare, Recover and Forget of a distributed transaction's branch come here.
-    """
+    """What became of a transaction. Any broker serves it: it forwards to the primary of the resource set that the id names."""
 
 @_typing.type_check_only
 class TransactionsAsyncStub(TransactionsStub):
@@ -87,9 +85,7 @@ class TransactionsAsyncStub(TransactionsStub):
     EndSession: _aio.UnaryUnaryMultiCallable[_transactions_pb2.EndSessionRequest, _transactions_pb2.EndSessionResponse]  # type: ignore[assignment]
     """Ends a session before its time-out: its open transactions are rolled back, the messages that it holds are released."""
     GetOutcome: _aio.UnaryUnaryMultiCallable[_transactions_pb2.GetOutcomeRequest, _transactions_pb2.GetOutcomeResponse]  # type: ignore[assignment]
-    """What became of a transaction. Any broker serves it: it forwards to the primary of the resource set that the id names.
-    Prepare, Recover and Forget of a distributed transaction's branch come here.
-    """
+    """What became of a transaction. Any broker serves it: it forwards to the primary of the resource set that the id names."""
 
 class TransactionsServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -163,8 +159,6 @@ class TransactionsServicer(metaclass=_abc_1.ABCMeta):
         request: _transactions_pb2.GetOutcomeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transactions_pb2.GetOutcomeResponse, _abc.Awaitable[_transactions_pb2.GetOutcomeResponse]]:
-        """What became of a transaction. Any broker serves it: it forwards to the primary of the resource set that the id names.
-        Prepare, Recover and Forget of a distributed transaction's branch come here.
-        """
+        """What became of a transaction. Any broker serves it: it forwards to the primary of the resource set that the id names."""
 
 def add_TransactionsServicer_to_server(servicer: TransactionsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
