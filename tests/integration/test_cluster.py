@@ -13,6 +13,7 @@ from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.replication import Subscribe, SubscriptionRefused
 from lockstep.runtime.replication_codec import decode_to_backup, encode_subscribe
+from lockstep.wire.v1 import cluster_pb2, primary_pb2, resource_manager_pb2, transactions_pb2
 from tests.integration.cluster import SETS, Deployment, deployed
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -201,7 +202,7 @@ METHODS = tuple(
     for file in (cluster_pb2, primary_pb2, resource_manager_pb2, transactions_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
-    if not method.client_streaming and not method.server_streaming
+    if not method.client_streaming
 )
 
 
