@@ -51,7 +51,7 @@ async def recover_many(deployment: Deployment, set_name: str, count: int) -> Rec
 
     primary = await deployment.primary_of(set_name)
     killed_at = time.monotonic()
-    killing = asyncio.create_task(deployment[primary].broker.kill())
+    await deployment[primary].broker.kill()
     async with await connect(deployment.addresses) as client, client.session() as session:
         manager = await session.resource_manager(set_name)
         await _check_recovered(manager, xids)
@@ -59,7 +59,7 @@ async def recover_many(deployment: Deployment, set_name: str, count: int) -> Rec
         began = time.monotonic()
         await _check_recovered(manager, xids)
         recover_seconds = time.monotonic() - began
-        await killing
+        assert await deployment.primary_of(set_name) != primary
         await _check_locked(session)
         began = time.monotonic()
         await _end_all(manager, xids)
