@@ -51,8 +51,8 @@ def view_from(result: TransactionResult) -> LogView:
 
 
 class DecisionLogReader:
-    """Lives as long as its process. Remembers the highest revision that it has seen: an etcd behind that one was set back, and
-    nothing may be concluded from what it lacks (DESIGN R1, history 26).
+    """Lives as long as its process. Remembers the highest revision that it has seen: an etcd that answers a later question from
+    behind that one was set back, and nothing may be concluded from what it lacks (DESIGN R1, history 26).
     """
 
     def __init__(self, etcd: EtcdClient, cluster: str) -> None:
@@ -62,14 +62,15 @@ class DecisionLogReader:
 
     async def read(self, global_id: GlobalId) -> LogView | None:
         """What the log says now; None: it does not answer, or with less than it knew before."""
+        seen = self._revision_seen  # An answer may be behind one that overtook it.
         try:
             # It changes nothing, so that a doubt about it is a read that failed.
             result = await self._etcd.transact([], view_operations(self._cluster, global_id))
         except (EtcdRejected, EtcdInDoubt):
             return None
-        if result.revision < self._revision_seen:
+        if result.revision < seen:
             return None
-        self._revision_seen = result.revision
+        self._revision_seen = max(self._revision_seen, result.revision)
         try:
             return view_from(result)
         except ValueError as error:

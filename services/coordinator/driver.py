@@ -39,7 +39,8 @@ from services.coordinator.core.messages import (
 )
 from services.coordinator.core.steps import Step
 from services.coordinator.core.votes import Completion, Verb, Vote
-from services.coordinator.log_port import AnyLogEffect, LogPort
+from services.coordinator.log_changes import AnyLogEffect
+from services.coordinator.log_port import LogPort
 from services.coordinator.participant_ports import ParticipantPorts
 
 _log = logging.getLogger("lockstep.coordinator")

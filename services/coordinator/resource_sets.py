@@ -1,7 +1,7 @@
 """Resource sets as participants, named set:<name>: the coordinator is a client of the brokers, with one session in each set.
 
-Law: as for every port: what the set's resource manager has said is answered, and everything else is `UNREACHABLE`. Where the
-branch is gone, the state that came with the refusal tells whether it is known to have committed.
+Law: as for every port: what the set's resource manager has said is answered (`core/set_answers.py`), and everything else is
+`UNREACHABLE`.
 """
 
 import asyncio
@@ -16,9 +16,10 @@ from lockstep.client.session import Session
 from lockstep.core.branch_names import ParticipantName
 from lockstep.core.cluster_map import Keys
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
-from lockstep.core.xa import BranchState, XaStatus
+from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
 from lockstep.runtime.etcd import EtcdClient
+from services.coordinator.core.set_answers import completion, refused_completion, refused_vote, vote
 from services.coordinator.core.votes import Completion, Vote
 from services.coordinator.participant_ports import ParticipantPort
 
@@ -28,14 +29,6 @@ _Answer = TypeVar("_Answer")
 
 KIND = "set:"
 NAME_CHARACTERS_MAX = 255
-_ENDS = {
-    XaStatus.RBROLLBACK: Completion.ROLLED_BACK,
-    XaStatus.RBTIMEOUT: Completion.ROLLED_BACK,
-    XaStatus.HEURCOM: Completion.HEURISTICALLY_COMMITTED,
-    XaStatus.HEURRB: Completion.HEURISTICALLY_ROLLED_BACK,
-    XaStatus.HEURMIX: Completion.HEURISTICALLY_MIXED,
-    XaStatus.HEURHAZ: Completion.HEURISTICALLY_MIXED,
-}
 
 
 class ResourceSets(ParticipantPort):
@@ -63,16 +56,13 @@ class ResourceSets(ParticipantPort):
             )
 
     async def prepare(self, participant: ParticipantName, xid: Xid) -> Vote:
-        async def vote(manager: ResourceManager) -> Vote:
+        async def prepare(manager: ResourceManager) -> Vote:
             try:
-                status = await manager.prepare(xid)
+                return vote(await manager.prepare(xid))
             except XaError as error:
-                return _refused_vote(error)
-            if status is XaStatus.RDONLY:
-                return Vote.READ_ONLY
-            return Vote.OK if status is XaStatus.OK else Vote.NO
+                return refused_vote(error.code, error.state)
 
-        return await self._call(participant, xid, vote, Vote.UNREACHABLE)
+        return await self._call(participant, xid, prepare, Vote.UNREACHABLE)
 
     async def commit(self, participant: ParticipantName, xid: Xid, *, one_phase: bool) -> Completion:
         async def commit(manager: ResourceManager) -> Completion:
@@ -116,21 +106,8 @@ class ResourceSets(ParticipantPort):
             return self._session
 
 
-def _refused_vote(error: XaError) -> Vote:
-    if error.code is ErrorCode.NOT_FOUND:
-        return Vote.COMMITTED if error.state is BranchState.COMMITTED else Vote.UNKNOWN_BRANCH
-    if error.code is ErrorCode.ILLEGAL_STATE:
-        # Sessions still work in it, or an operator has ended it.
-        return Vote.NO
-    raise error
-
-
-async def _end(verb: Awaitable[XaStatus], done: Completion) -> Completion:
+async def _end(verb: Awaitable[XaStatus], asked: Completion) -> Completion:
     try:
-        status = await verb
+        return completion(await verb, asked)
     except XaError as error:
-        if error.code is not ErrorCode.NOT_FOUND:
-            raise
-        known = error.state is BranchState.COMMITTED
-        return Completion.COMMITTED if known else Completion.UNKNOWN_BRANCH
-    return _ENDS.get(status, done)
+        return refused_completion(error.code, error.state)

@@ -1,0 +1,176 @@
+"""Changes of the decision log as transactions of etcd, and what their results mean to the core: the part without any call.
+
+Law: a change is one transaction with the compares that its effect names. Refused, it says what was there at the same moment.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from lockstep.core.branch_names import GenerationTag, GlobalId
+from lockstep.core.cluster_map import Keys
+from lockstep.core.decision_log import DecisionKeys, LogView, ParticipantsEntry, Verdict
+from lockstep.core.ids import Incarnation
+from lockstep.core.xa import XaStatus
+from lockstep.runtime.decision_log import VIEW_KEYS, view_from, view_operations
+from lockstep.runtime.etcd_values import (
+    Absent,
+    Compare,
+    Delete,
+    Entry,
+    Get,
+    ModRevisionEquals,
+    Operation,
+    Put,
+    TransactionResult,
+    ValueEquals,
+)
+from services.coordinator.core.messages import (
+    Decide,
+    DeleteTransaction,
+    ListLog,
+    LoggedTransaction,
+    LogInDoubt,
+    LogListed,
+    LogRead,
+    LogRefused,
+    LogWritten,
+    ReadLog,
+    WriteParticipants,
+)
+
+_log = logging.getLogger("lockstep.coordinator")
+
+AnyLogChange = WriteParticipants | Decide | DeleteTransaction
+AnyLogEffect = AnyLogChange | ReadLog | ListLog
+AnyLogAnswer = LogWritten | LogRefused | LogRead | LogListed | LogInDoubt
+Change = tuple[list[Compare], list[Operation]]
+
+
+class Registered(Protocol):
+    """How a coordinator stands in etcd, as its presence knows it."""
+
+    key: str
+    revision: int
+    """0: not registered."""
+    generation: GenerationTag | None
+    generation_value: bytes
+
+
+class LogChanges:
+    """Lives as long as the process."""
+
+    def __init__(self, cluster: str, presence: Registered) -> None:
+        self._cluster = cluster
+        self._presence = presence
+        self._generation_key = Keys(cluster).generation
+        self.revision_seen = 0
+        """The highest that an answer of etcd had; to be noted when a call is sent, and given with its answer."""
+        self.keys = DecisionKeys(cluster)
+
+    def view_operations(self, global_id: GlobalId) -> list[Get]:
+        """What a read reads, and a refused change."""
+        return view_operations(self._cluster, global_id)
+
+    def change(self, effect: AnyLogChange, outcome_lease: int) -> Change | None:
+        """What is compared and done; None: nothing may be sent. `outcome_lease`: under which an ordinary outcome stays."""
+        match effect:
+            case WriteParticipants():
+                if self._presence.revision == 0 or self._presence.generation != effect.entry.generation:
+                    # Not registered; or begun in another history, which a read will tell.
+                    return None
+                return self._writing(effect)
+            case Decide():
+                if self._presence.generation != effect.generation:
+                    return None
+                return self._deciding(effect)
+            case DeleteTransaction():
+                return self._deleting(effect, outcome_lease)
+
+    def changed(
+        self, effect: AnyLogChange, result: TransactionResult, seen: int
+    ) -> LogWritten | LogRefused | LogInDoubt:
+        """What became of a change; `seen`: `revision_seen` when it was sent. Raises `ValueError` where somebody else wrote."""
+        if result.succeeded:
+            return LogWritten(effect.ticket, result.revision)
+        assert len(result.responses) == VIEW_KEYS, "a refused change has read instead"
+        view = self._view(result, seen)
+        return LogInDoubt(effect.ticket) if view is None else LogRefused(effect.ticket, view)
+
+    def read(self, effect: ReadLog, result: TransactionResult, seen: int) -> LogRead | LogInDoubt:
+        """What a read has read; `seen` as for `changed`. Raises `ValueError` where somebody else wrote."""
+        view = self._view(result, seen)
+        return LogInDoubt(effect.ticket) if view is None else LogRead(effect.ticket, view)
+
+    def listed(self, effect: ListLog, entries: Sequence[Entry]) -> LogListed:
+        """`entries`: all below the log's prefix, by key, read at one revision."""
+        keys = self.keys
+        decisions: dict[GlobalId, Verdict] = {}
+        found: list[LoggedTransaction] = []
+        for entry in entries:
+            try:
+                # Decisions come before participants, as their keys do.
+                if entry.key.startswith(keys.all_decisions):
+                    decisions[keys.global_id(entry.key)] = Verdict(entry.value.decode())
+                elif entry.key.startswith(keys.all_participants):
+                    global_id = keys.global_id(entry.key)
+                    listed = ParticipantsEntry.decode(entry.value)
+                    decision = decisions.get(global_id)
+                    found.append(LoggedTransaction(global_id, listed, entry.mod_revision, decision))
+            except ValueError as error:
+                _log.error("event=entry_not_understood key=%s %s", entry.key, error)
+        owners = frozenset(
+            Incarnation(entry.key.removeprefix(keys.all_coordinators))
+            for entry in entries
+            if entry.key.startswith(keys.all_coordinators)
+        )
+        return LogListed(effect.ticket, tuple(found), owners, self._presence.generation)
+
+    # Inside
+
+    def _view(self, result: TransactionResult, seen: int) -> LogView | None:
+        """None: etcd is behind what it said before it was asked. It was set back; what it lacks proves nothing (DESIGN R1).
+
+        An answer may well be behind one that was asked for later and overtook it.
+        """
+        if result.revision < seen:
+            _log.error("event=log_set_back revision=%d seen=%d", result.revision, seen)
+            return None
+        self.revision_seen = max(self.revision_seen, result.revision)
+        return view_from(result)
+
+    def _writing(self, effect: WriteParticipants) -> Change:
+        keys, global_id = self.keys, effect.global_id
+        compares: list[Compare] = [
+            ModRevisionEquals(keys.participants(global_id), effect.replaces),
+            Absent(keys.decision(global_id)),
+            Absent(keys.outcome(global_id)),
+            ModRevisionEquals(self._presence.key, self._presence.revision),
+            ValueEquals(self._generation_key, self._presence.generation_value),
+        ]
+        operations: list[Operation] = [Put(keys.participants(global_id), effect.entry.encode())]
+        if effect.decision is not None:
+            operations.append(Put(keys.decision(global_id), effect.decision.encode()))
+        return compares, operations
+
+    def _deciding(self, effect: Decide) -> Change:
+        keys, global_id = self.keys, effect.global_id
+        return [
+            ModRevisionEquals(keys.participants(global_id), effect.revision),
+            Absent(keys.decision(global_id)),
+            ValueEquals(self._generation_key, self._presence.generation_value),
+        ], [Put(keys.decision(global_id), effect.verdict.encode())]
+
+    def _deleting(self, effect: DeleteTransaction, outcome_lease: int) -> Change:
+        keys, global_id = self.keys, effect.global_id
+        decision: Compare = Absent(keys.decision(global_id))
+        if effect.decision is not None:
+            decision = ValueEquals(keys.decision(global_id), effect.decision.encode())
+        operations: list[Operation] = [Delete(keys.participants(global_id)), Delete(keys.decision(global_id))]
+        if effect.outcome is not None:
+            encoded = effect.outcome.encode()
+            if effect.outcome.heuristic is XaStatus.OK:
+                operations.append(Put(keys.outcome(global_id), encoded, outcome_lease))
+            else:
+                operations += [Put(keys.outcome(global_id), encoded), Put(keys.heuristic(global_id), encoded)]
+        return [ModRevisionEquals(keys.participants(global_id), effect.revision), decision], operations
