@@ -7,7 +7,7 @@ START ?= 0
 # Two workers; everything that starts processes runs in one of them, one test at a time (tests/conftest.py).
 PYTEST_ARGS ?= -n 2 --dist loadgroup
 
-.PHONY: help dev check format test test-full demo simulate fuzz protos
+.PHONY: help dev check format test test-full demo simulate simulate-coordinators fuzz protos
 
 help: ## What there is
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -37,6 +37,9 @@ demo: dev ## A cluster on this machine, real data, a killed primary, nothing los
 
 simulate: dev ## The simulator: make simulate SEEDS=300 START=0
 	@$(python) -m tests.simulation --seeds $(SEEDS) --start $(START)
+
+simulate-coordinators: dev ## The same with coordinators and distributed transactions
+	@$(python) -m tests.simulation --coordinators --seeds $(SEEDS) --start $(START)
 
 fuzz: dev ## The hypothesis tests marked fuzz, with many more examples
 	@$(python) -m pytest -m fuzz --hypothesis-profile=fuzz

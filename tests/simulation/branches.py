@@ -75,6 +75,6 @@ MUST_BE_REACHED: dict[str, str] = {
 """Name -> the rule whose branch it is."""
 
 
-def missing(counts: Counter[str]) -> list[str]:
+def missing(counts: Counter[str], wanted: dict[str, str] = MUST_BE_REACHED) -> list[str]:
     """Names that were never reached, with their rules."""
-    return [f"{name} ({rule})" for name, rule in sorted(MUST_BE_REACHED.items()) if not counts[name]]
+    return [f"{name} ({rule})" for name, rule in sorted(wanted.items()) if not counts[name]]

@@ -265,9 +265,15 @@ class Client(Process):
     """One client process, on a host of its own."""
 
     def __init__(
-        self, world: "World", name: str, sets: Iterable[SetName], settings: SessionSettings | None = None
+        self,
+        world: "World",
+        name: str,
+        sets: Iterable[SetName],
+        settings: SessionSettings | None = None,
+        host: str = "",
     ) -> None:
-        super().__init__(world, name, name)
+        """`host`: where it runs; "": a host of its own, named like it."""
+        super().__init__(world, name, host or name)
         self.settings = settings or world.session_settings
         self._bodies = 0
         self._clock_offset_ms = world.random.randrange(1_000_000)

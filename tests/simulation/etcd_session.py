@@ -20,13 +20,19 @@ class EtcdSession:
     """Lives as long as the process that owns it; reconnects by itself until `close`."""
 
     def __init__(
-        self, loop: Loop, network: Network, host: str, on_view: Callable[[list[str] | None], None]
+        self,
+        loop: Loop,
+        network: Network,
+        host: str,
+        on_view: Callable[[list[str] | None], None],
+        is_watching: bool = True,
     ) -> None:
-        """`on_view` is called with the keys that changed in `view`; None: it was read anew."""
+        """`on_view` is called with the keys that changed in `view`; None: it was read anew. Without `is_watching`: never."""
         self._loop = loop
         self._network = network
         self._host = host
         self._on_view = on_view
+        self._is_watching = is_watching
         self.view: dict[str, Entry] = {}
         self.revision = 0
         self._calls: dict[int, Callable[[object], None]] = {}
@@ -64,7 +70,8 @@ class EtcdSession:
         side.on_message = self._take
         side.on_close = self._lost
         self._side = side
-        side.send(Watch())
+        if self._is_watching:
+            side.send(Watch())
 
     def _lost(self) -> None:
         self._side = None

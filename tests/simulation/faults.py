@@ -4,14 +4,14 @@ Law: at any moment enough is left for every promise to hold: a disk is lost only
 every set. Everything that was broken is whole again after `heal`.
 """
 
+from tests.simulation.coordinator_faults import CoordinatorFaults
 from tests.simulation.etcd_faults import EtcdFaults
 from tests.simulation.loop import MS
-from tests.simulation.network_faults import NetworkFaults
 from tests.simulation.process_faults import ProcessFaults
 from tests.simulation.storage_faults import StorageFaults
 
 
-class Faults(ProcessFaults, NetworkFaults, EtcdFaults, StorageFaults):
+class Faults(ProcessFaults, CoordinatorFaults, EtcdFaults, StorageFaults):
     """Lives as long as its world; `start` begins and `heal` ends the safety phase's faults."""
 
     def start(self) -> None:
@@ -33,6 +33,9 @@ class Faults(ProcessFaults, NetworkFaults, EtcdFaults, StorageFaults):
             world.start_machine(broker)
         for running in world.brokers.values():
             running.fuse = running.pause_fuse = None
+        world.coordinators.start_all()
+        for coordinator in world.coordinators.alive():
+            coordinator.fuse = coordinator.step_fuse = None
         for process in world.processes():
             process.resume()
 

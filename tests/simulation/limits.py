@@ -15,6 +15,13 @@ NAMES_CHECK_MS = 2000
 
 def replica_settings(options: Options, random: Random) -> ReplicaSettings:
     settings = _replica_settings(options, random)
+    if options.coordination is not None:
+        primary = replace(
+            settings.primary,
+            branch_timeout_ms=options.coordination.branch_timeout_ms,
+            decision_ask_ms=options.coordination.decision_ask_ms,
+        )
+        settings = replace(settings, primary=primary)
     if not options.resident_bytes_max:
         return settings
     # Newcomers get the bodies, too, and not the frames.

@@ -67,6 +67,8 @@ class TransactionLife:
     """`ended` is the index of the record that ended it; 0: it is open or prepared."""
 
     key: TransactionKey
+    xid: bytes = b""
+    """Of a branch of a distributed transaction."""
     publishes: list[Publish] = field(default_factory=list)
     publish_durable: list[bool] = field(default_factory=list)
     dequeues: list[Dequeue] = field(default_factory=list)
@@ -121,10 +123,11 @@ class LogModel:
             case Move():
                 self._move(index, record)
             case Begin():
-                self._transaction((index, epoch))
+                self._transaction((index, epoch)).xid = record.xid
             case Prepare():
                 life = self._transaction(record.transaction)
                 life.is_prepared = True
+                life.xid = life.xid or record.xid
                 if record.commit_when_prepared:
                     self._commit(index, life)
             case Commit():

@@ -6,6 +6,7 @@ Law: options are a function of the seed alone; a scenario writes its own.
 from dataclasses import dataclass, field
 from random import Random
 
+from services.coordinator.core.settings import CoordinatorLimits
 from tests.simulation.etcd import EtcdOptions
 from tests.simulation.loop import MS, SECOND
 from tests.simulation.network import NetworkOptions
@@ -43,6 +44,21 @@ FAULT_KINDS = (
 """Kinds that a seed may draw; `tests/simulation/faults.py` does them."""
 
 
+@dataclass(frozen=True, slots=True)
+class CoordinationOptions:
+    """Of a world with coordinators."""
+
+    coordinators: int
+    clients: int
+    """Those that work over several resource sets at once."""
+    think_us: int
+    """Mean pause between two distributed transactions of a client."""
+    branch_timeout_ms: int
+    decision_ask_ms: int
+    """Before a prepared branch looks for its decision by itself, and between two looks."""
+    limits: CoordinatorLimits
+
+
 @dataclass(slots=True)
 class Options:
     """One run."""
@@ -78,6 +94,8 @@ class Options:
     """Batches, retained frames and segments so small that every limit is reached."""
     resident_bytes_max: int = 0
     """Content that a replica keeps in memory; 0: as much as the default, which is never reached."""
+    coordination: CoordinationOptions | None = None
+    """None: there are no coordinators."""
     network: NetworkOptions = field(default_factory=NetworkOptions)
     etcd: EtcdOptions = field(default_factory=EtcdOptions)
 

@@ -8,6 +8,8 @@ from lockstep.core.ids import BrokerId, Incarnation, SetName
 from services.broker.core.lease_keeper import LeaseKeeper, LeaseSettings
 from services.broker.core.replica import Replica
 from services.broker.core.settings import ReplicaSettings
+from services.coordinator.core.coordinator import Coordinator
+from services.coordinator.core.settings import CoordinatorLimits
 from services.store.core.limits import StoreLimits
 from services.store.core.store_core import StoreCore
 from tests.simulation.disk import VirtualDisk
@@ -24,6 +26,7 @@ class Parts:
     make_replica: Callable[[SetName, BrokerId, Incarnation, ReplicaSettings], Replica] = Replica
     make_store_core: Callable[[StoreLimits], StoreCore] = StoreCore
     make_lease_keeper: Callable[[LeaseSettings], LeaseKeeper] = LeaseKeeper
+    make_coordinator: Callable[[Incarnation, CoordinatorLimits], Coordinator] = Coordinator
     make_disk: Callable[..., VirtualDisk] = VirtualDisk
     is_lease_checked: bool = True
     """The driver drops what it would tell a client after the lease's end (DESIGN R6)."""

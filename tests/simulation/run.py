@@ -11,14 +11,17 @@ from dataclasses import dataclass, field
 from lockstep.client.session_events import Close
 from lockstep.core.ids import SetName
 from lockstep.core.server_messages import OutcomeState
+from services.coordinator.core.messages import State
 from tests.simulation.checkers import CHECKERS
 from tests.simulation.checkers.record import Record
+from tests.simulation.client import Client
 from tests.simulation.history import PromiseBroken
 from tests.simulation.loop import MS, SECOND
-from tests.simulation.options import Options
+from tests.simulation.options import CoordinationOptions, Options
 from tests.simulation.parts import Parts
 from tests.simulation.replica_view import at_rest, names_astray, view_of
 from tests.simulation.workloads import start_work
+from tests.simulation.workloads.distributing import distribute
 from tests.simulation.workloads.visiting import visit
 from tests.simulation.world import World
 
@@ -73,12 +76,24 @@ def _safety(world: World) -> None:
     for client in world.clients:
         for session in client.sessions.values():
             start_work(session)
+    if world.options.coordination is not None:
+        _start_distributing(world, world.options.coordination)
     if world.parts.prepare is not None:
         world.parts.prepare(world)
     if world.options.visit_gap_us:
         world.loop.after(3 * SECOND, world.welcome, visit)
     world.loop.after(2 * SECOND, world.faults.start)
     _advance(world, world.options.safety_us)
+
+
+def _start_distributing(world: World, coordination: CoordinationOptions) -> None:
+    """Coordinators, and clients of theirs with sessions in all sets."""
+    world.coordinators.start_all()
+    for number in range(coordination.clients):
+        client = Client(world, f"d{number + 1}", world.set_names)
+        world.clients.append(client)
+        first = next(iter(client.sessions.values()))
+        first.spawn(distribute(client))
 
 
 def _advance(world: World, until_us: int) -> None:
@@ -113,7 +128,7 @@ def _liveness(world: World) -> list[str]:
 
 def _moving(world: World) -> list[str]:
     """What is not at rest, or does not agree with the directory."""
-    return at_rest(world) + names_astray(world)
+    return at_rest(world) + names_astray(world) + world.coordinators.at_work()
 
 
 def _read_journals(world: World) -> None:
@@ -147,7 +162,9 @@ def make_record(world: World, moving: list[str] | None = None) -> Record:
     record.unresolved = sorted(world.unresolved)
     record.refused = observer.refused
     record.stuck = _moving(world) if moving is None else list(moving)
-    record.departed = frozenset(visitor.name for visitor in world.visitors if not visitor.is_alive)
+    left = {visitor.name for visitor in world.visitors if not visitor.is_alive}
+    record.departed = frozenset(left | world.coordinators.departed)
+    record.distributed, record.hazards = world.coordinators.begun, world.coordinators.hazards
     sessions = world.sessions()
     at_work = [session for session in sessions if session.actors]
     for session in at_work or [session for session in sessions if not session.is_closed]:
@@ -187,6 +204,10 @@ def summarise(world: World, report: Report) -> None:
     )
     totals["messages delivered"] = sum(len(delivered.messages) for delivered in world.history.deliveries)
     totals["failovers"] = sum(max(0, entry.epoch - 1) for entry in world.set_maps())
+    for mine in world.coordinators.begun:
+        totals["distributed transactions"] += 1
+        totals["distributed transactions told committed"] += State.COMMITTED in mine.told
+        totals["distributed transactions told rolled back"] += State.ROLLED_BACK in mine.told
     totals["faults"] = sum(world.faults.counts.values())
     report.faults = world.faults.counts
     report.branches = world.branches.counts
@@ -203,6 +224,8 @@ def digest(world: World) -> str:
     for part in (history.operations, history.deliveries, history.browses, history.outcomes):
         for event in part:
             found.update(repr(event).encode())
+    for mine in world.coordinators.begun:
+        found.update(repr(mine).encode())
     for set_name, log in world.observer.logs.items():
         found.update(f"{set_name} {log.end} {world.loop.events}".encode())
     return found.hexdigest()[:16]

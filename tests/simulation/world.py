@@ -17,6 +17,7 @@ from tests.simulation.branches import Branches
 from tests.simulation.broker import Broker
 from tests.simulation.client import Client, ClientSession
 from tests.simulation.clocks import Clocks
+from tests.simulation.coordinators import Coordinators
 from tests.simulation.disk import VirtualDisk
 from tests.simulation.disk_faults import DiskFaults
 from tests.simulation.etcd import Etcd
@@ -72,6 +73,7 @@ class World:
         self.clients: list[Client] = []
         self.visitors: list[Client] = []
         """Clients that come and leave in the middle of something; some are dead."""
+        self.coordinators = Coordinators(self)
         self.etcd.execute(self._create_sets)
 
     # --- building -------------------------------------------------------------------------------------------------
@@ -137,7 +139,8 @@ class World:
         return sorted({entry.primary for entry in self.set_maps() if entry.primary})
 
     def processes(self) -> list[Process]:
-        return [*self.brokers.values(), *self.stores.values(), *self.clients, *self.visitors]
+        coordinators = self.coordinators.running.values()
+        return [*self.brokers.values(), *self.stores.values(), *self.clients, *self.visitors, *coordinators]
 
     def think_us(self) -> int:
         return int(self.random.expovariate(1.0 / self.options.think_us))
@@ -223,6 +226,10 @@ class World:
 
     def note(self, process: Broker, effect: Note) -> None:
         self.branches.note(effect)
+        if effect.event == "promoted":
+            primary = process.replicas[effect.set_name].primary
+            if primary is not None and primary.context.state.transactions.prepared():
+                self.branches.reach("promoted with prepared branches")
         self.trace(effect.set_name, f"{process.name}: {effect.event}: {effect.details}")
 
     def trace(self, set_name: SetName | None, line: str) -> None:

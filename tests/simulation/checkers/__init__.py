@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from tests.simulation.checkers import (
+    one_outcome,
     p1_atomic,
     p2_consistent,
     p3_isolated,
@@ -23,5 +24,6 @@ CHECKERS: dict[str, Callable[[Record], Iterator[str]]] = {
     "P6": p6_known_outcome.check,
     "P7": p7_live.check,
     "P8": p8_fenced.check,
+    "T3, T4": one_outcome.check,
 }
-"""Promise -> its checker."""
+"""Promise, or rule of transactions -> its checker."""

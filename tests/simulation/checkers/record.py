@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, QueueId, QueuePosition, SetName, TransactionKey
+from tests.simulation.distributed import DistributedTransaction
 from tests.simulation.history import History
 from tests.simulation.log_model import Copy, LogModel
 
@@ -44,6 +45,9 @@ class Record:
     """Transactions that a backup refused while they were open."""
     departed: frozenset[str] = frozenset()
     """Clients that left without a word: what they asked for may never end for them."""
+    distributed: list[DistributedTransaction] = field(default_factory=list)
+    hazards: list[str] = field(default_factory=list)
+    """What coordinators have reported of branches that did not end as decided."""
     stuck: list[str] = field(default_factory=list)
     """What did not come to rest in the liveness phase."""
 

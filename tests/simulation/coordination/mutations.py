@@ -19,7 +19,9 @@ from tests.simulation.coordination.decision_log import AnyLogEffect, DecisionLog
 from tests.simulation.coordination.world import HARSH, World
 
 
-def _coordinator_of(transaction_class: type[Transaction]) -> type[Coordinator]:
+def coordinator_of(transaction_class: type[Transaction]) -> type[Coordinator]:
+    """Coordinators whose transactions are of that class."""
+
     class WeakCoordinator(Coordinator):
         def _new_transaction(
             self,
@@ -38,7 +40,7 @@ def _coordinator_of(transaction_class: type[Transaction]) -> type[Coordinator]:
     return WeakCoordinator
 
 
-class _ToldBeforeLogged(Transaction):
+class ToldBeforeLogged(Transaction):
     """The client hears COMMIT as soon as all have voted."""
 
     def _decide(self, verdict: Verdict, now: Now) -> None:
@@ -47,7 +49,7 @@ class _ToldBeforeLogged(Transaction):
         super()._decide(verdict, now)
 
 
-class _RollsBackUnasked(Transaction):
+class RollsBackUnasked(Transaction):
     """A recoverer that finds no decision rolls the branches back, and deletes what it found."""
 
     def _found(self, entry: ParticipantsEntry, revision: int, now: Now) -> None:
@@ -101,7 +103,7 @@ class _TakesSilenceForYes(Transaction):
         super()._decide(Verdict.COMMIT if is_silent and self.aim is Verdict.COMMIT else verdict, now)
 
 
-class _GivesUpCompleting(Transaction):
+class GivesUpCompleting(Transaction):
     """A participant that does not answer the end of its branch is taken for one that has."""
 
     def completed(self, number: int, completion: Completion, now: Now) -> None:
@@ -170,12 +172,12 @@ def _with_log(weak: type[DecisionLog]) -> Callable[[int], World]:
 
 
 MUTATIONS: dict[str, Callable[[int], World]] = {
-    "decision told before it is logged": _with_coordinator(_coordinator_of(_ToldBeforeLogged)),
-    "recoverer rolls back without winning": _with_coordinator(_coordinator_of(_RollsBackUnasked)),
-    "participants not written ahead": _with_coordinator(_coordinator_of(_NotWrittenAhead)),
-    "silence taken for a yes": _with_coordinator(_coordinator_of(_TakesSilenceForYes)),
+    "decision told before it is logged": _with_coordinator(coordinator_of(ToldBeforeLogged)),
+    "recoverer rolls back without winning": _with_coordinator(coordinator_of(RollsBackUnasked)),
+    "participants not written ahead": _with_coordinator(coordinator_of(_NotWrittenAhead)),
+    "silence taken for a yes": _with_coordinator(coordinator_of(_TakesSilenceForYes)),
     "completion not repeated": lambda seed: World(
-        seed, _coordinator_of(_GivesUpCompleting), long_outages=6, transactions=60
+        seed, coordinator_of(GivesUpCompleting), long_outages=6, transactions=60
     ),
     "nothing in the log told as rolled back": _with_coordinator(_AbsentIsAbort),
     "decision without its participants": _with_log(_UncomparedLog),

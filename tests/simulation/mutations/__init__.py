@@ -28,9 +28,12 @@ class Mutation:
     aim: Callable[[Options], None] = lambda options: None
     """Makes the options of a seed meet what the rule guards more often (kinds of fault, sizes); never the cores."""
 
+    draw: Callable[[int], Options] = draw
+    """The family of the seeds."""
+
     def options(self, seed: int) -> Options:
         """A seed's options for this mutation; all bodies fit into memory, as when the recorded seeds were found."""
-        options = draw(seed)
+        options = self.draw(seed)
         options.resident_bytes_max = 0
         self.aim(options)
         return options

@@ -1,0 +1,158 @@
+"""A coordinator's end of its stream to etcd: its presence under a lease, and the decision log.
+
+Law: as the real ones (`services/coordinator/presence.py`, `log_port.py`): a change is sent once, without an answer it is in
+doubt; who finds its lease gone registers anew before it begins anything.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lockstep.core.branch_names import GenerationTag, generation_tag
+from lockstep.core.decision_log import DecisionKeys
+from lockstep.runtime.etcd_values import Get, GetDone, Put, TransactionResult
+from services.coordinator.core.messages import DeleteTransaction, ListLog, LogInDoubt, ReadLog
+from services.coordinator.log_changes import AnyLogAnswer, AnyLogChange, AnyLogEffect, LogChanges
+from tests.simulation.etcd import Etcd
+from tests.simulation.etcd_session import IN_DOUBT, EtcdSession
+from tests.simulation.etcd_transactions import entries, transact
+from tests.simulation.loop import MS, SECOND
+
+if TYPE_CHECKING:
+    from tests.simulation.coordinator import Coordinator
+
+LEASE_US = 2 * SECOND
+RENEW_US = LEASE_US // 5
+RETRY_US = 100 * MS
+
+
+class CoordinatorEtcd:
+    """Lives as long as its coordinator process."""
+
+    def __init__(self, coordinator: "Coordinator") -> None:
+        self._coordinator = coordinator
+        self._world = coordinator.world
+        cluster = self._world.keys.cluster
+        self.key = DecisionKeys(cluster).coordinator(coordinator.incarnation)
+        self.revision = 0
+        self.generation: GenerationTag | None = None
+        self.generation_value = b""
+        self._lease = 0
+        self._changes = LogChanges(cluster, self)
+        self._session = EtcdSession(
+            self._world.loop, self._world.network, coordinator.host, lambda keys: None, is_watching=False
+        )
+        self._be_present()
+
+    def close(self) -> None:
+        self._session.close()
+
+    # --- presence -----------------------------------------------------------------------------------------------------
+
+    def _be_present(self) -> None:
+        if self._coordinator.is_alive:
+            self._coordinator.post(self._register if self.revision == 0 else self._renew)
+
+    def _later(self, pause_us: int) -> None:
+        self._world.loop.after(pause_us, self._be_present)
+
+    def _register(self) -> None:
+        lease = self._world.random.getrandbits(40) + 1
+        key, generation_key = self.key, self._world.keys.generation
+
+        def register(etcd: Etcd) -> object:
+            etcd.grant(lease, LEASE_US)
+            return transact(etcd, [], [Put(key, b"", lease), Get(generation_key)])
+
+        def take(result: object) -> None:
+            if not isinstance(result, TransactionResult):
+                self._later(RETRY_US)
+                return
+            self._lease, self.revision = lease, result.revision
+            self._read_generation(result)
+
+        self._call(register, take)
+
+    def _renew(self) -> None:
+        lease, generation_key = self._lease, self._world.keys.generation
+
+        def renew(etcd: Etcd) -> object:
+            return transact(etcd, [], [Get(generation_key)]) if etcd.renew(lease) else None
+
+        def take(result: object) -> None:
+            if isinstance(result, TransactionResult):
+                self._read_generation(result)
+                return
+            if result is None:
+                self._world.branches.reach("coordinator's presence lost")
+                self.revision = 0
+            self._later(RETRY_US)
+
+        self._call(renew, take)
+
+    def _read_generation(self, result: TransactionResult) -> None:
+        found = result.responses[-1]
+        if isinstance(found, GetDone) and found.entry is not None:
+            self.generation_value = found.entry.value
+            self.generation = generation_tag(found.entry.value.decode())
+        self._later(RENEW_US)
+
+    # --- the decision log ---------------------------------------------------------------------------------------------
+
+    def perform(self, effect: AnyLogEffect, then: Callable[[AnyLogAnswer], None]) -> None:
+        """`then` gets the answer, later, once."""
+        changes, seen = self._changes, self._changes.revision_seen
+        match effect:
+            case ReadLog():
+                self._call(
+                    lambda etcd: transact(etcd, [], changes.view_operations(effect.global_id)),
+                    lambda result: then(
+                        changes.read(effect, result, seen)
+                        if isinstance(result, TransactionResult)
+                        else LogInDoubt(effect.ticket)
+                    ),
+                )
+            case ListLog():
+                self._call(
+                    lambda etcd: entries(etcd, changes.keys.prefix),
+                    lambda result: then(
+                        changes.listed(effect, result)
+                        if isinstance(result, list)
+                        else LogInDoubt(effect.ticket)
+                    ),
+                )
+            case DeleteTransaction(outcome=outcome) if outcome is not None:
+                self._leave_outcome(effect, then)
+            case _:
+                self._change(effect, 0, then)
+
+    def _leave_outcome(self, effect: DeleteTransaction, then: Callable[[AnyLogAnswer], None]) -> None:
+        """Under a lease of its own, which nobody renews."""
+        lease = self._world.random.getrandbits(40) + 1
+        outcome_us = self._coordinator.limits.outcome_ms * MS
+
+        def granted(result: object) -> None:
+            if result is IN_DOUBT:
+                then(LogInDoubt(effect.ticket))
+            else:
+                self._change(effect, lease, then)
+
+        self._call(lambda etcd: etcd.grant(lease, outcome_us), granted)
+
+    def _change(self, effect: AnyLogChange, outcome_lease: int, then: Callable[[AnyLogAnswer], None]) -> None:
+        change = self._changes.change(effect, outcome_lease)
+        if change is None:
+            self._world.loop.after(1 * MS, self._coordinator.post, then, LogInDoubt(effect.ticket))
+            return
+        operations, seen = self._changes.view_operations(effect.global_id), self._changes.revision_seen
+
+        def take(result: object) -> None:
+            if isinstance(result, TransactionResult):
+                then(self._changes.changed(effect, result, seen))
+            else:
+                self._world.branches.reach("decision log in doubt")
+                then(LogInDoubt(effect.ticket))
+
+        self._call(lambda etcd: transact(etcd, *change, operations), take)
+
+    def _call(self, operation: Callable[[Etcd], object], take: Callable[[object], None]) -> None:
+        self._session.call(operation, lambda result: self._coordinator.post(take, result))
