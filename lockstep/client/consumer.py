@@ -206,6 +206,15 @@ class Consumer:
                 future.set_result(None)
 
 
+def release_refused(accepts: Iterable[tuple[Message, Confirmation]]) -> None:
+    """What could not be accepted in a transaction is still in this session's hands: back to the queue with it."""
+    for message, confirmation in accepts:
+        is_refused = confirmation.done() and not confirmation.cancelled() and confirmation.exception()
+        if is_refused and not message.is_void:
+            message.is_settled = False
+            message.release()
+
+
 def stale(message: Message) -> Rejected:
     """Why a message cannot be settled any more."""
     why = "void since a failover" if message.is_void else "settled already"

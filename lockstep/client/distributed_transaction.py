@@ -12,7 +12,8 @@ from collections.abc import Awaitable
 from types import TracebackType
 from typing import Protocol, Self
 
-from lockstep.client.consumer import Message
+from lockstep.client.command_batches import Confirmation
+from lockstep.client.consumer import Message, release_refused
 from lockstep.client.coordinators import Coordinators
 from lockstep.client.outgoing import Headers, Outgoing
 from lockstep.client.resource_manager import Branch, ResourceManager
@@ -57,6 +58,9 @@ class DistributedTransaction:
         self._connections: list[tuple[PostgresConnection, Xid]] = []
         self._enlisting = asyncio.Lock()
         self._is_closed = False
+        self._accepts: list[tuple[Message, Confirmation]] = []
+        self._failure: Rejected | None = None
+        """Why an operation failed of which no branch has heard."""
 
     def __repr__(self) -> str:
         return f"DistributedTransaction({self.id or 'not begun'}, {self.state.value})"
@@ -92,9 +96,18 @@ class DistributedTransaction:
         )
 
     async def accept(self, *messages: Message) -> None:
-        """Takes messages from their queues if it commits; if not, they return there."""
+        """Takes messages from their queues if it commits; if not, they return there.
+
+        Raises `Rejected` (STALE_DELIVERY) for one that the queue has again, or that is settled; then it cannot commit any more.
+        """
         for message in messages:
-            (await self.branch_in(message.set_name)).accept(message)
+            branch = await self.branch_in(message.set_name)
+            try:
+                self._accepts.append((message, branch.accept(message)))
+            except Rejected as refused:
+                # No branch hears of it: without this, a commit after all would do the rest and leave the message.
+                self._failure = self._failure or refused
+                raise
 
     async def enlist(self, participant: str) -> Xid:
         """Adds a Participant service (grpc://host:port/name), which does its work under the xid that this returns."""
@@ -136,6 +149,8 @@ class DistributedTransaction:
             self.state = TransactionState.COMMITTED
             return
         try:
+            if self._failure is not None:
+                raise self._failure
             await self._end_branches()
             await self._prepare_connections()
         except LockstepError as error:
@@ -226,6 +241,7 @@ class DistributedTransaction:
         self.state = TransactionState.ROLLED_BACK
         for manager, branch in self._branches.values():
             await _quietly(manager.end(branch.xid, fail=True))
+        release_refused(self._accepts)
         for connection, _ in self._connections:
             with contextlib.suppress(
                 Exception

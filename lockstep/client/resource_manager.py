@@ -7,7 +7,7 @@ What a session does in a branch, between its `start` and `end`, happens if the b
 from collections.abc import Callable
 
 from lockstep.client.command_batches import CommandBatches, Confirmation
-from lockstep.client.consumer import Message
+from lockstep.client.consumer import Message, stale
 from lockstep.client.outgoing import Headers, Outgoing, outgoing
 from lockstep.client.set_session import SetSession, key_of
 from lockstep.core import commands as c
@@ -63,7 +63,12 @@ class Branch:
         return self.batches.publish(exchange, routing_key, batch, self.key)
 
     def accept(self, message: Message) -> Confirmation:
-        """Takes a message from its queue if the branch commits; if not, it returns there."""
+        """Takes a message from its queue if the branch commits; if not, it returns there.
+
+        Raises `Rejected` (STALE_DELIVERY) for one that is void or settled: the branch would not hear of it, and commit without.
+        """
+        if message.is_void or message.is_settled:
+            raise stale(message)
         return message.accept_in(self.key)
 
 

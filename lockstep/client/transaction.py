@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from lockstep.client.command_batches import CommandBatches, Confirmation
-from lockstep.client.consumer import Message, stale
+from lockstep.client.consumer import Message, release_refused, stale
 from lockstep.client.distributed_transaction import DistributedTransaction
 from lockstep.client.outcome import Outcome, OutcomeState
 from lockstep.client.outgoing import Headers, Outgoing, outgoing
@@ -134,7 +134,7 @@ class Transaction:
             self.state = TransactionState.ROLLED_BACK
             if rejected.code not in _ENDED:
                 _forget(session.submit(c.RollbackCommand(0, key)))
-            self._release_unaccepted()
+            release_refused(self._accepts)
             raise self._rolled_back(rejected) from (self._failure or rejected)
         except InDoubt as doubt:
             self.was_in_doubt = True
@@ -159,7 +159,7 @@ class Transaction:
                 await session.submit(c.RollbackCommand(0, key))
         except LockstepError:
             pass  # Without its commit it is not going to happen, whoever ends it.
-        self._release_unaccepted()
+        release_refused(self._accepts)
 
     async def __aenter__(self) -> Self:
         return self
@@ -271,7 +271,7 @@ class Transaction:
             self.state = TransactionState.COMMITTED
         except Rejected as rejected:
             self.state = TransactionState.ROLLED_BACK
-            self._release_unaccepted()
+            release_refused(self._accepts)
             raise self._rolled_back(rejected) from (self._failure or rejected)
         except InDoubt:
             self.was_in_doubt = True
@@ -304,14 +304,6 @@ class Transaction:
         return (
             outcome.state is OutcomeState.UNKNOWN and self._key is not None and outcome.epoch > self._key[1]
         )
-
-    def _release_unaccepted(self) -> None:
-        """What could not be accepted in it is still in this session's hands: back to the queue with it."""
-        for message, confirmation in self._accepts:
-            is_refused = confirmation.done() and not confirmation.cancelled() and confirmation.exception()
-            if is_refused and not message.is_void:
-                message.is_settled = False
-                message.release()
 
 
 def _forget(answer: "asyncio.Future[CommandDone]") -> None:

@@ -133,7 +133,7 @@ class FakePrimary:
                 or entry.command.number <= self.answered
             ):
                 continue
-            value = index if isinstance(entry.command, c.BeginCommand) else 0
+            value = index if isinstance(entry.command, c.BeginCommand | c.StartCommand) else 0
             answers.append(sm.CommandAnswered(entry.command.number, entry.code, entry.code.name, value))
             self.answered = entry.command.number
         return [self._answers(answers)] if answers else []

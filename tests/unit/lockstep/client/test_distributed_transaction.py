@@ -1,0 +1,137 @@
+"""The SDK's distributed transaction over real gRPC, against a fake broker and a fake coordinator."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+
+import lockstep
+from lockstep.client import Message, Rejected, Session, TransactionState
+from lockstep.core import commands as c
+from lockstep.core.errors import ErrorCode
+from lockstep.core.xid import Xid
+from lockstep.runtime.channels import make_server
+from lockstep.runtime.rpc import service, unary
+from lockstep.runtime.xid_codec import encode_xid
+from lockstep.wire.v1 import coordinator_pb2 as pb
+from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
+
+
+class FakeCoordinator:
+    """Commits what it is asked to commit; `asked` has what it heard, in order."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self._server = make_server()
+        self._server.add_generic_rpc_handlers([self._handlers()])
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+
+    async def __aenter__(self) -> "FakeCoordinator":
+        await self._server.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._server.stop(0)
+
+    def _handlers(self) -> grpc.GenericRpcHandler:
+        state = pb.DISTRIBUTED_STATE_COMMITTED
+        answers: dict[str, tuple[Any, Any]] = {
+            "Begin": (pb.BeginDistributedRequest, pb.BeginDistributedResponse(transaction_id=b"t" * 16)),
+            "Enlist": (
+                pb.EnlistParticipantRequest,
+                pb.EnlistParticipantResponse(xid=encode_xid(Xid(1, b"t", b"0"))),
+            ),
+            "Commit": (pb.CommitDistributedRequest, pb.CommitDistributedResponse(state=state)),
+            "Rollback": (pb.RollbackDistributedRequest, pb.RollbackDistributedResponse()),
+        }
+        return service(
+            "Coordinator",
+            {
+                method: unary(asked, self._answering(method, answer))
+                for method, (asked, answer) in answers.items()
+            },
+        )
+
+    def _answering(self, method: str, answer: Any) -> Any:
+        async def answering(_request: object) -> Any:
+            self.asked.append(method)
+            return answer
+
+        return answering
+
+
+@pytest_asyncio.fixture
+async def broker() -> AsyncIterator[FakeBroker]:
+    async with FakeBroker("one") as running:
+        running.directory |= {"a": "one", "b": "one"}
+        yield running
+
+
+@pytest_asyncio.fixture
+async def coordinator() -> AsyncIterator[FakeCoordinator]:
+    async with FakeCoordinator() as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def session(broker: FakeBroker, coordinator: FakeCoordinator) -> AsyncIterator[Session]:
+    async with (
+        await lockstep.connect(broker.address, coordinators=coordinator.address) as client,
+        client.session() as session,
+    ):
+        yield session
+
+
+@pytest_asyncio.fixture
+async def message(broker: FakeBroker, session: Session) -> AsyncIterator[Message]:
+    """Of queue "a", in the hands of its consumer."""
+    async with await session.consume("a", credit=8) as consumer:
+        await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)
+        await broker.deliver("one", 1, "a", 1)
+        yield await anext(consumer)
+
+
+async def test_what_was_accepted_and_published_is_committed(
+    broker: FakeBroker, coordinator: FakeCoordinator, session: Session, message: Message
+) -> None:
+    async with session.distributed_transaction() as tx:
+        await tx.accept(message)
+        await tx.publish("b", b"x")
+    assert tx.state is TransactionState.COMMITTED
+    assert coordinator.asked == ["Begin", "Enlist", "Commit"]
+    kinds = [type(command) for command in broker.worlds["one"].executed()]
+    assert kinds == [c.SelectDtxCommand, c.StartCommand, c.SettleCommand, c.PublishCommand, c.EndCommand]
+
+
+async def test_a_void_message_is_refused_and_nothing_commits_without_it(
+    broker: FakeBroker, coordinator: FakeCoordinator, session: Session, message: Message
+) -> None:
+    broker.worlds["one"].fail_over(keep=9)
+    broker.hang_up()
+    await eventually(lambda: message.is_void)
+    tx = session.distributed_transaction()
+    await tx.publish("b", b"x")
+    with pytest.raises(Rejected) as raised:
+        await tx.accept(message)
+    assert raised.value.code is ErrorCode.STALE_DELIVERY
+    with pytest.raises(Rejected) as raised:
+        await tx.commit()
+    assert raised.value.code is ErrorCode.ROLLED_BACK
+    assert tx.state is TransactionState.ROLLED_BACK
+    assert "Commit" not in coordinator.asked
+
+
+async def test_a_message_is_accepted_in_one_transaction_only(
+    coordinator: FakeCoordinator, session: Session, message: Message
+) -> None:
+    async with session.distributed_transaction() as first:
+        await first.accept(message)
+    second = session.distributed_transaction()
+    with pytest.raises(Rejected) as raised:
+        async with second:
+            await second.accept(message)
+    assert raised.value.code is ErrorCode.STALE_DELIVERY
+    assert (first.state, second.state) == (TransactionState.COMMITTED, TransactionState.ROLLED_BACK)
+    assert coordinator.asked.count("Commit") == 1
