@@ -54,9 +54,13 @@ class Coordinators:
         port = client.address.rpartition(":")[2]
         return (self._directory / f"coordinator-{port}.log").read_text()
 
+    def child(self, client: CoordinatorClient) -> ChildProcess:
+        """The process that a client calls."""
+        return self._children[self._clients.index(client)]
+
     async def end_of(self, client: CoordinatorClient) -> int | None:
         """The exit status of a process that is ending by itself."""
-        child = self._children[self._clients.index(client)]
+        child = self.child(client)
         await asyncio.wait_for(child.exited(), 10)
         return child.status
 
