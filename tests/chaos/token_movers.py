@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 
 import psycopg
 
+from lockstep.client import TransactionState
 from lockstep.client.client import Client, connect
 from lockstep.client.consumer import Consumer, Message
 from lockstep.client.distributed_transaction import DistributedTransaction
 from lockstep.client.session import Session
-from lockstep.client.transaction import TransactionState
 from lockstep.core.errors import LockstepError
 from lockstep.wire.v1 import coordinator_pb2 as pb
 from tests.chaos.token_cluster import Connection, TokenCluster
