@@ -18,6 +18,7 @@ from lockstep.core.set_state import SetState
 from services.primary.core.decision_questions import DecisionQuestions
 from services.primary.core.dispatch import Dispatch
 from services.primary.core.expiry import Expiry
+from services.primary.core.outcome_askers import OutcomeAskers
 from services.primary.core.read_back import ReadBack
 from services.primary.core.settings import PrimarySettings
 from services.primary.core.tx_queue import TxQueues
@@ -94,6 +95,7 @@ class Context:
     """Of the input at hand."""
     doubts: DoubtWatch[TransactionKey]
     """Prepared branches."""
+    askers: OutcomeAskers
     progress: OpenTransactions = field(default_factory=OpenTransactions)
     questions: DecisionQuestions = field(default_factory=DecisionQuestions)
     is_store_low: bool = False

@@ -39,6 +39,14 @@ class DecisionQuestions:
             self._waiting[key].request, self._waiting[key].ask_at_ms = self._last_request, now_ms + every_ms
         return [(self._waiting[key].request, key) for key in asking]
 
+    def ask_now(self, key: TransactionKey, now_ms: int, every_ms: int) -> int:
+        """Number of a question about this prepared branch at once, beside those that come by themselves: a client wants to know.
+        The answer to an earlier one does not count any more.
+        """
+        self._last_request += 1
+        self._waiting[key] = Waiting(now_ms + every_ms, self._last_request, self._is_given_up(key))
+        return self._last_request
+
     def voted(self, key: TransactionKey) -> None:
         """The branch has told a coordinator that it is prepared."""
         if (waiting := self._waiting.get(key)) is not None:
@@ -51,6 +59,15 @@ class DecisionQuestions:
             return False
         waiting.request = 0
         return True
+
+    def is_outdated(self, key: TransactionKey, request: int) -> bool:
+        """Whether a later question about this branch is under way."""
+        waiting = self._waiting.get(key)
+        return waiting is not None and waiting.request > request
+
+    def _is_given_up(self, key: TransactionKey) -> bool:
+        waiting = self._waiting.get(key)
+        return waiting is not None and waiting.is_given_up
 
     def give_up(self, key: TransactionKey) -> bool:
         """Nothing may be presumed of it; answers whether that is new."""

@@ -8,11 +8,13 @@ from lockstep.core.branch_names import BranchName, branch_name
 from lockstep.core.clock import Now
 from lockstep.core.decision_log import Fate, fate
 from lockstep.core.effects import AskDecision, Note
+from lockstep.core.ids import TransactionKey
 from lockstep.core.inputs import DecisionHeard
 from lockstep.core.records import Commit, Rollback, RollbackReason
 from lockstep.core.tx_buffer import TxBuffer
 from lockstep.core.xid import Xid
 from services.primary.core.context import Context
+from services.primary.core.outcome_askers import Answer
 from services.primary.core.transacting import evict_touched
 
 
@@ -31,8 +33,31 @@ def ask(context: Context, now: Now) -> None:
         context.effects.append(AskDecision(context.state.set_name, request, key, names[key].global_id))
 
 
+def ask_for(context: Context, key: TransactionKey, answer: Answer) -> bool:
+    """A client asks what became of a prepared transaction (T5): has the branch look at once, and `answer` called when it has.
+    False: nothing is to be waited for.
+    """
+    branch = context.state.transactions.get(key)
+    name = _name_of(branch) if branch is not None and branch.is_prepared else None
+    if name is None or not context.askers.may_wait(key):
+        return False
+    now_ms, settings = context.now.boottime_ms, context.settings
+    if not context.askers.is_waited_for(key):
+        request = context.questions.ask_now(key, now_ms, settings.decision_ask_ms)
+        context.effects.append(AskDecision(context.state.set_name, request, key, name.global_id))
+    context.askers.wait(key, now_ms + settings.outcome_wait_ms, answer)
+    return True
+
+
 def heard(context: Context, given: DecisionHeard) -> None:
     """What the log says; `view` None: it did not answer."""
+    is_outdated = context.questions.is_outdated(given.transaction, given.request)
+    _follow(context, given)
+    if not is_outdated:
+        context.askers.answer(given.transaction)
+
+
+def _follow(context: Context, given: DecisionHeard) -> None:
     branch = context.state.transactions.get(given.transaction)
     is_believed = context.questions.answered(given.transaction, given.request)
     if branch is None or not branch.is_prepared or not is_believed or given.view is None:

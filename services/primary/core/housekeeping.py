@@ -35,6 +35,7 @@ class Housekeeping:
 
     def _look_at_prepared(self, now: Now) -> None:
         if now.boottime_ms >= self._look_ms:
+            self._context.askers.answer_late(now.boottime_ms)
             self._look_ms = now.boottime_ms + PREPARED_LOOK_MS
             decisions.ask(self._context, now)
             doubts.look(self._context, now)

@@ -56,6 +56,7 @@ from services.primary.core.map_keeping import MapKeeping
 from services.primary.core.membership import Membership
 from services.primary.core.name_claims import NameClaims
 from services.primary.core.observers import TransactionObserverFactory, TxQueueObserverFactory
+from services.primary.core.outcome_askers import OutcomeAskers
 from services.primary.core.own_store import OwnStore
 from services.primary.core.read_back import ReadBack
 from services.primary.core.reign import DiskDamaged, ReignOver
@@ -289,4 +290,5 @@ def _take_over(
         settings,
         now,
         DoubtWatch(settings.in_doubt_ms, settings.in_doubt_warnings_max),
+        OutcomeAskers(settings.decisions_asked_max),
     )

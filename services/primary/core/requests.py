@@ -33,6 +33,7 @@ from lockstep.core.server_messages import (
 )
 from lockstep.core.state_hash import state_hash
 from lockstep.core.transaction_states import TransactionState
+from services.primary.core import decisions
 from services.primary.core.attachments import Attachments
 from services.primary.core.branch_requests import get_timeout, recover
 from services.primary.core.client_streams import ClientStream, ClientStreams
@@ -235,10 +236,30 @@ def _get_outcome(context: Context, streams: ClientStreams, stream: ClientStream,
     if outcome.state is TransactionState.OPEN and request.fence:
         append_rollback(context, key, RollbackReason.FENCED)
         outcome = context.state.outcome(key)
+    if outcome.state is TransactionState.PREPARED:
+        stream.questions_waiting += 1
+        if decisions.ask_for(context, key, partial(_tell_decided, context, streams, stream, request)):
+            return
+        stream.questions_waiting -= 1
+    _tell_outcome(context, streams, stream, request)
+
+
+def _tell_decided(
+    context: Context, streams: ClientStreams, stream: ClientStream, request: GetOutcome
+) -> None:
+    stream.questions_waiting -= 1
+    _tell_outcome(context, streams, stream, request)
+
+
+def _tell_outcome(
+    context: Context, streams: ClientStreams, stream: ClientStream, request: GetOutcome
+) -> None:
+    """At the log's end."""
+    outcome = context.state.outcome(request.transaction)
     state, reason = _OUTCOMES[outcome.state], outcome.reason
     streams.tell_answer(
         stream,
-        lambda: OutcomeAnswer(*streams.head(), request.request, key, state, reason),
+        lambda: OutcomeAnswer(*streams.head(), request.request, request.transaction, state, reason),
     )
 
 

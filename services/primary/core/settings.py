@@ -39,7 +39,10 @@ class PrimarySettings:
     """How long a prepared branch of our coordinator waits before it looks for its decision by itself, and between two looks: far
     longer than a commit takes, and short beside what people notice."""
     decisions_asked_max: int = 64
-    """Branches that look at once: each is a read of etcd."""
+    """Branches that look at once: each is a read of etcd. As many may look because a client has asked for their outcome."""
+    outcome_wait_ms: int = 1_000
+    """How long a client that asks for the outcome of a prepared branch waits for etcd; then it hears that it is prepared. Below
+    what brokers and clients wait for an answer."""
     in_doubt_ms: int = 60_000
     """A branch that is prepared for longer is warned of: it outlasted a failover, its coordinator's retries and ten looks for its
     decision, so nothing ends it by itself but what an operator can see."""

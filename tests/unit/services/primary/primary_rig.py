@@ -28,6 +28,7 @@ from lockstep.core.commands import (
 )
 from lockstep.core.effects import (
     AnyEffect,
+    AskDecision,
     ClaimName,
     CloseClientStream,
     LookUpNames,
@@ -124,6 +125,8 @@ class Rig:
         self.claims: deque[ClaimName] = deque()
         self.unacknowledged: deque[LogIndex] = deque()
         self.notes: list[Note] = []
+        self.questions: list[AskDecision] = []
+        """Of prepared branches about their decisions; the test answers them."""
         self._inputs: deque[AnyInput] = deque()
         self._by_stream: dict[int, RigClient] = {}
         self._last_stream = 0
@@ -257,6 +260,8 @@ class Rig:
                     self._inputs.append(NamesSeen(SET, tuple(names)))
                 case Note():
                     self.notes.append(effect)
+                case AskDecision():
+                    self.questions.append(effect)
                 case SwapMap():
                     raise AssertionError("a set of one broker swaps nothing")
                 case _:
