@@ -74,7 +74,9 @@ class Coordinators:
         return [process for process in self.running.values() if process.is_alive]
 
     def at_work(self) -> list[str]:
-        """What is not ended yet; empty when there is nothing left for a coordinator to do."""
+        """What is not ended yet; empty when there is nothing left for a coordinator to do, or there is none to do it."""
+        if not self.places:
+            return []
         keys = DecisionKeys(self._world.keys.cluster)
         found = [
             f"the decision log still has {key}"
@@ -89,7 +91,7 @@ class Coordinators:
     def _branches(self) -> list[str]:
         """Branches that are not ended: open ones wait for their time-out, prepared ones for their decision."""
         found = []
-        for set_map in self._world.set_maps() if self.places else ():
+        for set_map in self._world.set_maps():
             process = self._world.brokers.get(set_map.primary)
             state = state_of(process, set_map.set_name) if process is not None and process.is_alive else None
             transactions = state.transactions if state is not None else None

@@ -34,5 +34,5 @@ class Shrinking(WeakReplica):
 MUTATION = Mutation(
     "R3, R4: nothing is completed, and nobody removed, below min_in_sync",
     lambda: Parts(make_replica=Shrinking),
-    ("history_12_below_the_minimum",),
+    ("history_12_below_the_minimum", "history_12_branch"),
 )

@@ -1,0 +1,58 @@
+"""A prepared branch of a distributed transaction, made by hand: what a script needs in the place of a coordinator."""
+
+from lockstep.core.branch_names import GLOBAL_ID_BYTES, GlobalId, ParticipantName, branch_xid, generation_tag
+from lockstep.core.cluster_map import Keys
+from lockstep.core.commands import EndCommand, PrepareBranchCommand, SelectDtxCommand, StartCommand
+from lockstep.core.decision_log import DecisionKeys, ParticipantsEntry, Verdict
+from lockstep.core.ids import Incarnation
+from lockstep.core.xid import Xid
+from tests.simulation.staging.scripted_client import ScriptedClient
+from tests.simulation.staging.stage import Stage
+
+GLOBAL_ID = GlobalId(bytes(range(GLOBAL_ID_BYTES)))
+CLUSTER = "sim"
+
+
+def xid_of_it(stage: Stage) -> Xid:
+    """The branch's name, in the generation that the cluster is in."""
+    return branch_xid(GLOBAL_ID, 0, generation_tag(_generation(stage)))
+
+
+def prepare(stage: Stage, client: ScriptedClient, xid: Xid) -> None:
+    """Publish to queue `a` in it, end the work, prepare it, and wait for all of that."""
+    session, name = client.session, xid.encode()
+    stage.done(session.submit(SelectDtxCommand(0)))
+    started = stage.done(session.submit(StartCommand(0, name)))
+    assert started.transaction is not None
+    stage.done(client.publish("a", started.transaction))
+    stage.done(session.submit(EndCommand(0, name, 0)))
+    stage.done(session.submit(PrepareBranchCommand(0, name)))
+
+
+def write_participants(stage: Stage) -> None:
+    """The list, by a coordinator that is gone."""
+    entry = ParticipantsEntry(
+        (ParticipantName("set:s1"), ParticipantName("set:s2")),
+        generation_tag(_generation(stage)),
+        Incarnation("gone"),
+        0,
+    )
+    key = DecisionKeys(CLUSTER).participants(GLOBAL_ID)
+    stage.world.etcd.execute(lambda etcd: etcd.put(key, entry.encode()))
+
+
+def decide(stage: Stage, verdict: Verdict) -> None:
+    key = DecisionKeys(CLUSTER).decision(GLOBAL_ID)
+    stage.world.etcd.execute(lambda etcd: etcd.put(key, verdict.encode()))
+
+
+def prepared_count(stage: Stage) -> int:
+    """Prepared branches at the primary; -1: there is none."""
+    core = stage.primary_core(stage.map.primary)
+    return len(core.context.state.transactions.prepared()) if core is not None else -1
+
+
+def _generation(stage: Stage) -> str:
+    entry = stage.world.etcd.get(Keys(CLUSTER).generation)
+    assert entry is not None
+    return entry.value.decode()
