@@ -78,6 +78,12 @@ class SubscriptionRefused(ReplicationMessage, frozen=True):
     """Not 0: the disk, which the map names, has lost what was acknowledged on it, from this index on. It is damaged (R10)."""
 
 
+class HandedOver(ReplicationMessage, frozen=True):
+    """The last word of a primary that stops for another: `to` stands for promotion at once, everybody else a moment later."""
+
+    to: BrokerId
+
+
 class SnapshotChunk(ReplicationMessage, frozen=True):
     """A part of the snapshot."""
 
@@ -93,4 +99,4 @@ class Frames(ReplicationMessage, frozen=True):
 
 
 ToPrimary = Subscribe | Acknowledge | Refuse
-ToBackup = SubscriptionAccepted | SubscriptionRefused | SnapshotChunk | Frames
+ToBackup = SubscriptionAccepted | SubscriptionRefused | HandedOver | SnapshotChunk | Frames

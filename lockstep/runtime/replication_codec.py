@@ -12,6 +12,7 @@ from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, Se
 from lockstep.core.replication import (
     Acknowledge,
     Frames,
+    HandedOver,
     Refuse,
     SnapshotChunk,
     Subscribe,
@@ -103,6 +104,8 @@ def decode_to_backup(data: bytes) -> ToBackup:
             return SubscriptionRefused(
                 set_name, epoch, message.refused.reason, LogIndex(message.refused.missing_from)
             )
+        case "handed_over":
+            return HandedOver(set_name, epoch, BrokerId(message.handed_over.to))
         case "snapshot_chunk":
             chunk = message.snapshot_chunk
             items = tuple(StateItem(item.key, item.value, item.is_durable) for item in chunk.items)
@@ -142,7 +145,7 @@ def to_backup_bytes(message: ToBackup) -> int:
             return sum(len(durable) + len(transient) + 16 for durable, transient in message.frames)
         case SnapshotChunk():
             return sum(len(item.key) + len(item.value) + 8 for item in message.items)
-        case SubscriptionAccepted() | SubscriptionRefused():
+        case SubscriptionAccepted() | SubscriptionRefused() | HandedOver():
             return 64
         case _:
             assert_never(message)
@@ -185,7 +188,7 @@ class _FrameJoiner:
 
 
 def _encode_one(
-    message: SubscriptionAccepted | SubscriptionRefused | SnapshotChunk,
+    message: SubscriptionAccepted | SubscriptionRefused | HandedOver | SnapshotChunk,
 ) -> primary_pb2.SubscribeResponse:
     response = primary_pb2.SubscribeResponse(resource_set=message.set_name, epoch=message.epoch)
     match message:
@@ -203,6 +206,9 @@ def _encode_one(
             response.refused.reason = message.reason
             response.refused.missing_from = message.missing_from
             response.refused.SetInParent()
+        case HandedOver():
+            response.handed_over.to = message.to
+            response.handed_over.SetInParent()
         case SnapshotChunk():
             response.snapshot_chunk.is_last = message.is_last
             response.snapshot_chunk.SetInParent()

@@ -201,12 +201,16 @@ class ClusterService:
         return generation
 
     async def _primary_above(self, set_name: SetName, broker: BrokerId, epoch: Epoch) -> Epoch:
-        """Waits until the map says that `broker` began an epoch above `epoch`; returns that epoch."""
+        """Waits until the map shows an epoch above `epoch`; returns it. Raises `Rejected` if it is not of `broker`."""
 
         def found() -> Epoch | None:
             set_map = self._view.set_map(set_name)
-            is_so = set_map is not None and set_map.primary == broker and set_map.epoch > epoch
-            return set_map.epoch if set_map is not None and is_so else None
+            if set_map is None or set_map.epoch <= epoch:
+                return None
+            if set_map.primary != broker:
+                text = f"{set_map.primary} has become the primary of set {set_name!r}"
+                raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=set_name, broker=broker)
+            return set_map.epoch
 
         return await self._until(found, set_name)
 

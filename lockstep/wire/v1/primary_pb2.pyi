@@ -131,6 +131,26 @@ class SubscribeResponse(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
+    class HandedOver(_message.Message):
+        """The last word of a primary that stops for another."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TO_FIELD_NUMBER: _builtins.int
+        to: _builtins.str
+        """Who is to stand for promotion first."""
+        def __init__(
+            self,
+            *,
+            to: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["to", b"to"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class SnapshotChunk(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -184,6 +204,7 @@ class SubscribeResponse(_message.Message):
     REFUSED_FIELD_NUMBER: _builtins.int
     SNAPSHOT_CHUNK_FIELD_NUMBER: _builtins.int
     FRAMES_FIELD_NUMBER: _builtins.int
+    HANDED_OVER_FIELD_NUMBER: _builtins.int
     resource_set: _builtins.str
     epoch: _builtins.int
     @_builtins.property
@@ -194,6 +215,8 @@ class SubscribeResponse(_message.Message):
     def snapshot_chunk(self) -> Global___SubscribeResponse.SnapshotChunk: ...
     @_builtins.property
     def frames(self) -> Global___SubscribeResponse.Frames: ...
+    @_builtins.property
+    def handed_over(self) -> Global___SubscribeResponse.HandedOver: ...
     def __init__(
         self,
         *,
@@ -203,12 +226,13 @@ class SubscribeResponse(_message.Message):
         refused: Global___SubscribeResponse.Refused | None = ...,
         snapshot_chunk: Global___SubscribeResponse.SnapshotChunk | None = ...,
         frames: Global___SubscribeResponse.Frames | None = ...,
+        handed_over: Global___SubscribeResponse.HandedOver | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "frames", b"frames", "refused", b"refused", "response", b"response", "snapshot_chunk", b"snapshot_chunk"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "frames", b"frames", "handed_over", b"handed_over", "refused", b"refused", "response", b"response", "snapshot_chunk", b"snapshot_chunk"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "epoch", b"epoch", "frames", b"frames", "refused", b"refused", "resource_set", b"resource_set", "response", b"response", "snapshot_chunk", b"snapshot_chunk"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "epoch", b"epoch", "frames", b"frames", "handed_over", b"handed_over", "refused", b"refused", "resource_set", b"resource_set", "response", b"response", "snapshot_chunk", b"snapshot_chunk"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_response: _TypeAlias = _typing.Literal["accepted", "refused", "snapshot_chunk", "frames"]  # noqa: Y015
+    _WhichOneofReturnType_response: _TypeAlias = _typing.Literal["accepted", "refused", "snapshot_chunk", "frames", "handed_over"]  # noqa: Y015
     _WhichOneofArgType_response: _TypeAlias = _typing.Literal["response", b"response"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_response) -> _WhichOneofReturnType_response | None: ...
 

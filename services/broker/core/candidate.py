@@ -63,9 +63,9 @@ class Candidate:
         self._is_damage_accepted = False
         return is_accepted
 
-    def wait(self, now: Now) -> None:
+    def wait(self, now: Now, for_ms: int) -> None:
         """Others first: nothing is asked for a moment."""
-        self._not_before_ms = now.boottime_ms + self._settings.promotion_retry_ms
+        self._not_before_ms = max(self._not_before_ms, now.boottime_ms + for_ms)
 
     def forget(self) -> None:
         """What was asked is of no interest any more."""
@@ -124,7 +124,7 @@ class Candidate:
             if given.mod_revision > self._facts.revision:
                 self._facts.written(asked.target, given.mod_revision)
             return []
-        self.wait(now)
+        self.wait(now, self._settings.promotion_retry_ms)
         if given.verdict is Verdict.FAILED:
             self.asked = None
         return [Note(self._set_name, "promotion " + given.verdict.value, f"epoch {asked.target.epoch}")]

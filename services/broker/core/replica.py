@@ -34,11 +34,12 @@ from lockstep.core.inputs import (
     LeaseLost,
     MapSeen,
     PresencesSeen,
+    PrimarySaid,
     StoreConnected,
     StoreLost,
     SwapAnswered,
 )
-from lockstep.core.replication import SubscriptionRefused
+from lockstep.core.replication import HandedOver, SubscriptionRefused
 from lockstep.core.server_messages import AttachRefused
 from services.backup.core.backup import BackupCore
 from services.backup.core.backup_memory import BackupState, FoundDamage
@@ -155,7 +156,9 @@ class Replica:
 
     def _decide(self, given: AnyInput, now: Now) -> None:
         if isinstance(given, HandOver):
-            self._hand_over(given)
+            self._hand_over(given, now)
+        if isinstance(given, PrimarySaid) and isinstance(given.message, HandedOver):
+            self._let_stand(given.message, now)
         if isinstance(given, SwapAnswered):
             if self._lease.answered(given.request, given.verdict, now):
                 self._extend_primary(now)
@@ -174,14 +177,20 @@ class Replica:
             self._drop_stray_key(now)
         self._remember_map()
 
-    def _hand_over(self, given: HandOver) -> None:
+    def _hand_over(self, given: HandOver, now: Now) -> None:
         if self.primary is None or given.to == self.broker:
             return
         entry = self.primary.membership.set_map.member(given.to)
         if entry is None or self.primary.backups.of_member(entry) is None:
             self._note("hand over refused", f"{given.to} is not in sync")
             return
-        self._effects += self.primary.stop(f"handed over to {given.to}")
+        self._effects += self.primary.hand_over(given.to)
+        self._candidate.wait(now, self.settings.hand_over_wait_ms)
+
+    def _let_stand(self, handed: HandedOver, now: Now) -> None:
+        """The primary has stopped for another broker, which is to be first."""
+        if self.set_map is not None and handed.epoch == self.set_map.epoch and handed.to != self.broker:
+            self._candidate.wait(now, self.settings.hand_over_wait_ms)
 
     def _fall_back(self, now: Now) -> None:
         """This reign is over: what memory holds may not be what the set has. Begin again from disk as a restarted replica."""
@@ -191,7 +200,7 @@ class Replica:
         self.primary = None
         self._lease.give_up()
         self._candidate.forget()
-        self._candidate.wait(now)
+        self._candidate.wait(now, self.settings.promotion_retry_ms)
         self._take_new_name()
 
     def _take_new_name(self) -> None:

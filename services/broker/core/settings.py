@@ -14,5 +14,7 @@ class ReplicaSettings:
     backup: BackupSettings = field(default_factory=BackupSettings)
     promotion_retry_ms: int = 100
     """Wait after a promotion that failed, before the next attempt."""
+    hand_over_wait_ms: int = 1000
+    """How long the others leave a set to the broker that it was handed over to, which takes it within some 20 ms."""
     first_promotion_step_ms: int = 3000
     """A new set belongs to the first of its brokers; each further one waits so much longer before it steps in."""

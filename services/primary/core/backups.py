@@ -16,6 +16,7 @@ from lockstep.core.ids import BrokerId, Epoch, LogIndex
 from lockstep.core.log_copy import agreement
 from lockstep.core.replication import (
     Frames,
+    HandedOver,
     SnapshotChunk,
     Subscribe,
     SubscriptionAccepted,
@@ -213,6 +214,12 @@ class Backups:
                 self.send(subscription, ())
         return lost
 
+    def hand_over(self, to: BrokerId) -> None:
+        """The reign ends for `to`: tell everybody, for the lease key goes for all at the same moment."""
+        set_name, epoch = self._context.state.set_name, self._context.epoch
+        for stream in sorted(self.by_stream):
+            self._tell(stream, HandedOver(set_name, epoch, to))
+
     def refuse_epoch(self, stream: int, epoch: Epoch) -> None:
         """The subscriber speaks of another epoch than this one."""
         self._refuse(stream, f"subscribed in epoch {epoch}, this is epoch {self._context.epoch}")
@@ -259,6 +266,8 @@ class Backups:
             self._send_snapshot(subscription, chunks_max)
 
     def _tell(
-        self, stream: int, message: SubscriptionAccepted | SubscriptionRefused | SnapshotChunk | Frames
+        self,
+        stream: int,
+        message: SubscriptionAccepted | SubscriptionRefused | HandedOver | SnapshotChunk | Frames,
     ) -> None:
         self._context.effects.append(TellBackup(self._context.state.set_name, stream, message))

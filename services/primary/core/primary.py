@@ -161,6 +161,12 @@ class PrimaryCore:
             self._stop(reason)
         return self._take_effects()
 
+    def hand_over(self, to: BrokerId) -> list[AnyEffect]:
+        """End this reign, for another broker."""
+        if not self.stopped:
+            self.backups.hand_over(to)
+        return self.stop(f"handed over to {to}")
+
     def _stop(self, reason: str) -> None:
         self.stopped = reason
         self._note("stopped", reason)

@@ -11,6 +11,7 @@ from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, Se
 from lockstep.core.replication import (
     Acknowledge,
     Frames,
+    HandedOver,
     SnapshotChunk,
     Subscribe,
     SubscriptionAccepted,
@@ -38,6 +39,7 @@ to_backup = st.one_of(
         SubscriptionAccepted, st.just(ORDERS), numbers, numbers, numbers, st.booleans(), epoch_tables, numbers
     ),
     st.builds(SubscriptionRefused, st.just(ORDERS), numbers, st.text(), numbers),
+    st.builds(HandedOver, st.just(ORDERS), numbers, names),
     st.builds(SnapshotChunk, st.just(ORDERS), numbers, st.lists(items, max_size=3).map(tuple), st.booleans()),
     st.builds(
         Frames,

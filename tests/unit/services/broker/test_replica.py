@@ -1,11 +1,13 @@
 """A replica's roles: when it leads, stops and begins again (R5, R6, R7, R9, R10, histories 1, 10, 13, 24, 27)."""
 
+import pytest
 from msgspec.structs import replace
 
 from lockstep.core.cluster_map import Member
 from lockstep.core.effects import DropLeaseKey, OpenSubscription, PromoteSelf, PutPresence, RestoreLeaseKey
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation
-from lockstep.core.inputs import AcceptDataLoss, HandOver, LeaseLost, SwapAnswered, Verdict
+from lockstep.core.inputs import AcceptDataLoss, HandOver, LeaseLost, PrimarySaid, SwapAnswered, Verdict
+from lockstep.core.replication import HandedOver
 from services.backup.core.backup_memory import BackupState
 from tests.unit.services.replicas import (
     SET,
@@ -205,6 +207,21 @@ def test_a_hand_over_stops_the_primary_for_a_member_that_is_in_sync_only() -> No
     bench = leading()
     bench.feed(HandOver(SET, BrokerId("b")))
     assert bench.replica.is_serving
+
+
+@pytest.mark.parametrize(("to", "asked_at_once"), [("a", 1), ("b", 0)])
+def test_what_is_handed_over_is_left_to_whom_it_was_handed_for_a_moment(to: str, asked_at_once: int) -> None:
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3), commit=2))
+    bench.hold_lease()
+    bench.feed(seen(entry(1, C, OLD, B), 10))
+    bench.see_presences(member("b", 1))
+    bench.see_key("c1")
+    bench.feed(PrimarySaid(SET, 1, HandedOver(SET, Epoch(1), BrokerId(to))))
+    bench.see_key(None)
+    bench.pass_ms(500)
+    assert min(len(bench.wanted(PromoteSelf)), 1) == asked_at_once
+    bench.pass_ms(1_000)
+    assert bench.wanted(PromoteSelf)
 
 
 def test_a_deleted_set_is_followed_no_more() -> None:
