@@ -49,6 +49,8 @@ class TokenCluster:
         """One for each of the two coordinators."""
         self.participant_name = f"grpc://{address}/rows"
         self.kills: Counter[str] = Counter()
+        self.killed_at = 0.0
+        """Monotonic seconds, of the last of them."""
         self._etcd = etcd
         command = (
             *(sys.executable, "-m", "services.postgres_participant", "--name", "rows"),
@@ -124,6 +126,7 @@ class TokenCluster:
     async def harm(self, kind: str, set_name: str, chance: random.Random) -> None:
         """SIGKILL, a short pause, and a new start; PostgreSQL is shut down at once, and recovers. Returns when it runs again."""
         self.kills[kind] += 1
+        self.killed_at = time.monotonic()
         pause_seconds = chance.uniform(0, 1)
         match kind:
             case "postgres":
