@@ -13,27 +13,12 @@ from lockstep.core.errors import ErrorCode
 from lockstep.core.xa import XaStatus
 from services.coordinator.core.branches import Branches
 from services.coordinator.core.context import Context
-from services.coordinator.core.messages import (
-    Decide,
-    DeleteTransaction,
-    Note,
-    Reached,
-    ReadLog,
-    RequestId,
-    State,
-    Ticket,
-    WriteParticipants,
-)
+from services.coordinator.core.hazards import Hazards
+from services.coordinator.core.log_turn import Due, LogTurn
+from services.coordinator.core.messages import Note, Reached, RequestId, State
 from services.coordinator.core.phases import NEXT, Phase
 from services.coordinator.core.steps import Step
-from services.coordinator.core.votes import (
-    Completion,
-    Verb,
-    Vote,
-    heuristic_status,
-    is_hazard,
-    verdict_of,
-)
+from services.coordinator.core.votes import Completion, Verb, Vote, verdict_of
 from services.coordinator.core.waiters import Waiters
 
 STATES = {Verdict.COMMIT: State.COMMITTED, Verdict.ABORT: State.ROLLED_BACK, None: State.NOT_KNOWN}
@@ -72,14 +57,10 @@ class Transaction:
         self._is_decided = False
         """Whether the decision key stands: the verdict is more than our own."""
         self._replaces = 0
-        self._hazards: dict[int, Completion] = {}
+        self._hazards = Hazards(context, global_id)
+        self._log = LogTurn(context, self, global_id)
         self._deadline_ms = 0
         self._answer_ms = 0
-        self._ticket: Ticket | None = None
-        self._sent: WriteParticipants | None = None
-        self._tries = 0
-        self._again_ms: int | None = None
-        self._reads_again = False
 
     @property
     def is_ended(self) -> bool:
@@ -119,13 +100,14 @@ class Transaction:
     # What the log says
 
     def written(self, revision: int, now: Now) -> None:
-        self._ticket = None
+        self._log.answered()
         match self.phase:
             case Phase.WRITING:
-                assert self._sent is not None, "something was written"
+                sent = self._log.written
+                assert sent is not None, "something was written"
                 self.revision = revision
-                if self._sent.decision is not None:
-                    self._follow(self._sent.decision, now)
+                if sent.decision is not None:
+                    self._follow(sent.decision, now)
                 elif self.aim is Verdict.ABORT:
                     self._decide(Verdict.ABORT, now)
                 else:
@@ -136,13 +118,13 @@ class Transaction:
                 self._follow(self.aim, now)
             case Phase.DELETING:
                 self._reached(Step.LOG_DELETED)
-                self._report_hazards()
+                self._hazards.report(self.branches, self.verdict)
                 self._end(STATES[self.verdict])
             case _:
                 raise AssertionError(f"nothing is written while {self.phase.value}")
 
     def read(self, view: LogView, now: Now) -> None:
-        self._ticket = None
+        self._log.answered()
         if view.participants is None:
             self._gone(view, now)
         elif view.decision is not None:
@@ -157,8 +139,8 @@ class Transaction:
             self._found(view.participants, view.participants_revision, now)
 
     def doubted(self, now: Now) -> None:
-        self._ticket = None
-        self._again(now, reads=True)
+        self._log.answered()
+        self._log.again(now, Due.READ)
 
     # What participants say
 
@@ -175,8 +157,7 @@ class Transaction:
         is_first = all(branch.completion is None for branch in self.branches.all)
         if not self.branches.completed(number, completion, now):
             return
-        if is_hazard(self.verdict, completion):
-            self._hazards[number] = completion
+        self._hazards.heard(number, completion, self.verdict)
         if is_first:
             self._reached(Step.BRANCH_COMPLETED)
         self._check_completed(now)
@@ -184,11 +165,10 @@ class Transaction:
     def wake(self, now: Now) -> None:
         if self.is_ended:
             return
-        if self._again_ms is not None and self._again_ms <= now.boottime_ms:
-            self._again_ms = None
-            if self._reads_again:
-                self._read(now)
-            else:
+        match self._log.take_due(now):
+            case Due.READ:
+                self._log.read()
+            case Due.PROPOSE:
                 self._propose(now)
         self._watch_the_clock(now)
 
@@ -254,18 +234,19 @@ class Transaction:
     def _end(self, state: State, outcome: OutcomeEntry | None = None) -> None:
         """`outcome`: somebody else has recorded it."""
         self._enter(Phase.ENDED)
-        self._context.forget(self._ticket)
-        self._again_ms = None
+        self._log.end()
         self.branches.drop_calls()
         if outcome is not None:
             self.waiters.answer(state, outcome.hazards, heuristic=outcome.heuristic)
         else:
-            self.waiters.answer(state, self._hazards_named(), heuristic=self._heuristic)
+            hazards, heuristic = self._told_of_ends()
+            self.waiters.answer(state, hazards, heuristic=heuristic)
 
     def _enter(self, phase: Phase) -> None:
         if phase is not self.phase:
             assert phase in NEXT[self.phase], f"{self.phase.value} to {phase.value}"
-            self.phase, self._tries = phase, 0
+            self.phase = phase
+            self._log.begin_anew()
 
     # Reading the log
 
@@ -274,7 +255,7 @@ class Transaction:
         if view.outcome is not None:
             self._end(STATES[view.outcome.verdict], view.outcome)
         elif self.phase is Phase.WRITING and self._replaces == 0 and self._may_begin(view, now):
-            self._again(now)
+            self._log.again(now)
         else:
             self._end(STATES[self.verdict])
 
@@ -303,7 +284,7 @@ class Transaction:
     def _still_there(self, revision: int, now: Now) -> None:
         """Undecided, although we wrote a decision, or deleted what needed none."""
         if revision == self.revision:
-            self._again(now)
+            self._log.again(now)
         elif self.phase is Phase.DECIDING and self.aim is Verdict.ABORT and self.waiters:
             self.revision = revision
             self._propose(now)
@@ -337,7 +318,7 @@ class Transaction:
     def _propose(self, now: Now) -> None:
         match self.phase:
             case Phase.LOOKING:
-                self._read(now)
+                self._log.read()
             case Phase.WRITING:
                 if self._replaces and self.aim is Verdict.ABORT:
                     self.revision = self._replaces
@@ -349,35 +330,15 @@ class Transaction:
                 owner = self._context.process
                 entry = ParticipantsEntry(self.participants, self.generation, owner, now.wall_ms)
                 decision = Verdict.ABORT if self.aim is Verdict.ABORT else None
-                self._ticket = self._context.ticket(self)
-                self._sent = WriteParticipants(self._ticket, self.global_id, entry, self._replaces, decision)
-                self._context.say(self._sent)
+                self._log.write(entry, self._replaces, decision)
             case Phase.DECIDING:
-                self._ticket = self._context.ticket(self)
-                self._context.say(
-                    Decide(self._ticket, self.global_id, self.revision, self.aim, self.generation)
-                )
+                self._log.decide(self.revision, self.aim, self.generation)
             case Phase.DELETING:
-                self._ticket = self._context.ticket(self)
                 decision = self.verdict if self._is_decided else None
-                hazards, heuristic = self._hazards_named(), self._heuristic
-                outcome = OutcomeEntry(self.verdict, hazards, heuristic) if self.verdict else None
-                self._context.say(
-                    DeleteTransaction(self._ticket, self.global_id, self.revision, decision, outcome)
-                )
+                outcome = OutcomeEntry(self.verdict, *self._told_of_ends()) if self.verdict else None
+                self._log.delete(self.revision, decision, outcome)
             case _:
                 raise AssertionError(f"nothing is written while {self.phase.value}")
-
-    def _read(self, now: Now) -> None:
-        self._ticket = self._context.ticket(self)
-        self._context.say(ReadLog(self._ticket, self.global_id))
-
-    def _again(self, now: Now, *, reads: bool = False) -> None:
-        """After a pause: proposes the same again, or reads first what became of it."""
-        self._tries += 1
-        self._reads_again = reads
-        self._again_ms = now.boottime_ms + self._context.pause_ms(self._tries)
-        self._context.wake_at(self._again_ms, self)
 
     def _may_begin(self, view: LogView, now: Now) -> bool:
         """Not when it is so old that the client may have ended it elsewhere and nothing is left of that; and not in another
@@ -391,29 +352,12 @@ class Transaction:
     # Telling
 
     def _answer(self) -> None:
-        pending = self.branches.pending
-        self.waiters.answer(STATES[self.verdict], self._hazards_named(), pending, self._heuristic)
+        hazards, heuristic = self._told_of_ends()
+        self.waiters.answer(STATES[self.verdict], hazards, self.branches.pending, heuristic)
 
-    @property
-    def _heuristic(self) -> XaStatus:
-        """Of those that have acknowledged."""
-        if self.verdict is None:
-            return XaStatus.OK
-        return heuristic_status(self.verdict, self.branches.completions)
-
-    def _hazards_named(self) -> tuple[tuple[ParticipantName, str], ...]:
-        return tuple(
-            (self.participants[number], completion.value)
-            for number, completion in sorted(self._hazards.items())
-        )
-
-    def _report_hazards(self) -> None:
-        """By whoever deletes it, once: another coordinator may have had the acknowledgement that was lost to this one."""
-        for name, answer in self._hazards_named():
-            verdict = "nothing" if self.verdict is None else self.verdict.value
-            self._context.say(
-                Note("hazard", self.global_id, f"participant={name} decided={verdict} ended={answer}")
-            )
+    def _told_of_ends(self) -> tuple[tuple[tuple[ParticipantName, str], ...], XaStatus]:
+        """The hazards, and what they make of the whole."""
+        return self._hazards.named(self.branches), self._hazards.status(self.branches, self.verdict)
 
     def _reached(self, step: Step) -> None:
         self._context.say(Reached(step, self.global_id))
