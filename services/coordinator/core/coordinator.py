@@ -15,6 +15,7 @@ from services.coordinator.core.closing import Closing
 from services.coordinator.core.context import Context, Conversation
 from services.coordinator.core.doubts import Doubts
 from services.coordinator.core.inquiry import Inquiry
+from services.coordinator.core.listing import Listing
 from services.coordinator.core.messages import (
     BeginAsked,
     BegunAnswer,
@@ -25,7 +26,6 @@ from services.coordinator.core.messages import (
     EnlistAsked,
     EnlistedAnswer,
     Input,
-    ListLog,
     LoggedTransaction,
     LogInDoubt,
     LogListed,
@@ -35,7 +35,6 @@ from services.coordinator.core.messages import (
     Note,
     OutcomeAnswer,
     OutcomeAsked,
-    RecoverAnswer,
     RecoverAsked,
     Refusal,
     RequestDropped,
@@ -43,11 +42,11 @@ from services.coordinator.core.messages import (
     RollbackAsked,
     State,
     Tick,
-    Ticket,
     Voted,
 )
 from services.coordinator.core.one_phase import OnePhase
 from services.coordinator.core.open_transactions import OpenTransactions
+from services.coordinator.core.participant_lists import refusal_of
 from services.coordinator.core.recovery import Recovery
 from services.coordinator.core.settings import CoordinatorLimits
 from services.coordinator.core.transaction import NOTHING_FOUND, Transaction
@@ -67,8 +66,7 @@ class Coordinator:
         self._recovery = Recovery(self._context)
         self.doubts = Doubts(self._context)
         """For whoever shows its figures."""
-        self._listing: Ticket | None = None
-        self._recover_requests: list[RequestId] = []
+        self._listing = Listing(self._context)
 
     @property
     def transactions(self) -> dict[GlobalId, AnyTransaction]:
@@ -93,8 +91,7 @@ class Coordinator:
             case OutcomeAsked():
                 self._inquire(given, now)
             case RecoverAsked():
-                self._recover_requests.append(given.request)
-                self._list_log()
+                self._listing.ask(given.request)
             case RequestDropped():
                 for transaction in self._transactions.values():
                     transaction.waiters.drop(given.request)
@@ -120,10 +117,7 @@ class Coordinator:
         self._context.say(BegunAnswer(asked.request))
 
     def _enlist(self, asked: EnlistAsked, now: Now) -> None:
-        if asked.number >= self._limits.participants_max:
-            message = f"a transaction has at most {self._limits.participants_max} participants"
-            self._context.say(Refusal(asked.request, ErrorCode.TOO_LARGE, message))
-        elif not self._are_names(asked.request, (asked.participant,)):
+        if not self._are_names(asked.request, (asked.participant,), asked.number + 1):
             pass
         elif asked.global_id in self._transactions:
             self._refuse_state(asked.request, "it is being ended")
@@ -199,11 +193,10 @@ class Coordinator:
     def _answered(
         self, given: Voted | Completed | LogWritten | LogRefused | LogRead | LogInDoubt, now: Now
     ) -> None:
-        if given.ticket == self._listing:
+        if self._listing.take(given.ticket):
             assert isinstance(given, LogInDoubt), "a listing is answered by a list, or not at all"
-            self._listing = None
             self.doubts.look(self._transactions.values(), now)
-            self._answer_recover(())
+            self._listing.answer(())
             return
         waiting = self._context.take(given.ticket)
         if waiting is None:
@@ -245,7 +238,7 @@ class Coordinator:
             if isinstance(woken, Transaction | OnePhase):
                 self._forget_ended(woken)
         if self._recovery.is_due(now):
-            self._list_log()
+            self._listing.ask()
             for late in self._open.timed_out(now):
                 if late.global_id not in self._transactions:
                     self._context.say(Note("timed_out", late.global_id))
@@ -254,15 +247,9 @@ class Coordinator:
                     )
                     transaction.begin(now, looks_first=False)
 
-    def _list_log(self) -> None:
-        if self._listing is None:
-            self._listing = self._context.bare_ticket()
-            self._context.say(ListLog(self._listing))
-
     def _listed(self, listed: LogListed, now: Now) -> None:
-        if listed.ticket != self._listing:
+        if not self._listing.take(listed.ticket):
             return
-        self._listing = None
         self.doubts.listed(listed)
         taken_up: list[GlobalId] = []
         for found in self._recovery.orphans(listed, now):
@@ -276,7 +263,7 @@ class Coordinator:
             self._recovered(found, found_revision=found.revision).begin(now, looks_first=True)
             taken_up.append(found.global_id)
         self.doubts.look(self._transactions.values(), now)
-        self._answer_recover(tuple(taken_up))
+        self._listing.answer(tuple(taken_up))
 
     def _recovered(self, found: LoggedTransaction, found_revision: int) -> Transaction:
         """To be aborted, unless the log says that it is decided."""
@@ -284,11 +271,6 @@ class Coordinator:
         return self._new_transaction(
             found.global_id, entry.generation, entry.participants, Verdict.ABORT, found_revision
         )
-
-    def _answer_recover(self, taken_up: tuple[GlobalId, ...]) -> None:
-        for request in self._recover_requests:
-            self._context.say(RecoverAnswer(request, taken_up))
-        self._recover_requests.clear()
 
     # Inside
 
@@ -308,18 +290,14 @@ class Coordinator:
         if transaction.is_ended and self._transactions.get(transaction.global_id) is transaction:
             del self._transactions[transaction.global_id]
 
-    def _are_names(self, request: RequestId, participants: tuple[ParticipantName, ...]) -> bool:
+    def _are_names(
+        self, request: RequestId, participants: tuple[ParticipantName, ...], count: int = 0
+    ) -> bool:
         """Refuses lists that are too long, and names that are empty or too long."""
-        limits = self._limits
-        if len(participants) > limits.participants_max:
-            message = f"a transaction has at most {limits.participants_max} participants"
-            self._context.say(Refusal(request, ErrorCode.TOO_LARGE, message))
-            return False
-        if any(not 1 <= len(name.encode()) <= limits.name_bytes_max for name in participants):
-            message = f"the name of a participant has 1 to {limits.name_bytes_max} bytes"
-            self._context.say(Refusal(request, ErrorCode.INVALID_ARGUMENT, message))
-            return False
-        return True
+        refusal = refusal_of(request, participants, self._limits, count)
+        if refusal is not None:
+            self._context.say(refusal)
+        return refusal is None
 
     def _refuse_state(self, request: RequestId, message: str) -> None:
         self._context.say(Refusal(request, ErrorCode.ILLEGAL_STATE, message))
