@@ -4,7 +4,9 @@ from dataclasses import replace
 
 from lockstep.core.clock import Now
 from lockstep.core.inputs import AnyInput, DecisionHeard
+from tests.simulation.coordinated import draw_coordinated
 from tests.simulation.mutations import Mutation
+from tests.simulation.options import Options
 from tests.simulation.parts import Parts
 from tests.simulation.weak_replica import WeakReplica
 
@@ -17,9 +19,17 @@ class Presumptuous(WeakReplica):
         return given
 
 
+def aim(options: Options) -> None:
+    """Branches ask soon: while others are being prepared."""
+    assert options.coordination is not None, "a world with coordinators"
+    options.coordination = replace(options.coordination, decision_ask_ms=100)
+
+
 MUTATION = Mutation(
     "T4, history 6: participants without a decision mean undecided, and the branch waits",
     lambda: Parts(make_replica=Presumptuous),
     ("branch_finds_its_decision/undecided",),
-    range(50),
+    range(6, 8),
+    aim,
+    draw_coordinated,
 )
