@@ -9,15 +9,14 @@ from lockstep.core.clock import Now
 from lockstep.core.decision_log import LogView, ParticipantsEntry, Verdict
 from lockstep.core.errors import ErrorCode
 from services.coordinator.core.context import Context
+from services.coordinator.core.log_turn import Due, LogTurn
 from services.coordinator.core.messages import (
     BegunAnswer,
     CloseAsked,
     OutcomeAnswer,
     Reached,
-    ReadLog,
     Refusal,
     State,
-    WriteParticipants,
 )
 from services.coordinator.core.steps import Step
 from services.coordinator.core.votes import Completion, Vote
@@ -30,10 +29,8 @@ class Closing:
         self._context = context
         self._asked = asked
         self.is_ended = False
-        self._tries = 0
+        self._log = LogTurn(context, self, asked.global_id)
         self._end_ms = 0
-        self._again_ms: int | None = None
-        self._reads_again = False
 
     @property
     def global_id(self) -> GlobalId:
@@ -72,10 +69,10 @@ class Closing:
         elif not view.generation or generation_tag(view.generation) != asked.generation:
             self._refuse(ErrorCode.EXPIRED, "it was begun before the cluster's history was changed")
         else:
-            self._again(now)
+            self._log.again(now)
 
     def doubted(self, now: Now) -> None:
-        self._again(now, reads=True)
+        self._log.again(now, Due.READ)
 
     def wake(self, now: Now) -> None:
         if self.is_ended:
@@ -83,11 +80,11 @@ class Closing:
         if now.boottime_ms >= self._end_ms:
             self._context.say(OutcomeAnswer(self._asked.request, State.UNDECIDED))
             self.is_ended = True
-        elif self._again_ms is not None and self._again_ms <= now.boottime_ms:
-            self._again_ms = None
-            if self._reads_again:
-                self._context.say(ReadLog(self._context.ticket(self), self.global_id))
-            else:
+            return
+        match self._log.take_due(now):
+            case Due.READ:
+                self._log.read()
+            case Due.PROPOSE:
                 self._write(now)
 
     def voted(self, number: int, vote: Vote, now: Now) -> None:
@@ -104,13 +101,7 @@ class Closing:
         entry = ParticipantsEntry(
             asked.participants, asked.generation, self._context.process, now.wall_ms, is_closed=True
         )
-        self._context.say(WriteParticipants(self._context.ticket(self), self.global_id, entry))
-
-    def _again(self, now: Now, *, reads: bool = False) -> None:
-        self._tries += 1
-        self._reads_again = reads
-        self._again_ms = now.boottime_ms + self._context.pause_ms(self._tries)
-        self._context.wake_at(self._again_ms, self)
+        self._log.write(entry)
 
     def _close(self) -> None:
         self._context.say(BegunAnswer(self._asked.request))

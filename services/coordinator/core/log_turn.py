@@ -1,4 +1,4 @@
-"""What one transaction has under way with the log: one read or one change, or the pause before the next.
+"""What one conversation has under way with the log: one read or one change, or the pause before the next.
 
 Law: a change is sent once. In doubt it is read; and where the log still is as it was, the same is sent again.
 """
@@ -20,7 +20,7 @@ class Due(Enum):
 
 
 class LogTurn:
-    """As long as its transaction, which is its driver."""
+    """As long as its owner, which drives it."""
 
     def __init__(self, context: Context, owner: Conversation, global_id: GlobalId) -> None:
         self._context = context
@@ -37,7 +37,7 @@ class LogTurn:
         self._ticket = self._context.ticket(self._owner)
         self._context.say(ReadLog(self._ticket, self._global_id))
 
-    def write(self, entry: ParticipantsEntry, replaces: int, decision: Verdict | None) -> None:
+    def write(self, entry: ParticipantsEntry, replaces: int = 0, decision: Verdict | None = None) -> None:
         self._ticket = self._context.ticket(self._owner)
         self.written = WriteParticipants(self._ticket, self._global_id, entry, replaces, decision)
         self._context.say(self.written)
