@@ -93,7 +93,9 @@ class OutcomeEntry:
         try:
             fields = json.loads(data)
             hazards = tuple((ParticipantName(str(name)), str(answer)) for name, answer in fields["hazards"])
-            return OutcomeEntry(Verdict(fields["verdict"]), hazards, XaStatus(fields["heuristic"]))
+            return OutcomeEntry(
+                Verdict(fields["verdict"]), hazards, XaStatus(fields.get("heuristic", XaStatus.OK))
+            )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not an outcome: {error}") from error
 
