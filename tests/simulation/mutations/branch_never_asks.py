@@ -18,5 +18,4 @@ MUTATION = Mutation(
     "T4, history 6: a prepared branch whose coordinator is gone finds its decision by itself",
     lambda: Parts(make_replica=Waiting),
     ("branch_finds_its_decision/commit", "branch_finds_its_decision/nothing left"),
-    range(50),
 )
