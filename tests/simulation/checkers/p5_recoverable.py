@@ -1,6 +1,6 @@
 """P5 Recoverable: a prepared DTX is in `recover()` with all its durable effects, on every replica, whatever happened.
 
-Nothing in the workloads prepares yet; the check holds for whatever the log prepared and did not end.
+It holds for whatever the log prepared and did not end; worlds with coordinators prepare (`coordinated.py`).
 """
 
 from collections.abc import Iterator
