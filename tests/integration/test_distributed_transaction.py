@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import signal
 import sys
 from collections.abc import AsyncGenerator
 from itertools import count
@@ -19,6 +20,7 @@ from lockstep.client.transaction_state import TransactionState
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.runtime.ports import choose_ports
 from lockstep.runtime.supervisor import ChildProcess, wait_for_port
+from tests.integration import dying_client
 from tests.integration.cluster import Deployment, deployed
 from tests.integration.coordination import until
 from tests.integration.coordinator_processes import Coordinators
@@ -67,7 +69,7 @@ async def bank(
 ) -> AsyncGenerator[Bank]:
     coordinators = Coordinators(deployment)
     for _ in range(2):
-        await coordinators.start()
+        await coordinators.start(arguments=("--closed-ms", "5000"))
     participant = await _start_participant(tmp_path_factory.mktemp("rows"), deployment, postgres.dsn)
     address = participant.command[participant.command.index("--listen") + 1]
     async with (
@@ -217,6 +219,37 @@ async def test_a_program_without_an_event_loop_does_the_same(deployment: Deploym
     assert b"moved %d" % number in await bank.bodies("west.log")
     assert b"never" not in await bank.bodies("west.log")
     assert await bank.bodies("east.tokens") == []
+
+
+async def test_a_client_that_is_killed_at_any_step_leaves_all_or_nothing(
+    deployment: Deployment, bank: Bank
+) -> None:
+    for _ in dying_client.STEPS:
+        await bank.token()
+    arguments = [",".join(deployment.addresses), bank.dsn, bank.participant]
+    clients = {
+        step: await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", dying_client.__name__, step, *arguments), stdout=asyncio.subprocess.PIPE
+        )
+        for step in dying_client.STEPS
+    }
+    said = {step: (await client.communicate())[0] for step, client in clients.items()}
+    assert {client.returncode for client in clients.values()} == {-signal.SIGKILL}
+
+    async def unfinished() -> int:
+        managers = [await bank.session.resource_manager(name) for name in ("east", "west")]
+        branches = sum([len(await manager.recover(with_open=True)) for manager in managers])
+        async with await bank.connect() as connection:
+            rows = await (await connection.execute("select 1 from pg_prepared_xacts")).fetchall()
+        return branches + len(rows)
+
+    await until("nothing is open or prepared", unfinished, lambda number: number == 0)
+    left, rows, logged = await bank.bodies("east.tokens"), await bank.rows(), await bank.bodies("west.log")
+    for step, token in said.items():
+        is_moved = int(token) in rows
+        assert (token.strip() not in left, b"moved " + token.strip() in logged) == (is_moved, is_moved), step
+        assert not (is_moved and step in dying_client.UNDONE), step
+    await bank.session.purge_queue("east.tokens")
 
 
 # An ordinary transaction that comes to a second set
