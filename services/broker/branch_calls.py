@@ -4,7 +4,7 @@ Law: only the primary of the set answers, and every verb is a numbered command o
 decided where all verbs are.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import grpc
@@ -82,7 +82,9 @@ class BranchCalls:
                 transaction_id=transaction.name,
             )
 
-        return await self._at_primary(set_name, "Start", request, pb.StartBranchResponse, start)
+        return await self._forwarding.at_primary(
+            set_name, "ResourceManager/Start", request, pb.StartBranchResponse, start
+        )
 
     async def _end(self, request: pb.EndBranchRequest) -> pb.BranchResponse:
         set_name, xid = self._named(request)
@@ -91,7 +93,9 @@ class BranchCalls:
         async def end() -> pb.BranchResponse:
             return _status(set_name, await self._callers.end_branch(set_name, command))
 
-        return await self._at_primary(set_name, "End", request, pb.BranchResponse, end)
+        return await self._forwarding.at_primary(
+            set_name, "ResourceManager/End", request, pb.BranchResponse, end
+        )
 
     async def _prepare(self, request: pb.BranchRequest) -> pb.BranchResponse:
         return await self._verb("Prepare", request, lambda xid: PrepareBranchCommand(0, xid))
@@ -127,8 +131,13 @@ class BranchCalls:
                 timeout_ms=answer.timeout_ms,
             )
 
-        return await self._at_primary(
-            set_name, "GetTimeout", request, pb.GetBranchTimeoutResponse, get_timeout, is_read=True
+        return await self._forwarding.at_primary(
+            set_name,
+            "ResourceManager/GetTimeout",
+            request,
+            pb.GetBranchTimeoutResponse,
+            get_timeout,
+            is_read=True,
         )
 
     async def _recover(self, request: pb.RecoverBranchesRequest) -> pb.RecoverBranchesResponse:
@@ -155,8 +164,8 @@ class BranchCalls:
                 ],
             )
 
-        return await self._at_primary(
-            set_name, "Recover", request, pb.RecoverBranchesResponse, recover, is_read=True
+        return await self._forwarding.at_primary(
+            set_name, "ResourceManager/Recover", request, pb.RecoverBranchesResponse, recover, is_read=True
         )
 
     # --- inside -------------------------------------------------------------------------------------------------------
@@ -173,26 +182,14 @@ class BranchCalls:
         async def verb() -> pb.BranchResponse:
             return _status(set_name, await self._callers.run(set_name, command))
 
-        return await self._at_primary(set_name, method, request, pb.BranchResponse, verb)
+        return await self._forwarding.at_primary(
+            set_name, f"ResourceManager/{method}", request, pb.BranchResponse, verb
+        )
 
     def _named(self, request: Any) -> tuple[SetName, Xid]:
         """Raises `Rejected` for a set or an xid that is none."""
         xid: coordinator_pb2.BranchXid = request.xid
         return self._directory.set_or_only(request.resource_set), decode_xid(xid)
-
-    async def _at_primary(
-        self,
-        set_name: SetName,
-        method: str,
-        request: Message,
-        kind: type[_Response],
-        here: Callable[[], Awaitable[_Response]],
-        *,
-        is_read: bool = False,
-    ) -> _Response:
-        return await self._forwarding.at_primary(
-            set_name, f"ResourceManager/{method}", request, kind, here, is_read=is_read
-        )
 
 
 def _status(set_name: SetName, done: Done) -> pb.BranchResponse:

@@ -4,7 +4,6 @@ Law: only the primary of the set that is named answers; every other broker forwa
 again. What this process does not know of a transaction, its set does: its outcome answers for it.
 """
 
-from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, TypeVar
 
 import grpc
@@ -83,7 +82,9 @@ class TransactionsService:
             response = pb.BeginResponse(transaction_id=transaction.name)
             return _head(response, set_name, done)
 
-        return await self._at_primary(set_name, "Begin", request, pb.BeginResponse, begin)
+        return await self._forwarding.at_primary(
+            set_name, "Transactions/Begin", request, pb.BeginResponse, begin
+        )
 
     async def _publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
         set_name, key = parse_name(request.transaction_id)
@@ -94,7 +95,9 @@ class TransactionsService:
             done = await self._callers.operate(transaction, command)
             return _head(pb.PublishResponse(enqueues=done.value), set_name, done)
 
-        return await self._at_primary(set_name, "Publish", request, pb.PublishResponse, publish)
+        return await self._forwarding.at_primary(
+            set_name, "Transactions/Publish", request, pb.PublishResponse, publish
+        )
 
     async def _accept(self, request: pb.AcceptRequest) -> pb.AcceptResponse:
         set_name, key = parse_name(request.transaction_id)
@@ -105,7 +108,9 @@ class TransactionsService:
             done = await self._callers.operate(transaction, command)
             return _head(pb.AcceptResponse(accepted=done.value), set_name, done)
 
-        return await self._at_primary(set_name, "Accept", request, pb.AcceptResponse, accept)
+        return await self._forwarding.at_primary(
+            set_name, "Transactions/Accept", request, pb.AcceptResponse, accept
+        )
 
     async def _commit(self, request: pb.CommitRequest) -> pb.CommitResponse:
         set_name, key = parse_name(request.transaction_id)
@@ -118,7 +123,9 @@ class TransactionsService:
                 done = await self._ended(set_name, key, OutcomeState.COMMITTED)
             return _head(pb.CommitResponse(), set_name, done)
 
-        return await self._at_primary(set_name, "Commit", request, pb.CommitResponse, commit)
+        return await self._forwarding.at_primary(
+            set_name, "Transactions/Commit", request, pb.CommitResponse, commit
+        )
 
     async def _rollback(self, request: pb.RollbackRequest) -> pb.RollbackResponse:
         set_name, key = parse_name(request.transaction_id)
@@ -131,7 +138,9 @@ class TransactionsService:
                 done = await self._ended(set_name, key, OutcomeState.ROLLED_BACK)
             return _head(pb.RollbackResponse(), set_name, done)
 
-        return await self._at_primary(set_name, "Rollback", request, pb.RollbackResponse, rollback)
+        return await self._forwarding.at_primary(
+            set_name, "Transactions/Rollback", request, pb.RollbackResponse, rollback
+        )
 
     async def _roll_back(self, transaction: OpenTransaction) -> Done:
         try:
@@ -170,7 +179,9 @@ class TransactionsService:
                 messages=acquired_messages(acquired.messages),
             )
 
-        return await self._at_primary(set_name, "Acquire", request, pb.AcquireResponse, acquire)
+        return await self._forwarding.at_primary(
+            set_name, "Transactions/Acquire", request, pb.AcquireResponse, acquire
+        )
 
     async def _settle(self, request: pb.SettleRequest) -> pb.SettleResponse:
         set_name = self._directory.set_or_only(request.resource_set)
@@ -184,7 +195,9 @@ class TransactionsService:
             done = await session.answered(session.submit(command))
             return _head(pb.SettleResponse(settled=done.value), set_name, done)
 
-        return await self._at_primary(set_name, "Settle", request, pb.SettleResponse, settle)
+        return await self._forwarding.at_primary(
+            set_name, "Transactions/Settle", request, pb.SettleResponse, settle
+        )
 
     async def _end_session(self, request: pb.EndSessionRequest) -> pb.EndSessionResponse:
         set_name = self._directory.set_or_only(request.resource_set)
@@ -198,7 +211,9 @@ class TransactionsService:
                 response.epoch, response.commit_index = session.head
             return response
 
-        return await self._at_primary(set_name, "EndSession", request, pb.EndSessionResponse, end_session)
+        return await self._forwarding.at_primary(
+            set_name, "Transactions/EndSession", request, pb.EndSessionResponse, end_session
+        )
 
     # --- outcomes -----------------------------------------------------------------------------------------------------
 
@@ -217,8 +232,8 @@ class TransactionsService:
             )
 
         is_read = not request.fence
-        return await self._at_primary(
-            set_name, "GetOutcome", request, pb.GetOutcomeResponse, get_outcome, is_read=is_read
+        return await self._forwarding.at_primary(
+            set_name, "Transactions/GetOutcome", request, pb.GetOutcomeResponse, get_outcome, is_read=is_read
         )
 
     async def _open(self, set_name: SetName, key: TransactionKey) -> OpenTransaction:
@@ -234,22 +249,6 @@ class TransactionsService:
         if answer.state != wanted:
             _refuse(set_name, key, answer)
         return Done(answer.state, answer.epoch, answer.commit_index)
-
-    # --- inside -------------------------------------------------------------------------------------------------------
-
-    async def _at_primary(
-        self,
-        set_name: SetName,
-        method: str,
-        request: Message,
-        kind: type[_Response],
-        here: Callable[[], Awaitable[_Response]],
-        *,
-        is_read: bool = False,
-    ) -> _Response:
-        return await self._forwarding.at_primary(
-            set_name, f"Transactions/{method}", request, kind, here, is_read=is_read
-        )
 
 
 def _head(response: _Response, set_name: SetName, done: Done) -> _Response:
