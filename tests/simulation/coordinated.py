@@ -87,6 +87,7 @@ REACHED_BY_COORDINATORS: dict[str, str] = {
     "coordinator: timed_out": "T2: time-outs before prepare",
     "decision log in doubt": "T3: a change of the log whose answer was lost",
     "distributed: asked again": "P6: a client that lost its coordinator",
+    "distributed: begun as a TX": "section 4: a TX becomes a branch",
     "distributed: committed": "T3: COMMIT",
     "distributed: not known": "T3: nothing in the log is no outcome (history 26)",
     "distributed: rolled back": "T3: ABORT",

@@ -6,8 +6,10 @@ from random import Random
 
 from lockstep.client.session_events import Grant
 from lockstep.core.commands import (
+    BeginCommand,
     Disposition,
     EndCommand,
+    RollbackCommand,
     SelectDtxCommand,
     SettleCommand,
     StartCommand,
@@ -68,7 +70,19 @@ def transact(client: Client, sessions: list[ClientSession], consumer: int, inbox
         client.world.loop.now_us,
     )
     client.world.coordinators.begun.append(mine)
-    starting = [_start(client, mine, number, session) for number, session in enumerate(sessions)]
+    beginning = Promise()
+    if mine.global_id[-1] % 3 == 0:
+        # As a client that does not know yet that it will touch a second set.
+        beginning = source.submit(BeginCommand(0, 0))
+        yield beginning
+    tx = beginning.operation.transaction if beginning.operation is not None else None
+    if tx is not None:
+        source.submit(publish_to(source, "a", messages(source, 1), tx))
+        client.world.branches.reach("distributed: begun as a TX")
+    starting = [
+        _start(client, mine, number, session, tx if number == 0 else None)
+        for number, session in enumerate(sessions)
+    ]
     yield from starting
     taken = inbox.waiting[: random.randint(1, 2)]
     inbox.waiting = inbox.waiting[len(taken) :]
@@ -95,6 +109,9 @@ def transact(client: Client, sessions: list[ClientSession], consumer: int, inbox
         yield from settling
     else:
         is_whole = False
+        if tx is not None:
+            # Unless it has become a branch: then that is what ends.
+            yield source.submit(RollbackCommand(0, tx))
         yield from give_back(source, "in", taken_positions(taken))
     if random.random() < 0.05:
         mine.is_abandoned = True
@@ -182,13 +199,19 @@ def _is_too_old(client: Client, mine: DistributedTransaction) -> bool:
     return client.world.loop.now_us - mine.begun_us > (limits.age_ms_max + limits.clock_ms) * MS
 
 
-def _start(client: Client, mine: DistributedTransaction, number: int, session: ClientSession) -> Promise:
-    """Enlist the set and begin its branch; the name of a branch follows from that of the transaction."""
+def _start(
+    client: Client,
+    mine: DistributedTransaction,
+    number: int,
+    session: ClientSession,
+    tx: TransactionKey | None,
+) -> Promise:
+    """Enlist the set and begin its branch, or make one of a TX; the name of a branch follows from that of the transaction."""
     participant = mine.participants[number]
     enlist = EnlistAsked(NO_REQUEST, mine.global_id, mine.generation, number, participant)
     ask(client, enlist, BEGIN_PATIENCE_US)
     session.submit(SelectDtxCommand(0, False, True))
-    return session.submit(StartCommand(0, mine.xid(number).encode()))
+    return session.submit(StartCommand(0, mine.xid(number).encode(), transaction=tx))
 
 
 def _work(
