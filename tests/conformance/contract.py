@@ -731,3 +731,6 @@ def malformed_xid(rig: Rig) -> None:
         assert rig.commit(s, bad) == 542
     longest = Xid(2**31 - 1, b"g" * 64, b"b" * 64).encode()
     assert rig.start(s, longest) == OK
+    # It is the same each time that the row is played: who ends it hears of it, so that nothing of it stays.
+    assert rig.end(s, longest) == OK
+    assert rig.rollback(s, longest) == OK
