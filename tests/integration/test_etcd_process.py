@@ -24,6 +24,9 @@ async def test_data_and_ports_survive_a_kill(tmp_path: Path) -> None:
     process = await EtcdProcess.start(tmp_path)
     async with EtcdClient(process.endpoint) as client:
         written = await client.transact([], [Put("/x", b"1")])
+        # etcd 3.5.0 to 3.5.2 may lose a write that was answered in the 0.1 s before a kill: if its backend commits between the
+        # consistent index and the write, the log's entry is not applied again (etcd issue 13766). This is not about that.
+        await asyncio.sleep(0.5)
     process.kill()
     assert not process.is_running
     restarted = await process.restart()
