@@ -14,8 +14,10 @@ import pytest_asyncio
 
 from lockstep.client import blocking
 from lockstep.client.client import Client, connect
+from lockstep.client.distributed_transaction import DistributedTransaction
 from lockstep.client.outcome import OutcomeState
 from lockstep.client.session import Session
+from lockstep.client.transaction import Transaction
 from lockstep.client.transaction_state import TransactionState
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.runtime.ports import choose_ports
@@ -172,15 +174,23 @@ async def test_many_transactions_of_one_session_run_at_once(bank: Bank) -> None:
     await bank.session.purge_queue("east.tokens")
 
 
-async def test_a_failover_in_an_open_transaction_undoes_all_of_it(deployment: Deployment, bank: Bank) -> None:
-    tx = bank.session.distributed_transaction()
-    await tx.publish("west.log", [b"before"])
-    await tx.publish("east.tokens", [b"before"])
+async def commit_without_the_primary_of_east(
+    deployment: Deployment, tx: DistributedTransaction | Transaction
+) -> str:
+    """Kills that primary while the transaction is open: its commit is refused. Returns the broker, which is not started again."""
     primary = await deployment.primary_of("east")
     await deployment[primary].broker.kill()
     with pytest.raises(Rejected) as refused:
         await tx.commit()
     assert refused.value.code is ErrorCode.ROLLED_BACK
+    return primary
+
+
+async def test_a_failover_in_an_open_transaction_undoes_all_of_it(deployment: Deployment, bank: Bank) -> None:
+    tx = bank.session.distributed_transaction()
+    await tx.publish("west.log", [b"before"])
+    await tx.publish("east.tokens", [b"before"])
+    primary = await commit_without_the_primary_of_east(deployment, tx)
     assert b"before" not in await bank.bodies("west.log")
     assert await bank.bodies("east.tokens") == []
     await deployment.cluster.start_broker(primary)
@@ -326,11 +336,7 @@ async def test_a_failover_undoes_a_transaction_that_has_become_distributed(
     tx = bank.session.transaction()
     await tx.publish("east.tokens", [b"before"])
     await tx.publish("west.log", [b"before"])
-    primary = await deployment.primary_of("east")
-    await deployment[primary].broker.kill()
-    with pytest.raises(Rejected) as refused:
-        await tx.commit()
-    assert refused.value.code is ErrorCode.ROLLED_BACK
+    primary = await commit_without_the_primary_of_east(deployment, tx)
     assert await bank.bodies("west.log") == logged
     assert await bank.bodies("east.tokens") == []
     await deployment.cluster.start_broker(primary)
