@@ -92,6 +92,7 @@ class AuditedWorkload(Workload):
             async with self._impatient, super().running(), contextlib.AsyncExitStack() as stack:
                 for reader in self.readers:
                     await stack.enter_async_context(reader.reading())
+                await asyncio.gather(*(reader.until_shown() for reader in self.readers))
                 yield
         finally:
             await self._channels.close()

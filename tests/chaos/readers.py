@@ -79,6 +79,12 @@ class Reader:
         assert not failed, f"{self.name}: {failed}"
         assert not self._stopped, f"{self.name}'s consumer ended: {self._stopped}"
 
+    async def until_shown(self, seconds: float = 30.0) -> None:
+        """Returns when it has browsed and taken something: only then can harm meet it at work."""
+        async with asyncio.timeout(seconds):
+            while not (self.browses and self.deliveries):
+                await asyncio.sleep(0.01)
+
     # --- what it is shown ---
 
     def deliver(self, queue: str, epoch: Epoch, messages: tuple[DeliveredMessage, ...]) -> None:
