@@ -39,8 +39,18 @@ has_java() {
 
 python=$(find_python) || { say "Python 3.11 or newer is missing: install it, or name it with PYTHON=."; exit 1; }
 
+has_python_headers() {
+    "$python" -c 'import os, sys, sysconfig
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))'
+}
+
 # What is missing of: package (Debian's name), and what it is for.
 missing=()
+has_program cc || missing+=(gcc)                             # the proxy: Proton is built from its source
+has_program make || missing+=(make)
+has_program pkg-config || missing+=(pkg-config)
+has_python_headers || missing+=(python3-dev)
+[ -e /usr/include/openssl/ssl.h ] || missing+=(libssl-dev)
 has_library 'libfuse\.so\.2' || missing+=(libfuse2)          # tests: the file system that loses what was not synced
 has_program ip || missing+=(iproute2)                        # tests: network namespaces
 has_program iptables || missing+=(iptables)                  # tests: one-way cuts and REJECT
