@@ -2,7 +2,19 @@
 
 import typer
 
-from lockstep.cli import cluster, demo, exchange, messages, queue, resource_set, status, transfer, tx, up
+from lockstep.cli import (
+    cluster,
+    demo,
+    exchange,
+    messages,
+    queue,
+    resource_set,
+    status,
+    transfer,
+    tx,
+    up,
+    user,
+)
 
 app = typer.Typer(
     name="lockstep",
@@ -22,6 +34,7 @@ app.command("browse")(messages.browse)
 app.command("transfer")(transfer.transfer)
 app.command("outcome")(messages.outcome)
 app.add_typer(tx.app, name="tx", help="Branches of distributed transactions, and those in doubt.")
+app.add_typer(user.app, name="user", help="Users of the AMQP proxy.")
 app.command("promote")(cluster.promote)
 app.add_typer(cluster.app, name="cluster", help="What operators do in an emergency.")
 app.command("demo")(demo.demo)
