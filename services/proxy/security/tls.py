@@ -30,16 +30,22 @@ _SHORT_NAMES = {
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
     """For asyncio's `create_server(ssl=...)`; reads the files once. TLS 1.2 or newer.
 
-    Raises `OSError` for a file that cannot be read (`ssl.SSLError` is one: for what is no certificate or key, or do not belong
-    together).
+    Raises `ValueError` for files that cannot be read, are no certificate or key, or do not belong together.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A client of TLS 1.2 could make the server negotiate again and again.
     context.options |= ssl.OP_NO_RENEGOTIATION
-    context.load_cert_chain(settings.certificate, settings.key or None, password=_no_password)
+    try:
+        context.load_cert_chain(settings.certificate, settings.key or None, password=_no_password)
+    except OSError as error:
+        files = " ".join(filter(None, (settings.certificate, settings.key)))
+        raise ValueError(f"certificate and key ({files}): {error}") from error
     if settings.client_ca:
-        context.load_verify_locations(settings.client_ca)
+        try:
+            context.load_verify_locations(settings.client_ca)
+        except OSError as error:
+            raise ValueError(f"certificates of who signs clients' ({settings.client_ca}): {error}") from error
     context.verify_mode = _VERIFIED[settings.client_certificates]
     return context
 
@@ -60,7 +66,7 @@ def peer_identity(transport: BaseTransport, settings: TlsSettings | None) -> Pee
 
 
 def certificate_user(certificate: Any, client_name: str) -> str | None:
-    """The user that a verified certificate names, prepared by SASLprep.
+    """The user that a verified certificate names, its values prepared by SASLprep.
 
     `certificate`: as `SSLSocket.getpeercert` gives it; None or empty: none was verified. `client_name`: `common-name`, which must
     be there once, or `subject`. None for nobody.
@@ -68,7 +74,7 @@ def certificate_user(certificate: Any, client_name: str) -> str | None:
     subject = (certificate or {}).get("subject", ())
     try:
         if client_name == SUBJECT:
-            return saslprep(_distinguished_name(subject)) or None
+            return _distinguished_name(subject) or None
         assert client_name == COMMON_NAME, client_name
         names = [value for part in subject for kind, value in part if kind == "commonName"]
         return saslprep(names[0]) or None if len(names) == 1 else None
@@ -77,17 +83,19 @@ def certificate_user(certificate: Any, client_name: str) -> str | None:
 
 
 def _distinguished_name(subject: tuple[tuple[tuple[str, str], ...], ...]) -> str:
-    """As RFC 4514 writes it: the most specific part first."""
+    """As RFC 4514 writes it: the most specific part first. Raises `ValueError` for a value that SASLprep refuses.
+
+    Values are prepared before they are escaped: SASLprep makes commas of other characters.
+    """
     return ",".join(
-        "+".join(f"{_SHORT_NAMES.get(kind, kind)}={_escaped(value)}" for kind, value in part)
+        "+".join(f"{_SHORT_NAMES.get(kind, kind)}={_escaped(saslprep(value))}" for kind, value in part)
         for part in reversed(subject)
     )
 
 
 def _escaped(value: str) -> str:
-    """RFC 4514, 2.4."""
+    """RFC 4514, 2.4, for a value without control characters."""
     escaped = "".join(f"\\{character}" if character in '\\"+,;<>' else character for character in value)
-    escaped = escaped.replace("\0", "\\00")
     if escaped.startswith(("#", " ")):
         escaped = "\\" + escaped
     if value.endswith(" ") and len(value) > 1:
