@@ -170,8 +170,12 @@ class Session(_Closing):
             )
         )
 
-    def consume(self, queue: str, *, credit: int = 100, exclusive: bool = False) -> "Consumer":
-        return Consumer(_loop.run(self._inner.consume(queue, credit=credit, exclusive=exclusive)))
+    def consume(
+        self, queue: str, *, credit: int = 100, exclusive: bool = False, selector: str = ""
+    ) -> "Consumer":
+        return Consumer(
+            _loop.run(self._inner.consume(queue, credit=credit, exclusive=exclusive, selector=selector))
+        )
 
     def browse(self, queue: str, *, after: int = 0, limit: int | None = None) -> Iterator[DeliveredMessage]:
         messages = self._inner.browse(queue, after=after, limit=limit)

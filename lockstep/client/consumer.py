@@ -89,7 +89,13 @@ class Consumer:
     """Lives from `Session.consume` to `close`, or until its queue is gone; then iterating raises `Rejected`."""
 
     def __init__(
-        self, session: SetSession, batches: CommandBatches, queue: str, credit: int, is_exclusive: bool
+        self,
+        session: SetSession,
+        batches: CommandBatches,
+        queue: str,
+        credit: int,
+        is_exclusive: bool,
+        selector: str = "",
     ) -> None:
         self.queue = queue
         self.set_name = session.set_name
@@ -103,7 +109,7 @@ class Consumer:
         self._to_grant = 0
         self._grant_from = max(1, credit // 4)
         """Credit is granted in portions: one message to the primary per quarter."""
-        self._number = session.consume(self, queue, credit, is_exclusive)
+        self._number = session.consume(self, queue, credit, is_exclusive, selector=selector)
 
     def __aiter__(self) -> Self:
         return self
@@ -192,6 +198,9 @@ class Consumer:
             if (message := self._unsettled.pop((epoch, position), None)) is not None:
                 message.is_void = True
         self._arrived = deque(message for message in self._arrived if not message.is_void)
+
+    def drained(self) -> None:
+        """Nobody asks for it here."""
 
     def stop(self, code: ErrorCode, message: str) -> None:
         if not self._is_closed:

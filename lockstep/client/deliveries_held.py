@@ -11,6 +11,8 @@ from lockstep.client.session_events import DeliveriesVoided, Effect
 from lockstep.core.commands import SettleCommand
 from lockstep.core.ids import Epoch, QueuePosition
 from lockstep.core.requests import (
+    AnyRequest,
+    DrainConsumer,
     HeldDeliveries,
     OpenConsumer,
 )
@@ -24,6 +26,24 @@ class Consumer:
     queue: str
     credit: int
     is_exclusive: bool
+    selector: str = ""
+    is_browser: bool = False
+    after: QueuePosition | None = None
+    """What a browser was shown last."""
+    drains: int = 0
+    """Drains that are not answered."""
+
+    def opening(self, number: int) -> OpenConsumer:
+        """What opens it, with the credit that it has."""
+        return OpenConsumer(
+            number,
+            self.queue,
+            self.credit,
+            self.is_exclusive,
+            self.selector,
+            self.is_browser,
+            self.after or QueuePosition(0),
+        )
 
 
 class DeliveriesHeld:
@@ -36,12 +56,13 @@ class DeliveriesHeld:
         self._held: dict[str, dict[QueuePosition, int]] = {}
         """Queue -> position -> consumer."""
 
-    def openings(self) -> list[OpenConsumer]:
-        """What opens the consumers again, with the credit that they still have."""
-        return [
-            OpenConsumer(number, consumer.queue, consumer.credit, consumer.is_exclusive)
-            for number, consumer in sorted(self.consumers.items())
-        ]
+    def openings(self) -> list[AnyRequest]:
+        """What opens the consumers again, with the credit that they still have, and drains them that were to be drained."""
+        requests: list[AnyRequest] = []
+        for number, consumer in sorted(self.consumers.items()):
+            requests.append(consumer.opening(number))
+            requests += [DrainConsumer(number)] * consumer.drains
+        return requests
 
     def deliver(self, deliveries: Deliveries) -> bool:
         """Takes deliveries in; False: nobody wants them any more, and they are not held."""
@@ -49,10 +70,22 @@ class DeliveriesHeld:
         if consumer is None:
             return False
         consumer.credit = max(0, consumer.credit - len(deliveries.messages))
+        if deliveries.are_copies:
+            consumer.after = deliveries.messages[-1].position
+            return True
         held = self._held.setdefault(deliveries.queue, {})
         number = deliveries.consumer
         for message in deliveries.messages:
             held[message.position] = number
+        return True
+
+    def drained(self, number: int, credit: int) -> bool:
+        """Takes in that a consumer lost `credit`; False: nobody waits for it."""
+        consumer = self.consumers.get(number)
+        if consumer is None or not consumer.drains:
+            return False
+        consumer.drains -= 1
+        consumer.credit = max(0, consumer.credit - credit)
         return True
 
     def settle(self, command: SettleCommand) -> None:

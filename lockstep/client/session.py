@@ -161,10 +161,16 @@ class Session:
             exchange, routing_key, outgoing(messages, properties, durable, ttl_ms, headers), None
         )
 
-    async def consume(self, queue: str, *, credit: int = 100, exclusive: bool = False) -> Consumer:
-        """Messages of a queue as they come, at most `credit` of them unsettled at a time."""
+    async def consume(
+        self, queue: str, *, credit: int = 100, exclusive: bool = False, selector: str = ""
+    ) -> Consumer:
+        """Messages of a queue as they come, at most `credit` of them unsettled at a time.
+
+        `selector`: only those whose AMQP properties match it (the language of JMS); "": all. Iterating raises
+        `Rejected` INVALID_ARGUMENT if it is none.
+        """
         session, batches = await self._of(await self._directory.locate(Kind.KIND_QUEUE, queue))
-        return Consumer(session, batches, queue, credit, exclusive)
+        return Consumer(session, batches, queue, credit, exclusive, selector)
 
     async def browse(
         self, queue: str, *, after: int = 0, limit: int | None = None

@@ -105,9 +105,14 @@ class SessionCore:
                     line.say(rq.GrantCredit(consumer, credit))
             case e.Ask(ticket, question):
                 line.ask(ticket, question)
-            case e.StartConsuming(consumer, queue, credit, is_exclusive):
-                line.held.consumers[consumer] = Consumer(queue, credit, is_exclusive)
-                line.say(rq.OpenConsumer(consumer, queue, credit, is_exclusive))
+            case e.Drain(consumer):
+                if (known := line.held.consumers.get(consumer)) is not None:
+                    known.drains += 1
+                    line.say(rq.DrainConsumer(consumer))
+            case e.StartConsuming(consumer, queue, credit, is_exclusive, selector, is_browser):
+                known = Consumer(queue, credit, is_exclusive, selector, is_browser)
+                line.held.consumers[consumer] = known
+                line.say(known.opening(consumer))
             case e.StopConsuming(consumer):
                 if line.held.consumers.pop(consumer, None) is not None:
                     line.say(rq.CloseConsumer(consumer))

@@ -53,6 +53,10 @@ class StartConsuming:
     queue: str
     credit: int
     is_exclusive: bool = False
+    selector: str = ""
+    """Only messages that match it; "": all."""
+    is_browser: bool = False
+    """It is shown copies of what is in the queue, each once over all resumptions; none is held or can be settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,14 @@ class Grant:
 
     consumer: int
     credit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Deliver what its credit allows and can be delivered, then take back the rest of it. Answered by `ConsumerDrained` once,
+    over any number of resumptions, unless the consumer stops before."""
+
+    consumer: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +129,7 @@ Input = (
     | Ask
     | StartConsuming
     | Grant
+    | Drain
     | StopConsuming
     | Received
     | StreamLost
@@ -203,7 +216,10 @@ class TransactionAborted:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The session holds these now, named by (queue, epoch, position), until a settle names them or they are voided."""
+    """The session holds these now, named by (queue, epoch, position), until a settle names them or they are voided.
+
+    What is delivered to a browser is not held.
+    """
 
     consumer: int
     queue: str
@@ -224,6 +240,13 @@ class DeliveriesVoided:
 @dataclass(frozen=True, slots=True)
 class ConsumerStarted:
     """The primary knows it (again)."""
+
+    consumer: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerDrained:
+    """Everything that could be delivered was; it has no credit but what was granted behind its `Drain`."""
 
     consumer: int
 
@@ -279,6 +302,7 @@ Effect = (
     | Delivered
     | DeliveriesVoided
     | ConsumerStarted
+    | ConsumerDrained
     | ConsumerStopped
     | Attached
     | SessionLost

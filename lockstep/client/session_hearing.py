@@ -97,7 +97,7 @@ def _hear(line: SessionLine, message: sm.AnyServerMessage, now: int, effects: li
         case sm.Deliveries(epoch, _, consumer, queue, messages):
             if line.held.deliver(message):
                 effects.append(e.Delivered(consumer, queue, epoch, messages))
-            else:
+            elif not message.are_copies:
                 positions = tuple(delivered.position for delivered in messages)
                 release = c.SettleCommand(0, queue, epoch, positions, c.Disposition.RELEASE)
                 effects += line.window.submit(None, release, line.epoch)
@@ -111,6 +111,9 @@ def _hear(line: SessionLine, message: sm.AnyServerMessage, now: int, effects: li
                 line.push_backs += 1
         case sm.ConsumerOpened(_, _, consumer):
             effects.append(e.ConsumerStarted(consumer))
+        case sm.ConsumerDrained(_, _, consumer, credit):
+            if line.held.drained(consumer, credit):
+                effects.append(e.ConsumerDrained(consumer))
         case sm.ConsumerClosed(_, _, consumer, code, text):
             if line.held.consumers.pop(consumer, None) is not None:
                 effects.append(e.ConsumerStopped(consumer, code, text))

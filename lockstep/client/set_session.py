@@ -36,6 +36,7 @@ class ConsumerPort(Protocol):
 
     def deliver(self, queue: str, epoch: Epoch, messages: tuple[sm.DeliveredMessage, ...]) -> None: ...
     def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> None: ...
+    def drained(self) -> None: ...
     def stop(self, code: ErrorCode, message: str) -> None: ...
 
 
@@ -97,12 +98,28 @@ class SetSession:
         self.feed(e.Ask(future, question))
         return future
 
-    def consume(self, port: ConsumerPort, queue: str, credit: int, is_exclusive: bool) -> int:
-        """Opens a consumer; returns its number."""
+    def consume(
+        self,
+        port: ConsumerPort,
+        queue: str,
+        credit: int,
+        is_exclusive: bool,
+        *,
+        selector: str = "",
+        is_browser: bool = False,
+    ) -> int:
+        """Opens a consumer; returns its number. `selector`: only messages that match it ("": all).
+
+        `is_browser`: copies of what is in the queue, whoever has it, each once; nothing is taken, and nothing is to be settled.
+        """
         self._last_consumer += 1
         self._consumers[self._last_consumer] = port
-        self.feed(e.StartConsuming(self._last_consumer, queue, credit, is_exclusive))
+        self.feed(e.StartConsuming(self._last_consumer, queue, credit, is_exclusive, selector, is_browser))
         return self._last_consumer
+
+    def drain(self, consumer: int) -> None:
+        """Has a consumer get what its credit allows and is there; its port is told `drained` then, and the rest is taken back."""
+        self.feed(e.Drain(consumer))
 
     def stop_consuming(self, consumer: int) -> None:
         if self._consumers.pop(consumer, None) is not None:
@@ -179,6 +196,9 @@ class SetSession:
             case e.DeliveriesVoided(consumer, _, epoch, positions):
                 if (port := self._consumers.get(consumer)) is not None:
                     port.void(epoch, positions)
+            case e.ConsumerDrained(consumer):
+                if (port := self._consumers.get(consumer)) is not None:
+                    port.drained()
             case e.ConsumerStopped(consumer, code, message):
                 if (port := self._consumers.pop(consumer, None)) is not None:
                     port.stop(code, message)

@@ -47,11 +47,26 @@ class OpenConsumer(msgspec.Struct, frozen=True):
     queue: str
     credit: int
     is_exclusive: bool = False
+    selector: str = ""
+    """Only messages that match it, in the queue's order; others are left to others. "": all."""
+    is_browser: bool = False
+    """Copies of what is in the queue, whoever has it, as a `Browse` shows it; nothing is taken or held. It goes on with what
+    arrives later."""
+    after: QueuePosition = QueuePosition(0)
+    """A browser is shown what is behind this position; 0: from the head."""
 
 
 class GrantCredit(msgspec.Struct, frozen=True):
     consumer: int
     credit: int
+
+
+class DrainConsumer(msgspec.Struct, frozen=True):
+    """Deliver what can be delivered within the credit, and take back the rest of it (AMQP 1.0, 2.6.7). Answered by
+    `ConsumerDrained`, once for each, behind those deliveries; everything said before it has taken effect by then.
+    """
+
+    consumer: int
 
 
 class CloseConsumer(msgspec.Struct, frozen=True):
@@ -115,6 +130,7 @@ AnyRequest = (
     | DetachSession
     | OpenConsumer
     | GrantCredit
+    | DrainConsumer
     | CloseConsumer
     | Browse
     | GetOutcome

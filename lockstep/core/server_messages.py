@@ -80,14 +80,24 @@ class Deliveries(ServerMessage, frozen=True):
     consumer: int
     queue: str
     messages: tuple[DeliveredMessage, ...]
+    are_copies: bool = False
+    """A browser's: the session holds none of them."""
 
 
 class ConsumerOpened(ServerMessage, frozen=True):
     consumer: int
 
 
+class ConsumerDrained(ServerMessage, frozen=True):
+    """Whatever could be delivered was; the consumer has no credit any more."""
+
+    consumer: int
+    credit: int
+    """What was left of it and is taken back."""
+
+
 class ConsumerClosed(ServerMessage, frozen=True):
-    """The queue is gone, unknown, or may not be consumed from."""
+    """The queue is gone, unknown, or may not be consumed from so."""
 
     consumer: int
     code: ErrorCode
@@ -206,6 +216,7 @@ AnyServerMessage = (
     | PushedBack
     | Deliveries
     | ConsumerOpened
+    | ConsumerDrained
     | ConsumerClosed
     | BrowseAnswer
     | OutcomeAnswer

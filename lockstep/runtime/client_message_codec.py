@@ -101,11 +101,10 @@ def _encode_request(message: rq.AnyRequest) -> pb.ClientMessage:
             return _Wire(attach=attach)
         case rq.DetachSession():
             return _Wire(detach=_Wire.Detach())
-        case rq.OpenConsumer(consumer, queue, credit, is_exclusive):
-            opened = _Wire.OpenConsumer(
-                consumer=consumer, queue=queue, credit=credit, is_exclusive=is_exclusive
-            )
-            return _Wire(open_consumer=opened)
+        case rq.OpenConsumer():
+            return _Wire(open_consumer=_open_consumer(message))
+        case rq.DrainConsumer(consumer):
+            return _Wire(drain_consumer=_Wire.DrainConsumer(consumer=consumer))
         case rq.CloseConsumer(consumer):
             return _Wire(close_consumer=_Wire.CloseConsumer(consumer=consumer))
         case rq.Browse(request, queue, after, limit):
@@ -133,6 +132,18 @@ def _publish(command: c.PublishCommand) -> pb.ClientMessage.Publish:
         are_durable=pack([message.is_durable for message in messages], False),
         ttls_ms=pack([message.ttl_ms for message in messages], 0),
         headers=[pb.Pairs(pairs=_pairs(headers)) for headers in pack([m.headers for m in messages], ())],
+    )
+
+
+def _open_consumer(request: rq.OpenConsumer) -> pb.ClientMessage.OpenConsumer:
+    return _Wire.OpenConsumer(
+        consumer=request.consumer,
+        queue=request.queue,
+        credit=request.credit,
+        is_exclusive=request.is_exclusive,
+        selector=request.selector,
+        is_browser=request.is_browser,
+        after=request.after,
     )
 
 
@@ -280,7 +291,15 @@ def _decode_browse(wire: pb.ClientMessage) -> rq.Browse:
 
 def _decode_open_consumer(wire: pb.ClientMessage) -> rq.OpenConsumer:
     opened = wire.open_consumer
-    return rq.OpenConsumer(opened.consumer, opened.queue, opened.credit, opened.is_exclusive)
+    return rq.OpenConsumer(
+        opened.consumer,
+        opened.queue,
+        opened.credit,
+        opened.is_exclusive,
+        opened.selector,
+        opened.is_browser,
+        QueuePosition(opened.after),
+    )
 
 
 def _decode_pairs(pairs: Iterable[pb.Pair]) -> Headers:
@@ -326,6 +345,7 @@ _REQUESTS: dict[str, Callable[[pb.ClientMessage], rq.ClientMessage]] = {
     "detach": lambda wire: rq.DetachSession(),
     "open_consumer": _decode_open_consumer,
     "grant_credit": lambda wire: rq.GrantCredit(wire.grant_credit.consumer, wire.grant_credit.credit),
+    "drain_consumer": lambda wire: rq.DrainConsumer(wire.drain_consumer.consumer),
     "close_consumer": lambda wire: rq.CloseConsumer(wire.close_consumer.consumer),
     "browse": _decode_browse,
     "ask_outcome": _decode_outcome,

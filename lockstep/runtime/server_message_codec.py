@@ -26,7 +26,10 @@ def encode_server_message(message: sm.AnyServerMessage) -> pb.ServerMessage:
             return _Wire(answers=_answers(message.answers))
         case sm.Deliveries():
             deliveries = _Wire.Deliveries(
-                consumer=message.consumer, queue=message.queue, batch=_batch(message.messages)
+                consumer=message.consumer,
+                queue=message.queue,
+                batch=_batch(message.messages),
+                are_copies=message.are_copies,
             )
             return _Wire(deliveries=deliveries)
         case sm.HeartbeatAnswered():
@@ -42,6 +45,8 @@ def encode_server_message(message: sm.AnyServerMessage) -> pb.ServerMessage:
             return _Wire(attach_refused=_Wire.AttachRefused(code=code, message=text, candidates=candidates))
         case sm.ConsumerOpened(_, _, consumer):
             return _Wire(consumer_opened=_Wire.ConsumerOpened(consumer=consumer))
+        case sm.ConsumerDrained(_, _, consumer, credit):
+            return _Wire(consumer_drained=_Wire.ConsumerDrained(consumer=consumer, credit=credit))
         case sm.ConsumerClosed(_, _, consumer, code, text):
             return _Wire(consumer_closed=_Wire.ConsumerClosed(consumer=consumer, code=code, message=text))
         case sm.BrowseAnswer(_, _, request, code, text, messages, is_end):
@@ -162,7 +167,12 @@ def _decode_batch(batch: pb.ServerMessage.Batch) -> tuple[sm.DeliveredMessage, .
 def _decode_deliveries(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> sm.Deliveries:
     deliveries = wire.deliveries
     return sm.Deliveries(
-        epoch, commit_index, deliveries.consumer, deliveries.queue, _decode_batch(deliveries.batch)
+        epoch,
+        commit_index,
+        deliveries.consumer,
+        deliveries.queue,
+        _decode_batch(deliveries.batch),
+        deliveries.are_copies,
     )
 
 
@@ -245,6 +255,9 @@ _DECODERS: dict[str, Callable[[Epoch, LogIndex, pb.ServerMessage], sm.AnyServerM
     ),
     "consumer_opened": lambda epoch, commit_index, wire: sm.ConsumerOpened(
         epoch, commit_index, wire.consumer_opened.consumer
+    ),
+    "consumer_drained": lambda epoch, commit_index, wire: sm.ConsumerDrained(
+        epoch, commit_index, wire.consumer_drained.consumer, wire.consumer_drained.credit
     ),
     "consumer_closed": lambda epoch, commit_index, wire: sm.ConsumerClosed(
         epoch,

@@ -105,6 +105,9 @@ class Reader:
         for position in positions:
             self._in_hand.pop(position, None)
 
+    def drained(self) -> None:
+        """Nobody drains it."""
+
     def stop(self, code: ErrorCode, message: str) -> None:
         self._stopped = f"{code.name} {message}"
 

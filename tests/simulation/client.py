@@ -160,7 +160,7 @@ class ClientSession:
                 self.world.branches.reach("session lost")
             case e.Closed():
                 self.is_closed = True
-            case e.ConsumerStarted():
+            case e.ConsumerStarted() | e.ConsumerDrained():
                 pass
             case _:
                 assert_never(effect)

@@ -557,12 +557,21 @@ class ClientMessage(_message.Message):
         QUEUE_FIELD_NUMBER: _builtins.int
         CREDIT_FIELD_NUMBER: _builtins.int
         IS_EXCLUSIVE_FIELD_NUMBER: _builtins.int
+        SELECTOR_FIELD_NUMBER: _builtins.int
+        IS_BROWSER_FIELD_NUMBER: _builtins.int
+        AFTER_FIELD_NUMBER: _builtins.int
         consumer: _builtins.int
         """A number of the client's choice."""
         queue: _builtins.str
         credit: _builtins.int
         """Messages; 0: none until GrantCredit."""
         is_exclusive: _builtins.bool
+        selector: _builtins.str
+        """Empty: all messages."""
+        is_browser: _builtins.bool
+        """False: what is delivered is held until it is settled."""
+        after: _builtins.int
+        """Position; 0: from the head. Only for a browser."""
         def __init__(
             self,
             *,
@@ -570,10 +579,30 @@ class ClientMessage(_message.Message):
             queue: _builtins.str = ...,
             credit: _builtins.int = ...,
             is_exclusive: _builtins.bool = ...,
+            selector: _builtins.str = ...,
+            is_browser: _builtins.bool = ...,
+            after: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer", b"consumer", "credit", b"credit", "is_exclusive", b"is_exclusive", "queue", b"queue"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "consumer", b"consumer", "credit", b"credit", "is_browser", b"is_browser", "is_exclusive", b"is_exclusive", "queue", b"queue", "selector", b"selector"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class DrainConsumer(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        CONSUMER_FIELD_NUMBER: _builtins.int
+        consumer: _builtins.int
+        def __init__(
+            self,
+            *,
+            consumer: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer", b"consumer"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -977,6 +1006,7 @@ class ClientMessage(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     RECOVER_FIELD_NUMBER: _builtins.int
     GET_TIMEOUT_FIELD_NUMBER: _builtins.int
+    DRAIN_CONSUMER_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Number of a command, from 1; 0: a request, which has none."""
     @_builtins.property
@@ -1041,6 +1071,8 @@ class ClientMessage(_message.Message):
     def recover(self) -> Global___ClientMessage.Recover: ...
     @_builtins.property
     def get_timeout(self) -> Global___ClientMessage.GetTimeout: ...
+    @_builtins.property
+    def drain_consumer(self) -> Global___ClientMessage.DrainConsumer: ...
     def __init__(
         self,
         *,
@@ -1076,12 +1108,13 @@ class ClientMessage(_message.Message):
         heartbeat: Global___ClientMessage.Heartbeat | None = ...,
         recover: Global___ClientMessage.Recover | None = ...,
         get_timeout: Global___ClientMessage.GetTimeout | None = ...,
+        drain_consumer: Global___ClientMessage.DrainConsumer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ask_outcome", b"ask_outcome", "attach", b"attach", "begin", b"begin", "bind", b"bind", "browse", b"browse", "close_consumer", b"close_consumer", "commit", b"commit", "commit_branch", b"commit_branch", "declare_exchange", b"declare_exchange", "declare_queue", b"declare_queue", "delete_exchange", b"delete_exchange", "delete_queue", b"delete_queue", "describe", b"describe", "detach", b"detach", "end", b"end", "end_heuristically", b"end_heuristically", "forget_branch", b"forget_branch", "get_timeout", b"get_timeout", "grant_credit", b"grant_credit", "heartbeat", b"heartbeat", "message", b"message", "open_consumer", b"open_consumer", "prepare_branch", b"prepare_branch", "publish", b"publish", "purge_queue", b"purge_queue", "recover", b"recover", "rollback", b"rollback", "rollback_branch", b"rollback_branch", "select_dtx", b"select_dtx", "set_timeout", b"set_timeout", "settle", b"settle", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ask_outcome", b"ask_outcome", "attach", b"attach", "begin", b"begin", "bind", b"bind", "browse", b"browse", "close_consumer", b"close_consumer", "commit", b"commit", "commit_branch", b"commit_branch", "declare_exchange", b"declare_exchange", "declare_queue", b"declare_queue", "delete_exchange", b"delete_exchange", "delete_queue", b"delete_queue", "describe", b"describe", "detach", b"detach", "drain_consumer", b"drain_consumer", "end", b"end", "end_heuristically", b"end_heuristically", "forget_branch", b"forget_branch", "get_timeout", b"get_timeout", "grant_credit", b"grant_credit", "heartbeat", b"heartbeat", "message", b"message", "open_consumer", b"open_consumer", "prepare_branch", b"prepare_branch", "publish", b"publish", "purge_queue", b"purge_queue", "recover", b"recover", "rollback", b"rollback", "rollback_branch", b"rollback_branch", "select_dtx", b"select_dtx", "set_timeout", b"set_timeout", "settle", b"settle", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_outcome", b"ask_outcome", "attach", b"attach", "begin", b"begin", "bind", b"bind", "browse", b"browse", "close_consumer", b"close_consumer", "commit", b"commit", "commit_branch", b"commit_branch", "declare_exchange", b"declare_exchange", "declare_queue", b"declare_queue", "delete_exchange", b"delete_exchange", "delete_queue", b"delete_queue", "describe", b"describe", "detach", b"detach", "end", b"end", "end_heuristically", b"end_heuristically", "forget_branch", b"forget_branch", "get_timeout", b"get_timeout", "grant_credit", b"grant_credit", "heartbeat", b"heartbeat", "message", b"message", "number", b"number", "open_consumer", b"open_consumer", "prepare_branch", b"prepare_branch", "publish", b"publish", "purge_queue", b"purge_queue", "recover", b"recover", "rollback", b"rollback", "rollback_branch", b"rollback_branch", "select_dtx", b"select_dtx", "set_timeout", b"set_timeout", "settle", b"settle", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_outcome", b"ask_outcome", "attach", b"attach", "begin", b"begin", "bind", b"bind", "browse", b"browse", "close_consumer", b"close_consumer", "commit", b"commit", "commit_branch", b"commit_branch", "declare_exchange", b"declare_exchange", "declare_queue", b"declare_queue", "delete_exchange", b"delete_exchange", "delete_queue", b"delete_queue", "describe", b"describe", "detach", b"detach", "drain_consumer", b"drain_consumer", "end", b"end", "end_heuristically", b"end_heuristically", "forget_branch", b"forget_branch", "get_timeout", b"get_timeout", "grant_credit", b"grant_credit", "heartbeat", b"heartbeat", "message", b"message", "number", b"number", "open_consumer", b"open_consumer", "prepare_branch", b"prepare_branch", "publish", b"publish", "purge_queue", b"purge_queue", "recover", b"recover", "rollback", b"rollback", "rollback_branch", b"rollback_branch", "select_dtx", b"select_dtx", "set_timeout", b"set_timeout", "settle", b"settle", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["declare_exchange", "delete_exchange", "declare_queue", "delete_queue", "purge_queue", "bind", "publish", "settle", "begin", "commit", "rollback", "select_dtx", "start", "end", "prepare_branch", "commit_branch", "rollback_branch", "forget_branch", "set_timeout", "end_heuristically", "attach", "detach", "open_consumer", "grant_credit", "close_consumer", "browse", "ask_outcome", "describe", "heartbeat", "recover", "get_timeout"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["declare_exchange", "delete_exchange", "declare_queue", "delete_queue", "purge_queue", "bind", "publish", "settle", "begin", "commit", "rollback", "select_dtx", "start", "end", "prepare_branch", "commit_branch", "rollback_branch", "forget_branch", "set_timeout", "end_heuristically", "attach", "detach", "open_consumer", "grant_credit", "close_consumer", "browse", "ask_outcome", "describe", "heartbeat", "recover", "get_timeout", "drain_consumer"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -1264,8 +1297,11 @@ class ServerMessage(_message.Message):
         CONSUMER_FIELD_NUMBER: _builtins.int
         QUEUE_FIELD_NUMBER: _builtins.int
         BATCH_FIELD_NUMBER: _builtins.int
+        ARE_COPIES_FIELD_NUMBER: _builtins.int
         consumer: _builtins.int
         queue: _builtins.str
+        are_copies: _builtins.bool
+        """False: the session holds them."""
         @_builtins.property
         def batch(self) -> Global___ServerMessage.Batch: ...
         def __init__(
@@ -1274,10 +1310,11 @@ class ServerMessage(_message.Message):
             consumer: _builtins.int = ...,
             queue: _builtins.str = ...,
             batch: Global___ServerMessage.Batch | None = ...,
+            are_copies: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "consumer", b"consumer", "queue", b"queue"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["are_copies", b"are_copies", "batch", b"batch", "consumer", b"consumer", "queue", b"queue"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1295,6 +1332,27 @@ class ServerMessage(_message.Message):
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
         _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer", b"consumer"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ConsumerDrained(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        CONSUMER_FIELD_NUMBER: _builtins.int
+        CREDIT_FIELD_NUMBER: _builtins.int
+        consumer: _builtins.int
+        credit: _builtins.int
+        """What was left and is taken back; 0: nothing was."""
+        def __init__(
+            self,
+            *,
+            consumer: _builtins.int = ...,
+            credit: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer", b"consumer", "credit", b"credit"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1636,6 +1694,7 @@ class ServerMessage(_message.Message):
     ENDED_FIELD_NUMBER: _builtins.int
     RECOVERED_FIELD_NUMBER: _builtins.int
     TIMEOUT_ANSWER_FIELD_NUMBER: _builtins.int
+    CONSUMER_DRAINED_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """Absent: as in the response."""
     commit_index: _builtins.int
@@ -1669,6 +1728,8 @@ class ServerMessage(_message.Message):
     def recovered(self) -> Global___ServerMessage.Recovered: ...
     @_builtins.property
     def timeout_answer(self) -> Global___ServerMessage.TimeoutAnswer: ...
+    @_builtins.property
+    def consumer_drained(self) -> Global___ServerMessage.ConsumerDrained: ...
     def __init__(
         self,
         *,
@@ -1689,16 +1750,17 @@ class ServerMessage(_message.Message):
         ended: Global___ServerMessage.Ended | None = ...,
         recovered: Global___ServerMessage.Recovered | None = ...,
         timeout_answer: Global___ServerMessage.TimeoutAnswer | None = ...,
+        consumer_drained: Global___ServerMessage.ConsumerDrained | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_commit_index", b"_commit_index", "_epoch", b"_epoch", "answers", b"answers", "attach_refused", b"attach_refused", "attached", b"attached", "browse_answer", b"browse_answer", "candidates_changed", b"candidates_changed", "commit_index", b"commit_index", "consumer_closed", b"consumer_closed", "consumer_opened", b"consumer_opened", "deliveries", b"deliveries", "description", b"description", "ended", b"ended", "epoch", b"epoch", "heartbeat_answered", b"heartbeat_answered", "message", b"message", "outcome_answer", b"outcome_answer", "pushed_back", b"pushed_back", "recovered", b"recovered", "timeout_answer", b"timeout_answer"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_commit_index", b"_commit_index", "_epoch", b"_epoch", "answers", b"answers", "attach_refused", b"attach_refused", "attached", b"attached", "browse_answer", b"browse_answer", "candidates_changed", b"candidates_changed", "commit_index", b"commit_index", "consumer_closed", b"consumer_closed", "consumer_drained", b"consumer_drained", "consumer_opened", b"consumer_opened", "deliveries", b"deliveries", "description", b"description", "ended", b"ended", "epoch", b"epoch", "heartbeat_answered", b"heartbeat_answered", "message", b"message", "outcome_answer", b"outcome_answer", "pushed_back", b"pushed_back", "recovered", b"recovered", "timeout_answer", b"timeout_answer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_index", b"_commit_index", "_epoch", b"_epoch", "answers", b"answers", "attach_refused", b"attach_refused", "attached", b"attached", "browse_answer", b"browse_answer", "candidates_changed", b"candidates_changed", "commit_index", b"commit_index", "consumer_closed", b"consumer_closed", "consumer_opened", b"consumer_opened", "deliveries", b"deliveries", "description", b"description", "ended", b"ended", "epoch", b"epoch", "heartbeat_answered", b"heartbeat_answered", "message", b"message", "outcome_answer", b"outcome_answer", "pushed_back", b"pushed_back", "recovered", b"recovered", "timeout_answer", b"timeout_answer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_index", b"_commit_index", "_epoch", b"_epoch", "answers", b"answers", "attach_refused", b"attach_refused", "attached", b"attached", "browse_answer", b"browse_answer", "candidates_changed", b"candidates_changed", "commit_index", b"commit_index", "consumer_closed", b"consumer_closed", "consumer_drained", b"consumer_drained", "consumer_opened", b"consumer_opened", "deliveries", b"deliveries", "description", b"description", "ended", b"ended", "epoch", b"epoch", "heartbeat_answered", b"heartbeat_answered", "message", b"message", "outcome_answer", b"outcome_answer", "pushed_back", b"pushed_back", "recovered", b"recovered", "timeout_answer", b"timeout_answer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__commit_index: _TypeAlias = _typing.Literal["commit_index"]  # noqa: Y015
     _WhichOneofArgType__commit_index: _TypeAlias = _typing.Literal["_commit_index", b"_commit_index"]  # noqa: Y015
     _WhichOneofReturnType__epoch: _TypeAlias = _typing.Literal["epoch"]  # noqa: Y015
     _WhichOneofArgType__epoch: _TypeAlias = _typing.Literal["_epoch", b"_epoch"]  # noqa: Y015
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["attached", "attach_refused", "answers", "pushed_back", "deliveries", "consumer_opened", "consumer_closed", "browse_answer", "outcome_answer", "description", "candidates_changed", "heartbeat_answered", "ended", "recovered", "timeout_answer"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["attached", "attach_refused", "answers", "pushed_back", "deliveries", "consumer_opened", "consumer_closed", "browse_answer", "outcome_answer", "description", "candidates_changed", "heartbeat_answered", "ended", "recovered", "timeout_answer", "consumer_drained"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__commit_index) -> _WhichOneofReturnType__commit_index | None: ...

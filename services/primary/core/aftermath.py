@@ -4,10 +4,10 @@ Law: it is settled behind each command, and before frames are cut. What is done 
 """
 
 from services.primary.core.client_streams import ClientStreams
+from services.primary.core.consuming import queue_deleted
 from services.primary.core.context import Context
 from services.primary.core.listener import PrimaryListener
 from services.primary.core.name_claims import NameClaims
-from services.primary.core.requests import queue_deleted
 from services.primary.core.settling import give_back
 
 

@@ -19,7 +19,7 @@ from lockstep.core.sessions import Session
 from services.primary.core import branches
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context, check_name, shown
-from services.primary.core.dispatch import Consumer
+from services.primary.core.queue_dispatch import Consumer
 from services.primary.core.removing import append_requeue
 from services.primary.core.transacting import append_rollback
 from services.primary.core.wiring_commands import exclusive_queues
@@ -133,7 +133,8 @@ class Attachments:
             del self._attached[stream.session]
             self._away_since_ms[stream.session] = self._context.now.boottime_ms
             for consumer in stream.consumers.values():
-                if self._context.state.queues.by_id[consumer.queue].definition.is_auto_delete:
+                definition = self._context.state.queues.by_id[consumer.queue].definition
+                if definition.is_auto_delete and not consumer.is_browser:
                     self._left.setdefault(stream.session, {})[consumer.queue] = None
 
     def detach(self, stream: ClientStream) -> None:
@@ -210,7 +211,9 @@ class Attachments:
         self._away_since_ms.pop(key, None)
 
     def consumer_left(self, consumer: Consumer) -> None:
-        """A consumer left on purpose: an auto-delete queue ends with its last one."""
+        """A consumer left on purpose: an auto-delete queue ends with its last one. A browser is none."""
+        if consumer.is_browser:
+            return
         self._left.get(consumer.session, {}).pop(consumer.queue, None)
         self._delete_unused(consumer.queue)
 

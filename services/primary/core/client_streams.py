@@ -20,8 +20,8 @@ from lockstep.core.server_messages import (
     SessionEnded,
 )
 from services.primary.core.context import Context
-from services.primary.core.dispatch import Consumer
 from services.primary.core.gate import CommitGate
+from services.primary.core.queue_dispatch import Consumer
 
 
 @dataclass(slots=True)
@@ -72,6 +72,14 @@ class ClientStreams:
     def tell(self, number: int, make: Callable[[], AnyServerMessage]) -> None:
         """Send what `make` builds when everything appended so far is committed."""
         self._gate.wait(self._context.writer.log.end, lambda: self.tell_now(number, make()))
+
+    def when_committed(self, act: Callable[[], None]) -> None:
+        """Call `act` when everything appended so far is committed: at once, if it is."""
+        log = self._context.writer.log
+        if log.end <= log.commit_index:
+            act()
+        else:
+            self._gate.wait(log.end, act)
 
     def tell_answer(
         self, stream: ClientStream, make: Callable[[], AnyServerMessage], is_browse: bool = False

@@ -10,7 +10,7 @@ from lockstep.core.ids import QueuePosition
 from lockstep.core.queues import Queue
 from lockstep.core.state_listener import StateListener
 from services.primary.core.context import Context
-from services.primary.core.dispatch import Consumer
+from services.primary.core.queue_dispatch import Consumer
 
 
 class PrimaryListener(StateListener):

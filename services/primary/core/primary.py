@@ -45,6 +45,7 @@ from services.primary.core.backups import Backups
 from services.primary.core.client_hearing import ClientHearing
 from services.primary.core.client_streams import ClientStreams
 from services.primary.core.clients import Clients
+from services.primary.core.consuming import deliver
 from services.primary.core.context import Context
 from services.primary.core.dispatch import Dispatch
 from services.primary.core.expiry import Expiry
@@ -61,7 +62,6 @@ from services.primary.core.own_store import OwnStore
 from services.primary.core.read_back import ReadBack
 from services.primary.core.reign import DiskDamaged, ReignOver
 from services.primary.core.replication_log import ReplicationLog
-from services.primary.core.requests import deliver
 from services.primary.core.settings import PrimarySettings
 from services.primary.core.tx_queue import TxQueues
 from services.primary.core.writer import Writer

@@ -7,13 +7,14 @@ never something that a successor does not have (R11).
 from functools import partial
 
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import QueueId, QueuePosition
+from lockstep.core.ids import QueuePosition
 from lockstep.core.records import Message, RollbackReason
 from lockstep.core.requests import (
     AnyRequest,
     Browse,
     CloseConsumer,
     Describe,
+    DrainConsumer,
     GetOutcome,
     GetTimeout,
     GrantCredit,
@@ -22,10 +23,7 @@ from lockstep.core.requests import (
 )
 from lockstep.core.server_messages import (
     BrowseAnswer,
-    ConsumerClosed,
-    ConsumerOpened,
     DeliveredMessage,
-    Deliveries,
     Description,
     OutcomeAnswer,
     OutcomeState,
@@ -33,12 +31,12 @@ from lockstep.core.server_messages import (
 )
 from lockstep.core.state_hash import state_hash
 from lockstep.core.transaction_states import TransactionState
-from services.primary.core import decisions
+from services.primary.core import consuming, decisions
 from services.primary.core.attachments import Attachments
 from services.primary.core.branch_requests import get_timeout, recover
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context
-from services.primary.core.dispatch import Consumer, delivered_messages
+from services.primary.core.queue_dispatch import delivered_messages
 from services.primary.core.read_back import Found
 from services.primary.core.transacting import append_rollback
 
@@ -73,11 +71,13 @@ def handle_request(
         return
     match request:
         case OpenConsumer():
-            _open_consumer(context, streams, stream, request)
+            consuming.open_consumer(context, streams, stream, request)
         case GrantCredit():
             consumer = stream.consumers.get(request.consumer)
             if consumer is not None:
                 context.dispatch.grant(consumer, max(request.credit, 0))
+        case DrainConsumer():
+            consuming.drain_consumer(context, streams, stream, request)
         case CloseConsumer():
             closing = stream.consumers.pop(request.consumer, None)
             if closing is not None:
@@ -95,68 +95,6 @@ def handle_request(
             get_timeout(context, streams, stream, request)
         case _:
             raise AssertionError(request)
-
-
-def deliver(context: Context, streams: ClientStreams) -> None:
-    """Send what may go out now."""
-    for delivery in context.dispatch.deliver():
-        message = Deliveries(
-            *streams.head(),
-            delivery.consumer.number,
-            delivery.queue.name,
-            delivery.messages,
-        )
-        streams.tell_now(delivery.consumer.stream, message)
-    read_back = context.read_back
-    for queue_id in context.dispatch.take_hungry():
-        read_back.ask(
-            partial(context.dispatch.wanted, queue_id, read_back.select), partial(_feed, context, queue_id)
-        )
-
-
-def _feed(context: Context, queue_id: QueueId, found: Found) -> None:
-    context.bodies.bring_back(found)
-    context.dispatch.fed(queue_id)
-
-
-def queue_deleted(streams: ClientStreams, name: str, consumers: list[Consumer]) -> None:
-    """A queue is gone: its consumers are closed."""
-    for consumer in consumers:
-        stream = streams.by_number.get(consumer.stream)
-        if stream is not None and stream.consumers.pop(consumer.number, None) is not None:
-            _closed(streams, stream, consumer.number, ErrorCode.NOT_FOUND, f"queue {name!r} was deleted")
-
-
-def _open_consumer(
-    context: Context, streams: ClientStreams, stream: ClientStream, request: OpenConsumer
-) -> None:
-    try:
-        if request.consumer in stream.consumers:
-            raise Rejected(ErrorCode.ALREADY_EXISTS, f"consumer {request.consumer} is open")
-        if len(stream.consumers) >= context.settings.stream_consumers_max:
-            limit = context.settings.stream_consumers_max
-            raise Rejected(ErrorCode.TOO_LARGE, f"a session has at most {limit} consumers")
-        queue = context.queue(request.queue, stream.session)
-        others = context.dispatch.consumers(queue.id)
-        if others and (request.is_exclusive or any(other.is_exclusive for other in others)):
-            raise Rejected(
-                ErrorCode.LOCKED, f"queue {request.queue!r} has an exclusive consumer", queue=request.queue
-            )
-    except Rejected as error:
-        _closed(streams, stream, request.consumer, error.code, error.message)
-        return
-    consumer = Consumer(
-        stream.number, request.consumer, stream.session, queue.id, 0, request.is_exclusive, stream.is_full
-    )
-    stream.consumers[request.consumer] = consumer
-    # Not behind the gate: it opens before its first delivery, and a client opens none on what it was not told of.
-    streams.tell_now(stream.number, ConsumerOpened(*streams.head(), request.consumer))
-    context.dispatch.add_consumer(consumer)
-    context.dispatch.grant(consumer, max(request.credit, 0))
-
-
-def _closed(streams: ClientStreams, stream: ClientStream, consumer: int, code: ErrorCode, text: str) -> None:
-    streams.tell(stream.number, lambda: ConsumerClosed(*streams.head(), consumer, code, text))
 
 
 def _browse(context: Context, streams: ClientStreams, stream: ClientStream, request: Browse) -> None:

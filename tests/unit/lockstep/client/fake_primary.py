@@ -141,6 +141,9 @@ class FakePrimary:
     def _answers(self, answers: list[sm.CommandAnswered]) -> sm.Answers:
         return sm.Answers(*self._head(), tuple(answers))
 
-    def deliver(self, consumer: int, queue: str, *positions: int) -> sm.Deliveries:
+    def deliver(self, consumer: int, queue: str, *positions: int, are_copies: bool = False) -> sm.Deliveries:
         messages = tuple(sm.DeliveredMessage(p, b"", b"body", 0, 0, True) for p in positions)  # type: ignore[arg-type]
-        return sm.Deliveries(*self._head(), consumer, queue, messages)
+        return sm.Deliveries(*self._head(), consumer, queue, messages, are_copies)
+
+    def drained(self, consumer: int, credit: int) -> sm.ConsumerDrained:
+        return sm.ConsumerDrained(*self._head(), consumer, credit)

@@ -354,6 +354,73 @@ def test_deliveries_for_a_consumer_that_has_stopped_are_released() -> None:
     assert bench.of(e.Delivered) == []
 
 
+def test_a_consumer_is_opened_again_with_its_selector() -> None:
+    bench = Bench().start()
+    bench.feed(e.StartConsuming(1, "q", 10, selector="colour = 'red'"))
+    bench.exchange()
+    bench.lose()
+    bench.exchange()
+    assert bench.primary is not None
+    assert bench.primary.requests[-1] == rq.OpenConsumer(1, "q", 10, selector="colour = 'red'")
+
+
+def test_a_browser_goes_on_behind_what_it_was_shown_and_holds_nothing() -> None:
+    bench = Bench().start()
+    bench.feed(e.StartConsuming(1, "q", 10, is_browser=True))
+    bench.exchange()
+    assert bench.primary is not None
+    bench.say(bench.primary.deliver(1, "q", 5, 6, are_copies=True))
+    assert len(bench.of(e.Delivered)) == 1
+    bench.world.fail_over(keep=0)
+    bench.lose()
+    bench.exchange()
+    assert bench.primary.requests[0] == rq.AttachSession("s", "session-1", 2, 1, 30_000, 0, ())  # type: ignore[arg-type]
+    assert bench.primary.requests[-1] == rq.OpenConsumer(1, "q", 8, is_browser=True, after=6)  # type: ignore[arg-type]
+    assert bench.of(e.DeliveriesVoided) == []
+
+
+def test_what_is_shown_to_a_browser_that_has_stopped_is_not_released() -> None:
+    bench = Bench().start()
+    bench.feed(e.StartConsuming(1, "q", 10, is_browser=True))
+    bench.exchange()
+    bench.feed(e.StopConsuming(1))
+    assert bench.primary is not None
+    bench.say(bench.primary.deliver(1, "q", 5, are_copies=True))
+    bench.exchange()
+    assert bench.world.executed() == [] and bench.of(e.Delivered) == []
+
+
+def test_a_drained_consumer_keeps_what_it_was_granted_behind_the_drain() -> None:
+    bench = Bench().start()
+    bench.feed(e.StartConsuming(1, "q", 10))
+    bench.feed(e.Drain(1))
+    bench.feed(e.Drain(2))
+    bench.exchange()
+    assert bench.primary is not None
+    assert bench.primary.requests[-2:] == [rq.OpenConsumer(1, "q", 10), rq.DrainConsumer(1)]
+    bench.say(bench.primary.deliver(1, "q", 5))
+    bench.feed(e.Grant(1, 2))
+    bench.say(bench.primary.drained(1, 9))
+    assert bench.of(e.ConsumerDrained) == [e.ConsumerDrained(1)]
+    bench.lose()
+    bench.exchange()
+    assert bench.primary.requests[-1] == rq.OpenConsumer(1, "q", 2)
+
+
+def test_a_drain_that_was_not_answered_is_asked_for_again() -> None:
+    bench = Bench().start()
+    bench.feed(e.StartConsuming(1, "q", 10))
+    bench.feed(e.Drain(1))
+    bench.exchange()
+    bench.lose()
+    bench.exchange()
+    assert bench.primary is not None
+    assert bench.primary.requests[-2:] == [rq.OpenConsumer(1, "q", 10), rq.DrainConsumer(1)]
+    bench.say(bench.primary.drained(1, 10))
+    bench.say(bench.primary.drained(1, 0))
+    assert bench.of(e.ConsumerDrained) == [e.ConsumerDrained(1)]
+
+
 def test_a_question_is_asked_again_after_a_resumption() -> None:
     bench = Bench().start()
     bench.feed(e.Ask("how", rq.Describe(0)))

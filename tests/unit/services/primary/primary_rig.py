@@ -83,6 +83,7 @@ from lockstep.core.server_messages import (
     Answers,
     AnyServerMessage,
     CommandAnswered,
+    ConsumerDrained,
     DeliveredMessage,
     Deliveries,
     SessionAttached,
@@ -306,7 +307,7 @@ class Rig:
             queue = self.state.queues.by_name[message.queue]
             for delivered in message.messages:
                 assert index_of(delivered.position) <= commit_index, f"{delivered} is not committed"
-                assert delivered.position not in queue.locks, f"{delivered} is locked"
+                assert message.are_copies or delivered.position not in queue.locks, f"{delivered} is locked"
         client.hear(message)
 
     # --- looking ---
@@ -360,6 +361,8 @@ class RigClient:
         self.heard: list[AnyServerMessage] = []
         self.in_hand: dict[tuple[str, QueuePosition], DeliveredMessage] = {}
         """Delivered and not settled by this client."""
+        self.shown: list[bytes] = []
+        """Bodies that its browsers were shown."""
         self._consumers = 0
 
     def hear(self, message: AnyServerMessage) -> None:
@@ -369,6 +372,8 @@ class RigClient:
         elif isinstance(message, Answers):
             for answered in message.answers:
                 self.answers[answered.number] = answered
+        elif isinstance(message, Deliveries) and message.are_copies:
+            self.shown.extend(delivered.body for delivered in message.messages)
         elif isinstance(message, Deliveries):
             for delivered in message.messages:
                 key = message.queue, delivered.position
@@ -450,11 +455,22 @@ class RigClient:
     def rollback(self, transaction: TransactionKey) -> CommandAnswered:
         return self.do(RollbackCommand(0, transaction))
 
-    def consume(self, queue: str, credit: int = 1000, is_exclusive: bool = False) -> int:
+    def consume(self, queue: str, credit: int = 1000, is_exclusive: bool = False, selector: str = "") -> int:
         """Open a consumer; its number."""
         self._consumers += 1
-        self.say(OpenConsumer(self._consumers, queue, credit, is_exclusive))
+        self.say(OpenConsumer(self._consumers, queue, credit, is_exclusive, selector))
         return self._consumers
+
+    def browse(self, queue: str, credit: int = 1000, after: int = 0, selector: str = "") -> int:
+        """Open a browsing consumer; its number."""
+        self._consumers += 1
+        position = QueuePosition(after)
+        self.say(OpenConsumer(self._consumers, queue, credit, False, selector, True, position))
+        return self._consumers
+
+    def drained(self, consumer: int) -> list[int]:
+        """What credit was taken back by each drain of a consumer that was answered."""
+        return [one.credit for one in self.heard_of(ConsumerDrained) if one.consumer == consumer]
 
     def positions(self, queue: str) -> tuple[QueuePosition, ...]:
         """What is in hand of a queue, in the order of delivery."""

@@ -35,6 +35,7 @@ from lockstep.core.requests import (
     CloseConsumer,
     Describe,
     DetachSession,
+    DrainConsumer,
     GetOutcome,
     GrantCredit,
     Heartbeat,
@@ -150,7 +151,9 @@ class Walker:
         requests: tuple[AnyRequest, ...] = (
             OpenConsumer(consumer, queue, random.randrange(6), random.random() < 0.1),
             OpenConsumer(consumer, queue, random.randrange(6)),
+            OpenConsumer(consumer, queue, random.randrange(6), is_browser=True),
             GrantCredit(consumer, random.randrange(6)),
+            DrainConsumer(consumer),
             CloseConsumer(consumer),
             Browse(1, queue, QueuePosition(random.randrange(1 << 30)), random.randrange(5)),
             GetOutcome(2, random.choice(transactions), random.random() < 0.3),

@@ -1,0 +1,55 @@
+"""A browser's view of a queue: what is in it, whoever has it.
+
+Law: it shows what `Browse` shows, at the log's end: each batch is everything (that its selector matches) that the queue held at
+one log index between the position shown last and the batch's own last one. So it is told when that index is committed (P1, R11).
+A message keeps its position and none is ever added behind the cursor, so each is shown once.
+"""
+
+from collections.abc import Iterable
+
+from lockstep.core.ids import MessageId, QueuePosition
+from services.primary.core.choosing_view import is_chosen
+from services.primary.core.queue_view import LOOK_AHEAD, STEP, Hands, Offered, QueueView
+from services.primary.core.selecting import Selector
+
+
+class BrowsingView(QueueView):
+    """Lives as long as its consumer."""
+
+    __slots__ = ("_selector",)
+
+    def __init__(self, hands: Hands, selector: Selector | None, after: QueuePosition | None) -> None:
+        super().__init__(hands)
+        self.cursor = after or 0
+        self._selector = selector
+
+    def take(self, limit: int, bytes_max: int, end: int, look_max: int) -> Offered:
+        """As of any view, but for `end`: it looks up to the log's end."""
+        queue, selector, taken = self.queue, self._selector, Offered()
+        self.is_stalled = self.is_at_end = False
+        self.looked = size = 0
+        while len(taken) < limit and size < bytes_max and self.looked < look_max:
+            found = queue.positions(self.cursor + 1, min(look_max - self.looked, STEP))
+            if not found:
+                self.is_at_end = True
+                break
+            for position in found:
+                if len(taken) == limit or size >= bytes_max:
+                    break
+                message = queue.message(position)
+                if message is None:
+                    self.is_stalled = True
+                    return taken
+                self.cursor = position
+                self.looked += 1
+                if selector is None or is_chosen(selector, queue, position, message):
+                    taken.append((position, message))
+                    size += len(message.body) + len(message.properties)
+        return taken
+
+    def come_back(self, positions: Iterable[QueuePosition]) -> None:
+        """They were shown."""
+
+    def ahead(self) -> dict[MessageId, QueuePosition]:
+        entries = self.queue.entries
+        return {entries[position]: position for position in self.queue.positions(self.cursor + 1, LOOK_AHEAD)}

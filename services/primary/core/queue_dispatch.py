@@ -1,0 +1,210 @@
+"""The delivery side of one queue: its consumers, and the views through which they look at it.
+
+Law: consumers have their turns one after the other, and each message goes to whose turn it is when it is free. A consumer that
+chooses (by a selector, or because it was excluded from messages) has a view of its own, as has a browser; all others share one.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from lockstep.core.ids import QueueId, QueuePosition, SessionKey
+from lockstep.core.queues import Queue
+from lockstep.core.records import Message
+from lockstep.core.server_messages import DeliveredMessage
+from services.primary.core.browsing_view import BrowsingView
+from services.primary.core.choosing_view import ChoosingView
+from services.primary.core.queue_view import Hands, Offered, QueueView
+from services.primary.core.selecting import Selector
+from services.primary.core.settings import PrimarySettings
+
+
+@dataclass(slots=True, eq=False)
+class Consumer:
+    """One consumer of one client stream; ends with it."""
+
+    stream: int
+    number: int
+    """The client's name for it."""
+    session: SessionKey
+    queue: QueueId
+    credit: int
+    is_exclusive: bool
+    is_paused: bool = False
+    """Its stream has enough to write: it gets nothing, whatever its credit."""
+    selector: Selector | None = None
+    """None: all messages."""
+    is_browser: bool = False
+    """It is shown copies and takes nothing."""
+    after: QueuePosition | None = None
+    """Behind which position a browser begins; None: at the head."""
+    is_awaiting: bool = False
+    """What a browser is shown next waits to be committed, and nothing more is read for it meanwhile."""
+    drains: int = 0
+    """Drains that are not answered."""
+    view: QueueView | None = None
+    """From `add_consumer` on."""
+
+
+@dataclass(slots=True)
+class Delivery:
+    """What goes to one consumer in one message."""
+
+    consumer: Consumer
+    queue: Queue
+    messages: tuple[DeliveredMessage, ...]
+
+
+@dataclass(slots=True)
+class Drained:
+    """A consumer got what it could, and lost the rest of its credit, `credit`; in answer to so many drains."""
+
+    consumer: Consumer
+    credit: int
+    drains: int
+
+
+class QueueDispatch:
+    """Lives as long as the queue, within an epoch; driven by `Dispatch`."""
+
+    __slots__ = (
+        "_draining",
+        "_holders",
+        "_main",
+        "_own_views",
+        "_settings",
+        "consumers",
+        "hands",
+        "hungry",
+        "queue",
+    )
+
+    def __init__(
+        self, queue: Queue, settings: PrimarySettings, holders: dict[SessionKey, dict[QueueId, None]]
+    ) -> None:
+        """`holders`: of which queues a session holds messages, or did; it is told."""
+        self._settings = settings
+        self._holders = holders
+        self.queue = queue
+        self.hands = Hands(queue)
+        self._main = QueueView(self.hands)
+        self._own_views: list[QueueView] = []
+        """Of consumers that have one."""
+        self.consumers: deque[Consumer] = deque()
+        self._draining: dict[Consumer, None] = {}
+        self.hungry: dict[QueueView, None] = {}
+        """Views that wait for bodies, or soon will, and are not reading."""
+
+    # --- consumers ---
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        self.consumers.append(consumer)
+        consumer.view = self._main
+        if consumer.is_browser:
+            self._give_view(consumer, BrowsingView(self.hands, consumer.selector, consumer.after))
+        elif consumer.selector is not None:
+            self._give_view(consumer, ChoosingView(self.hands, consumer.selector))
+
+    def _give_view(self, consumer: Consumer, view: QueueView) -> None:
+        consumer.view = view
+        self._own_views.append(view)
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+            self._draining.pop(consumer, None)
+            view = consumer.view
+            if view is not None and view is not self._main:
+                view.is_gone = True
+                self.hungry.pop(view, None)
+                self._own_views.remove(view)
+
+    def end(self) -> None:
+        """The queue is gone."""
+        for view in (self._main, *self._own_views):
+            view.is_gone = True
+
+    def drain(self, consumer: Consumer) -> None:
+        """Tell with the next delivery that can be, when all of it was delivered that its credit allows."""
+        consumer.drains += 1
+        self._draining[consumer] = None
+
+    # --- messages ---
+
+    def returned(self, positions: Collection[QueuePosition]) -> None:
+        """They are free (again)."""
+        self._main.come_back(positions)
+        for view in self._own_views:
+            view.come_back(positions)
+
+    def deliver(self, turn_max: int, end: int, is_all_committed: bool, out: list[Delivery | Drained]) -> int:
+        """Hand out about as many messages below position `end` as `turn_max`; answers what it cost, in messages.
+
+        `is_all_committed`: `end` is the log's; otherwise a browser awaits what it gets.
+        """
+        settings, consumers = self._settings, self.consumers
+        spent: set[QueueView] = set()
+        idle = cost = 0
+        while idle < len(consumers) and cost < turn_max:
+            consumer = consumers[0]
+            consumers.rotate(-1)
+            view = consumer.view
+            assert view is not None, "a consumer has a view from its first moment on"
+            if consumer.credit <= 0 or consumer.is_paused or consumer.is_awaiting or view in spent:
+                idle += 1
+                continue
+            limit = min(consumer.credit, settings.delivery_batch_max)
+            taken = view.take(limit, settings.delivery_bytes_max, end, turn_max - cost)
+            cost += view.looked
+            if view.is_hungry and not view.is_reading:
+                self.hungry[view] = None
+            if taken:
+                idle = 0
+                consumer.credit -= len(taken)
+                if consumer.is_browser:
+                    consumer.is_awaiting = not is_all_committed
+                else:
+                    self._hold(consumer.session, taken)
+                out.append(Delivery(consumer, self.queue, delivered_messages(self.queue, taken)))
+            elif view.is_at_end or view.is_stalled:
+                spent.add(view)
+                if not self._own_views:
+                    break
+                idle += 1
+        if self._draining:
+            self._finish_drains(spent, out)
+        return cost
+
+    def _hold(self, session: SessionKey, taken: Offered) -> None:
+        self.hands.held.update(dict.fromkeys([position for position, _ in taken], session))
+        self._holders.setdefault(session, {})[self.queue.id] = None
+
+    def _finish_drains(self, spent: set[QueueView], out: list[Delivery | Drained]) -> None:
+        """Those that have no credit, or whose view has nothing more for them."""
+        for consumer in list(self._draining):
+            view = consumer.view
+            is_done = consumer.credit <= 0 or (view in spent and view is not None and view.is_at_end)
+            if is_done and not consumer.is_paused and not consumer.is_awaiting:
+                out.append(Drained(consumer, consumer.credit, consumer.drains))
+                consumer.credit = consumer.drains = 0
+                del self._draining[consumer]
+
+
+def delivered_messages(
+    queue: Queue, messages: Iterable[tuple[QueuePosition, Message]]
+) -> tuple[DeliveredMessage, ...]:
+    """Messages that are there as clients get them."""
+    counts, is_all_durable = queue.delivery_counts, queue.is_durable and not queue.transient_positions
+    return tuple(
+        [
+            DeliveredMessage(
+                position,
+                message.properties,
+                message.body,
+                counts.get(position, 0) if counts else 0,
+                queue.expires_ms(position) if queue.expiries else message.expires_ms,
+                is_all_durable or queue.is_entry_durable(position),
+            )
+            for position, message in messages
+        ]
+    )
