@@ -33,7 +33,7 @@ CACHED_HEADER_BYTES_MAX = 32
 """A header has 20 bytes at most, unless it is written wastefully."""
 
 BODY_SECTIONS_MAX = 1024
-"""Of one message: so many data sections or sequences are looked at in less than a millisecond."""
+"""Of one message: nobody sends as many, and all of them are looked at in a few milliseconds."""
 
 _TO = 2
 """Place of `to` in the properties section."""
