@@ -225,6 +225,13 @@ class Session:
             return await self._of(await self._directory.locate(Kind.KIND_EXCHANGE, exchange))
         return await self._of(await self._directory.locate(Kind.KIND_QUEUE, routing_key))
 
+    def forget_target(self, exchange: str, routing_key: str) -> None:
+        """Its set says that there is no such exchange or queue: the directory is asked again the next time."""
+        if exchange:
+            self._directory.forget(Kind.KIND_EXCHANGE, exchange)
+        else:
+            self._directory.forget(Kind.KIND_QUEUE, routing_key)
+
     async def of_set(self, set_name: SetName) -> tuple[SetSession, CommandBatches]:
         """The session in a set."""
         known = self._sets.get(set_name)

@@ -11,7 +11,7 @@ transaction becomes a branch.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -25,7 +25,7 @@ from lockstep.client.set_session import SetSession, key_of
 from lockstep.client.transaction_state import TransactionState
 from lockstep.core import commands as c
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
-from lockstep.core.ids import SetName, TransactionKey, transaction_id
+from lockstep.core.ids import Epoch, QueuePosition, SetName, TransactionKey, transaction_id
 
 
 class SessionPort(Protocol):
@@ -106,6 +106,20 @@ class Transaction:
                 self._failure = self._failure or stale(message)
                 raise stale(message)
             self._accepts.append((message, self._watch(message.accept_in(key))))
+
+    async def accept_deliveries(
+        self,
+        place: tuple[SetSession, CommandBatches],
+        queue: str,
+        epoch: Epoch,
+        positions: Sequence[QueuePosition],
+    ) -> Confirmation:
+        """As `accept`, for whoever keeps the deliveries of a consumer itself: where the confirmation fails, they are still held.
+
+        `place`: the session that holds them, with its batches.
+        """
+        batches, key = await self._enter(place)
+        return self._watch(batches.settle(queue, epoch, positions, c.Disposition.ACCEPT, key))
 
     async def commit(self) -> None:
         """Returns when it is committed. Raises `Rejected` (rolled back) or `InDoubt` (nobody could tell)."""

@@ -1,0 +1,151 @@
+"""One transaction of a client, from declare to discharge (AMQP 1.0, 4.4): the client's posts and retirements in order, on a transaction of ours.
+
+Law: an operation that fails makes the commit fail (4.4.1). Nothing of it is visible before the commit; what was retired returns to
+its queue in order if it is rolled back. Outcomes other than accepted take effect when it has committed, and as `released` if not.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+from lockstep.client.command_batches import CommandBatches, Confirmation
+from lockstep.client.set_session import SetSession
+from lockstep.client.transaction import Transaction
+from lockstep.client.transaction_state import TransactionState
+from lockstep.core.commands import OutgoingMessage
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from lockstep.core.ids import Epoch, QueuePosition
+from services.proxy.nodes import Target
+
+Place = tuple[SetSession, CommandBatches]
+
+
+class AmqpTransaction:
+    """Lives from its declare to its discharge, or until its connection or coordinator link is gone."""
+
+    def __init__(self, name: bytes, transaction: Transaction, timeout_seconds: float) -> None:
+        self.name = name
+        self._transaction = transaction
+        self._deadline = time.monotonic() + timeout_seconds if timeout_seconds else None
+        self._steps: deque[Callable[[], Awaitable[None]]] = deque()
+        self._runner: asyncio.Task[None] | None = None
+        self._failure: Rejected | None = None
+        self._at_end: list[Callable[[bool], None]] = []
+
+    def __repr__(self) -> str:
+        return f"AmqpTransaction({self.name!r}, {self._transaction!r})"
+
+    @property
+    def is_late(self) -> bool:
+        """Its time is over."""
+        return self._deadline is not None and time.monotonic() >= self._deadline
+
+    def fail(self, error: Rejected) -> None:
+        """An operation could not even be tried: its commit is refused."""
+        self._failure = self._failure or error
+
+    def at_end(self, act: Callable[[bool], None]) -> None:
+        """Calls `act` with whether it committed."""
+        self._at_end.append(act)
+
+    def publish(
+        self,
+        target: Target,
+        messages: Sequence[OutgoingMessage],
+        done: Callable[[BaseException | None], None],
+    ) -> None:
+        """Publishes if it commits; `done` hears whether the operation was taken."""
+
+        async def step() -> None:
+            try:
+                confirmation = await self._transaction.publish(
+                    target.routing_key, messages, exchange=target.exchange
+                )
+            except LockstepError as error:
+                self._note(error)
+                done(error)
+                return
+            confirmation.add_done_callback(
+                lambda confirmed: done(None if confirmed.cancelled() else confirmed.exception())
+            )
+
+        self._then(step)
+
+    def accept(
+        self,
+        place: Place,
+        queue: str,
+        epoch: Epoch,
+        positions: Sequence[QueuePosition],
+        done: Callable[[BaseException | None], None],
+    ) -> None:
+        """Takes messages from their queue if it commits; `done` hears whether they were taken, else they are held as before."""
+
+        async def step() -> None:
+            try:
+                confirmation = await self._transaction.accept_deliveries(place, queue, epoch, positions)
+            except LockstepError as error:
+                self._note(error)
+                done(error)
+                return
+            confirmation.add_done_callback(
+                lambda confirmed: done(None if confirmed.cancelled() else confirmed.exception())
+            )
+
+        self._then(step)
+
+    async def commit(self) -> None:
+        """Returns when it is committed. Raises `Rejected` (rolled back) or `InDoubt` (nobody could tell)."""
+        await self._finish_steps()
+        is_committed = False
+        try:
+            if self._failure is not None:
+                await self._transaction.rollback()
+                raise Rejected(
+                    ErrorCode.ROLLED_BACK, f"the transaction was rolled back: {self._failure.message}"
+                ) from self._failure
+            await self._transaction.commit()
+            is_committed = True
+        finally:
+            self._ended(is_committed)
+
+    async def rollback(self) -> None:
+        """Ends it without effect."""
+        await self._finish_steps()
+        try:
+            if self._transaction.state is TransactionState.OPEN:
+                await self._transaction.rollback()
+        finally:
+            self._ended(False)
+
+    # Inside
+
+    def _note(self, error: LockstepError) -> None:
+        if isinstance(error, Rejected):
+            self.fail(error)
+        else:
+            self.fail(Rejected(error.code, error.message))
+
+    def _then(self, step: Callable[[], Awaitable[None]]) -> None:
+        self._steps.append(step)
+        if self._runner is None or self._runner.done():
+            self._runner = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        while self._steps:
+            await self._steps.popleft()()
+
+    async def _finish_steps(self) -> None:
+        if self._runner is not None:
+            await asyncio.shield(self._runner)
+
+    def _ended(self, is_committed: bool) -> None:
+        at_end, self._at_end = self._at_end, []
+        for act in at_end:
+            act(is_committed)
+
+
+def failure_of(done: Confirmation) -> BaseException | None:
+    """What a confirmation says; None: it stands."""
+    return None if done.cancelled() else done.exception()

@@ -1,0 +1,446 @@
+"""One AMQP connection: its sessions and links on the engine, over whatever carries its bytes (AMQP 1.0, 2.4 to 2.7).
+
+Law: nothing that a client sends raises out of `receive`, and nothing that it does concerns another connection. What was received in one turn of
+the event loop is published and settled in one go at its end, and what there is to say is written once.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from proton import Delivery, Endpoint, Event, Link, Receiver, Sender, Terminus, symbol
+
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from services.proxy import engine_path as path
+from services.proxy.amqp_transaction import AmqpTransaction
+from services.proxy.attaching import Attaching
+from services.proxy.coordinator_link import CoordinatorLink, Declare
+from services.proxy.core.conditions import (
+    CONNECTION_FORCED,
+    DETACH_FORCED,
+    INTERNAL_ERROR,
+    INVALID_FIELD,
+    RESOURCE_LIMIT,
+    Condition,
+    condition_of,
+)
+from services.proxy.delivery_states import end_link, proton_condition
+from services.proxy.engine import Engine
+from services.proxy.engine_words import EngineEvent, Handle
+from services.proxy.incoming_link import IncomingLink
+from services.proxy.nodes import Nodes, Target
+from services.proxy.outgoing_link import OutgoingLink
+from services.proxy.security.sasl_layer import Identity
+from services.proxy.settings import ProxyLimits, ProxySettings
+
+_log = logging.getLogger("lockstep.proxy")
+
+ProxyLink = IncomingLink | OutgoingLink | CoordinatorLink
+PRODUCT = "Lockstep"
+ESTABLISHMENT_FAILED = "amqp:connection-establishment-failed"
+
+
+class Wire(Protocol):
+    """What carries the connection's bytes."""
+
+    def write(self, data: bytes) -> None: ...
+    def waiting_bytes(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class Surroundings(Protocol):
+    """What a connection needs of its worker."""
+
+    settings: ProxySettings
+    nodes: Nodes
+
+    def claim_container(self, name: str, connection: "AmqpConnection") -> bool: ...
+    def forget_connection(self, connection: "AmqpConnection") -> None: ...
+    def keep(self, task: "asyncio.Task[None]") -> None: ...
+
+
+class AmqpConnection:
+    """Lives from the AMQP header to the end of its wire; used from one event loop."""
+
+    def __init__(self, worker: Surroundings, wire: Wire, identity: Identity, peer: str) -> None:
+        self.identity = identity
+        self.peer = peer
+        self.container = ""
+        self.temporary: dict[str, None] = {}
+        """Addresses of its dynamic nodes."""
+        self._worker = worker
+        self._wire = wire
+        self._limits: ProxyLimits = worker.settings.limits
+        self._engine = Engine(self._limits)
+        self._links: dict[Handle, tuple[ProxyLink | None, Link]] = {}
+        """Every link that is attached, or being attached (None)."""
+        self._touched: dict[ProxyLink, None] = {}
+        """Links with something to publish or settle at the end of this turn."""
+        self._transactions: dict[bytes, AmqpTransaction] = {}
+        self._next_transaction = 0
+        self._partial_bytes = 0
+        self._is_flushing = False
+        self._is_in_turn = False
+        self._is_open = False
+        self._is_closed = False
+        self._is_over = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._attaching = Attaching(self, worker.nodes, self._limits)
+        self._handlers: dict[object, Callable[[Event], None]] = {
+            Event.CONNECTION_REMOTE_OPEN: self._remote_open,
+            Event.CONNECTION_REMOTE_CLOSE: self._remote_close,
+            Event.SESSION_REMOTE_OPEN: self._session_open,
+            Event.SESSION_REMOTE_CLOSE: self._session_close,
+            Event.LINK_REMOTE_OPEN: self._link_open,
+            Event.LINK_REMOTE_DETACH: self._link_close,
+            Event.LINK_REMOTE_CLOSE: self._link_close,
+        }
+        self._tick()
+
+    def __repr__(self) -> str:
+        return f"AmqpConnection({self.peer}, {self.container!r}, links={len(self._links)})"
+
+    @property
+    def is_open(self) -> bool:
+        """Both sides have opened it and none has closed it."""
+        return self._is_open and not self._is_closed
+
+    @property
+    def links(self) -> int:
+        return len(self._links)
+
+    # --- bytes ---
+
+    def receive(self, data: bytes) -> None:
+        """Bytes of the client."""
+        if self._is_over:
+            return
+        self._is_in_turn = True
+        try:
+            for kind, link, what in self._engine.feed(data):
+                self._handle(kind, link, what)
+        finally:
+            self._is_in_turn = False
+        self.flush_links()
+        self._write()
+
+    def lose(self) -> None:
+        """The wire is gone."""
+        if self._is_over:
+            return
+        for kind, link, what in self._engine.end_input():
+            self._handle(kind, link, what)
+        self._end(is_lost=not self._is_closed)
+
+    def resume_writing(self) -> None:
+        """The wire has room again."""
+        if self._is_over:
+            return
+        self._write()
+        for link, _ in list(self._links.values()):
+            if isinstance(link, OutgoingLink):
+                link.resume()
+
+    def wrote(self) -> None:
+        """Something is to be said: it is written when this turn of the event loop is over."""
+        if not self._is_flushing and not self._is_in_turn and not self._is_over:
+            self._is_flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        if not self._is_over:
+            self._write()
+
+    def _write(self) -> None:
+        for data in self._engine.output():
+            self._wire.write(bytes(data))
+        if self._engine.is_closed:
+            self._wire.close()
+
+    def has_room(self) -> bool:
+        """Whether more may wait to be written to the client."""
+        return self._wire.waiting_bytes() < self._limits.output_bytes_max
+
+    # --- time ---
+
+    def _tick(self) -> None:
+        if self._is_over:
+            return
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        deadline = self._engine.tick(now)
+        for kind, link, what in self._engine.events():
+            self._handle(kind, link, what)
+        self._write()
+        # Before the open there is none.
+        delay = min(max(deadline - now, 0.05), 1.0) if deadline else 1.0
+        self._timer = loop.call_later(delay, self._tick)
+
+    def give_back_late(self, now: float) -> None:
+        """Once a second: messages that wait for their client for too long go back."""
+        for link, _ in list(self._links.values()):
+            if isinstance(link, OutgoingLink):
+                link.give_back_late(now)
+
+    # --- what happens ---
+
+    def _handle(self, kind: EngineEvent, link: Handle, what: Any) -> None:
+        if kind is EngineEvent.DELIVERY:
+            known = self._links.get(link)
+            if known is None or known[0] is None:
+                return
+            if isinstance(known[0], OutgoingLink):
+                known[0].disposition(what)
+            else:
+                self._touched[known[0]] = None
+                known[0].receive()
+        elif kind is EngineEvent.FLOW:
+            known = self._links.get(link)
+            if known is not None and isinstance(known[0], OutgoingLink):
+                known[0].flow()
+        else:
+            handler = self._handlers.get(what.type)
+            if handler is not None:
+                handler(what)
+
+    def _remote_open(self, event: Event) -> None:
+        connection = self._engine.connection
+        self.container = connection.remote_container or ""
+        connection.container = PRODUCT
+        connection.offered_capabilities = ["ANONYMOUS-RELAY"]
+        properties: dict[Any, Any] = {
+            symbol("product"): PRODUCT,
+            symbol("queue-prefix"): "queue://",
+            symbol("topic-prefix"): "topic://",
+        }
+        wanted = [str(name) for name in connection.remote_desired_capabilities or ()]
+        if "sole-connection-for-container" in wanted and not self._worker.claim_container(self.container, self):
+            properties[symbol(ESTABLISHMENT_FAILED)] = True
+            connection.properties = properties
+            connection.open()
+            text = f"container {self.container!r} is connected already"
+            self.close(Condition(INVALID_FIELD, text), {symbol("invalid-field"): symbol("container-id")})
+            return
+        if self._worker.settings.advertise:
+            properties[symbol("failover-server-list")] = [
+                _server(address) for address in self._worker.settings.advertise
+            ]
+        connection.properties = properties
+        connection.open()
+        self._is_open = True
+
+    def _remote_close(self, event: Event) -> None:
+        self._is_closed = True
+        self._end(is_lost=False)
+        self._engine.connection.close()
+        self._write()
+
+    def _session_open(self, event: Event) -> None:
+        event.session.incoming_capacity = self._limits.session_window_bytes
+        event.session.open()
+
+    def _session_close(self, event: Event) -> None:
+        for handle, (_, link) in list(self._links.items()):
+            if link.session == event.session:
+                self._drop_link(handle, is_lost=False)
+        event.session.close()
+        event.session.free()
+
+    def _link_open(self, event: Event) -> None:
+        link = event.link
+        handle = path.handle_of(link)
+        if len(self._links) >= self._limits.links_max:
+            self._refuse(link, Condition(RESOURCE_LIMIT, f"{len(self._links)} links are attached"))
+            return
+        self._links[handle] = None, link
+        if link.is_receiver and link.remote_target.type == Terminus.COORDINATOR:
+            self._coordinate(handle, link)
+            return
+        self.run(self._attach(handle, link))
+
+    async def _attach(self, handle: Handle, link: Link) -> None:
+        try:
+            made = await self._attaching.attach(link)
+        except LockstepError as error:
+            if handle in self._links:
+                del self._links[handle]
+                self._refuse(link, condition_of(error))
+                self.wrote()
+            return
+        if handle not in self._links:
+            # Detached, or the connection ended, meanwhile.
+            return
+        self._links[handle] = made, link
+        link.open()
+        made.open()
+        self.wrote()
+        if isinstance(made, OutgoingLink):
+            made.flow()
+
+    def _coordinate(self, handle: Handle, link: Receiver) -> None:
+        made = CoordinatorLink(self, link)
+        self._links[handle] = made, link
+        link.source.copy(link.remote_source)
+        link.target.copy(link.remote_target)
+        link.open()
+        made.open()
+
+    def _refuse(self, link: Link, condition: Condition) -> None:
+        """Attach without the terminus that was asked for, then detach (2.6.3)."""
+        if link.is_receiver:
+            link.source.copy(link.remote_source)
+            link.target.type = Terminus.UNSPECIFIED
+        else:
+            link.source.type = Terminus.UNSPECIFIED
+            link.target.copy(link.remote_target)
+        link.open()
+        end_link(link, condition)
+
+    def _link_close(self, event: Event) -> None:
+        link = event.link
+        is_close = event.type is Event.LINK_REMOTE_CLOSE
+        self._drop_link(path.handle_of(link), is_lost=False)
+        self._attaching.detached(link, is_close)
+        if link.state & Endpoint.LOCAL_UNINIT:
+            link.open()
+        if link.state & Endpoint.LOCAL_ACTIVE:
+            if is_close:
+                link.close()
+            else:
+                link.detach()
+        link.free()
+
+    def _drop_link(self, handle: Handle, *, is_lost: bool) -> None:
+        """The link and all handles of its deliveries are no more."""
+        made, _ = self._links.pop(handle, (None, None))
+        if made is None:
+            return
+        self._touched.pop(made, None)
+        made.flush()
+        if isinstance(made, OutgoingLink):
+            made.end(is_lost=is_lost)
+        else:
+            made.end()
+
+    # --- what links ask of it ---
+
+    def touched(self, link: OutgoingLink) -> None:
+        """It has outcomes to tell at the end of the turn."""
+        self._touched[link] = None
+
+    def flush_links(self) -> None:
+        """Publishes and settles what came in this turn."""
+        touched, self._touched = self._touched, {}
+        for link in touched:
+            link.flush()
+
+    def known_target(self, text: str) -> Target | None:
+        return self._worker.nodes.known_target(text)
+
+    def find_target(self, text: str, found: Callable[[Target | Rejected], None]) -> None:
+        async def find() -> None:
+            target: Target | Rejected
+            try:
+                target = await self._worker.nodes.target(text)
+            except LockstepError as error:
+                target = error if isinstance(error, Rejected) else Rejected(error.code, error.message)
+            found(target)
+
+        self.run(find())
+
+    def forget_target(self, target: Target) -> None:
+        self._worker.nodes.forget_target(target)
+
+    def take_partial(self, size: int) -> bool:
+        """Counts bytes of unfinished messages; False: too many."""
+        self._partial_bytes += size
+        return self._partial_bytes <= self._limits.partial_bytes_max
+
+    def end_link(self, link: Link, condition: Condition) -> None:
+        """Closes a link with a reason."""
+        self._drop_link(path.handle_of(link), is_lost=False)
+        if link.state & Endpoint.LOCAL_ACTIVE:
+            end_link(link, condition)
+        self.wrote()
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs something to its end, even if this connection ends before."""
+        self._worker.keep(asyncio.ensure_future(self._guard(work)))
+
+    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except LockstepError as error:
+            _log.warning("peer=%s event=work_failed error=%s", self.peer, error)
+
+    # --- transactions ---
+
+    def declare(self, declare: Declare) -> AmqpTransaction | None:
+        if len(self._transactions) >= self._limits.transactions_max:
+            return None
+        self._next_transaction += 1
+        seconds = self._limits.transaction_seconds
+        transaction = AmqpTransaction(
+            self._next_transaction.to_bytes(8, "big"),
+            self._worker.nodes.session.transaction(timeout_ms=int(seconds * 1000)),
+            seconds,
+        )
+        self._transactions[transaction.name] = transaction
+        return transaction
+
+    def transaction(self, name: bytes) -> AmqpTransaction | None:
+        return self._transactions.get(name)
+
+    def forget(self, transaction: AmqpTransaction) -> None:
+        self._transactions.pop(transaction.name, None)
+
+    # --- the end ---
+
+    def give_up(self, error: LockstepError) -> None:
+        """Nobody can tell the outcome of something that the client waits for: without an answer it knows that."""
+        self.close(Condition(CONNECTION_FORCED, f"in doubt: {error.message}"))
+
+    def close(self, condition: Condition | None, info: object = None) -> None:
+        """Closes the connection, with a reason if there is one."""
+        if self._is_closed or self._is_over:
+            return
+        self._is_closed = True
+        connection = self._engine.connection
+        self._end_links(is_lost=True)
+        if connection.state & Endpoint.LOCAL_UNINIT:
+            connection.container = PRODUCT
+            connection.open()
+        if condition is not None:
+            connection.condition = proton_condition(condition, info)
+        connection.close()
+        self.wrote()
+
+    def _end_links(self, *, is_lost: bool) -> None:
+        self.flush_links()
+        for handle in list(self._links):
+            self._drop_link(handle, is_lost=is_lost)
+        for address in list(self.temporary):
+            del self.temporary[address]
+            self.run(self._worker.nodes.delete_temporary(address))
+
+    def _end(self, *, is_lost: bool) -> None:
+        """Nothing of it is left but what is still to be written."""
+        self._end_links(is_lost=is_lost)
+        self._worker.forget_connection(self)
+
+    def release(self) -> None:
+        """The last call: lets go of the engine."""
+        if self._is_over:
+            return
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._engine.release()
+
+
+def _server(address: str) -> dict[Any, Any]:
+    host, _, port = address.rpartition(":")
+    return {symbol("network-host"): host, symbol("port"): int(port)}

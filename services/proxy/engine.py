@@ -1,0 +1,71 @@
+"""The AMQP engine of one connection: Proton's connection and transport, without any I/O.
+
+Law: bytes in, events out; bytes out when asked. Whatever a peer sends, `feed` raises nothing: what it may not send ends the
+connection with the condition that AMQP has for it.
+"""
+
+from collections.abc import Iterator
+
+from proton import Collector, Connection, Transport
+
+from services.proxy import engine_path as path
+from services.proxy.engine_words import EngineEvent, Handle
+from services.proxy.settings import ProxyLimits
+
+
+class Engine:
+    """Lives as long as its connection; driven by it."""
+
+    def __init__(self, limits: ProxyLimits) -> None:
+        self.connection = Connection()
+        self._collector = Collector()
+        self.connection.collect(self._collector)
+        self._transport = Transport(Transport.SERVER)
+        self._transport.max_frame_size = limits.frame_bytes_max
+        self._transport.channel_max = limits.channels_max
+        # Proton tells the peer half of it, as AMQP advises (2.4.5).
+        self._transport.idle_timeout = limits.idle_seconds
+        self._transport.bind(self.connection)
+        self._is_input_over = False
+
+    def feed(self, data: bytes) -> Iterator[tuple[EngineEvent, Handle, Handle]]:
+        """Takes input; gives what happened, piece by piece: what it names has to be handled before the next."""
+        view = memoryview(data)
+        while view and not self._is_input_over:
+            taken = path.push(self._transport, view)
+            if taken <= 0:
+                self._is_input_over = True
+                self._transport.close_tail()
+            else:
+                view = view[taken:]
+            yield from path.events(self._collector)
+
+    def end_input(self) -> Iterator[tuple[EngineEvent, Handle, Handle]]:
+        """The peer is gone."""
+        if not self._is_input_over:
+            self._is_input_over = True
+            self._transport.close_tail()
+        yield from path.events(self._collector)
+
+    def events(self) -> Iterator[tuple[EngineEvent, Handle, Handle]]:
+        """What came of calls and not of input."""
+        yield from path.events(self._collector)
+
+    def output(self) -> list[bytes | bytearray]:
+        """Takes what is to be written."""
+        return path.output(self._transport)
+
+    @property
+    def is_closed(self) -> bool:
+        """Nothing more comes in, nothing more goes out."""
+        return self._transport.closed
+
+    def tick(self, now_seconds: float) -> float:
+        """Looks at the idle time-outs of both sides; returns when to look again, 0: need not."""
+        return self._transport.tick(now_seconds)
+
+    def release(self) -> None:
+        """Lets go of all that it holds; the last call."""
+        self._transport.unbind()
+        self._collector.release()
+        self.connection.free()

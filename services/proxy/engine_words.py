@@ -1,0 +1,120 @@
+"""Words shared by the engine and what drives it: events, pieces of transfers, delivery states (AMQP 1.0, 3.4 and 4.5)."""
+
+from enum import IntEnum
+from typing import Any, NamedTuple, Self
+
+from proton import Described
+
+Handle = Any
+"""Of a link or delivery: what `engine_path` takes."""
+
+
+class EngineEvent(IntEnum):
+    """What `events` tells apart: (DELIVERY, link, delivery), (FLOW, link, None), (OTHER, None, proton's event)."""
+
+    DELIVERY = 1
+    FLOW = 2
+    OTHER = 3
+
+
+class StateCode(IntEnum):
+    """Descriptors of delivery states."""
+
+    RECEIVED = 0x23
+    ACCEPTED = 0x24
+    REJECTED = 0x25
+    RELEASED = 0x26
+    MODIFIED = 0x27
+    DECLARED = 0x33
+    TRANSACTIONAL = 0x34
+
+
+class Received(NamedTuple):
+    """A piece of a transfer."""
+
+    delivery: Handle
+    data: bytes
+    is_partial: bool
+    """More of it is to come."""
+    is_aborted: bool
+    is_settled: bool
+    """Its sender expects no outcome."""
+
+
+class State(NamedTuple):
+    """A delivery state to be told, with the list of its fields encoded and as Python values."""
+
+    code: int
+    encoded: bytes
+    fields: list[Any]
+
+
+class Transactional(NamedTuple):
+    """A transactional state (4.5.7): what the peer does with a delivery, and in which transaction."""
+
+    transaction: bytes
+    outcome: int
+    """A `StateCode`; 0: none."""
+    has_failed: bool
+    """Of the outcome `modified`: delivery-failed."""
+
+    @classmethod
+    def from_fields(cls, fields: Any) -> Self:
+        """From the decoded fields; raises `ValueError` for what is no transactional state."""
+        if not isinstance(fields, list) or not fields:
+            raise ValueError("a transactional state names its transaction")
+        name = fields[0]
+        if not isinstance(name, bytes | bytearray | memoryview):
+            raise ValueError("a transaction id is binary")
+        outcome, has_failed = 0, False
+        if len(fields) > 1 and fields[1] is not None:
+            described = fields[1]
+            code = outcome_code(described.descriptor) if isinstance(described, Described) else None
+            if code is None:
+                raise ValueError("the outcome in a transactional state is none that AMQP knows")
+            outcome = code
+            values = described.value if isinstance(described.value, list) else []
+            has_failed = code == StateCode.MODIFIED and bool(values) and values[0] is True
+        return cls(bytes(name), outcome, has_failed)
+
+
+_SYMBOLS = {
+    "amqp:received:list": StateCode.RECEIVED,
+    "amqp:accepted:list": StateCode.ACCEPTED,
+    "amqp:rejected:list": StateCode.REJECTED,
+    "amqp:released:list": StateCode.RELEASED,
+    "amqp:modified:list": StateCode.MODIFIED,
+}
+
+
+def outcome_code(descriptor: Any) -> StateCode | None:
+    """The outcome that a descriptor, a number or a symbol, names; None for others."""
+    if isinstance(descriptor, str):
+        return _SYMBOLS.get(str(descriptor))
+    try:
+        code = StateCode(int(descriptor))
+    except (TypeError, ValueError):
+        return None
+    return code if code <= StateCode.MODIFIED else None
+
+
+def transactional(transaction: bytes, outcome: StateCode | None = None) -> State:
+    """The transactional state of a delivery: in `transaction`, with this outcome if it has one already."""
+    name = b"\xa0" + bytes([len(transaction)]) + transaction
+    fields: list[Any] = [transaction]
+    items = name
+    if outcome is not None:
+        items += b"\x00\x53" + bytes([outcome]) + b"\x45"
+        fields.append(Described(int(outcome), []))
+    return State(StateCode.TRANSACTIONAL, _list(items, len(fields)), fields)
+
+
+def declared(transaction: bytes) -> State:
+    """The outcome of a declare (4.5.5)."""
+    items = b"\xa0" + bytes([len(transaction)]) + transaction
+    return State(StateCode.DECLARED, _list(items, 1), [transaction])
+
+
+def _list(items: bytes, count: int) -> bytes:
+    assert len(items) < 255, "a transaction id is short"
+    return b"\xc0" + bytes([len(items) + 1, count]) + items

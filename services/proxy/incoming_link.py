@@ -1,0 +1,273 @@
+"""A link on which a client sends: transfers become publishes, and their confirmations outcomes (AMQP 1.0, 2.6.7, 2.6.12).
+
+Law: a message is accepted when it is durable at every in-sync member, and not before; rejected only if it did not happen. What
+nobody could tell ends the connection without an outcome. What comes in one turn of the event loop for one target is one batch, and all that a link
+sends keeps its order.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import NamedTuple, Protocol
+
+from proton import Receiver
+
+from lockstep.client.command_batches import Confirmation
+from lockstep.core.amqp.sections import address_of, split
+from lockstep.core.commands import OutgoingMessage
+from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
+from services.proxy import engine_path as path
+from services.proxy.amqp_transaction import AmqpTransaction
+from services.proxy.core.conditions import (
+    DECODE_ERROR,
+    INVALID_FIELD,
+    MESSAGE_SIZE_EXCEEDED,
+    UNKNOWN_TRANSACTION,
+    Condition,
+    condition_of,
+)
+from services.proxy.delivery_states import reject
+from services.proxy.engine_words import Handle, StateCode, transactional
+from services.proxy.nodes import Target
+
+_SHARED_REFUSALS = {ErrorCode.QUEUE_FULL, ErrorCode.TOO_LARGE, ErrorCode.INVALID_ARGUMENT}
+"""Refusals of a batch that may be due to one of its messages."""
+
+
+class Owner(Protocol):
+    """What a sending client's link needs of its connection."""
+
+    def transaction(self, name: bytes) -> AmqpTransaction | None: ...
+    def known_target(self, text: str) -> Target | None: ...
+    def find_target(self, text: str, found: Callable[[Target | Rejected], None]) -> None: ...
+    def forget_target(self, target: Target) -> None: ...
+    def take_partial(self, size: int) -> bool: ...
+    def wrote(self) -> None: ...
+    def give_up(self, error: LockstepError) -> None: ...
+    def end_link(self, link: Receiver, condition: Condition) -> None: ...
+
+
+class _Post(NamedTuple):
+    """One message on its way."""
+
+    delivery: Handle
+    """None: its sender expects no outcome."""
+    message: OutgoingMessage
+    target: Target
+    transaction: bytes
+    """b"": outside any."""
+
+
+class IncomingLink:
+    """Lives from its attach to its end; driven by its connection."""
+
+    def __init__(
+        self, owner: Owner, link: Receiver, target: Target | None, window: int, message_bytes_max: int
+    ) -> None:
+        """`target` None: the anonymous relay, each message names its own. `window`: messages unanswered at most."""
+        self._owner = owner
+        self._link = link
+        self._handle = path.handle_of(link)
+        self._target = target
+        self._window = window
+        self._message_bytes_max = message_bytes_max
+        self._parts: list[bytes] = []
+        self._parts_bytes = 0
+        self._posts: list[_Post] = []
+        """Of this turn."""
+        self._waiting: deque[tuple[Handle, OutgoingMessage, str, bytes]] = deque()
+        """Behind an address that is being looked for: (delivery, message, address, transaction)."""
+        self._unanswered = 0
+        self._is_over = False
+        self._is_full = False
+
+    def open(self) -> None:
+        """Gives its first credit."""
+        path.grant(self._handle, self._window)
+
+    def end(self) -> None:
+        """The link is gone: what is under way happens, and nobody hears of it."""
+        self._is_over = True
+        self._drop_parts()
+        self._waiting.clear()
+
+    # --- what comes ---
+
+    def receive(self) -> None:
+        """Takes what the engine has."""
+        while not self._is_over and (got := path.receive(self._handle)) is not None:
+            if got.is_aborted:
+                self._drop_parts()
+                self._refill()
+                continue
+            if got.is_partial or self._parts:
+                if not self._collect(got.data):
+                    return
+                if got.is_partial:
+                    continue
+                data = b"".join(self._parts)
+                self._drop_parts()
+            else:
+                data = got.data
+            self._take(got.delivery, data, got.is_settled)
+
+    def _collect(self, data: bytes) -> bool:
+        self._parts.append(data)
+        self._parts_bytes += len(data)
+        if self._parts_bytes <= self._message_bytes_max + _OVERHEAD and self._owner.take_partial(len(data)):
+            return True
+        text = f"a message of more than {self._message_bytes_max} bytes, or too many unfinished ones"
+        self._owner.end_link(self._link, Condition(MESSAGE_SIZE_EXCEEDED, text))
+        return False
+
+    def _drop_parts(self) -> None:
+        if self._parts_bytes:
+            self._owner.take_partial(-self._parts_bytes)
+        self._parts = []
+        self._parts_bytes = 0
+
+    def _take(self, delivery: Handle, data: bytes, is_settled: bool) -> None:
+        transaction = b""
+        try:
+            if path.remote_state(delivery) == StateCode.TRANSACTIONAL:
+                transaction = path.remote_transaction(delivery).transaction
+            incoming = split(data)
+            message = OutgoingMessage(
+                incoming.properties, incoming.body, incoming.is_durable, incoming.ttl_ms
+            )
+            address = None if self._target is not None else address_of(incoming.properties)
+        except (Rejected, ValueError) as error:
+            self._refuse(delivery, is_settled, transaction, Condition(DECODE_ERROR, str(error)))
+            return
+        if transaction and self._owner.transaction(transaction) is None:
+            self._refuse(delivery, is_settled, transaction, Condition(UNKNOWN_TRANSACTION, "no such transaction"))
+            return
+        if is_settled:
+            path.settle(delivery)
+            delivery = None
+        self._unanswered += 1
+        target = self._target
+        if target is None:
+            if not address:
+                self._unanswered -= 1
+                self._refuse(delivery, delivery is None, transaction, Condition(INVALID_FIELD, "`to` names no node"))
+                return
+            if self._waiting or (target := self._owner.known_target(address)) is None:
+                self._wait(delivery, message, address, transaction)
+                return
+        self._posts.append(_Post(delivery, message, target, transaction))
+
+    def _refuse(self, delivery: Handle, is_settled: bool, transaction: bytes, condition: Condition) -> None:
+        if transaction and (found := self._owner.transaction(transaction)) is not None:
+            found.fail(Rejected(ErrorCode.INVALID_ARGUMENT, condition.description))
+        if delivery is not None:
+            if not is_settled:
+                reject(delivery, condition)
+            else:
+                path.settle(delivery)
+            self._owner.wrote()
+        self._refill()
+
+    # --- addresses of the anonymous relay ---
+
+    def _wait(self, delivery: Handle, message: OutgoingMessage, address: str, transaction: bytes) -> None:
+        self._waiting.append((delivery, message, address, transaction))
+        if len(self._waiting) == 1:
+            self._owner.find_target(address, self._found)
+
+    def _found(self, target: Target | Rejected) -> None:
+        """The address of the first that waits is known now, or is none."""
+        if self._is_over:
+            return
+        while self._waiting:
+            delivery, message, address, transaction = self._waiting[0]
+            if isinstance(target, Rejected):
+                self._waiting.popleft()
+                self._unanswered -= 1
+                self._refuse(delivery, delivery is None, transaction, condition_of(target))
+            else:
+                self._waiting.popleft()
+                self._posts.append(_Post(delivery, message, target, transaction))
+            if not self._waiting:
+                break
+            known = self._owner.known_target(self._waiting[0][2])
+            if known is None:
+                self._owner.find_target(self._waiting[0][2], self._found)
+                break
+            target = known
+        self.flush()
+
+    # --- publishing ---
+
+    def flush(self) -> None:
+        """Publishes what came in this turn."""
+        if not self._posts:
+            return
+        posts, self._posts = self._posts, []
+        for (target, transaction), stretch in groupby(posts, key=_batch_of):
+            self._publish(target, transaction, list(stretch))
+
+    def _publish(self, target: Target, transaction: bytes, posts: list[_Post]) -> None:
+        messages = [post.message for post in posts]
+        if not transaction:
+            confirmation = target.batches.publish(target.exchange, target.routing_key, messages, None)
+            confirmation.add_done_callback(lambda done: self._confirmed(posts, done))
+            return
+        found = self._owner.transaction(transaction)
+        if found is None:
+            self._answer(posts, Rejected(ErrorCode.UNKNOWN_TRANSACTION, "the transaction has ended"))
+        else:
+            found.publish(target, messages, lambda error: self._answer(posts, error))
+
+    def _confirmed(self, posts: Sequence[_Post], done: Confirmation) -> None:
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, Rejected) and error.code in _SHARED_REFUSALS and len(posts) > 1:
+            for post in posts:
+                self._publish(post.target, b"", [post])
+            return
+        self._answer(posts, error)
+
+    def _answer(self, posts: Sequence[_Post], error: BaseException | None) -> None:
+        """All of these are there, or none."""
+        if isinstance(error, Rejected) and error.code is ErrorCode.NOT_FOUND:
+            self._owner.forget_target(posts[0].target)
+        if self._is_over:
+            return
+        if isinstance(error, InDoubt):
+            self._owner.give_up(error)
+            return
+        self._unanswered -= len(posts)
+        if isinstance(error, Rejected):
+            condition = condition_of(error)
+            for post in posts:
+                if post.delivery is not None:
+                    reject(post.delivery, condition)
+        elif posts[0].transaction:
+            state = transactional(posts[0].transaction, StateCode.ACCEPTED)
+            for post in posts:
+                if post.delivery is not None:
+                    path.update(post.delivery, state)
+                    path.settle(post.delivery)
+        else:
+            for post in posts:
+                if post.delivery is not None:
+                    path.accept(post.delivery)
+        self._refill()
+        self._owner.wrote()
+
+    def _refill(self) -> None:
+        """More credit, once half of it is used; none for what is not answered."""
+        if self._is_over:
+            return
+        missing = self._window - self._unanswered - path.credit(self._handle)
+        if 2 * missing >= self._window:
+            path.grant(self._handle, missing)
+            self._owner.wrote()
+
+
+_OVERHEAD = 64 * 1024
+"""Of sections that are not counted as the message's own."""
+
+
+def _batch_of(post: _Post) -> tuple[Target, bytes]:
+    return post.target, post.transaction

@@ -1,0 +1,168 @@
+"""Nodes: which set an address leads to, and making what is not there yet.
+
+Law: names decide (the directory). What was found is remembered until its set says that it is gone; what a policy allows is made
+once, whoever asks for it at the same time.
+"""
+
+import asyncio
+import uuid
+import zlib
+from collections.abc import Collection
+from typing import NamedTuple
+
+from lockstep.client.client import Client
+from lockstep.client.command_batches import CommandBatches
+from lockstep.client.session import Session
+from lockstep.client.set_session import SetSession
+from lockstep.core.commands import QueueOptions
+from lockstep.core.errors import ErrorCode, Rejected
+from services.proxy.core.addresses import (
+    TEMPORARY_QUEUE,
+    TEMPORARY_TOPIC,
+    TEMPORARY_TOPICS_EXCHANGE,
+    Address,
+    NodeKind,
+    as_topic,
+    parse_address,
+)
+
+SETS_SECONDS = 5.0
+"""How old the list of sets may be by which a new node's set is chosen."""
+
+
+class Target(NamedTuple):
+    """Where messages go: an exchange ("": the default one) and key, in a set."""
+
+    exchange: str
+    routing_key: str
+    session: SetSession
+    batches: CommandBatches
+
+
+class Nodes:
+    """Lives as long as its worker."""
+
+    def __init__(
+        self, client: Client, session: Session, *, may_create_queues: bool, may_create_topics: bool
+    ) -> None:
+        self._client = client
+        self.session = session
+        self._may_create_queues = may_create_queues
+        self._may_create_topics = may_create_topics
+        self._targets: dict[tuple[str, frozenset[str]], Target] = {}
+        self._sets: tuple[str, ...] = ()
+        self._sets_at = -SETS_SECONDS
+
+    # --- where messages go ---
+
+    def known_target(self, text: str, capabilities: frozenset[str] = frozenset()) -> Target | None:
+        """The target of an address that was asked for before."""
+        return self._targets.get((text, capabilities))
+
+    async def target(self, text: str, capabilities: frozenset[str] = frozenset()) -> Target:
+        """Where messages to an address go. Raises `Rejected`: NOT_FOUND, UNAVAILABLE."""
+        known = self._targets.get((text, capabilities))
+        if known is None:
+            known = await self._find_target(parse_address(text, capabilities))
+            self._targets[text, capabilities] = known
+        return known
+
+    def forget_target(self, target: Target) -> None:
+        """Its set says that it is not there."""
+        self.session.forget_target(target.exchange, target.routing_key)
+        self._targets = {key: found for key, found in self._targets.items() if found != target}
+
+    async def _find_target(self, address: Address) -> Target:
+        if address.kind is not NodeKind.TOPIC:
+            try:
+                place = await self.session.of_target("", address.name)
+                return Target("", address.name, *place)
+            except Rejected as rejected:
+                if rejected.code is not ErrorCode.NOT_FOUND:
+                    raise
+                if address.kind is NodeKind.QUEUE:
+                    await self.create_queue(address.name, rejected)
+                    return Target("", address.name, *await self.session.of_target("", address.name))
+        topic = address if address.kind is NodeKind.TOPIC else as_topic(address)
+        try:
+            place = await self.session.of_target(topic.name, topic.key)
+        except Rejected as rejected:
+            if rejected.code is not ErrorCode.NOT_FOUND:
+                raise
+            if address.kind is NodeKind.ANY:
+                await self.create_queue(address.name, rejected)
+                return Target("", address.name, *await self.session.of_target("", address.name))
+            await self.create_topic(topic.name, rejected)
+            place = await self.session.of_target(topic.name, topic.key)
+        return Target(topic.name, topic.key, *place)
+
+    # --- where messages come from ---
+
+    async def source(self, address: Address) -> Address:
+        """The queue (kind QUEUE) or exchange (kind TOPIC) that an address names, made if need be. Raises `Rejected`."""
+        target = await self._find_target(address)
+        if target.exchange:
+            return Address(NodeKind.TOPIC, target.exchange, target.routing_key)
+        return Address(NodeKind.QUEUE, target.routing_key)
+
+    async def place_of_queue(self, name: str) -> tuple[SetSession, CommandBatches]:
+        """The session in the set of a queue. Raises `Rejected`."""
+        return await self.session.of_target("", name)
+
+    # --- making nodes ---
+
+    async def create_queue(self, name: str, missing: Rejected) -> None:
+        """Declares a durable queue where the policy allows it; raises `missing` where it does not."""
+        if not self._may_create_queues or not name:
+            raise missing
+        await self.declare_queue(name, QueueOptions())
+
+    async def create_topic(self, name: str, missing: Rejected) -> None:
+        """Declares a durable topic exchange where the policy allows it; raises `missing` where it does not."""
+        is_ours = name == TEMPORARY_TOPICS_EXCHANGE
+        if not (self._may_create_topics or is_ours) or not name:
+            raise missing
+        try:
+            kind = "direct" if is_ours else "topic"
+            await self.session.declare_exchange(name, kind, set_name=await self._set_for(name))
+        except Rejected as rejected:
+            if rejected.code is not ErrorCode.ALREADY_EXISTS:
+                raise
+
+    async def declare_queue(self, name: str, options: QueueOptions, set_name: str = "") -> None:
+        """Declares a queue, in a set that its name decides unless told otherwise; somebody else may do so at the same time."""
+        try:
+            await self.session.declare_queue(name, options, set_name=set_name or await self._set_for(name))
+        except Rejected as rejected:
+            if rejected.code is not ErrorCode.ALREADY_EXISTS:
+                raise
+
+    async def create_temporary(self, capabilities: Collection[str]) -> str:
+        """Makes a temporary node of the kind that the capabilities name; returns its address."""
+        if "temporary-topic" in capabilities or "topic" in capabilities:
+            name = f"{TEMPORARY_TOPIC}{uuid.uuid4()}"
+            await self.target(name)
+            return name
+        name = f"{TEMPORARY_QUEUE}{uuid.uuid4()}"
+        await self.declare_queue(name, QueueOptions(is_durable=False, is_exclusive=True))
+        return name
+
+    async def delete_temporary(self, address: str) -> None:
+        """Deletes a temporary queue; of a temporary topic nothing is left by itself."""
+        if address.startswith(TEMPORARY_QUEUE):
+            try:
+                await self.session.delete_queue(address)
+            except Rejected as rejected:
+                if rejected.code is not ErrorCode.NOT_FOUND:
+                    raise
+
+    async def _set_for(self, name: str) -> str:
+        """One of the sets, by the name alone; they have to be asked for now and then."""
+        now = asyncio.get_running_loop().time()
+        if now - self._sets_at > SETS_SECONDS:
+            status = await self._client.administration.status()
+            self._sets = tuple(sorted(one.name for one in status.view.sets))
+            self._sets_at = now
+        if not self._sets:
+            raise Rejected(ErrorCode.UNKNOWN_SET, "the cluster has no resource set yet")
+        return self._sets[zlib.crc32(name.encode()) % len(self._sets)]

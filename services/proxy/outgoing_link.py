@@ -1,0 +1,395 @@
+"""A link on which a client receives: a consumer or browser of a queue, its credit, and what becomes of its deliveries (2.6.7, 3.4).
+
+Law: what the broker was asked for, what waits here and what the client may still take are in balance: the proxy takes only what its client
+has credit for, and gives back what the client does not take in time. Nothing is accepted that the client has not.
+"""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from proton import Sender
+
+from lockstep.client import session_events as e
+from lockstep.client.command_batches import CommandBatches, Confirmation
+from lockstep.client.set_session import SetSession
+from lockstep.core.amqp.sections import join
+from lockstep.core.commands import Disposition
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import Epoch, QueuePosition
+from lockstep.core.server_messages import DeliveredMessage
+from services.proxy import engine_path as path
+from services.proxy.amqp_transaction import AmqpTransaction
+from services.proxy.core.conditions import RESOURCE_DELETED, Condition, condition_of_code
+from services.proxy.engine_words import Handle, StateCode, transactional
+from services.proxy.settings import ProxyLimits
+
+_DISPOSITIONS = {
+    StateCode.ACCEPTED: Disposition.ACCEPT,
+    StateCode.REJECTED: Disposition.REJECT,
+    StateCode.RELEASED: Disposition.RELEASE,
+    StateCode.MODIFIED: Disposition.FAIL,
+}
+_SIZE_FIRST = 1024
+"""Bytes that a message is taken for before any has come."""
+
+
+class Owner(Protocol):
+    """What a receiving client's link needs of its connection."""
+
+    def transaction(self, name: bytes) -> AmqpTransaction | None: ...
+    def has_room(self) -> bool: ...
+    def wrote(self) -> None: ...
+    def touched(self, link: "OutgoingLink") -> None: ...
+    def end_link(self, link: Sender, condition: Condition) -> None: ...
+
+
+class Source(NamedTuple):
+    """What a link receives of."""
+
+    queue: str
+    session: SetSession
+    batches: CommandBatches
+    selector: str = ""
+    is_browser: bool = False
+    is_exclusive: bool = False
+
+
+class _Waiting(NamedTuple):
+    epoch: Epoch
+    message: DeliveredMessage
+
+
+class OutgoingLink:
+    """Lives from its attach to its end; a consumer's port of the session in the set, driven by it and by the connection."""
+
+    def __init__(
+        self, owner: Owner, link: Sender, source: Source, limits: ProxyLimits, *, is_presettled: bool
+    ) -> None:
+        self.source = source
+        self._owner = owner
+        self._link = link
+        self._handle = path.handle_of(link)
+        self._limits = limits
+        self._is_presettled = is_presettled
+        self._consumer = 0
+        self._asked = 0
+        """Credit that the broker has of this consumer."""
+        self._waiting: deque[_Waiting] = deque()
+        """Arrived, and not yet sent: the client has no credit or room for them."""
+        self._waiting_since = 0.0
+        self._sent: dict[Handle, tuple[Epoch, QueuePosition]] = {}
+        """Deliveries that the client has and that are not settled."""
+        self._settles: dict[tuple[Epoch, int], list[tuple[QueuePosition, Handle | None]]] = {}
+        """Outcomes of this turn: (epoch, disposition) -> positions, each with the delivery that waits for its confirmation."""
+        self._excluded: dict[tuple[Epoch, int], list[QueuePosition]] = {}
+        self._retired: dict[tuple[bytes, Epoch], list[tuple[QueuePosition, Handle | None]]] = {}
+        """The same inside transactions."""
+        self._next_tag = 0
+        self._size = _SIZE_FIRST
+        """Moving average of a message's bytes."""
+        self._is_draining_broker = False
+        self._is_over = False
+
+    # --- life ---
+
+    def open(self) -> None:
+        """Begins to consume, without credit."""
+        source = self.source
+        self._consumer = source.session.consume(
+            self,
+            source.queue,
+            0,
+            source.is_exclusive,
+            selector=source.selector,
+            is_browser=source.is_browser,
+        )
+
+    def end(self, *, is_lost: bool) -> None:
+        """The link is gone; what its client has not settled goes back: with a failed delivery more if the client is `is_lost`."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self.source.session.stop_consuming(self._consumer)
+        if self.source.is_browser:
+            return
+        held: dict[Epoch, list[QueuePosition]] = {}
+        for epoch, message in self._waiting:
+            held.setdefault(epoch, []).append(message.position)
+        sent: dict[Epoch, list[QueuePosition]] = {} if is_lost else held
+        for epoch, position in self._sent.values():
+            sent.setdefault(epoch, []).append(position)
+        self._waiting.clear()
+        self._sent.clear()
+        for epoch, positions in held.items():
+            self._give(epoch, positions, Disposition.RELEASE)
+        for epoch, positions in sent.items() if is_lost else ():
+            self._give(epoch, positions, Disposition.FAIL)
+
+    # --- credit ---
+
+    def flow(self) -> None:
+        """The client changed its credit, or wants it drained."""
+        self._pump()
+        if path.is_draining(self._handle):
+            self._drain_broker()
+        self._balance()
+
+    def _balance(self) -> None:
+        """Asks the broker for what the client can take and has not been asked for; or for what was asked too much to be given back."""
+        if self._is_over or self._is_draining_broker:
+            return
+        credit = path.credit(self._handle)
+        surplus = self._asked + len(self._waiting) - credit
+        if surplus > 0 and self._asked:
+            self._drain_broker()
+            return
+        cap = min(self._limits.delivery_credit_max, max(1, self._limits.delivery_bytes_max // self._size))
+        missing = min(-surplus, cap - self._asked - len(self._waiting))
+        if missing > 0 and missing >= self._asked and self._owner.has_room():
+            self._asked += missing
+            self.source.session.feed(e.Grant(self._consumer, missing))
+
+    def _drain_broker(self) -> None:
+        if not self._is_draining_broker:
+            self._is_draining_broker = True
+            self.source.session.feed(e.Drain(self._consumer))
+
+    # --- what the session in the set says (ConsumerPort) ---
+
+    def deliver(self, queue: str, epoch: Epoch, messages: tuple[DeliveredMessage, ...]) -> None:
+        self._asked -= len(messages)
+        if not self._waiting:
+            self._waiting_since = time.monotonic()
+        self._waiting.extend([_Waiting(epoch, message) for message in messages])
+        self._pump()
+        self._balance()
+
+    def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> None:
+        self._asked += len(positions)
+        if self._waiting:
+            gone = set(positions)
+            self._waiting = deque(
+                one for one in self._waiting if one.epoch != epoch or one.message.position not in gone
+            )
+        self._balance()
+
+    def drained(self) -> None:
+        self._asked = 0
+        self._is_draining_broker = False
+        self._pump()
+        if not self._is_over and path.is_draining(self._handle) and not self._waiting:
+            path.drained(self._handle)
+            self._owner.wrote()
+        self._balance()
+
+    def stop(self, code: ErrorCode, message: str) -> None:
+        if self._is_over:
+            return
+        condition = condition_of_code(code, message)
+        if code is ErrorCode.NOT_FOUND:
+            condition = Condition(RESOURCE_DELETED, message)
+        self._owner.end_link(self._link, condition)
+
+    # --- sending ---
+
+    def resume(self) -> None:
+        """There is room again."""
+        self._pump()
+        self._balance()
+
+    def _pump(self) -> None:
+        """Sends what waits, as far as the client's credit and its socket go."""
+        waiting = self._waiting
+        if not waiting or self._is_over:
+            return
+        count = min(len(waiting), path.credit(self._handle))
+        if count <= 0:
+            return
+        handle, now_ms, size = self._handle, int(time.time() * 1000), self._size
+        is_settled, is_browser = self._is_presettled, self.source.is_browser
+        accepted: dict[Epoch, list[QueuePosition]] = {}
+        while count > 0 and self._owner.has_room():
+            epoch, message = waiting.popleft()
+            data = join(
+                message.properties,
+                message.body,
+                delivery_count=message.delivery_count,
+                expires_ms=message.expires_ms,
+                is_durable=message.is_durable,
+                now_ms=now_ms,
+            )
+            size += (len(data) - size) // 8
+            self._next_tag += 1
+            delivery = path.send(handle, b"%d" % self._next_tag, data, is_settled)
+            if not is_settled:
+                self._sent[delivery] = epoch, message.position
+            elif not is_browser:
+                accepted.setdefault(epoch, []).append(message.position)
+            count -= 1
+        self._size = max(size, 64)
+        for epoch, positions in accepted.items():
+            self._give(epoch, positions, Disposition.ACCEPT)
+        self._owner.wrote()
+
+    def give_back_late(self, now: float) -> None:
+        """Gives back what has waited for its client for too long."""
+        if not self._waiting or now - self._waiting_since < self._limits.hold_seconds:
+            return
+        held: dict[Epoch, list[QueuePosition]] = {}
+        for epoch, message in self._waiting:
+            held.setdefault(epoch, []).append(message.position)
+        self._waiting.clear()
+        if not self.source.is_browser:
+            for epoch, positions in held.items():
+                self._give(epoch, positions, Disposition.RELEASE)
+        self._balance()
+
+    # --- outcomes ---
+
+    def disposition(self, delivery: Handle) -> None:
+        """The client said something of a delivery."""
+        held = self._sent.get(delivery)
+        state, is_settled = path.remote_state(delivery), path.is_settled(delivery)
+        if held is None:
+            if is_settled:
+                path.settle(delivery)
+            return
+        if not is_settled and state in (0, StateCode.RECEIVED):
+            return
+        epoch, position = held
+        if state == StateCode.TRANSACTIONAL:
+            self._retire(delivery, epoch, position, is_settled)
+            return
+        disposition = _DISPOSITIONS.get(StateCode(state)) if state in _DISPOSITIONS else Disposition.RELEASE
+        assert disposition is not None
+        del self._sent[delivery]
+        if self.source.is_browser:
+            path.settle(delivery)
+            self._owner.wrote()
+            return
+        if state == StateCode.MODIFIED:
+            has_failed, is_excluded = path.remote_modified(delivery)
+            disposition = Disposition.FAIL if has_failed else Disposition.RELEASE
+            if is_excluded:
+                self._excluded.setdefault((epoch, disposition), []).append(position)
+                path.settle(delivery)
+                self._owner.touched(self)
+                return
+        waiting: Handle | None = None
+        if is_settled:
+            path.settle(delivery)
+        else:
+            waiting = delivery
+        self._settles.setdefault((epoch, disposition), []).append((position, waiting))
+        self._owner.touched(self)
+
+    def _retire(self, delivery: Handle, epoch: Epoch, position: QueuePosition, is_settled: bool) -> None:
+        """An outcome inside a transaction (4.4.2)."""
+        try:
+            said = path.remote_transaction(delivery)
+        except ValueError:
+            said = None
+        found = self._owner.transaction(said.transaction) if said is not None else None
+        del self._sent[delivery]
+        if said is None or found is None:
+            # Of no transaction that is open: it did not happen, and the message is free again.
+            path.settle(delivery)
+            self._settles.setdefault((epoch, Disposition.RELEASE), []).append((position, None))
+            self._owner.touched(self)
+            return
+        if is_settled:
+            path.settle(delivery)
+        waiting = None if is_settled else delivery
+        if said.outcome == StateCode.ACCEPTED:
+            self._retired.setdefault((said.transaction, epoch), []).append((position, waiting))
+            self._owner.touched(self)
+            return
+        disposition = _DISPOSITIONS.get(StateCode(said.outcome), Disposition.RELEASE) if said.outcome else Disposition.RELEASE
+        if said.outcome == StateCode.MODIFIED and not said.has_failed:
+            disposition = Disposition.RELEASE
+
+        def end(is_committed: bool) -> None:
+            self._give(epoch, [position], disposition if is_committed else Disposition.RELEASE)
+            self._settle_here([waiting])
+
+        found.at_end(end)
+
+    def flush(self) -> None:
+        """Tells the broker the outcomes of this turn."""
+        if self._settles:
+            settles, self._settles = self._settles, {}
+            for (epoch, disposition), settled in settles.items():
+                confirmation = self._give(epoch, [position for position, _ in settled], disposition)
+                waiting = [delivery for _, delivery in settled if delivery is not None]
+                if waiting:
+                    self._answer_when_done(confirmation, waiting, disposition)
+        if self._excluded:
+            excluded, self._excluded = self._excluded, {}
+            for (epoch, disposition), positions in excluded.items():
+                self._give(epoch, positions, disposition, self._consumer)
+        if self._retired:
+            retired, self._retired = self._retired, {}
+            for (name, epoch), entries in retired.items():
+                self._retire_batch(name, epoch, entries)
+
+    def _retire_batch(
+        self, name: bytes, epoch: Epoch, entries: Sequence[tuple[QueuePosition, Handle | None]]
+    ) -> None:
+        positions = [position for position, _ in entries]
+        waiting = [delivery for _, delivery in entries if delivery is not None]
+        found = self._owner.transaction(name)
+        if found is None:
+            self._give(epoch, positions, Disposition.RELEASE)
+            self._settle_here(waiting)
+            return
+
+        def taken(error: BaseException | None) -> None:
+            if error is not None:
+                # Still in this session's hands, unless they are stale: then this is refused as well, and does no harm.
+                self._give(epoch, positions, Disposition.RELEASE)
+            elif waiting and not self._is_over:
+                state = transactional(name, StateCode.ACCEPTED)
+                for delivery in waiting:
+                    path.update(delivery, state)
+                self._owner.wrote()
+
+        place = self.source.session, self.source.batches
+        found.accept(place, self.source.queue, epoch, positions, taken)
+        if waiting:
+            found.at_end(lambda _: self._settle_here(waiting))
+
+    def _answer_when_done(self, confirmation: Confirmation, waiting: list[Handle], disposition: int) -> None:
+        """The client waits for our settlement: it follows the broker's word."""
+        code = next(code for code, known in _DISPOSITIONS.items() if known == disposition)
+
+        def answer(done: Confirmation) -> None:
+            if self._is_over:
+                return
+            is_done = not done.cancelled() and done.exception() is None
+            for delivery in waiting:
+                if is_done and code is StateCode.ACCEPTED:
+                    path.accept(delivery)
+                else:
+                    path.settle(delivery)
+            self._owner.wrote()
+
+        confirmation.add_done_callback(answer)
+
+    def _settle_here(self, deliveries: Sequence[Handle | None]) -> None:
+        if self._is_over:
+            return
+        for delivery in deliveries:
+            if delivery is not None:
+                path.settle(delivery)
+        self._owner.wrote()
+
+    def _give(
+        self, epoch: Epoch, positions: Sequence[QueuePosition], disposition: int, excluded_consumer: int = 0
+    ) -> Confirmation:
+        return self.source.batches.settle(
+            self.source.queue, epoch, positions, disposition, None, excluded_consumer
+        )
+
+

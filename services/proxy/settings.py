@@ -1,0 +1,147 @@
+"""Settings of a proxy process, from its command line, and the limits of its connections with the reason for each."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+AMQP_PORT = 5672
+USERS = "LOCKSTEP_PROXY_USERS"
+"""Environment variable: the file of users, if no flag names one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyLimits:
+    """Of one connection, and of what the proxy holds for it."""
+
+    connections_max: int = 10_000
+    """Of one worker: about 40 KiB each."""
+    frame_bytes_max: int = 256 * 1024
+    """Largest frame that clients may send: a message of some 100 KiB in one, and not a connection's whole window."""
+    channels_max: int = 255
+    """Highest channel number: sessions of one connection. JMS opens one for each of its sessions."""
+    links_max: int = 4_096
+    """Of one connection."""
+    idle_seconds: float = 30.0
+    """A connection on which nothing came for so long is closed; clients are told, and send empty frames."""
+    handshake_seconds: float = 10.0
+    """From accepting a connection to its open."""
+    session_window_bytes: int = 8 * 1024 * 1024
+    """What a client may have sent on one session and the engine has not handed over."""
+    link_credit: int = 1_000
+    """Messages that a sender may have unanswered on one link: a round of the primary's journal at full speed."""
+    message_bytes_max: int = 32 * 1024 * 1024
+    """As the brokers have it; told in each attach."""
+    partial_bytes_max: int = 64 * 1024 * 1024
+    """Of messages that a connection has sent parts of: two of the largest."""
+    delivery_bytes_max: int = 8 * 1024 * 1024
+    """What a consumer's credit may bring from the broker at once, by the average size of its messages."""
+    delivery_credit_max: int = 2_000
+    """The same in messages: more credit of a client is passed on as messages leave."""
+    output_bytes_max: int = 4 * 1024 * 1024
+    """What may wait to be written to a client; behind it its messages wait, for at most `hold_seconds`."""
+    hold_seconds: float = 5.0
+    """Messages that a client has no credit or no room for any more go back to their queue after so long."""
+    transactions_max: int = 200
+    """Open ones of one connection; a fifth of what a set allows the proxy."""
+    transaction_seconds: float = 300.0
+    """Open ones are rolled back after so long. 0: never."""
+    stop_seconds: float = 3.0
+    """A stopping proxy waits so long for its clients to hear that it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProxySettings:
+    """What one proxy process is told."""
+
+    brokers: tuple[str, ...]
+    """host:port of brokers; one that answers is enough."""
+    listen: str = f"127.0.0.1:{AMQP_PORT}"
+    """host:port for AMQP; port 0 takes a free one."""
+    listen_tls: str = ""
+    """host:port for AMQP over TLS; "": none."""
+    advertise: tuple[str, ...] = ()
+    """host:port of all proxies, for clients that can fail over by themselves; none: they are not told."""
+    port_file: str = ""
+    """Where to write the port that was taken; "": nowhere."""
+    workers: int = 1
+    """Processes that share the port."""
+    metrics_port: int = 0
+    """Port of /metrics of the first worker, the others' follow; 0: none."""
+    create_queues: bool = True
+    """A queue that a client names and that is nowhere is declared."""
+    create_topics: bool = True
+    certificate: str = ""
+    private_key: str = ""
+    client_ca: str = ""
+    client_certificates: str = "none"
+    """none, optional or required."""
+    users_file: str = ""
+    """"": nobody is asked who he is (ANONYMOUS)."""
+    allow_plain_text: bool = False
+    """PLAIN without TLS."""
+    limits: ProxyLimits = field(default_factory=ProxyLimits)
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> ProxySettings:
+    """Raises `SystemExit`, with a usage line, for arguments that are none."""
+    limits = ProxyLimits()
+    parser = argparse.ArgumentParser(prog="services.proxy", description="AMQP 1.0 for clients of Lockstep.")
+    parser.add_argument("--brokers", required=True, metavar="HOST:PORT[,...]")
+    parser.add_argument("--listen", default=ProxySettings.listen, metavar="HOST:PORT")
+    parser.add_argument("--listen-tls", default="", metavar="HOST:PORT")
+    parser.add_argument("--advertise", default="", metavar="HOST:PORT[,...]", help="all proxies, for failover")
+    parser.add_argument("--port-file", default="", metavar="PATH")
+    parser.add_argument("--workers", type=int, default=1, metavar="N")
+    parser.add_argument("--metrics-port", type=int, default=0, metavar="PORT")
+    parser.add_argument("--no-create-queues", dest="create_queues", action="store_false")
+    parser.add_argument("--no-create-topics", dest="create_topics", action="store_false")
+    parser.add_argument("--certificate", default="", metavar="PATH")
+    parser.add_argument("--private-key", default="", metavar="PATH")
+    parser.add_argument("--client-ca", default="", metavar="PATH")
+    parser.add_argument("--client-certificates", default="none", choices=("none", "optional", "required"))
+    parser.add_argument("--users-file", default=os.environ.get(USERS, ""), metavar="PATH")
+    parser.add_argument("--allow-plain-text", action="store_true", help="passwords without TLS")
+    parser.add_argument("--idle-seconds", type=float, default=limits.idle_seconds, metavar="N")
+    parser.add_argument(
+        "--transaction-seconds", type=float, default=limits.transaction_seconds, metavar="N"
+    )
+    parser.add_argument("--hold-seconds", type=float, default=limits.hold_seconds, metavar="N")
+    parser.add_argument("--link-credit", type=int, default=limits.link_credit, metavar="N")
+    given = parser.parse_args(arguments)
+    brokers = _addresses(given.brokers)
+    if not brokers:
+        parser.error("--brokers: no address")
+    if given.workers < 1:
+        parser.error("--workers is at least 1")
+    if given.listen_tls and not (given.certificate and given.private_key):
+        parser.error("--listen-tls needs --certificate and --private-key")
+    if min(given.idle_seconds, given.hold_seconds, given.link_credit) <= 0 or given.transaction_seconds < 0:
+        parser.error("times and credit are positive")
+    return ProxySettings(
+        brokers=brokers,
+        listen=given.listen,
+        listen_tls=given.listen_tls,
+        advertise=_addresses(given.advertise),
+        port_file=given.port_file,
+        workers=given.workers,
+        metrics_port=given.metrics_port,
+        create_queues=given.create_queues,
+        create_topics=given.create_topics,
+        certificate=given.certificate,
+        private_key=given.private_key,
+        client_ca=given.client_ca,
+        client_certificates=given.client_certificates,
+        users_file=given.users_file,
+        allow_plain_text=given.allow_plain_text,
+        limits=ProxyLimits(
+            idle_seconds=given.idle_seconds,
+            transaction_seconds=given.transaction_seconds,
+            hold_seconds=given.hold_seconds,
+            link_credit=given.link_credit,
+        ),
+    )
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    return tuple(address.strip() for address in text.split(",") if address.strip())

@@ -1,0 +1,85 @@
+"""Sources and targets as clients send them (AMQP 1.0, 3.5): what the proxy reads of them.
+
+Law: nothing that a client can put there raises; what is not understood counts as not there, and is not said back.
+"""
+
+from typing import Any, NamedTuple
+
+from proton import Array, Data, Described, Link, Terminus, symbol
+
+SELECTOR_NAMES = ("apache.org:selector-filter:string", 0x0000_468C_0000_0004)
+KEY_NAMES = (
+    "apache.org:legacy-amqp-topic-binding:string",
+    0x0000_468C_0000_0001,
+    "apache.org:legacy-amqp-direct-binding:string",
+    0x0000_468C_0000_0000,
+)
+
+
+class Filters(NamedTuple):
+    """What of a source's filter set is applied."""
+
+    selector: str = ""
+    key: str | None = None
+    """A routing key for a subscription, instead of the address's."""
+    applied: dict[Any, Any] = {}  # noqa: RUF012
+    """As it came: what the attach says back."""
+
+
+def capabilities_of(terminus: Terminus) -> frozenset[str]:
+    """Its capabilities."""
+    value = _object(terminus.capabilities)
+    if isinstance(value, Array):
+        value = list(value.elements)
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list | tuple):
+        return frozenset()
+    return frozenset(str(one) for one in value if isinstance(one, str))
+
+
+def filters_of(source: Terminus) -> Filters:
+    """Its filters; of two of one kind the last counts."""
+    found = _object(source.filter)
+    if not isinstance(found, dict):
+        return Filters()
+    selector, key, applied = "", None, {}
+    for name, value in found.items():
+        if not isinstance(value, Described) or not isinstance(value.value, str):
+            continue
+        if value.descriptor in SELECTOR_NAMES:
+            selector = str(value.value)
+        elif value.descriptor in KEY_NAMES:
+            key = str(value.value)
+        else:
+            continue
+        applied[symbol(str(name))] = value
+    return Filters(selector, key, applied)
+
+
+def _object(data: Data) -> Any:
+    try:
+        data.rewind()
+        return data.get_object() if data.next() else None
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError):
+        return None
+
+
+def answer_source(link: Link, applied: dict[Any, Any], address: str | None = None) -> None:
+    """Says the source back, with the filters that are applied and the address that was given to a dynamic one."""
+    link.source.copy(link.remote_source)
+    link.target.copy(link.remote_target)
+    filters = link.source.filter
+    filters.clear()
+    if applied:
+        filters.put_object(applied)
+    if address is not None:
+        link.source.address = address
+
+
+def answer_target(link: Link, address: str | None = None) -> None:
+    """The same for a target."""
+    link.source.copy(link.remote_source)
+    link.target.copy(link.remote_target)
+    if address is not None:
+        link.target.address = address
