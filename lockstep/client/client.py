@@ -64,9 +64,10 @@ class Client:
         await asyncio.gather(*(session.close() for session in list(self._sessions)))
         await self._channels.close()
 
-    def session(self) -> Session:
-        """A new session; nothing is sent before it is used."""
-        session = Session(self._directory, self._open_in, self._ask_fenced, self.coordinators)
+    def session(self, *, in_order: bool = True) -> Session:
+        """A new session; nothing is sent before it is used. `in_order` False: it carries many clients' work, and only what one
+        target or transaction gets is kept in the order of the calls."""
+        session = Session(self._directory, self._open_in, self._ask_fenced, self.coordinators, in_order)
         self._sessions.add(session)
         return session
 

@@ -8,6 +8,7 @@ refused for what somebody else asked.
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from lockstep.client.session_events import CommandDone
@@ -38,6 +39,7 @@ _Part = Sequence[Any]
 class _Batch:
     make: Callable[[list[_Part]], c.AnyCommand]
     is_in_transaction: bool
+    is_settle: bool
     parts: list[_Part] = field(default_factory=list)
     waiting: list[Confirmation] = field(default_factory=list)
     count: int = 0
@@ -47,11 +49,17 @@ class _Batch:
 class CommandBatches:
     """Lives as long as the session in its set; used from one event loop."""
 
-    def __init__(self, session: SetSession) -> None:
+    def __init__(self, session: SetSession, in_order: bool = True) -> None:
+        """`in_order` False: several callers share it who do not know of each other. Then only what goes to one exchange or is in
+        one transaction keeps its order; publishes go before settles, so that a message is never taken before what was made of
+        it is there."""
         self._session = session
+        self._in_order = in_order
         self._batches: list[_Batch] = []
         self._open: dict[Hashable, _Batch] = {}
         self._kind: Hashable = None
+        self._last_keys: dict[str, Hashable] = {}
+        """Where not all is in order: the key that each exchange got last."""
         self._is_scheduled = False
         session.before_write = self.flush
 
@@ -65,11 +73,15 @@ class CommandBatches:
         """Adds one caller's messages; the value is the number of enqueues of the batch that they went with."""
         key = ("publish", exchange, routing_key, transaction)
         # Through a named exchange two keys may reach one queue: there, only what follows directly may join.
-        self._enter(
-            ("publish", transaction, key if exchange else None)
-            if transaction is None or exchange
-            else transaction
-        )
+        if self._in_order:
+            self._enter(
+                ("publish", transaction, key if exchange else None)
+                if transaction is None or exchange
+                else transaction
+            )
+        elif exchange and (last := self._last_keys.get(exchange)) != key:
+            self._open.pop(last, None)
+            self._last_keys[exchange] = key
         batch = self._open.get(key)
         if batch is None:
             batch = self._begin(
@@ -82,6 +94,7 @@ class CommandBatches:
                     transaction,
                 ),
                 transaction is not None,
+                is_settle=False,
             )
         size = sum([len(message.body) + len(message.properties) for message in messages])
         return self._add(key, batch, messages, size)
@@ -96,7 +109,8 @@ class CommandBatches:
     ) -> Confirmation:
         """Adds one caller's dispositions."""
         key = ("settle", queue, epoch, disposition, transaction)
-        self._enter("settle" if transaction is None else transaction)
+        if self._in_order:
+            self._enter("settle" if transaction is None else transaction)
         batch = self._open.get(key)
         if batch is None:
             batch = self._begin(
@@ -110,6 +124,7 @@ class CommandBatches:
                     transaction,
                 ),
                 transaction is not None,
+                is_settle=transaction is None,
             )
         return self._add(key, batch, positions, 8 * len(positions))
 
@@ -120,9 +135,14 @@ class CommandBatches:
             self._open.clear()
 
     def _begin(
-        self, key: Hashable, make: Callable[[list[_Part]], c.AnyCommand], in_transaction: bool
+        self,
+        key: Hashable,
+        make: Callable[[list[_Part]], c.AnyCommand],
+        in_transaction: bool,
+        *,
+        is_settle: bool,
     ) -> _Batch:
-        batch = _Batch(make, in_transaction)
+        batch = _Batch(make, in_transaction, is_settle)
         self._batches.append(batch)
         self._open[key] = batch
         return batch
@@ -153,6 +173,9 @@ class CommandBatches:
         batches, self._batches = self._batches, []
         self._open.clear()
         self._kind = None
+        if not self._in_order:
+            self._last_keys.clear()
+            batches.sort(key=attrgetter("is_settle"))
         for batch in batches:
             self._submit(batch)
 
@@ -175,7 +198,7 @@ class CommandBatches:
         # In a transaction the refusal has made it rollback-only: nothing to be gained.
         if is_shared and not batch.is_in_transaction:
             for part, confirmation in zip(batch.parts, batch.waiting, strict=True):
-                self._submit(_Batch(batch.make, False, [part], [confirmation]))
+                self._submit(_Batch(batch.make, False, batch.is_settle, [part], [confirmation]))
             return
         for confirmation in batch.waiting:
             if not confirmation.done():

@@ -38,7 +38,9 @@ class Session:
         open_in: Callable[[Place], SetSession],
         ask_outcome: "Callable[[str], asyncio.Future[Outcome]]",
         coordinators: Coordinators,
+        in_order: bool = True,
     ) -> None:
+        self._in_order = in_order
         self._coordinators = coordinators
         self._directory = directory
         self._open_in = open_in
@@ -243,7 +245,7 @@ class Session:
         known = self._sets.get(place.set_name)
         if known is None:
             session = self._open_in(place)
-            known = self._sets[place.set_name] = (session, CommandBatches(session))
+            known = self._sets[place.set_name] = (session, CommandBatches(session, self._in_order))
         return known
 
     async def _run(self, place: Place, command: c.AnyCommand) -> int:

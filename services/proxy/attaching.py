@@ -7,9 +7,9 @@ for it stays.
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
+from lockstep.core.amqp.selector import compile_selector
 from proton import Link, Receiver, Sender, Terminus
 
-from lockstep.core.amqp.selector import compile_selector
 from lockstep.core.errors import ErrorCode, Rejected
 from services.proxy import outgoing_link
 from services.proxy.core.addresses import (
@@ -161,5 +161,3 @@ class Attaching:
         source = Source(queue, session, batches, selector, is_browser, is_exclusive)
         is_presettled = link.remote_snd_settle_mode == Link.SND_SETTLED
         return OutgoingLink(self._owner, link, source, self._limits, is_presettled=is_presettled)
-
-

@@ -6,21 +6,18 @@ the event loop is published and settled in one go at its end, and what there is 
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from proton import Delivery, Endpoint, Event, Link, Receiver, Sender, Terminus, symbol
+from proton import Endpoint, Event, Link, Receiver, Terminus, symbol
 
-from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from lockstep.core.errors import LockstepError, Rejected
 from services.proxy import engine_path as path
 from services.proxy.amqp_transaction import AmqpTransaction
 from services.proxy.attaching import Attaching
 from services.proxy.coordinator_link import CoordinatorLink, Declare
 from services.proxy.core.conditions import (
     CONNECTION_FORCED,
-    DETACH_FORCED,
-    INTERNAL_ERROR,
     INVALID_FIELD,
     RESOURCE_LIMIT,
     Condition,
@@ -45,7 +42,7 @@ ESTABLISHMENT_FAILED = "amqp:connection-establishment-failed"
 class Wire(Protocol):
     """What carries the connection's bytes."""
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: bytes | bytearray) -> None: ...
     def waiting_bytes(self) -> int: ...
     def close(self) -> None: ...
 
@@ -103,13 +100,19 @@ class AmqpConnection:
         return f"AmqpConnection({self.peer}, {self.container!r}, links={len(self._links)})"
 
     @property
-    def is_open(self) -> bool:
-        """Both sides have opened it and none has closed it."""
-        return self._is_open and not self._is_closed
+    def was_opened(self) -> bool:
+        """The client has sent its open."""
+        return self._is_open
 
     @property
     def links(self) -> int:
+        """Attached, or being attached."""
         return len(self._links)
+
+    @property
+    def transactions(self) -> int:
+        """Declared and not discharged."""
+        return len(self._transactions)
 
     # --- bytes ---
 
@@ -156,7 +159,7 @@ class AmqpConnection:
 
     def _write(self) -> None:
         for data in self._engine.output():
-            self._wire.write(bytes(data))
+            self._wire.write(data)
         if self._engine.is_closed:
             self._wire.close()
 
@@ -207,6 +210,7 @@ class AmqpConnection:
                 handler(what)
 
     def _remote_open(self, event: Event) -> None:
+        self._is_open = True
         connection = self._engine.connection
         self.container = connection.remote_container or ""
         connection.container = PRODUCT
@@ -217,7 +221,9 @@ class AmqpConnection:
             symbol("topic-prefix"): "topic://",
         }
         wanted = [str(name) for name in connection.remote_desired_capabilities or ()]
-        if "sole-connection-for-container" in wanted and not self._worker.claim_container(self.container, self):
+        if "sole-connection-for-container" in wanted and not self._worker.claim_container(
+            self.container, self
+        ):
             properties[symbol(ESTABLISHMENT_FAILED)] = True
             connection.properties = properties
             connection.open()
@@ -230,7 +236,6 @@ class AmqpConnection:
             ]
         connection.properties = properties
         connection.open()
-        self._is_open = True
 
     def _remote_close(self, event: Event) -> None:
         self._is_closed = True
@@ -246,6 +251,7 @@ class AmqpConnection:
         for handle, (_, link) in list(self._links.items()):
             if link.session == event.session:
                 self._drop_link(handle, is_lost=False)
+                self._attaching.detached(link, is_closed=False)
         event.session.close()
         event.session.free()
 
@@ -265,13 +271,14 @@ class AmqpConnection:
         try:
             made = await self._attaching.attach(link)
         except LockstepError as error:
-            if handle in self._links:
-                del self._links[handle]
+            if self._links.pop(handle, None) is not None:
                 self._refuse(link, condition_of(error))
                 self.wrote()
+            self._attaching.detached(link, is_closed=False)
             return
         if handle not in self._links:
             # Detached, or the connection ended, meanwhile.
+            self._attaching.detached(link, is_closed=False)
             return
         self._links[handle] = made, link
         link.open()
@@ -303,7 +310,7 @@ class AmqpConnection:
         link = event.link
         is_close = event.type is Event.LINK_REMOTE_CLOSE
         self._drop_link(path.handle_of(link), is_lost=False)
-        self._attaching.detached(link, is_close)
+        self._attaching.detached(link, is_closed=is_close)
         if link.state & Endpoint.LOCAL_UNINIT:
             link.open()
         if link.state & Endpoint.LOCAL_ACTIVE:

@@ -6,7 +6,6 @@ until it is settled. The caller keeps the link's Python object as long as it use
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from cproton_ffi import ffi, lib
 from proton import Collector, Delivery, Event, Link, Transport

@@ -140,7 +140,9 @@ class IncomingLink:
             self._refuse(delivery, is_settled, transaction, Condition(DECODE_ERROR, str(error)))
             return
         if transaction and self._owner.transaction(transaction) is None:
-            self._refuse(delivery, is_settled, transaction, Condition(UNKNOWN_TRANSACTION, "no such transaction"))
+            self._refuse(
+                delivery, is_settled, transaction, Condition(UNKNOWN_TRANSACTION, "no such transaction")
+            )
             return
         if is_settled:
             path.settle(delivery)
@@ -150,7 +152,9 @@ class IncomingLink:
         if target is None:
             if not address:
                 self._unanswered -= 1
-                self._refuse(delivery, delivery is None, transaction, Condition(INVALID_FIELD, "`to` names no node"))
+                self._refuse(
+                    delivery, delivery is None, transaction, Condition(INVALID_FIELD, "`to` names no node")
+                )
                 return
             if self._waiting or (target := self._owner.known_target(address)) is None:
                 self._wait(delivery, message, address, transaction)

@@ -306,7 +306,11 @@ class OutgoingLink:
             self._retired.setdefault((said.transaction, epoch), []).append((position, waiting))
             self._owner.touched(self)
             return
-        disposition = _DISPOSITIONS.get(StateCode(said.outcome), Disposition.RELEASE) if said.outcome else Disposition.RELEASE
+        disposition = (
+            _DISPOSITIONS.get(StateCode(said.outcome), Disposition.RELEASE)
+            if said.outcome
+            else Disposition.RELEASE
+        )
         if said.outcome == StateCode.MODIFIED and not said.has_failed:
             disposition = Disposition.RELEASE
 
@@ -391,5 +395,3 @@ class OutgoingLink:
         return self.source.batches.settle(
             self.source.queue, epoch, positions, disposition, None, excluded_consumer
         )
-
-

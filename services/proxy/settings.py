@@ -1,13 +1,12 @@
 """Settings of a proxy process, from its command line, and the limits of its connections with the reason for each."""
 
 import argparse
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from services.proxy.security.settings import SecuritySettings, add_security_arguments, security_of
+
 AMQP_PORT = 5672
-USERS = "LOCKSTEP_PROXY_USERS"
-"""Environment variable: the file of users, if no flag names one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +70,7 @@ class ProxySettings:
     create_queues: bool = True
     """A queue that a client names and that is nowhere is declared."""
     create_topics: bool = True
-    certificate: str = ""
-    private_key: str = ""
-    client_ca: str = ""
-    client_certificates: str = "none"
-    """none, optional or required."""
-    users_file: str = ""
-    """"": nobody is asked who he is (ANONYMOUS)."""
-    allow_plain_text: bool = False
-    """PLAIN without TLS."""
+    security: SecuritySettings = field(default_factory=SecuritySettings)
     limits: ProxyLimits = field(default_factory=ProxyLimits)
 
 
@@ -90,32 +81,31 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> ProxySettings:
     parser.add_argument("--brokers", required=True, metavar="HOST:PORT[,...]")
     parser.add_argument("--listen", default=ProxySettings.listen, metavar="HOST:PORT")
     parser.add_argument("--listen-tls", default="", metavar="HOST:PORT")
-    parser.add_argument("--advertise", default="", metavar="HOST:PORT[,...]", help="all proxies, for failover")
+    parser.add_argument(
+        "--advertise", default="", metavar="HOST:PORT[,...]", help="all proxies, for failover"
+    )
     parser.add_argument("--port-file", default="", metavar="PATH")
     parser.add_argument("--workers", type=int, default=1, metavar="N")
     parser.add_argument("--metrics-port", type=int, default=0, metavar="PORT")
     parser.add_argument("--no-create-queues", dest="create_queues", action="store_false")
     parser.add_argument("--no-create-topics", dest="create_topics", action="store_false")
-    parser.add_argument("--certificate", default="", metavar="PATH")
-    parser.add_argument("--private-key", default="", metavar="PATH")
-    parser.add_argument("--client-ca", default="", metavar="PATH")
-    parser.add_argument("--client-certificates", default="none", choices=("none", "optional", "required"))
-    parser.add_argument("--users-file", default=os.environ.get(USERS, ""), metavar="PATH")
-    parser.add_argument("--allow-plain-text", action="store_true", help="passwords without TLS")
     parser.add_argument("--idle-seconds", type=float, default=limits.idle_seconds, metavar="N")
-    parser.add_argument(
-        "--transaction-seconds", type=float, default=limits.transaction_seconds, metavar="N"
-    )
+    parser.add_argument("--transaction-seconds", type=float, default=limits.transaction_seconds, metavar="N")
     parser.add_argument("--hold-seconds", type=float, default=limits.hold_seconds, metavar="N")
     parser.add_argument("--link-credit", type=int, default=limits.link_credit, metavar="N")
+    add_security_arguments(parser)
     given = parser.parse_args(arguments)
+    try:
+        security = security_of(given)
+    except ValueError as error:
+        parser.error(str(error))
     brokers = _addresses(given.brokers)
     if not brokers:
         parser.error("--brokers: no address")
     if given.workers < 1:
         parser.error("--workers is at least 1")
-    if given.listen_tls and not (given.certificate and given.private_key):
-        parser.error("--listen-tls needs --certificate and --private-key")
+    if bool(given.listen_tls) != (security.tls is not None):
+        parser.error("--listen-tls and --tls-certificate go together")
     if min(given.idle_seconds, given.hold_seconds, given.link_credit) <= 0 or given.transaction_seconds < 0:
         parser.error("times and credit are positive")
     return ProxySettings(
@@ -128,12 +118,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> ProxySettings:
         metrics_port=given.metrics_port,
         create_queues=given.create_queues,
         create_topics=given.create_topics,
-        certificate=given.certificate,
-        private_key=given.private_key,
-        client_ca=given.client_ca,
-        client_certificates=given.client_certificates,
-        users_file=given.users_file,
-        allow_plain_text=given.allow_plain_text,
+        security=security,
         limits=ProxyLimits(
             idle_seconds=given.idle_seconds,
             transaction_seconds=given.transaction_seconds,

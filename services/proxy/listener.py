@@ -1,0 +1,122 @@
+"""The sockets of AMQP clients: bytes of one connection, through SASL, into its AMQP connection and back.
+
+Law: a client that takes nothing, says nothing or says too much costs its own connection and nobody else's.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from services.proxy.connection import AmqpConnection, Surroundings
+from services.proxy.security.identity import Identity
+from services.proxy.security.sasl_layer import SaslLayer, SaslState
+
+_log = logging.getLogger("lockstep.proxy")
+
+FAILED_LOGIN_SECONDS = 0.5
+"""Before a connection whose login failed is closed: guessing takes longer, and the client reads why."""
+
+
+class Worker(Surroundings, Protocol):
+    """What a socket needs beside what its connection does."""
+
+    def take_connection(self, connection: "ClientSocket") -> bool: ...
+    def drop_connection(self, connection: "ClientSocket") -> None: ...
+
+
+class ClientSocket(asyncio.Protocol):
+    """From accept to close. Raises nothing out of its callbacks: a bug of ours ends this connection and is logged."""
+
+    def __init__(self, worker: Worker, begin_sasl: Callable[[asyncio.BaseTransport], SaslLayer]) -> None:
+        self.connection: AmqpConnection | None = None
+        self._worker = worker
+        self._begin_sasl = begin_sasl
+        self._transport: asyncio.Transport | None = None
+        self._sasl: SaslLayer | None = None
+        self._is_reading_paused = False
+        self._deadline: asyncio.TimerHandle | None = None
+        self._peer = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        name = transport.get_extra_info("peername")
+        self._peer = f"{name[0]}:{name[1]}" if name else "?"
+        limits = self._worker.settings.limits
+        transport.set_write_buffer_limits(high=limits.output_bytes_max // 4)
+        if not self._worker.take_connection(self):
+            transport.abort()
+            return
+        self._sasl = self._begin_sasl(transport)
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(limits.handshake_seconds, self._check_handshake)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            if self.connection is not None:
+                self.connection.receive(data)
+            elif self._sasl is not None:
+                self._negotiate(self._sasl, data)
+        except AssertionError:
+            raise
+        except Exception as error:
+            _log.exception("peer=%s event=connection_failed", self._peer, exc_info=error)
+            self.close_now()
+
+    def _negotiate(self, sasl: SaslLayer, data: bytes) -> None:
+        assert self._transport is not None
+        rest = sasl.receive(data)
+        if (answer := sasl.outgoing()) and not self._transport.is_closing():
+            self._transport.write(answer)
+        if sasl.state is SaslState.DONE:
+            assert sasl.identity is not None
+            self._sasl = None
+            self._begin(sasl.identity, rest)
+        elif sasl.state is SaslState.FAILED:
+            self._sasl = None
+            _log.warning("peer=%s event=login_failed reason=%s", self._peer, sasl.failure)
+            asyncio.get_running_loop().call_later(FAILED_LOGIN_SECONDS, self.close)
+
+    def _begin(self, identity: Identity, rest: bytes) -> None:
+        self.connection = AmqpConnection(self._worker, self, identity, self._peer)
+        if rest:
+            self.connection.receive(rest)
+
+    def _check_handshake(self) -> None:
+        if self.connection is None or not self.connection.was_opened:
+            _log.info("peer=%s event=handshake_timed_out", self._peer)
+            self.close()
+
+    def resume_writing(self) -> None:
+        if self.connection is not None:
+            self.connection.resume_writing()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._worker.drop_connection(self)
+        if self.connection is not None:
+            self.connection.lose()
+            self.connection.release()
+
+    # --- what the AMQP connection asks for (Wire) ---
+
+    def write(self, data: bytes | bytearray) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def waiting_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def close(self) -> None:
+        """Closes when everything is written."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def close_now(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,141 @@
+"""A proxy process: its listening sockets and workers, from start to stop.
+
+Law: with several workers this process only starts and watches them; they share the port (SO_REUSEPORT), so the kernel deals
+connections to them. A worker that dies is started again; its clients connect anew, to any of them.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from lockstep.runtime.metrics import serve_metrics
+from services.proxy.samples import ProxySamples
+from services.proxy.security.settings import TlsSettings
+from services.proxy.security.tls import server_context
+from services.proxy.security.users import Users
+from services.proxy.security.users_file import UsersFile
+from services.proxy.settings import ProxySettings
+from services.proxy.worker import Worker
+
+_log = logging.getLogger("lockstep.proxy")
+
+BACKLOG = 1024
+WORKER = "LOCKSTEP_PROXY_WORKER"
+"""Environment variable: set in the processes that are workers of another, to their number."""
+RESTART_SECONDS = 0.5
+"""Before a worker that died is started again."""
+
+
+async def serve(settings: ProxySettings) -> int:
+    """Runs a proxy until SIGTERM or SIGINT; returns its exit status."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    if settings.workers > 1 and WORKER not in os.environ:
+        return await _supervise(settings, stopping)
+    return await _work(settings, stopping)
+
+
+async def _work(settings: ProxySettings, stopping: asyncio.Event) -> int:
+    users: Users | None = UsersFile(settings.security.users) if settings.security.users else None
+    worker = Worker(settings, users)
+    await worker.start()
+    tls = settings.security.tls
+    with contextlib.ExitStack() as cleanup:
+        if settings.metrics_port:
+            port = settings.metrics_port + int(os.environ.get(WORKER, "0"))
+            cleanup.callback(serve_metrics(port, [ProxySamples(worker).read]))
+        servers = [await _listen(worker, settings.listen, None)]
+        if tls is not None:
+            servers.append(await _listen(worker, settings.listen_tls, tls))
+        ports = [server.sockets[0].getsockname()[1] for server in servers]
+        _write_port(settings, ports[0])
+        _log.info("event=ready ports=%s", ",".join(map(str, ports)))
+        await stopping.wait()
+        _log.info("event=stopping connections=%d", len(worker.connections))
+        for server in servers:
+            server.close()
+        await worker.stop()
+    _log.info("event=stopped")
+    return 0
+
+
+async def _listen(worker: Worker, address: str, tls: TlsSettings | None) -> asyncio.Server:
+    host, _, port = address.rpartition(":")
+    return await asyncio.get_running_loop().create_server(
+        lambda: worker.socket(tls),
+        host,
+        int(port),
+        backlog=BACKLOG,
+        reuse_port=True,
+        ssl=None if tls is None else server_context(tls),
+        ssl_handshake_timeout=None if tls is None else worker.settings.limits.handshake_seconds,
+    )
+
+
+def _write_port(settings: ProxySettings, port: int) -> None:
+    if settings.port_file and WORKER not in os.environ:
+        path = Path(settings.port_file)
+        scratch = path.with_name(path.name + ".new")
+        scratch.write_text(str(port))
+        scratch.replace(path)
+
+
+async def _supervise(settings: ProxySettings, stopping: asyncio.Event) -> int:
+    """Takes the port, starts the workers on it, and starts those again that die."""
+    with contextlib.ExitStack() as cleanup:
+        # Held and never listened on: it keeps a port that was free for the workers, whatever becomes of them.
+        holders = {address: _hold(address) for address in (settings.listen, settings.listen_tls) if address}
+        for holder in holders.values():
+            cleanup.callback(holder.close)
+        ports = {address: str(holder.getsockname()[1]) for address, holder in holders.items()}
+        arguments = [_with_port(argument, ports) for argument in sys.orig_argv[1:]]
+        _write_port(settings, int(ports[settings.listen]))
+        await asyncio.gather(
+            *(_keep_worker(number, arguments, settings, stopping) for number in range(settings.workers))
+        )
+    return 0
+
+
+def _hold(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    holder = socket.socket(family, socket.SOCK_STREAM)
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    holder.bind((host, int(port)))
+    return holder
+
+
+def _with_port(argument: str, ports: dict[str, str]) -> str:
+    if argument not in ports:
+        return argument
+    return f"{argument.rpartition(':')[0]}:{ports[argument]}"
+
+
+async def _keep_worker(
+    number: int, arguments: list[str], settings: ProxySettings, stopping: asyncio.Event
+) -> None:
+    while not stopping.is_set():
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *arguments, env={**os.environ, WORKER: str(number)}
+        )
+        waiting = asyncio.ensure_future(process.wait())
+        stopped = asyncio.ensure_future(stopping.wait())
+        await asyncio.wait([waiting, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if stopping.is_set():
+            if process.returncode is None:
+                process.terminate()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(waiting), 2 * settings.limits.stop_seconds)
+            if process.returncode is None:
+                process.kill()
+                await waiting
+            return
+        stopped.cancel()
+        _log.warning("event=worker_exited number=%d status=%s", number, process.returncode)
+        await asyncio.sleep(RESTART_SECONDS)

@@ -1,0 +1,117 @@
+"""One worker: the connections of one process, its session on the brokers, and what all connections share.
+
+Law: one session for all of them, so one stream per resource set carries everything in batches. A connection's own end gives back what
+the worker holds for it.
+"""
+
+import asyncio
+import logging
+from functools import partial
+
+from lockstep.client.client import Client
+from lockstep.client.session_settings import SessionSettings
+from services.proxy.connection import AmqpConnection
+from services.proxy.core.conditions import CONNECTION_FORCED, Condition
+from services.proxy.listener import ClientSocket
+from services.proxy.nodes import Nodes
+from services.proxy.security.mechanisms import sasl_layer
+from services.proxy.security.sasl_layer import SaslLayer
+from services.proxy.security.settings import TlsSettings
+from services.proxy.security.tls import peer_identity
+from services.proxy.security.users import Users
+from services.proxy.settings import ProxySettings
+
+_log = logging.getLogger("lockstep.proxy")
+
+SESSION = SessionSettings(session_timeout_ms=5_000)
+"""Of the worker on the brokers: what a proxy that died held is free again after so long. It runs while a primary serves the set and
+the proxy is away, so failovers take nothing from it."""
+LOOK_SECONDS = 1.0
+"""How often messages that wait for their clients are looked at."""
+
+
+class Worker:
+    """Lives from `start` to `stop`; used from one event loop."""
+
+    def __init__(self, settings: ProxySettings, users: Users | None) -> None:
+        self.settings = settings
+        self._users = users
+        self._client = Client(settings.brokers, SESSION)
+        self.nodes = Nodes(
+            self._client,
+            self._client.session(in_order=False),
+            may_create_queues=settings.create_queues,
+            may_create_topics=settings.create_topics,
+        )
+        self._sockets: dict[ClientSocket, None] = {}
+        self._containers: dict[str, AmqpConnection] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Raises `Rejected` (UNAVAILABLE) when no broker answers."""
+        await self._client.administration.status()
+        self._looking = asyncio.ensure_future(self._look())
+
+    def socket(self, tls: TlsSettings | None) -> ClientSocket:
+        """For a connection that comes in on a port, with TLS or without."""
+        return ClientSocket(self, partial(self._begin_sasl, tls))
+
+    async def stop(self) -> None:
+        """Tells all clients, waits a little for them to go, and ends the session on the brokers."""
+        if self._looking is not None:
+            self._looking.cancel()
+        for socket in list(self._sockets):
+            if socket.connection is not None:
+                socket.connection.close(Condition(CONNECTION_FORCED, "the proxy is stopping"))
+            else:
+                socket.close()
+        deadline = asyncio.get_running_loop().time() + self.settings.limits.stop_seconds
+        while (self._sockets or self._tasks) and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.02)
+        for socket in list(self._sockets):
+            socket.close_now()
+        for task in list(self._tasks):
+            task.cancel()
+        await self._client.close()
+
+    @property
+    def connections(self) -> list[AmqpConnection]:
+        """Those that are past SASL."""
+        return [socket.connection for socket in self._sockets if socket.connection is not None]
+
+    def _begin_sasl(self, tls: TlsSettings | None, transport: asyncio.BaseTransport) -> SaslLayer:
+        return sasl_layer(self.settings.security, self._users, peer_identity(transport, tls))
+
+    async def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            for connection in self.connections:
+                connection.give_back_late(loop.time())
+
+    # --- what sockets and connections ask for ---
+
+    def take_connection(self, connection: ClientSocket) -> bool:
+        """False: there are too many."""
+        if len(self._sockets) >= self.settings.limits.connections_max:
+            _log.warning("event=too_many_connections limit=%d", self.settings.limits.connections_max)
+            return False
+        self._sockets[connection] = None
+        return True
+
+    def drop_connection(self, connection: ClientSocket) -> None:
+        self._sockets.pop(connection, None)
+
+    def claim_container(self, name: str, connection: AmqpConnection) -> bool:
+        """Whether no other connection has said that it alone is this container."""
+        return self._containers.setdefault(name, connection) is connection
+
+    def forget_connection(self, connection: AmqpConnection) -> None:
+        if self._containers.get(connection.container) is connection:
+            del self._containers[connection.container]
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """Keeps a task until it is done."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
