@@ -13,7 +13,7 @@ import typer
 from lockstep.cli.connection import Json, console, print_json_line, run, show_table, table
 from lockstep.cli.status import lost_sets
 from lockstep.client import Client, ErrorCode, Rejected, connect
-from lockstep.runtime.local_cluster import FIRST_PORT, LocalCluster
+from lockstep.runtime.local_cluster import AMQP_PORT, FIRST_PORT, LocalCluster
 from lockstep.wire.v1 import cluster_pb2 as pb
 
 READY_SECONDS = 30.0
@@ -30,24 +30,36 @@ def up(
     coordinators: Annotated[
         int, typer.Option(min=0, max=9, help="Coordinators of transactions over several sets.")
     ] = 2,
+    proxies: Annotated[int, typer.Option(min=0, max=9, help="Proxies for AMQP clients.")] = 1,
     port: Annotated[int, typer.Option(help="Port of the first broker; 0: any free ports.")] = FIRST_PORT,
+    amqp_port: Annotated[
+        int, typer.Option(help="Port of the first proxy if it is free; 0: any free one.")
+    ] = AMQP_PORT,
     restart: Annotated[bool, typer.Option("--restart", help="Start a process again that exits.")] = False,
     json: Json = False,
 ) -> None:
-    """Run a cluster on this machine: etcd, stores, brokers and coordinators, with its data in a directory. Ctrl-C stops it."""
-    run(serve(data, brokers, sets, coordinators, port, restart, json))
+    """Run a cluster on this machine: etcd, stores, brokers, coordinators and AMQP proxies, with its data in a directory.
+
+    Ctrl-C stops it.
+    """
+    cluster = LocalCluster(
+        data,
+        brokers=brokers,
+        coordinators=coordinators,
+        proxies=proxies,
+        first_port=port,
+        amqp_port=amqp_port,
+    )
+    run(serve(cluster, sets, restart, json))
 
 
-async def serve(
-    data: Path, brokers: int, sets: int, coordinators: int, port: int, restart: bool, json: bool
-) -> None:
+async def serve(cluster: LocalCluster, sets: int, restart: bool, json: bool) -> None:
     """Starts, reports, waits for a signal (or the end of all brokers), stops."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
     started = time.monotonic()
-    cluster = LocalCluster(data, brokers=brokers, coordinators=coordinators, first_port=port)
     await _unless(stopping, cluster.start())
     lost: dict[str, list[str]] = {}
     trouble = ""
@@ -165,6 +177,7 @@ def _report(cluster: LocalCluster, seconds: float, json: bool) -> None:
                 "seconds": round(seconds, 3),
                 "brokers": {name: broker.address for name, broker in cluster.brokers.items()},
                 "coordinators": {name: one.command[-1] for name, one in cluster.coordinators.items()},
+                "proxies": dict(zip(cluster.proxies, cluster.proxy_addresses, strict=True)),
                 "etcd": cluster.etcd.endpoint if cluster.etcd else "",
                 "data": str(cluster.directory),
                 "pid": os.getpid(),
@@ -181,6 +194,11 @@ def _report(cluster: LocalCluster, seconds: float, json: bool) -> None:
         made = table("COORDINATOR", "ADDRESS", "PID", "LOG")
         for name, process in cluster.coordinators.items():
             made.add_row(name, process.command[-1], str(process.pid), str(process.log))
+        show_table(made)
+    if cluster.proxies:
+        made = table("PROXY", "AMQP ADDRESS", "PID", "LOG")
+        for (name, process), address in zip(cluster.proxies.items(), cluster.proxy_addresses, strict=True):
+            made.add_row(name, f"amqp://{address}", str(process.pid), str(process.log))
         show_table(made)
     console.print(f"\nReady after {seconds:.1f} s. Ctrl-C stops it; the data stays in {cluster.directory}.")
 

@@ -1,5 +1,5 @@
-"""A whole cluster on this machine: etcd, a store and a broker for each broker id, and coordinators of distributed transactions,
-as child processes on one data directory.
+"""A whole cluster on this machine: etcd, a store and a broker for each broker id, coordinators of distributed transactions, and
+proxies for AMQP clients, as child processes on one data directory.
 
 Law: a start on the same directory gives the same cluster: the same disks, ports and names (`cluster.json`), and a directory has
 one cluster at a time. A broker process that was seen to exit has its lease revoked, by the id that it wrote down (DESIGN R6);
@@ -27,8 +27,13 @@ from lockstep.runtime.supervisor import ChildProcess, wait_for_port
 
 FIRST_PORT = 7071
 """Of the first broker; the others follow. Where `lockstep` looks for a cluster unless told otherwise."""
+AMQP_PORT = 5672
+"""Of the first proxy, if it is free: where AMQP clients look."""
 STOP_SECONDS = 8.0
 """A stopping broker hands its sets over, which may take a few seconds, before it is killed."""
+
+_PROXY_LISTEN = 4
+"""Place of the address in the command of a proxy."""
 
 _log = logging.getLogger("lockstep.cluster")
 
@@ -40,6 +45,7 @@ class ClusterFile(msgspec.Struct, frozen=True):
     broker_ports: dict[str, int]
     store_ports: dict[str, int]
     coordinator_ports: dict[str, int] = {}
+    proxy_ports: dict[str, int] = {}
 
 
 class LocalBroker:
@@ -64,29 +70,41 @@ class LocalCluster:
         *,
         brokers: int = 3,
         coordinators: int = 0,
+        proxies: int = 0,
         cluster: str = "local",
         first_port: int = FIRST_PORT,
+        amqp_port: int = 0,
         broker_arguments: Sequence[str] = (),
+        proxy_arguments: Sequence[str] = (),
     ) -> None:
-        """`first_port` 0: any free ports. A directory that has a cluster keeps its number of brokers, whatever is asked."""
+        """`first_port` and `amqp_port` 0: any free ports. A directory that has a cluster keeps its number of brokers, whatever is asked."""
         self.directory = directory.resolve()
         self.etcd: EtcdProcess | None = None
         self.brokers: dict[str, LocalBroker] = {}
         self.coordinators: dict[str, ChildProcess] = {}
+        self.proxies: dict[str, ChildProcess] = {}
         self.is_new = True
         """Nothing was in the directory before."""
         self._stores: dict[str, ChildProcess] = {}
         self._lock: IO[str] | None = None
         self._wanted = brokers
         self._wanted_coordinators = coordinators
+        self._wanted_proxies = proxies
         self._cluster = cluster
         self._first_port = first_port
+        self._amqp_port = amqp_port
         self._broker_arguments = tuple(broker_arguments)
+        self._proxy_arguments = tuple(proxy_arguments)
 
     @property
     def addresses(self) -> list[str]:
         """Of all brokers, as clients reach them."""
         return [broker.address for broker in self.brokers.values()]
+
+    @property
+    def proxy_addresses(self) -> list[str]:
+        """Of all proxies, as AMQP clients reach them."""
+        return [process.command[_PROXY_LISTEN] for process in self.proxies.values()]
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -119,9 +137,11 @@ class LocalCluster:
             raise stores
         self._add_brokers(shape, etcd.endpoint)
         self._add_coordinators(shape, etcd.endpoint)
+        self._add_proxies(shape)
         await asyncio.gather(
             *(self.start_broker(name) for name in self.brokers),
             *(self.start_coordinator(name) for name in self.coordinators),
+            *(self.start_proxy(name) for name in self.proxies),
         )
 
     async def _start_stores(self, shape: ClusterFile) -> None:
@@ -164,6 +184,15 @@ class LocalCluster:
             log = self.directory / name / "coordinator.log"
             self.coordinators[name] = ChildProcess(f"coordinator {name}", command, log)
 
+    def _add_proxies(self, shape: ClusterFile) -> None:
+        addresses = ",".join(f"127.0.0.1:{port}" for port in shape.proxy_ports.values())
+        for name, port in shape.proxy_ports.items():
+            command = (
+                *(sys.executable, "-m", "services.proxy", "--listen", f"127.0.0.1:{port}"),
+                *("--brokers", ",".join(self.addresses), "--advertise", addresses, *self._proxy_arguments),
+            )
+            self.proxies[name] = ChildProcess(f"proxy {name}", command, self.directory / name / "proxy.log")
+
     async def start_broker(self, name: str) -> None:
         """Starts a broker (not its store) and waits until it listens."""
         local = self.brokers[name]
@@ -182,6 +211,12 @@ class LocalCluster:
         await coordinator.start()
         await wait_for_port(coordinator, coordinator.command[-1])
 
+    async def start_proxy(self, name: str) -> None:
+        """Starts a proxy and waits until it listens, which it does when a broker answers."""
+        proxy = self.proxies[name]
+        await proxy.start()
+        await wait_for_port(proxy, proxy.command[_PROXY_LISTEN])
+
     @property
     def processes(self) -> list[tuple[ChildProcess, Callable[[], Awaitable[None]]]]:
         """Every process but etcd, and what starts it again."""
@@ -192,10 +227,12 @@ class LocalCluster:
                 (process, partial(self.start_coordinator, name))
                 for name, process in self.coordinators.items()
             ),
+            *((process, partial(self.start_proxy, name)) for name, process in self.proxies.items()),
         ]
 
     async def stop(self, grace_seconds: float = STOP_SECONDS) -> None:
-        """Stops coordinators, then brokers, stores and etcd; kills what does not end in time. May be called again."""
+        """Stops proxies and coordinators, then brokers, stores and etcd; kills what does not end in time. May be called again."""
+        await asyncio.gather(*(process.stop(grace_seconds) for process in self.proxies.values()))
         await asyncio.gather(*(process.stop(grace_seconds) for process in self.coordinators.values()))
         for local in self.brokers.values():
             # One by one: a broker that stops hands its sets over, and not to one that is about to stop as well.
@@ -243,9 +280,13 @@ class LocalCluster:
         else:
             wanted = {name: self._first_port + place for place, name in enumerate(names) if self._first_port}
             stores, coordinators = {}, {}
-        # Nothing of a coordinator is in the directory: there are as many as are wanted now.
+        # Nothing of a coordinator or proxy is in the directory: there are as many as are wanted now.
         others = [f"C{number}" for number in range(1, self._wanted_coordinators + 1)]
-        spare = choose_ports(2 * len(names) + len(others))
+        gates = [f"P{number}" for number in range(1, self._wanted_proxies + 1)]
+        open_ports = found.proxy_ports if found is not None else {}
+        if gates and self._amqp_port:
+            open_ports = {**open_ports, gates[0]: self._amqp_port}
+        spare = choose_ports(2 * len(names) + len(others) + len(gates))
 
         def ports(names: list[str], known: dict[str, int]) -> dict[str, int]:
             return {
@@ -254,7 +295,11 @@ class LocalCluster:
             }
 
         shape = ClusterFile(
-            self._cluster, ports(names, wanted), ports(names, stores), ports(others, coordinators)
+            self._cluster,
+            ports(names, wanted),
+            ports(names, stores),
+            ports(others, coordinators),
+            ports(gates, open_ports),
         )
         scratch = path.with_name("cluster.json.new")
         scratch.write_bytes(msgspec.json.format(msgspec.json.encode(shape)))

@@ -1,7 +1,9 @@
-"""One transaction of a client, from declare to discharge (AMQP 1.0, 4.4): the client's posts and retirements in order, on a transaction of ours.
+"""One transaction of a client, from declare to discharge (AMQP 1.0, 4.4): the client's posts and retirements in order, on a
+transaction of ours.
 
-Law: an operation that fails makes the commit fail (4.4.1). Nothing of it is visible before the commit; what was retired returns to
-its queue in order if it is rolled back. Outcomes other than accepted take effect when it has committed, and as `released` if not.
+Law: an operation that fails makes the commit fail (4.4.1). Nothing of it is visible before the commit; what was retired
+returns to its queue in order if it is rolled back. Outcomes other than accepted take effect when it has committed, and as
+`released` if not.
 """
 
 import asyncio

@@ -1,15 +1,15 @@
 """Attaching links: from what a client's source or target says to a link of ours (AMQP 1.0, 2.6.3, 3.5).
 
-Law: a link is answered when its node is known and made if need be; what cannot be is refused with a reason, and nothing that was made
-for it stays.
+Law: a link is answered when its node is known and made if need be; what cannot be is refused with a reason, and nothing that
+was made for it stays.
 """
 
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from lockstep.core.amqp.selector import compile_selector
 from proton import Link, Receiver, Sender, Terminus
 
+from lockstep.core.amqp.selector import compile_selector
 from lockstep.core.errors import ErrorCode, Rejected
 from services.proxy import outgoing_link
 from services.proxy.core.addresses import (
@@ -56,8 +56,9 @@ class Attaching:
         link.max_message_size = self._limits.message_bytes_max
         link.snd_settle_mode = link.remote_snd_settle_mode
         link.rcv_settle_mode = link.remote_rcv_settle_mode
-        if link.is_receiver:
+        if isinstance(link, Receiver):
             return await self._attach_incoming(link)
+        assert isinstance(link, Sender), "a link has one of two roles"
         return await self._attach_outgoing(link)
 
     def detached(self, link: Link, is_closed: bool) -> None:

@@ -1,13 +1,14 @@
 """One AMQP connection: its sessions and links on the engine, over whatever carries its bytes (AMQP 1.0, 2.4 to 2.7).
 
-Law: nothing that a client sends raises out of `receive`, and nothing that it does concerns another connection. What was received in one turn of
-the event loop is published and settled in one go at its end, and what there is to say is written once.
+Law: nothing that a client sends raises out of `receive`, and nothing that it does concerns another connection. What was
+received in one turn of the event loop is published and settled in one go at its end, and what there is to say is written
+once.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from proton import Endpoint, Event, Link, Receiver, Terminus, symbol
 
@@ -29,12 +30,13 @@ from services.proxy.engine_words import EngineEvent, Handle
 from services.proxy.incoming_link import IncomingLink
 from services.proxy.nodes import Nodes, Target
 from services.proxy.outgoing_link import OutgoingLink
-from services.proxy.security.sasl_layer import Identity
+from services.proxy.security.identity import Identity
 from services.proxy.settings import ProxyLimits, ProxySettings
 
 _log = logging.getLogger("lockstep.proxy")
 
 ProxyLink = IncomingLink | OutgoingLink | CoordinatorLink
+_Found = TypeVar("_Found")
 PRODUCT = "Lockstep"
 ESTABLISHMENT_FAILED = "amqp:connection-establishment-failed"
 
@@ -244,25 +246,27 @@ class AmqpConnection:
         self._write()
 
     def _session_open(self, event: Event) -> None:
-        event.session.incoming_capacity = self._limits.session_window_bytes
-        event.session.open()
+        session = _known(event.session)
+        session.incoming_capacity = self._limits.session_window_bytes
+        session.open()
 
     def _session_close(self, event: Event) -> None:
+        session = _known(event.session)
         for handle, (_, link) in list(self._links.items()):
-            if link.session == event.session:
+            if link.session == session:
                 self._drop_link(handle, is_lost=False)
                 self._attaching.detached(link, is_closed=False)
-        event.session.close()
-        event.session.free()
+        session.close()
+        session.free()
 
     def _link_open(self, event: Event) -> None:
-        link = event.link
+        link = _known(event.link)
         handle = path.handle_of(link)
         if len(self._links) >= self._limits.links_max:
             self._refuse(link, Condition(RESOURCE_LIMIT, f"{len(self._links)} links are attached"))
             return
         self._links[handle] = None, link
-        if link.is_receiver and link.remote_target.type == Terminus.COORDINATOR:
+        if isinstance(link, Receiver) and link.remote_target.type == Terminus.COORDINATOR:
             self._coordinate(handle, link)
             return
         self.run(self._attach(handle, link))
@@ -307,7 +311,7 @@ class AmqpConnection:
         end_link(link, condition)
 
     def _link_close(self, event: Event) -> None:
-        link = event.link
+        link = _known(event.link)
         is_close = event.type is Event.LINK_REMOTE_CLOSE
         self._drop_link(path.handle_of(link), is_lost=False)
         self._attaching.detached(link, is_closed=is_close)
@@ -446,6 +450,12 @@ class AmqpConnection:
         if self._timer is not None:
             self._timer.cancel()
         self._engine.release()
+
+
+def _known(found: _Found | None) -> _Found:
+    """Of an event that is about it."""
+    assert found is not None
+    return found
 
 
 def _server(address: str) -> dict[Any, Any]:

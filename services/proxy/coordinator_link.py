@@ -1,13 +1,13 @@
 """A link to the transaction coordinator: declare and discharge (AMQP 1.0, 4.3 and 4.5).
 
-Law: what was said before a discharge on any link of the connection is part of the transaction; its answer is the outcome, and if nobody can tell
-that, the connection ends without one. A link that is lost rolls back what it declared.
+Law: what was said before a discharge on any link of the connection is part of the transaction; its answer is the outcome, and
+if nobody can tell that, the connection ends without one. A link that is lost rolls back what it declared.
 """
 
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
-from proton import Described, Message, ProtonException, Receiver
+from proton import Described, Link, Message, ProtonException, Receiver
 
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 from services.proxy import engine_path as path
@@ -53,7 +53,7 @@ class Owner(Protocol):
     def wrote(self) -> None: ...
     def give_up(self, error: LockstepError) -> None: ...
     def run(self, work: Coroutine[Any, Any, None]) -> None: ...
-    def end_link(self, link: Receiver, condition: Condition) -> None: ...
+    def end_link(self, link: Link, condition: Condition) -> None: ...
 
 
 def parse(data: bytes) -> Declare | Discharge:

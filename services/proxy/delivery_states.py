@@ -1,5 +1,7 @@
 """Outcomes that carry words: said through the public API, because they are rare."""
 
+from typing import Any
+
 from proton import Condition as ProtonCondition
 from proton import Delivery, Link
 
@@ -19,7 +21,7 @@ def reject(delivery: Handle, condition: Condition) -> None:
     wrapped.settle()
 
 
-def proton_condition(condition: Condition, info: object = None) -> ProtonCondition:
+def proton_condition(condition: Condition, info: Any = None) -> ProtonCondition:
     """As Proton wants it."""
     return ProtonCondition(condition.name, condition.description[:_TEXT_MAX], info)
 

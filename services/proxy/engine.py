@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from proton import Collector, Connection, Transport
 
 from services.proxy import engine_path as path
-from services.proxy.engine_words import EngineEvent, Handle
+from services.proxy.engine_words import Happening
 from services.proxy.settings import ProxyLimits
 
 
@@ -28,7 +28,7 @@ class Engine:
         self._transport.bind(self.connection)
         self._is_input_over = False
 
-    def feed(self, data: bytes) -> Iterator[tuple[EngineEvent, Handle, Handle]]:
+    def feed(self, data: bytes) -> Iterator[Happening]:
         """Takes input; gives what happened, piece by piece: what it names has to be handled before the next."""
         view = memoryview(data)
         while view and not self._is_input_over:
@@ -40,14 +40,14 @@ class Engine:
                 view = view[taken:]
             yield from path.events(self._collector)
 
-    def end_input(self) -> Iterator[tuple[EngineEvent, Handle, Handle]]:
+    def end_input(self) -> Iterator[Happening]:
         """The peer is gone."""
         if not self._is_input_over:
             self._is_input_over = True
             self._transport.close_tail()
         yield from path.events(self._collector)
 
-    def events(self) -> Iterator[tuple[EngineEvent, Handle, Handle]]:
+    def events(self) -> Iterator[Happening]:
         """What came of calls and not of input."""
         yield from path.events(self._collector)
 

@@ -1,8 +1,8 @@
 """What the proxy does once per transfer, on the functions of Proton's C library.
 
 Law: everything that touches `cproton_ffi` is here; `engine_path_public.py` does the same with the public API, slower, for a
-Proton whose C functions are others. A handle is a pointer of a link or delivery; it is good until the link is freed, and that of a delivery
-until it is settled. The caller keeps the link's Python object as long as it uses its handle.
+Proton whose C functions are others. A handle is a pointer of a link or delivery; it is good until the link is freed, and that
+of a delivery until it is settled. The caller keeps the link's Python object as long as it uses its handle.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from cproton_ffi import ffi, lib
 from proton import Collector, Delivery, Event, Link, Transport
 
-from services.proxy.engine_words import EngineEvent, Handle, Received, State, Transactional
+from services.proxy.engine_words import EngineEvent, Handle, Happening, Received, State, Transactional
 
 _DELIVERY = lib.PN_DELIVERY
 _FLOW = lib.PN_LINK_FLOW
@@ -48,7 +48,7 @@ def output(transport: Transport) -> list[bytes | bytearray]:
     return parts
 
 
-def events(collector: Collector) -> Iterator[EngineEvent]:
+def events(collector: Collector) -> Iterator[Happening]:
     """What happened, in order; each is taken out when the next is asked for."""
     impl = collector._impl
     while (event := lib.pn_collector_peek(impl)) != _NULL:
@@ -59,7 +59,7 @@ def events(collector: Collector) -> Iterator[EngineEvent]:
         elif kind == _FLOW:
             yield EngineEvent.FLOW, lib.pn_event_link(event), None
         else:
-            yield EngineEvent.OTHER, None, Event.wrap(event)
+            yield EngineEvent.OTHER, None, Event.wrap(event)  # type: ignore[no-untyped-call]
         lib.pn_collector_pop(impl)
 
 
@@ -176,4 +176,4 @@ def remote_transaction(delivery: Handle) -> Transactional:
 
 def wrapped(delivery: Handle) -> Delivery:
     """The delivery for the public API: what is rare is said there."""
-    return Delivery.wrap(delivery)
+    return Delivery.wrap(delivery)  # type: ignore[no-untyped-call,no-any-return]

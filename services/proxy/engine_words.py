@@ -10,11 +10,15 @@ Handle = Any
 
 
 class EngineEvent(IntEnum):
-    """What `events` tells apart: (DELIVERY, link, delivery), (FLOW, link, None), (OTHER, None, proton's event)."""
+    """What is told apart."""
 
     DELIVERY = 1
     FLOW = 2
     OTHER = 3
+
+
+Happening = tuple[EngineEvent, Handle, Any]
+"""(DELIVERY, link, delivery), (FLOW, link, None) or (OTHER, None, Proton's event)."""
 
 
 class StateCode(IntEnum):

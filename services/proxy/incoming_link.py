@@ -1,8 +1,8 @@
 """A link on which a client sends: transfers become publishes, and their confirmations outcomes (AMQP 1.0, 2.6.7, 2.6.12).
 
-Law: a message is accepted when it is durable at every in-sync member, and not before; rejected only if it did not happen. What
-nobody could tell ends the connection without an outcome. What comes in one turn of the event loop for one target is one batch, and all that a link
-sends keeps its order.
+Law: a message is accepted when it is durable at every in-sync member, and not before; rejected only if it did not happen.
+What nobody could tell ends the connection without an outcome. What comes in one turn of the event loop for one target is one
+batch, and all that a link sends keeps its order.
 """
 
 from collections import deque
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
-from proton import Receiver
+from proton import Link, Receiver
 
 from lockstep.client.command_batches import Confirmation
 from lockstep.core.amqp.sections import address_of, split
@@ -44,7 +44,7 @@ class Owner(Protocol):
     def take_partial(self, size: int) -> bool: ...
     def wrote(self) -> None: ...
     def give_up(self, error: LockstepError) -> None: ...
-    def end_link(self, link: Receiver, condition: Condition) -> None: ...
+    def end_link(self, link: Link, condition: Condition) -> None: ...
 
 
 class _Post(NamedTuple):
@@ -184,13 +184,11 @@ class IncomingLink:
         if self._is_over:
             return
         while self._waiting:
-            delivery, message, address, transaction = self._waiting[0]
+            delivery, message, _, transaction = self._waiting.popleft()
             if isinstance(target, Rejected):
-                self._waiting.popleft()
                 self._unanswered -= 1
                 self._refuse(delivery, delivery is None, transaction, condition_of(target))
             else:
-                self._waiting.popleft()
                 self._posts.append(_Post(delivery, message, target, transaction))
             if not self._waiting:
                 break

@@ -6,7 +6,7 @@ Law: a client that takes nothing, says nothing or says too much costs its own co
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 from services.proxy.connection import AmqpConnection, Surroundings
 from services.proxy.security.identity import Identity
@@ -39,14 +39,14 @@ class ClientSocket(asyncio.Protocol):
         self._peer = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are asyncio's by what they do, not by type.
+        self._transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername")
         self._peer = f"{name[0]}:{name[1]}" if name else "?"
         limits = self._worker.settings.limits
-        transport.set_write_buffer_limits(high=limits.output_bytes_max // 4)
+        self._transport.set_write_buffer_limits(high=limits.output_bytes_max // 4)
         if not self._worker.take_connection(self):
-            transport.abort()
+            self._transport.abort()
             return
         self._sasl = self._begin_sasl(transport)
         loop = asyncio.get_running_loop()

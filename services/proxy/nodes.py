@@ -1,7 +1,7 @@
 """Nodes: which set an address leads to, and making what is not there yet.
 
-Law: names decide (the directory). What was found is remembered until its set says that it is gone; what a policy allows is made
-once, whoever asks for it at the same time.
+Law: names decide (the directory). What was found is remembered until its set says that it is gone; what a policy allows is
+made once, whoever asks for it at the same time.
 """
 
 import asyncio

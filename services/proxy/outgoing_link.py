@@ -1,7 +1,9 @@
-"""A link on which a client receives: a consumer or browser of a queue, its credit, and what becomes of its deliveries (2.6.7, 3.4).
+"""A link on which a client receives: a consumer or browser of a queue, its credit, and what becomes of its deliveries (2.6.7,
+3.4).
 
-Law: what the broker was asked for, what waits here and what the client may still take are in balance: the proxy takes only what its client
-has credit for, and gives back what the client does not take in time. Nothing is accepted that the client has not.
+Law: what the broker was asked for, what waits here and what the client may still take are in balance: the proxy takes only
+what its client has credit for, and gives back what the client does not take in time. Nothing is accepted that the client has
+not.
 """
 
 import time
@@ -9,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from proton import Sender
+from proton import Link, Sender
 
 from lockstep.client import session_events as e
 from lockstep.client.command_batches import CommandBatches, Confirmation
@@ -42,7 +44,7 @@ class Owner(Protocol):
     def has_room(self) -> bool: ...
     def wrote(self) -> None: ...
     def touched(self, link: "OutgoingLink") -> None: ...
-    def end_link(self, link: Sender, condition: Condition) -> None: ...
+    def end_link(self, link: Link, condition: Condition) -> None: ...
 
 
 class Source(NamedTuple):
@@ -137,7 +139,7 @@ class OutgoingLink:
         self._balance()
 
     def _balance(self) -> None:
-        """Asks the broker for what the client can take and has not been asked for; or for what was asked too much to be given back."""
+        """Asks the broker for what the client can take; what was asked too much is asked back."""
         if self._is_over or self._is_draining_broker:
             return
         credit = path.credit(self._handle)

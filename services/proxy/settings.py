@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from services.proxy.security.settings import SecuritySettings, add_security_arguments, security_of
 
 AMQP_PORT = 5672
+LISTEN = f"127.0.0.1:{AMQP_PORT}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class ProxyLimits:
 
     connections_max: int = 10_000
     """Of one worker: about 40 KiB each."""
-    frame_bytes_max: int = 256 * 1024
+    frame_bytes_max: int = 128 * 1024
     """Largest frame that clients may send: a message of some 100 KiB in one, and not a connection's whole window."""
     channels_max: int = 255
     """Highest channel number: sessions of one connection. JMS opens one for each of its sessions."""
@@ -25,7 +26,7 @@ class ProxyLimits:
     """A connection on which nothing came for so long is closed; clients are told, and send empty frames."""
     handshake_seconds: float = 10.0
     """From accepting a connection to its open."""
-    session_window_bytes: int = 8 * 1024 * 1024
+    session_window_bytes: int = 64 * 1024 * 1024
     """What a client may have sent on one session and the engine has not handed over."""
     link_credit: int = 1_000
     """Messages that a sender may have unanswered on one link: a round of the primary's journal at full speed."""
@@ -55,7 +56,7 @@ class ProxySettings:
 
     brokers: tuple[str, ...]
     """host:port of brokers; one that answers is enough."""
-    listen: str = f"127.0.0.1:{AMQP_PORT}"
+    listen: str = LISTEN
     """host:port for AMQP; port 0 takes a free one."""
     listen_tls: str = ""
     """host:port for AMQP over TLS; "": none."""
@@ -79,7 +80,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> ProxySettings:
     limits = ProxyLimits()
     parser = argparse.ArgumentParser(prog="services.proxy", description="AMQP 1.0 for clients of Lockstep.")
     parser.add_argument("--brokers", required=True, metavar="HOST:PORT[,...]")
-    parser.add_argument("--listen", default=ProxySettings.listen, metavar="HOST:PORT")
+    parser.add_argument("--listen", default=LISTEN, metavar="HOST:PORT")
     parser.add_argument("--listen-tls", default="", metavar="HOST:PORT")
     parser.add_argument(
         "--advertise", default="", metavar="HOST:PORT[,...]", help="all proxies, for failover"

@@ -1,7 +1,7 @@
 """Subscriptions of exchanges: a queue of each subscriber's own, bound with what he wants.
 
-Law: a durable subscription is one queue, named by its container and link, that is there while nobody listens; a new selector or topic
-is a new subscription (JMS 2.0, 8.3.3). Any other queue of a subscription ends with its link.
+Law: a durable subscription is one queue, named by its container and link, that is there while nobody listens; a new selector
+or topic is a new subscription (JMS 2.0, 8.3.3). Any other queue of a subscription ends with its link.
 """
 
 import uuid

@@ -1,7 +1,7 @@
 """One worker: the connections of one process, its session on the brokers, and what all connections share.
 
-Law: one session for all of them, so one stream per resource set carries everything in batches. A connection's own end gives back what
-the worker holds for it.
+Law: one session for all of them, so one stream per resource set carries everything in batches. A connection's own end gives
+back what the worker holds for it.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from services.proxy.settings import ProxySettings
 _log = logging.getLogger("lockstep.proxy")
 
 SESSION = SessionSettings(session_timeout_ms=5_000)
-"""Of the worker on the brokers: what a proxy that died held is free again after so long. It runs while a primary serves the set and
-the proxy is away, so failovers take nothing from it."""
+"""Of the worker on the brokers: what a proxy that died held is free again after so long. It runs while a primary serves the set
+and the proxy is away, so failovers take nothing from it."""
 LOOK_SECONDS = 1.0
 """How often messages that wait for their clients are looked at."""
 
