@@ -77,7 +77,8 @@ class LocalCluster:
         broker_arguments: Sequence[str] = (),
         proxy_arguments: Sequence[str] = (),
     ) -> None:
-        """`first_port` and `amqp_port` 0: any free ports. A directory that has a cluster keeps its number of brokers, whatever is asked."""
+        """`first_port`, `amqp_port` 0: any free ports. A directory that has a cluster keeps its number of brokers, whatever is
+        asked."""
         self.directory = directory.resolve()
         self.etcd: EtcdProcess | None = None
         self.brokers: dict[str, LocalBroker] = {}

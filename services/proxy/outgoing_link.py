@@ -394,6 +394,4 @@ class OutgoingLink:
     def _give(
         self, epoch: Epoch, positions: Sequence[QueuePosition], disposition: int, excluded_consumer: int = 0
     ) -> Confirmation:
-        return self.source.batches.settle(
-            self.source.queue, epoch, positions, disposition, None, excluded_consumer
-        )
+        return self.source.batches.settle(self.source.queue, epoch, positions, disposition, None)
