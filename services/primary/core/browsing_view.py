@@ -7,10 +7,11 @@ A message keeps its position and none is ever added behind the cursor, so each i
 
 from collections.abc import Iterable
 
+from lockstep.core.amqp.selector import Selector
 from lockstep.core.ids import MessageId, QueuePosition
 from services.primary.core.choosing_view import is_chosen
 from services.primary.core.queue_view import LOOK_AHEAD, STEP, Hands, Offered, QueueView
-from services.primary.core.selecting import Selector
+from services.primary.core.selecting import cost_of
 
 
 class BrowsingView(QueueView):
@@ -34,7 +35,7 @@ class BrowsingView(QueueView):
                 self.is_at_end = True
                 break
             for position in found:
-                if len(taken) == limit or size >= bytes_max:
+                if len(taken) == limit or size >= bytes_max or self.looked >= look_max:
                     break
                 message = queue.message(position)
                 if message is None:
@@ -42,6 +43,8 @@ class BrowsingView(QueueView):
                     return taken
                 self.cursor = position
                 self.looked += 1
+                if selector is not None:
+                    self.looked += cost_of(message.properties)
                 if selector is None or is_chosen(selector, queue, position, message):
                     taken.append((position, message))
                     size += len(message.body) + len(message.properties)

@@ -7,18 +7,18 @@ back: nothing else about a message changes that a selector can see.
 from collections.abc import Collection
 from heapq import heappop, heappush
 
+from lockstep.core.amqp.selector import Selector
 from lockstep.core.ids import QueuePosition
 from lockstep.core.queues import Queue
 from lockstep.core.records import Message
 from services.primary.core.queue_view import SLACK, STEP, Hands, Offered, QueueView
-from services.primary.core.selecting import Selector
+from services.primary.core.selecting import cost_of, is_selected
 
 
 def is_chosen(selector: Selector, queue: Queue, position: QueuePosition, message: Message) -> bool:
     """Whether the selector matches the message at a position of the queue."""
-    return selector.matches(
-        message.properties, queue.delivery_count(position), queue.is_entry_durable(position)
-    )
+    count = queue.delivery_count(position)
+    return is_selected(selector, message.properties, count, queue.is_entry_durable(position))
 
 
 class ChoosingView(QueueView):
@@ -57,7 +57,8 @@ class ChoosingView(QueueView):
                 self.is_at_end = True
                 break
             for position in found:
-                if position >= end or len(taken) == limit or bytes_left <= 0:
+                is_enough = len(taken) == limit or bytes_left <= 0 or self.looked >= look_max
+                if position >= end or is_enough:
                     break
                 size = self._look(position, taken)
                 if size is None:
@@ -93,7 +94,9 @@ class ChoosingView(QueueView):
         message = self.queue.message(position)
         if message is None:
             return None
-        if self._selector is not None and not is_chosen(self._selector, self.queue, position, message):
-            return 0
+        if self._selector is not None:
+            self.looked += cost_of(message.properties)
+            if not is_chosen(self._selector, self.queue, position, message):
+                return 0
         taken.append((position, message))
         return len(message.body) + len(message.properties)

@@ -15,7 +15,7 @@ from services.primary.core.context import Context
 from services.primary.core.queue_dispatch import Consumer, Delivery
 from services.primary.core.queue_view import QueueView
 from services.primary.core.read_back import Found
-from services.primary.core.selecting import compile_for
+from services.primary.core.selecting import compiled
 
 
 def open_consumer(
@@ -30,7 +30,7 @@ def open_consumer(
             raise Rejected(ErrorCode.TOO_LARGE, f"a session has at most {limit} consumers")
         queue = context.queue(request.queue, stream.session)
         _check_alone(context, request, queue)
-        selector = compile_for(request.selector, context.settings)
+        selector = compiled(request.selector)
     except Rejected as error:
         _closed(streams, stream, request.consumer, error.code, error.message)
         return

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from lockstep.core.amqp.selector import Selector
 from lockstep.core.ids import QueueId, QueuePosition, SessionKey
 from lockstep.core.queues import Queue
 from lockstep.core.records import Message
@@ -15,7 +16,6 @@ from lockstep.core.server_messages import DeliveredMessage
 from services.primary.core.browsing_view import BrowsingView
 from services.primary.core.choosing_view import ChoosingView
 from services.primary.core.queue_view import Hands, Offered, QueueView
-from services.primary.core.selecting import Selector
 from services.primary.core.settings import PrimarySettings
 
 

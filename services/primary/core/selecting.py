@@ -1,19 +1,29 @@
-"""Selectors: which messages of a queue a consumer wants."""
+"""Selectors of consumers and of bindings: which messages they are for.
 
-from typing import Protocol
+Law: a message that cannot be asked (it was not sent by AMQP, or is malformed where the selector looks) is selected by none.
+"""
 
-from lockstep.core.errors import ErrorCode, Rejected
-from services.primary.core.settings import PrimarySettings
+from lockstep.core.amqp.selector import Selector, compile_selector
+from lockstep.core.errors import Rejected
+
+COST_BYTES = 64
+"""Asking about a message costs as much as delivering one for each so many bytes of its properties: some microseconds. So a turn
+of the default length (`delivery_turn_max`) with a selector takes well below a heartbeat, whatever the messages."""
 
 
-class Selector(Protocol):
-    """A compiled selector."""
+def compiled(text: str) -> Selector | None:
+    """The selector that `text` is, None if it is empty; raises `Rejected` INVALID_ARGUMENT."""
+    return compile_selector(text) if text else None
 
-    def matches(self, properties: bytes, delivery_count: int = 0, is_durable: bool | None = None) -> bool: ...
+
+def is_selected(selector: Selector, properties: bytes, delivery_count: int, is_durable: bool) -> bool:
+    """Whether the selector matches a message. `delivery_count`: of deliveries that failed."""
+    try:
+        return selector.matches(properties, delivery_count, is_durable)
+    except Rejected:
+        return False
 
 
-def compile_for(text: str, settings: PrimarySettings) -> Selector | None:
-    """The selector that a consumer asks for, None if it wants all; raises `Rejected`."""
-    if not text:
-        return None
-    raise Rejected(ErrorCode.NOT_IMPLEMENTED, "no selectors yet")
+def cost_of(properties: bytes) -> int:
+    """What asking about a message costs, in deliveries."""
+    return 1 + len(properties) // COST_BYTES

@@ -98,7 +98,8 @@ class PrimarySettings:
     delivery_bytes_max: int = 1024 * 1024
     """Bytes in one delivery, after which it is cut: one write to the client."""
     delivery_turn_max: int = 10_000
-    """Messages delivered in one go, after which other work has its turn."""
+    """Messages delivered in one go, after which other work has its turn. Messages that a selector is asked about, or that a
+    consumer with a view of its own steps over, count too."""
     session_timeout_ms_max: int = 300_000
     """Longest time that a session waits for its client to come back."""
     outcome_retention_ms: int = 3_600_000

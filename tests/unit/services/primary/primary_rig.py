@@ -501,10 +501,11 @@ class RigClient:
 
 
 def publish(queue: str, *bodies: bytes, **options: object) -> PublishCommand:
-    """Messages for a queue by its name, or with `exchange` for an exchange. `is_durable`, `ttl_ms`: of all messages."""
+    """Messages for a queue by its name, or with `exchange` for an exchange. Options of messages are for all of them."""
     exchange = options.pop("exchange", "")
+    properties = options.pop("properties", b"")
     per_message = {name: options.pop(name) for name in ("is_durable", "ttl_ms") if name in options}
-    messages = tuple(OutgoingMessage(b"", body, **per_message) for body in bodies)  # type: ignore[arg-type]
+    messages = tuple(OutgoingMessage(properties, body, **per_message) for body in bodies)  # type: ignore[arg-type]
     return PublishCommand(0, str(exchange), queue, messages, **options)  # type: ignore[arg-type]
 
 

@@ -48,8 +48,10 @@ from lockstep.core.server_messages import (
     SessionEnded,
 )
 from services.primary.core.settings import PrimarySettings
+from tests.kept_properties import kept_properties
 from tests.unit.services.primary.primary_rig import LEASE_MS, SET, Rig, RigClient
 
+COLOURED = tuple(kept_properties(colour=colour) for colour in ("red", "blue"))
 QUEUES = ("q", "r", "limited", "ring", "short", "dead", "nowhere")
 EXCHANGES = ("", "fan", "topic", "headers", "nowhere")
 SMALL = PrimarySettings(
@@ -151,6 +153,7 @@ class Walker:
         requests: tuple[AnyRequest, ...] = (
             OpenConsumer(consumer, queue, random.randrange(6), random.random() < 0.1),
             OpenConsumer(consumer, queue, random.randrange(6)),
+            OpenConsumer(consumer, queue, random.randrange(6), selector="colour = 'red'"),
             OpenConsumer(consumer, queue, random.randrange(6), is_browser=True),
             GrantCredit(consumer, random.randrange(6)),
             DrainConsumer(consumer),
@@ -202,7 +205,7 @@ class Walker:
         self.history.bodies += 1
         messages = tuple(
             OutgoingMessage(
-                b"",
+                random.choice((b"", *COLOURED)),
                 b"%d.%d" % (self.history.bodies, number) + bytes(random.choice((0, 0, 100))),
                 random.random() < 0.7,
                 random.choice((0, 0, 0, 300)),
