@@ -1,6 +1,8 @@
 """Credentials of a password, and the form of names and passwords."""
 
 import base64
+import hashlib
+import hmac
 
 import pytest
 from hypothesis import given
@@ -78,8 +80,10 @@ def test_a_password_is_recognised_in_its_prepared_form() -> None:
 
 def test_nothing_is_the_password_of_nobody() -> None:
     """Not even where somebody stored the hash of an empty one by other means."""
-    emptied = ScramCredentials(4096, SALT, bytes(32), bytes(32))
-    assert not is_password(emptied, "") and not is_password(emptied, "\u00ad")
+    client_key = hmac.digest(hashlib.pbkdf2_hmac("sha256", b"", SALT, 4096), b"Client Key", "sha256")
+    emptied = ScramCredentials(4096, SALT, hashlib.sha256(client_key).digest(), bytes(32))
+    for empty in ("", "\u00ad", "\u0007"):
+        assert not is_password(emptied, empty)
     for empty in ("", "\u00ad"):
         with pytest.raises(ValueError, match="empty"):
             credentials_of(empty, SALT)

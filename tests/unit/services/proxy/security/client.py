@@ -127,14 +127,16 @@ class ScramClient:
     def first(self) -> bytes:
         return (self.gs2 + self.bare).encode()
 
-    def final(self, server_first: bytes) -> bytes:
+    def final(self, server_first: bytes, *, gs2: str | None = None, nonce: str | None = None) -> bytes:
+        """`gs2`, `nonce`: others than there were, rightly signed."""
         parts = dict(part.split("=", 1) for part in server_first.decode().split(","))
         assert parts["r"].startswith(self.nonce) and len(parts["r"]) > len(self.nonce)
         salt = base64.b64decode(parts["s"])
         salted = hashlib.pbkdf2_hmac("sha256", self.password.encode(), salt, int(parts["i"]))
         client_key = hmac.new(salted, b"Client Key", hashlib.sha256).digest()
         stored_key = hashlib.sha256(client_key).digest()
-        without_proof = f"c={base64.b64encode(self.gs2.encode()).decode()},r={parts['r']}"
+        binding = base64.b64encode((self.gs2 if gs2 is None else gs2).encode()).decode()
+        without_proof = f"c={binding},r={parts['r'] if nonce is None else nonce}"
         message = ",".join((self.bare, server_first.decode(), without_proof)).encode()
         signature = hmac.new(stored_key, message, hashlib.sha256).digest()
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))

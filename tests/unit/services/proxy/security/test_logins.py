@@ -61,8 +61,10 @@ def test_plain_does_not_act_for_another_user() -> None:
     "malformed",
     [b"", b"ada", b"\0ada", b"\0ada\0", b"\0\0lovelace", b"\0ada\0love\0lace", b"\0\xff\0x", b"\0ada\0\xff"],
 )
-def test_a_malformed_plain_response_is_refused(malformed: bytes) -> None:
-    assert isinstance(PlainLogin(USERS).step(malformed), Refused)
+def test_a_malformed_plain_response_is_refused_at_no_cost(malformed: bytes) -> None:
+    users = SomeUsers()
+    assert isinstance(PlainLogin(users).step(malformed), Refused)
+    assert users.asked == []
 
 
 def test_plain_prepares_names_and_passwords() -> None:
@@ -166,6 +168,17 @@ def test_a_final_message_that_was_changed_is_refused(old: bytes, new: bytes) -> 
     final = client.final(challenge.data)
     assert final.count(old) == 1
     assert isinstance(login.step(final.replace(old, new)), Refused)
+
+
+def test_a_final_message_of_another_login_is_refused_although_it_is_signed() -> None:
+    for other, reason in (
+        ({"gs2": "y,,"}, "another gs2 header than at first"),
+        ({"nonce": "fyko"}, "another nonce than at first"),
+    ):
+        login, client = ScramLogin(USERS), ScramClient("ada", "lovelace")
+        challenge = login.step(client.first())
+        assert isinstance(challenge, Challenge)
+        assert login.step(client.final(challenge.data, **other)) == Refused(reason)
 
 
 def test_a_proof_is_worth_nothing_in_another_login() -> None:
