@@ -149,6 +149,8 @@ def test_of_a_header_durable_and_priority_are_kept(
         ("005375b0000000", "cut off"),
         ("005375b0ffffffff6869", "cut off"),
         ("005373c00a03", "cut off"),
+        ("005373c00201", "cut off"),
+        ("005374c1", "cut off"),
         ("005373c10100" + "005375a000", "another type"),
         ("005375a000" + "00537045", "out of order"),
         ("005375a000" + "005377a000", "out of order"),
