@@ -16,7 +16,7 @@ from lockstep.client.session import Session
 from lockstep.core.branch_names import ParticipantName
 from lockstep.core.cluster_map import Keys
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
-from lockstep.core.xa import XaStatus
+from lockstep.core.xa import BranchState, XaStatus
 from lockstep.core.xid import Xid
 from lockstep.runtime.etcd import EtcdClient
 from services.coordinator.core.set_answers import completion, refused_completion, refused_vote, vote
@@ -66,7 +66,13 @@ class ResourceSets(ParticipantPort):
 
     async def commit(self, participant: ParticipantName, xid: Xid, *, one_phase: bool) -> Completion:
         async def commit(manager: ResourceManager) -> Completion:
-            return await _end(manager.commit(xid, one_phase=one_phase), Completion.COMMITTED)
+            try:
+                return completion(await manager.commit(xid, one_phase=one_phase), Completion.COMMITTED)
+            except XaError as error:
+                if one_phase and error.state is BranchState.PREPARED:
+                    # Its client had it vote already; it is the only participant, so telling it is the decision.
+                    return await _end(manager.commit(xid), Completion.COMMITTED)
+                return refused_completion(error.code, error.state)
 
         return await self._call(participant, xid, commit, Completion.UNREACHABLE)
 

@@ -10,10 +10,10 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 from lockstep.client.command_batches import CommandBatches, Confirmation
 from lockstep.client.set_session import SetSession
-from lockstep.client.transaction import Transaction
 from lockstep.client.transaction_state import TransactionState
 from lockstep.core.commands import OutgoingMessage
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
@@ -23,10 +23,25 @@ from services.proxy.nodes import Target
 Place = tuple[SetSession, CommandBatches]
 
 
+class Work(Protocol):
+    """What it is on our side: a `Transaction`, or a branch of a distributed one."""
+
+    state: TransactionState
+
+    async def publish(
+        self, routing_key: str, messages: Sequence[OutgoingMessage], *, exchange: str = ""
+    ) -> Confirmation: ...
+    async def accept_deliveries(
+        self, place: Place, queue: str, epoch: Epoch, positions: Sequence[QueuePosition]
+    ) -> Confirmation: ...
+    async def commit(self) -> None: ...
+    async def rollback(self) -> None: ...
+
+
 class AmqpTransaction:
     """Lives from its declare to its discharge, or until its connection or coordinator link is gone."""
 
-    def __init__(self, name: bytes, transaction: Transaction, timeout_seconds: float) -> None:
+    def __init__(self, name: bytes, transaction: Work, timeout_seconds: float) -> None:
         self.name = name
         self._transaction = transaction
         self._deadline = time.monotonic() + timeout_seconds if timeout_seconds else None
@@ -68,9 +83,7 @@ class AmqpTransaction:
                 self._note(error)
                 done(error)
                 return
-            confirmation.add_done_callback(
-                lambda confirmed: done(None if confirmed.cancelled() else confirmed.exception())
-            )
+            self._watch(confirmation, done)
 
         self._then(step)
 
@@ -91,9 +104,7 @@ class AmqpTransaction:
                 self._note(error)
                 done(error)
                 return
-            confirmation.add_done_callback(
-                lambda confirmed: done(None if confirmed.cancelled() else confirmed.exception())
-            )
+            self._watch(confirmation, done)
 
         self._then(step)
 
@@ -123,6 +134,15 @@ class AmqpTransaction:
 
     # Inside
 
+    def _watch(self, confirmation: Confirmation, done: Callable[[BaseException | None], None]) -> None:
+        def heard(confirmed: Confirmation) -> None:
+            error = None if confirmed.cancelled() else confirmed.exception()
+            if isinstance(error, LockstepError):
+                self._note(error)
+            done(error)
+
+        confirmation.add_done_callback(heard)
+
     def _note(self, error: LockstepError) -> None:
         if isinstance(error, Rejected):
             self.fail(error)
@@ -146,8 +166,3 @@ class AmqpTransaction:
         at_end, self._at_end = self._at_end, []
         for act in at_end:
             act(is_committed)
-
-
-def failure_of(done: Confirmation) -> BaseException | None:
-    """What a confirmation says; None: it stands."""
-    return None if done.cancelled() else done.exception()

@@ -10,12 +10,14 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
-from proton import Endpoint, Event, Link, Receiver, Terminus, symbol
+from proton import UNDESCRIBED, Array, Data, Endpoint, Event, Link, Receiver, Terminus, symbol
 
-from lockstep.core.errors import LockstepError, Rejected
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from lockstep.core.xid import Xid
 from services.proxy import engine_path as path
-from services.proxy.amqp_transaction import AmqpTransaction
+from services.proxy.amqp_transaction import AmqpTransaction, Work
 from services.proxy.attaching import Attaching
+from services.proxy.branch_work import BranchWork
 from services.proxy.coordinator_link import CoordinatorLink, Declare
 from services.proxy.core.conditions import (
     CONNECTION_FORCED,
@@ -37,6 +39,19 @@ _log = logging.getLogger("lockstep.proxy")
 
 ProxyLink = IncomingLink | OutgoingLink | CoordinatorLink
 _Found = TypeVar("_Found")
+COORDINATOR_CAPABILITIES = Array(
+    UNDESCRIBED,  # type: ignore[arg-type]
+    Data.SYMBOL,
+    *map(
+        symbol,
+        (
+            "amqp:local-transactions",
+            "amqp:distributed-transactions",
+            "amqp:multi-txns-per-ssn",
+            "amqp:multi-ssns-per-txn",
+        ),
+    ),
+)
 PRODUCT = "Lockstep"
 ESTABLISHMENT_FAILED = "amqp:connection-establishment-failed"
 
@@ -296,6 +311,8 @@ class AmqpConnection:
         self._links[handle] = made, link
         link.source.copy(link.remote_source)
         link.target.copy(link.remote_target)
+        link.target.capabilities.clear()
+        link.target.capabilities.put_object(COORDINATOR_CAPABILITIES)
         link.open()
         made.open()
 
@@ -389,16 +406,18 @@ class AmqpConnection:
 
     # --- transactions ---
 
-    def declare(self, declare: Declare) -> AmqpTransaction | None:
+    def declare(self, declare: Declare) -> AmqpTransaction:
+        """Begins a transaction, or a branch. Raises `Rejected`: UNAVAILABLE (too many), INVALID_ARGUMENT (no xid)."""
         if len(self._transactions) >= self._limits.transactions_max:
-            return None
+            raise Rejected(ErrorCode.UNAVAILABLE, f"{len(self._transactions)} transactions are open")
+        session, seconds = self._worker.nodes.session, self._limits.transaction_seconds
+        work: Work
+        if declare.global_id is None:
+            work = session.transaction(timeout_ms=int(seconds * 1000))
+        else:
+            work = BranchWork(session, _xid(declare.global_id), int(seconds * 1000))
         self._next_transaction += 1
-        seconds = self._limits.transaction_seconds
-        transaction = AmqpTransaction(
-            self._next_transaction.to_bytes(8, "big"),
-            self._worker.nodes.session.transaction(timeout_ms=int(seconds * 1000)),
-            seconds,
-        )
+        transaction = AmqpTransaction(self._next_transaction.to_bytes(8, "big"), work, seconds)
         self._transactions[transaction.name] = transaction
         return transaction
 
@@ -456,6 +475,13 @@ def _known(found: _Found | None) -> _Found:
     """Of an event that is about it."""
     assert found is not None
     return found
+
+
+def _xid(encoded: bytes) -> Xid:
+    try:
+        return Xid.decode(encoded)
+    except ValueError as error:
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, f"global-id: {error}") from error
 
 
 def _server(address: str) -> dict[Any, Any]:

@@ -14,8 +14,6 @@ from services.proxy import engine_path as path
 from services.proxy.amqp_transaction import AmqpTransaction
 from services.proxy.core.conditions import (
     DECODE_ERROR,
-    NOT_IMPLEMENTED,
-    RESOURCE_LIMIT,
     TRANSACTION_TIMEOUT,
     UNKNOWN_TRANSACTION,
     Condition,
@@ -46,7 +44,7 @@ class Discharge(NamedTuple):
 class Owner(Protocol):
     """What a coordinator link needs of its connection."""
 
-    def declare(self, declare: Declare) -> AmqpTransaction | None: ...
+    def declare(self, declare: Declare) -> AmqpTransaction: ...
     def transaction(self, name: bytes) -> AmqpTransaction | None: ...
     def forget(self, transaction: AmqpTransaction) -> None: ...
     def flush_links(self) -> None: ...
@@ -145,12 +143,10 @@ class CoordinatorLink:
             self._discharge(delivery, request)
 
     def _declare(self, delivery: Handle, request: Declare) -> None:
-        if request.global_id is not None:
-            self._reject(delivery, Condition(NOT_IMPLEMENTED, "branches of distributed transactions"))
-            return
-        transaction = self._owner.declare(request)
-        if transaction is None:
-            self._reject(delivery, Condition(RESOURCE_LIMIT, "too many transactions are open"))
+        try:
+            transaction = self._owner.declare(request)
+        except Rejected as rejected:
+            self._reject(delivery, condition_of(rejected))
             return
         self._declared[transaction.name] = transaction
         path.update(delivery, declared(transaction.name))
