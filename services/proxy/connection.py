@@ -34,6 +34,7 @@ from services.proxy.nodes import Nodes, Target
 from services.proxy.outgoing_link import OutgoingLink
 from services.proxy.security.identity import Identity
 from services.proxy.settings import ProxyLimits, ProxySettings
+from services.proxy.termini import symbols_in
 
 _log = logging.getLogger("lockstep.proxy")
 
@@ -70,7 +71,7 @@ class Surroundings(Protocol):
     settings: ProxySettings
     nodes: Nodes
 
-    def claim_container(self, name: str, connection: "AmqpConnection") -> bool: ...
+    async def claim_container(self, name: str, connection: "AmqpConnection") -> bool: ...
     def forget_connection(self, connection: "AmqpConnection") -> None: ...
     def keep(self, task: "asyncio.Task[None]") -> None: ...
 
@@ -230,6 +231,25 @@ class AmqpConnection:
         self._is_open = True
         connection = self._engine.connection
         self.container = connection.remote_container or ""
+        if "sole-connection-for-container" in symbols_in(connection.remote_desired_capabilities):
+            self.run(self._claim_and_open())
+        else:
+            self._open(is_refused=False)
+
+    async def _claim_and_open(self) -> None:
+        try:
+            is_claimed = await self._worker.claim_container(self.container, self)
+        except LockstepError as error:
+            self.close(condition_of(error))
+            return
+        if not self._is_over and not self._is_closed:
+            self._open(is_refused=not is_claimed)
+            self.wrote()
+        elif is_claimed:
+            self._worker.forget_connection(self)
+
+    def _open(self, *, is_refused: bool) -> None:
+        connection = self._engine.connection
         connection.container = PRODUCT
         connection.offered_capabilities = ["ANONYMOUS-RELAY"]
         properties: dict[Any, Any] = {
@@ -237,10 +257,7 @@ class AmqpConnection:
             symbol("queue-prefix"): "queue://",
             symbol("topic-prefix"): "topic://",
         }
-        wanted = [str(name) for name in connection.remote_desired_capabilities or ()]
-        if "sole-connection-for-container" in wanted and not self._worker.claim_container(
-            self.container, self
-        ):
+        if is_refused:
             properties[symbol(ESTABLISHMENT_FAILED)] = True
             connection.properties = properties
             connection.open()

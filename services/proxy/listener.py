@@ -21,6 +21,8 @@ FAILED_LOGIN_SECONDS = 0.5
 class Worker(Surroundings, Protocol):
     """What a socket needs beside what its connection does."""
 
+    has_passwords: bool
+
     def take_connection(self, connection: "ClientSocket") -> bool: ...
     def drop_connection(self, connection: "ClientSocket") -> None: ...
 
@@ -34,7 +36,8 @@ class ClientSocket(asyncio.Protocol):
         self._begin_sasl = begin_sasl
         self._transport: asyncio.Transport | None = None
         self._sasl: SaslLayer | None = None
-        self._is_reading_paused = False
+        self._checking: asyncio.Future[bytes] | None = None
+        """A login that is being looked at; the client has to wait."""
         self._deadline: asyncio.TimerHandle | None = None
         self._peer = ""
 
@@ -65,8 +68,24 @@ class ClientSocket(asyncio.Protocol):
             self.close_now()
 
     def _negotiate(self, sasl: SaslLayer, data: bytes) -> None:
+        """A password takes milliseconds to check: not on the event loop."""
         assert self._transport is not None
-        rest = sasl.receive(data)
+        if not self._worker.has_passwords:
+            self._negotiated(sasl, sasl.receive(data))
+            return
+        self._transport.pause_reading()
+        self._checking = asyncio.get_running_loop().run_in_executor(None, sasl.receive, data)
+        self._checking.add_done_callback(lambda done: self._checked(sasl, done))
+
+    def _checked(self, sasl: SaslLayer, done: "asyncio.Future[bytes]") -> None:
+        self._checking = None
+        if done.cancelled() or self._transport is None or self._transport.is_closing():
+            return
+        self._transport.resume_reading()
+        self._negotiated(sasl, done.result())
+
+    def _negotiated(self, sasl: SaslLayer, rest: bytes) -> None:
+        assert self._transport is not None
         if (answer := sasl.outgoing()) and not self._transport.is_closing():
             self._transport.write(answer)
         if sasl.state is SaslState.DONE:

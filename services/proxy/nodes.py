@@ -137,6 +137,24 @@ class Nodes:
             if rejected.code is not ErrorCode.ALREADY_EXISTS:
                 raise
 
+    async def declare_own_queue(self, name: str) -> None:
+        """Declares a queue that ends with this worker's session at the latest. Raises `Rejected` if another session has it."""
+        options = QueueOptions(is_durable=False, is_exclusive=True)
+        try:
+            await self.session.declare_queue(name, options, set_name=await self._set_for(name))
+        except Rejected as rejected:
+            if rejected.code is ErrorCode.ALREADY_EXISTS:
+                self.session.forget_target("", name)
+            raise
+
+    async def delete_queue(self, name: str) -> None:
+        """Deletes a queue; one that is not there is deleted. Raises `Rejected`."""
+        try:
+            await self.session.delete_queue(name)
+        except Rejected as rejected:
+            if rejected.code is not ErrorCode.NOT_FOUND:
+                raise
+
     async def create_temporary(self, capabilities: Collection[str]) -> str:
         """Makes a temporary node of the kind that the capabilities name; returns its address."""
         if "temporary-topic" in capabilities or "topic" in capabilities:
@@ -144,17 +162,13 @@ class Nodes:
             await self.target(name)
             return name
         name = f"{TEMPORARY_QUEUE}{uuid.uuid4()}"
-        await self.declare_queue(name, QueueOptions(is_durable=False, is_exclusive=True))
+        await self.declare_own_queue(name)
         return name
 
     async def delete_temporary(self, address: str) -> None:
         """Deletes a temporary queue; of a temporary topic nothing is left by itself."""
         if address.startswith(TEMPORARY_QUEUE):
-            try:
-                await self.session.delete_queue(address)
-            except Rejected as rejected:
-                if rejected.code is not ErrorCode.NOT_FOUND:
-                    raise
+            await self.delete_queue(address)
 
     async def _set_for(self, name: str) -> str:
         """One of the sets, by the name alone; they have to be asked for now and then."""

@@ -28,7 +28,11 @@ class Filters(NamedTuple):
 
 def capabilities_of(terminus: Terminus) -> frozenset[str]:
     """Its capabilities."""
-    value = _object(terminus.capabilities)
+    return symbols_in(_object(terminus.capabilities))
+
+
+def symbols_in(value: Any) -> frozenset[str]:
+    """The symbols of a field that may have one or many."""
     if isinstance(value, Array):
         value = list(value.elements)
     if isinstance(value, str):

@@ -10,7 +10,9 @@ from functools import partial
 
 from lockstep.client.client import Client
 from lockstep.client.session_settings import SessionSettings
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from services.proxy.connection import AmqpConnection
+from services.proxy.core.addresses import container_claim
 from services.proxy.core.conditions import CONNECTION_FORCED, Condition
 from services.proxy.listener import ClientSocket
 from services.proxy.nodes import Nodes
@@ -26,6 +28,9 @@ _log = logging.getLogger("lockstep.proxy")
 SESSION = SessionSettings(session_timeout_ms=5_000)
 """Of the worker on the brokers: what a proxy that died held is free again after so long. It runs while a primary serves the set
 and the proxy is away, so failovers take nothing from it."""
+CLAIM_SECONDS = SESSION.session_timeout_ms / 1000 + 1
+"""How long a container waits for its last connection to be gone, whose proxy may have died."""
+CLAIM_PAUSE_SECONDS = 0.2
 LOOK_SECONDS = 1.0
 """How often messages that wait for their clients are looked at."""
 
@@ -36,6 +41,7 @@ class Worker:
     def __init__(self, settings: ProxySettings, users: Users | None) -> None:
         self.settings = settings
         self._users = users
+        self.has_passwords = users is not None
         self._client = Client(settings.brokers, SESSION)
         self.nodes = Nodes(
             self._client,
@@ -103,13 +109,38 @@ class Worker:
     def drop_connection(self, connection: ClientSocket) -> None:
         self._sockets.pop(connection, None)
 
-    def claim_container(self, name: str, connection: AmqpConnection) -> bool:
-        """Whether no other connection has said that it alone is this container."""
-        return self._containers.setdefault(name, connection) is connection
+    async def claim_container(self, name: str, connection: AmqpConnection) -> bool:
+        """Whether no other connection in the cluster has said that it alone is this container; waits for one that may be gone.
+
+        Raises `Rejected`, `InDoubt` when nobody can tell.
+        """
+        deadline = asyncio.get_running_loop().time() + CLAIM_SECONDS
+        while True:
+            if name not in self._containers:
+                self._containers[name] = connection
+                try:
+                    await self.nodes.declare_own_queue(container_claim(name))
+                    return True
+                except Rejected as rejected:
+                    del self._containers[name]
+                    if rejected.code not in (ErrorCode.LOCKED, ErrorCode.ALREADY_EXISTS):
+                        raise
+            if asyncio.get_running_loop().time() >= deadline:
+                return False
+            await asyncio.sleep(CLAIM_PAUSE_SECONDS)
 
     def forget_connection(self, connection: AmqpConnection) -> None:
+        """It is over: its container may connect again."""
         if self._containers.get(connection.container) is connection:
-            del self._containers[connection.container]
+            self.keep(asyncio.ensure_future(self._release_container(connection.container)))
+
+    async def _release_container(self, name: str) -> None:
+        try:
+            await self.nodes.delete_queue(container_claim(name))
+        except LockstepError as error:
+            _log.warning("event=container_not_released container=%s error=%s", name, error)
+        finally:
+            del self._containers[name]
 
     def keep(self, task: asyncio.Task[None]) -> None:
         """Keeps a task until it is done."""

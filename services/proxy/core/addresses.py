@@ -20,6 +20,8 @@ TEMPORARY_TOPIC = "temporary-topic:"
 TEMPORARY_TOPICS_EXCHANGE = "lockstep.temporary-topics"
 """All temporary topics are keys of this exchange, so that none is left behind when its proxy dies."""
 SUBSCRIPTION_QUEUE = "subscription:"
+CONTAINER_CLAIM = "container:"
+"""Exclusive queues whose names say which containers are connected: names are unique in the cluster (DESIGN 2)."""
 
 QUEUE_CAPABILITIES = frozenset({"queue", "temporary-queue"})
 TOPIC_CAPABILITIES = frozenset({"topic", "temporary-topic"})
@@ -47,7 +49,7 @@ def parse_address(text: str, capabilities: Collection[str] = ()) -> Address:
         return _prefixed(NodeKind.QUEUE, text.removeprefix(QUEUE_PREFIX))
     if text.startswith(TOPIC_PREFIX):
         return _prefixed(NodeKind.TOPIC, text.removeprefix(TOPIC_PREFIX))
-    if text.startswith((TEMPORARY_QUEUE, SUBSCRIPTION_QUEUE)):
+    if text.startswith((TEMPORARY_QUEUE, SUBSCRIPTION_QUEUE, CONTAINER_CLAIM)):
         return Address(NodeKind.QUEUE, text)
     if text.startswith(TEMPORARY_TOPIC):
         return Address(NodeKind.TOPIC, TEMPORARY_TOPICS_EXCHANGE, text)
@@ -78,6 +80,11 @@ def as_topic(address: Address) -> Address:
 def subscription_queue(container: str, subscription: str) -> str:
     """Name of the queue of a durable subscription: of one container, or shared by all ("")."""
     return f"{SUBSCRIPTION_QUEUE}{_escaped(container)}:{_escaped(subscription)}"
+
+
+def container_claim(container: str) -> str:
+    """Name of the queue that whoever connects as the only connection of a container has to own."""
+    return CONTAINER_CLAIM + container
 
 
 def _escaped(text: str) -> str:
