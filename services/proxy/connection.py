@@ -14,7 +14,6 @@ from proton import UNDESCRIBED, Array, Data, Endpoint, Event, Link, Receiver, Te
 
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.xid import Xid
-from services.proxy import engine_path as path
 from services.proxy.amqp_transaction import AmqpTransaction, Work
 from services.proxy.attaching import Attaching
 from services.proxy.branch_work import BranchWork
@@ -28,6 +27,7 @@ from services.proxy.core.conditions import (
 )
 from services.proxy.delivery_states import end_link, proton_condition
 from services.proxy.engine import Engine
+from services.proxy.engine_path import path
 from services.proxy.engine_words import EngineEvent, Handle
 from services.proxy.incoming_link import IncomingLink
 from services.proxy.nodes import Nodes, Target

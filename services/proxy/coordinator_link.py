@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Protocol
 from proton import Described, Link, Message, ProtonException, Receiver
 
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
-from services.proxy import engine_path as path
 from services.proxy.amqp_transaction import AmqpTransaction
 from services.proxy.core.conditions import (
     DECODE_ERROR,
@@ -20,6 +19,7 @@ from services.proxy.core.conditions import (
     condition_of,
 )
 from services.proxy.delivery_states import reject
+from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle, declared
 
 CREDIT = 16

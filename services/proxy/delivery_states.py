@@ -5,8 +5,8 @@ from typing import Any
 from proton import Condition as ProtonCondition
 from proton import Delivery, Link
 
-from services.proxy import engine_path as path
 from services.proxy.core.conditions import Condition
+from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle
 
 _TEXT_MAX = 400

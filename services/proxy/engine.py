@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from proton import Collector, Connection, Transport
 
-from services.proxy import engine_path as path
+from services.proxy.engine_path import path
 from services.proxy.engine_words import Happening
 from services.proxy.settings import ProxyLimits
 

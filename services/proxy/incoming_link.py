@@ -16,7 +16,6 @@ from lockstep.client.command_batches import Confirmation
 from lockstep.core.amqp.sections import address_of, split
 from lockstep.core.commands import OutgoingMessage
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
-from services.proxy import engine_path as path
 from services.proxy.amqp_transaction import AmqpTransaction
 from services.proxy.core.conditions import (
     DECODE_ERROR,
@@ -27,6 +26,7 @@ from services.proxy.core.conditions import (
     condition_of,
 )
 from services.proxy.delivery_states import reject
+from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle, StateCode, transactional
 from services.proxy.nodes import Target
 

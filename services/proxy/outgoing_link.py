@@ -21,9 +21,9 @@ from lockstep.core.commands import Disposition
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, QueuePosition
 from lockstep.core.server_messages import DeliveredMessage
-from services.proxy import engine_path as path
 from services.proxy.amqp_transaction import AmqpTransaction
 from services.proxy.core.conditions import RESOURCE_DELETED, Condition, condition_of_code
+from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle, StateCode, transactional
 from services.proxy.settings import ProxyLimits
 

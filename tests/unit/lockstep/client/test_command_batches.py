@@ -28,9 +28,9 @@ class Writing:
         return asyncio.get_running_loop().create_future()
 
 
-def batches() -> tuple[Writing, CommandBatches]:
+def batches(*, in_order: bool = True) -> tuple[Writing, CommandBatches]:
     session = Writing()
-    return session, CommandBatches(session)  # type: ignore[arg-type]
+    return session, CommandBatches(session, in_order)  # type: ignore[arg-type]
 
 
 def message(text: str) -> c.OutgoingMessage:
@@ -83,6 +83,24 @@ async def test_through_an_exchange_messages_keep_their_order(transaction: Any) -
         made.publish(exchange, key, [message("x")], transaction)
     made.flush()
     assert told(session.submitted) == [">a:1", "topics>k1:1", "topics>k2:1", "topics>k1:1", ">a:1"]
+
+
+async def test_what_many_callers_do_joins_whatever_the_others_do_between() -> None:
+    session, made = batches(in_order=False)
+    for position in (1, 2):
+        made.settle("q", Epoch(1), [QueuePosition(position)], c.Disposition.ACCEPT, None)
+        made.publish("", "a", [message("x")], None)
+        made.publish("", "b", [message("x")], TX)
+    made.flush()
+    assert told(session.submitted) == [">a:2", ">b:2", "settle q:2"]
+
+
+async def test_of_many_callers_too_an_exchange_gets_messages_in_their_order() -> None:
+    session, made = batches(in_order=False)
+    for exchange, key in (("topics", "k1"), ("", "a"), ("topics", "k1"), ("topics", "k2"), ("topics", "k1")):
+        made.publish(exchange, key, [message("x")], None)
+    made.flush()
+    assert told(session.submitted) == ["topics>k1:2", ">a:1", "topics>k2:1", "topics>k1:1"]
 
 
 async def test_a_batch_has_a_limit_and_a_callers_messages_are_not_split() -> None:

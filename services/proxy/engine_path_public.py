@@ -1,0 +1,140 @@
+"""What the proxy does once per transfer, on Proton's public API: slower than `engine_path_c.py`, and good for every Proton.
+
+Law: the same functions with the same meaning. A handle is the Python object of a link or delivery.
+"""
+
+from collections.abc import Iterator
+
+from proton import Collector, Delivery, Event, Link, Transport
+
+from services.proxy.engine_words import EngineEvent, Handle, Happening, Received, State, Transactional
+
+
+def handle_of(link: Link) -> Handle:
+    """The handle of a link."""
+    return link
+
+
+def push(transport: Transport, data: memoryview) -> int:
+    """Gives the engine input; returns how many bytes it took, negative when it takes no more at all."""
+    capacity = transport.capacity()
+    if capacity <= 0:
+        return capacity or -1
+    piece = bytes(data[:capacity])
+    transport.push(piece)
+    return len(piece)
+
+
+def output(transport: Transport) -> list[bytes | bytearray]:
+    """Takes what the engine wants written."""
+    parts: list[bytes | bytearray] = []
+    while (pending := transport.pending()) > 0:
+        data = transport.peek(pending)
+        transport.pop(pending)
+        if data:
+            parts.append(data)
+    return parts
+
+
+def events(collector: Collector) -> Iterator[Happening]:
+    """What happened, in order; each is taken out when the next is asked for."""
+    while (event := collector.peek()) is not None:
+        if event.type is Event.DELIVERY:
+            yield EngineEvent.DELIVERY, event.link, event.delivery
+        elif event.type is Event.LINK_FLOW:
+            yield EngineEvent.FLOW, event.link, None
+        else:
+            yield EngineEvent.OTHER, None, event
+        collector.pop()
+
+
+def receive(link: Handle) -> Received | None:
+    """The next piece of a transfer on a receiving link; a whole one is advanced over and waits for being settled."""
+    delivery = link.current
+    if delivery is None:
+        return None
+    if delivery.aborted:
+        delivery.settle()
+        return Received(None, b"", False, True, False)
+    is_partial, pending = delivery.partial, delivery.pending
+    if is_partial and not pending:
+        return None
+    data = bytes(link.recv(pending) or b"")
+    if is_partial:
+        return Received(delivery, data, True, False, False)
+    link.advance()
+    return Received(delivery, data, False, False, delivery.settled)
+
+
+def credit(link: Handle) -> int:
+    """Of a receiving link: what the peer may send; of a sending link: what may be sent."""
+    return int(link.credit)
+
+
+def grant(link: Handle, count: int) -> None:
+    """The peer may send `count` more on a receiving link."""
+    link.flow(count)
+
+
+def is_draining(link: Handle) -> bool:
+    """Whether the peer wants a sending link's credit used or given back."""
+    return bool(link.drain_mode)
+
+
+def drained(link: Handle) -> None:
+    """Tells the peer that the credit of a sending link is used up."""
+    link.drained()
+
+
+def send(link: Handle, tag: bytes, data: bytes, is_settled: bool) -> Handle:
+    """One transfer on a sending link."""
+    delivery = link.delivery(tag.decode("ascii"))
+    link.stream(data)
+    link.advance()
+    if is_settled:
+        delivery.settle()
+    return delivery
+
+
+def is_settled(delivery: Handle) -> bool:
+    """Whether the peer has settled it."""
+    return bool(delivery.settled)
+
+
+def settle(delivery: Handle) -> None:
+    """Settles; the handle is no good after it."""
+    delivery.settle()
+
+
+def accept(delivery: Handle) -> None:
+    """Accepted and settled."""
+    delivery.update(Delivery.ACCEPTED)
+    delivery.settle()
+
+
+def update(delivery: Handle, state: State) -> None:
+    """Says a state, without settling."""
+    if state.fields:
+        delivery.local.data = state.fields
+    delivery.update(state.code)
+
+
+def remote_state(delivery: Handle) -> int:
+    """Descriptor of the state that the peer gave it; 0: none."""
+    return int(delivery.remote_state)
+
+
+def remote_modified(delivery: Handle) -> tuple[bool, bool]:
+    """Of the state `modified`: (delivery-failed, undeliverable-here)."""
+    return delivery.remote.failed, delivery.remote.undeliverable
+
+
+def remote_transaction(delivery: Handle) -> Transactional:
+    """Of a transactional state: the transaction and the outcome in it. Raises `ValueError` for one that is malformed."""
+    return Transactional.from_fields(delivery.remote.data)
+
+
+def wrapped(delivery: Handle) -> Delivery:
+    """The delivery for the public API."""
+    assert isinstance(delivery, Delivery)
+    return delivery
