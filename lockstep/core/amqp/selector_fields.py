@@ -22,7 +22,7 @@ from lockstep.core.amqp.section_table import Section
 from lockstep.core.amqp.sections import HEADER, find_section, header_of
 
 APPLICATION_PROPERTIES_MAX = 4096
-"""Of a message that a selector looks at: less than 2 ms. Senders have a dozen."""
+"""Of a message that a selector looks at: a few milliseconds. Senders have a dozen."""
 PRIORITY_DEFAULT = 4
 """AMQP 1.0, 3.2.1."""
 
