@@ -106,9 +106,10 @@ class CommandBatches:
         positions: Sequence[QueuePosition],
         disposition: int,
         transaction: TransactionKey | None,
+        excluded_consumer: int = 0,
     ) -> Confirmation:
         """Adds one caller's dispositions."""
-        key = ("settle", queue, epoch, disposition, transaction)
+        key = ("settle", queue, epoch, disposition, transaction, excluded_consumer)
         if self._in_order:
             self._enter("settle" if transaction is None else transaction)
         batch = self._open.get(key)
@@ -122,6 +123,8 @@ class CommandBatches:
                     tuple([p for part in parts for p in part]),
                     disposition,
                     transaction,
+                    0,
+                    excluded_consumer,
                 ),
                 transaction is not None,
                 is_settle=transaction is None,

@@ -219,6 +219,17 @@ class Session:
         assert isinstance(answer, sm.Description), "a describe is answered as one"
         return answer
 
+    async def describe_queue(self, name: str) -> sm.QueueDetails:
+        """What is declared of a queue and bound to it; raises `Rejected` NOT_FOUND."""
+        session, batches = await self._of(await self._directory.locate(Kind.KIND_QUEUE, name))
+        batches.flush()
+        answer = await session.ask(rq.DescribeQueue(0, name))
+        assert isinstance(answer, sm.QueueDetails), "a describe of a queue is answered as one"
+        if answer.code is not ErrorCode.NONE:
+            self._directory.forget(Kind.KIND_QUEUE, name)
+            raise Rejected(answer.code, f"no queue {name!r}", queue=name)
+        return answer
+
     # --- sets ---
 
     async def of_target(self, exchange: str, routing_key: str) -> tuple[SetSession, CommandBatches]:

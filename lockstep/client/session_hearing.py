@@ -117,7 +117,15 @@ def _hear(line: SessionLine, message: sm.AnyServerMessage, now: int, effects: li
         case sm.ConsumerClosed(_, _, consumer, code, text):
             if line.held.consumers.pop(consumer, None) is not None:
                 effects.append(e.ConsumerStopped(consumer, code, text))
-        case sm.BrowseAnswer() | sm.OutcomeAnswer() | sm.Description() | sm.Recovered() | sm.TimeoutAnswer():
+        case (
+            sm.BrowseAnswer()
+            | sm.OutcomeAnswer()
+            | sm.Description()
+            | sm.QueueDetails()
+            | sm.ExchangeDetails()
+            | sm.Recovered()
+            | sm.TimeoutAnswer()
+        ):
             if (asked := line.questions.pop(message.request, None)) is not None:
                 effects.append(e.QuestionAnswered(asked[0], message))
         case sm.CandidatesChanged(_, _, candidates):

@@ -82,6 +82,10 @@ class PurgeQueueCommand(Command):
 
 @dataclass(frozen=True, slots=True)
 class BindCommand(Command):
+    """Bind a queue to an exchange. With the argument `SELECTOR_ARGUMENT` (`lockstep.core.routing`) only messages whose properties
+    match it go through the binding.
+    """
+
     exchange: str
     queue: str
     key: str
@@ -138,6 +142,9 @@ class SettleCommand(Command):
     disposition: int = Disposition.ACCEPT
     transaction: TransactionKey | None = None
     sequence: int = 0
+    excluded_consumer: int = 0
+    """Of a RELEASE or FAIL: this consumer of the stream is not offered them again while it lives there (AMQP modified,
+    undeliverable-here); 0: none. It is forgotten with the stream, and so by a failover."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from lockstep.core.ids import ExchangeId, QueueId
 from lockstep.core.items import Changes, binding_key, exchange_key
-from lockstep.core.routing import Arguments, matcher_of
+from lockstep.core.routing import Arguments, ExchangeMatcher
 
 DEFAULT_EXCHANGE = ""
 EXCHANGE_KINDS = ("direct", "fanout", "topic", "headers")
@@ -37,7 +37,7 @@ class Exchange:
         self.is_durable = is_durable
         self.bindings: dict[Binding, bool] = {}
         """Each binding, and whether it is durable."""
-        self.matcher = matcher_of(kind)
+        self.matcher = ExchangeMatcher(kind)
 
     def __repr__(self) -> str:
         return f"Exchange({self.id}, {self.name!r}, {self.kind!r}, is_durable={self.is_durable})"
@@ -108,7 +108,7 @@ class Exchanges:
         return sorted(self._by_queue.get(queue, ()))
 
     def route(self, exchange: str | ExchangeId, key: str, headers: Mapping[str, str]) -> tuple[QueueId, ...]:
-        """Queues that an exchange, by name or id, chooses; none if there is no such exchange."""
+        """Queues that an exchange, by name or id, chooses whatever any selector says; none if there is no such exchange."""
         found = self.by_name.get(exchange) if isinstance(exchange, str) else self.by_id.get(exchange)
         return found.matcher.match(key, headers) if found is not None else ()
 

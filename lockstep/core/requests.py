@@ -100,6 +100,20 @@ class Describe(msgspec.Struct, frozen=True):
     """It costs some microseconds for every message in the set, in which the primary does nothing else."""
 
 
+class DescribeQueue(msgspec.Struct, frozen=True):
+    """What is declared of a queue, and what is bound to it. Answered by `QueueDetails`."""
+
+    request: int
+    queue: str
+
+
+class DescribeExchange(msgspec.Struct, frozen=True):
+    """What is declared of an exchange. Answered by `ExchangeDetails`."""
+
+    request: int
+    exchange: str
+
+
 class Recover(msgspec.Struct, frozen=True):
     """Branches that are prepared or were ended heuristically, by xid behind `after` (b"": from the first), up to `limit`.
 
@@ -123,7 +137,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     """The client lives. Answered at once by `HeartbeatAnswered`, before the session is attached too."""
 
 
-Question = Browse | GetOutcome | Describe | Recover | GetTimeout
+Question = Browse | GetOutcome | Describe | DescribeQueue | DescribeExchange | Recover | GetTimeout
 """Requests that are answered by one message with their number."""
 AnyRequest = (
     AttachSession
@@ -135,6 +149,8 @@ AnyRequest = (
     | Browse
     | GetOutcome
     | Describe
+    | DescribeQueue
+    | DescribeExchange
     | Recover
     | GetTimeout
     | Heartbeat

@@ -10,6 +10,10 @@ from typing import Protocol
 from lockstep.core.ids import QueueId
 
 Arguments = tuple[tuple[str, str], ...]
+SELECTOR_ARGUMENT = "lockstep:selector"
+"""Name of the argument of a binding that is a selector: only messages that it matches go through the binding. What routes by a
+binding knows nothing of it: whoever asks for a message's queues asks the selectors.
+"""
 CACHE_MAX = 4096
 """Routing keys whose result a topic exchange remembers between changes of its bindings."""
 
@@ -190,6 +194,58 @@ class HeadersMatcher:
                 if any(agree) if is_any else all(agree):
                     chosen.add(queue)
         return tuple(sorted(chosen))
+
+
+class ExchangeMatcher:
+    """The bindings of one exchange, of whatever kind: those without a selector, and those of each selector by themselves."""
+
+    def __init__(self, kind: str) -> None:
+        """Raises `ValueError` for an unknown kind, which a primary never declares."""
+        self._kind = kind
+        self._plain = matcher_of(kind)
+        self._selecting: dict[str, tuple[Matcher, set[tuple[QueueId, str, Arguments]]]] = {}
+        """By selector: its matcher and its bindings."""
+
+    @property
+    def has_selectors(self) -> bool:
+        return bool(self._selecting)
+
+    def add(self, queue: QueueId, key: str, arguments: Arguments) -> None:
+        selector, rest = _apart(arguments)
+        if selector is None:
+            self._plain.add(queue, key, arguments)
+            return
+        matcher, bindings = self._selecting.setdefault(selector, (matcher_of(self._kind), set()))
+        bindings.add((queue, key, rest))
+        matcher.add(queue, key, rest)
+
+    def remove(self, queue: QueueId, key: str, arguments: Arguments) -> None:
+        selector, rest = _apart(arguments)
+        if selector is None:
+            self._plain.remove(queue, key, arguments)
+            return
+        matcher, bindings = self._selecting[selector]
+        matcher.remove(queue, key, rest)
+        bindings.remove((queue, key, rest))
+        if not bindings:
+            del self._selecting[selector]
+
+    def match(self, key: str, headers: Mapping[str, str]) -> tuple[QueueId, ...]:
+        """The queues that get the message whatever any selector says."""
+        return self._plain.match(key, headers)
+
+    def match_selecting(self, key: str, headers: Mapping[str, str]) -> list[tuple[str, tuple[QueueId, ...]]]:
+        """Each selector, in the order of their texts, with the queues that get the message if it matches."""
+        found = [(text, self._selecting[text][0].match(key, headers)) for text in sorted(self._selecting)]
+        return [(text, queues) for text, queues in found if queues]
+
+
+def _apart(arguments: Arguments) -> tuple[str | None, Arguments]:
+    """A binding's selector, if it has one, and its other arguments."""
+    for pair in arguments:
+        if pair[0] == SELECTOR_ARGUMENT:
+            return pair[1], tuple(other for other in arguments if other is not pair)
+    return None, arguments
 
 
 def matcher_of(kind: str) -> Matcher:

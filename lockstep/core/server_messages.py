@@ -162,6 +162,34 @@ class Description(ServerMessage, frozen=True):
     """Content of transactions whose outcome is not yet durable at every in-sync member."""
 
 
+class QueueDetails(ServerMessage, frozen=True):
+    """What was declared of a queue, at the log's end."""
+
+    request: int
+    code: ErrorCode
+    """NOT_FOUND: there is no such queue."""
+    is_durable: bool = False
+    is_exclusive: bool = False
+    """Only the session that declared it uses it."""
+    is_auto_delete: bool = False
+    length: int = 0
+    """Messages in it, whoever has them."""
+    consumers: int = 0
+    """Without browsers."""
+    bindings: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = ()
+    """(exchange, key, arguments) of each; of very many the first, in the order of their exchanges' ids."""
+
+
+class ExchangeDetails(ServerMessage, frozen=True):
+    """What was declared of an exchange, at the log's end."""
+
+    request: int
+    code: ErrorCode
+    """NOT_FOUND: there is no such exchange."""
+    kind: str = ""
+    is_durable: bool = False
+
+
 class BranchDescription(msgspec.Struct, frozen=True, gc=False):
     """One branch of a distributed transaction."""
 
@@ -207,7 +235,9 @@ class SessionEnded(ServerMessage, frozen=True):
     message: str
 
 
-Answer = BrowseAnswer | OutcomeAnswer | Description | Recovered | TimeoutAnswer
+Answer = (
+    BrowseAnswer | OutcomeAnswer | Description | QueueDetails | ExchangeDetails | Recovered | TimeoutAnswer
+)
 """To a `Question`."""
 AnyServerMessage = (
     SessionAttached
@@ -221,6 +251,8 @@ AnyServerMessage = (
     | BrowseAnswer
     | OutcomeAnswer
     | Description
+    | QueueDetails
+    | ExchangeDetails
     | Recovered
     | TimeoutAnswer
     | CandidatesChanged

@@ -31,16 +31,8 @@ def encode_client_message(message: rq.ClientMessage) -> pb.ClientMessage:
     match message:
         case c.PublishCommand():
             return _Wire(number=message.number, publish=_publish(message))
-        case c.SettleCommand(number, queue, epoch, positions, disposition, transaction, sequence):
-            settle = _Wire.Settle(
-                queue=queue,
-                delivery_epoch=epoch,
-                positions=positions,
-                disposition=disposition,
-                transaction=encode_name(transaction),
-                sequence=sequence,
-            )
-            return _Wire(number=number, settle=settle)
+        case c.SettleCommand():
+            return _Wire(number=message.number, settle=_settle(message))
         case c.BeginCommand(number, timeout_ms):
             return _Wire(number=number, begin=_Wire.Begin(timeout_ms=timeout_ms))
         case c.CommitCommand(number, transaction, operations):
@@ -114,6 +106,10 @@ def _encode_request(message: rq.AnyRequest) -> pb.ClientMessage:
             return _Wire(ask_outcome=ask)
         case rq.Describe(request, with_state_hash):
             return _Wire(describe=_Wire.Describe(request=request, with_state_hash=with_state_hash))
+        case rq.DescribeQueue(request, queue):
+            return _Wire(describe_queue=_Wire.DescribeQueue(request=request, queue=queue))
+        case rq.DescribeExchange(request, exchange):
+            return _Wire(describe_exchange=_Wire.DescribeExchange(request=request, exchange=exchange))
         case rq.Recover() | rq.GetTimeout():
             return encode_branch_request(message)
         case _:
@@ -132,6 +128,18 @@ def _publish(command: c.PublishCommand) -> pb.ClientMessage.Publish:
         are_durable=pack([message.is_durable for message in messages], False),
         ttls_ms=pack([message.ttl_ms for message in messages], 0),
         headers=[pb.Pairs(pairs=_pairs(headers)) for headers in pack([m.headers for m in messages], ())],
+    )
+
+
+def _settle(command: c.SettleCommand) -> pb.ClientMessage.Settle:
+    return _Wire.Settle(
+        queue=command.queue,
+        delivery_epoch=command.delivery_epoch,
+        positions=command.positions,
+        disposition=command.disposition,
+        transaction=encode_name(command.transaction),
+        sequence=command.sequence,
+        excluded_consumer=command.excluded_consumer,
     )
 
 
@@ -233,6 +241,7 @@ def _decode_settle(number: int, wire: pb.ClientMessage) -> c.SettleCommand:
         settle.disposition,
         transaction,
         settle.sequence,
+        settle.excluded_consumer,
     )
 
 
@@ -350,6 +359,10 @@ _REQUESTS: dict[str, Callable[[pb.ClientMessage], rq.ClientMessage]] = {
     "browse": _decode_browse,
     "ask_outcome": _decode_outcome,
     "describe": lambda wire: rq.Describe(wire.describe.request, wire.describe.with_state_hash),
+    "describe_queue": lambda wire: rq.DescribeQueue(wire.describe_queue.request, wire.describe_queue.queue),
+    "describe_exchange": lambda wire: rq.DescribeExchange(
+        wire.describe_exchange.request, wire.describe_exchange.exchange
+    ),
     "heartbeat": lambda wire: rq.Heartbeat(),
     **DECODE_REQUEST,
 }

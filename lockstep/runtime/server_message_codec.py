@@ -60,6 +60,11 @@ def encode_server_message(message: sm.AnyServerMessage) -> pb.ServerMessage:
             return _Wire(outcome_answer=outcome)
         case sm.Description():
             return _Wire(description=_description(message))
+        case sm.QueueDetails():
+            return _Wire(queue_details=_queue_details(message))
+        case sm.ExchangeDetails(_, _, request, code, kind, is_durable):
+            exchange = _Wire.ExchangeDetails(request=request, code=code, kind=kind, is_durable=is_durable)
+            return _Wire(exchange_details=exchange)
         case sm.Recovered():
             return encode_recovered(message)
         case sm.TimeoutAnswer():
@@ -117,6 +122,26 @@ def _description(message: sm.Description) -> pb.ServerMessage.Description:
         prepared_transactions=message.prepared_transactions,
         sessions=message.sessions,
         tx_queue_bytes=message.tx_queue_bytes,
+    )
+
+
+def _queue_details(message: sm.QueueDetails) -> pb.ServerMessage.QueueDetails:
+    return _Wire.QueueDetails(
+        request=message.request,
+        code=message.code,
+        is_durable=message.is_durable,
+        is_exclusive=message.is_exclusive,
+        is_auto_delete=message.is_auto_delete,
+        length=message.length,
+        consumers=message.consumers,
+        bindings=[
+            _Wire.Binding(
+                exchange=exchange,
+                key=key,
+                arguments=[pb.Pair(name=name, value=value) for name, value in arguments],
+            )
+            for exchange, key, arguments in message.bindings
+        ],
     )
 
 
@@ -230,6 +255,25 @@ def _decode_description(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMes
     )
 
 
+def _decode_queue_details(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> sm.QueueDetails:
+    details = wire.queue_details
+    return sm.QueueDetails(
+        epoch,
+        commit_index,
+        details.request,
+        _code(details.code),
+        details.is_durable,
+        details.is_exclusive,
+        details.is_auto_delete,
+        details.length,
+        details.consumers,
+        tuple(
+            (binding.exchange, binding.key, tuple((pair.name, pair.value) for pair in binding.arguments))
+            for binding in details.bindings
+        ),
+    )
+
+
 def _code(number: int) -> ErrorCode:
     """A code that is not known here comes from a newer broker: it is an error, whichever."""
     try:
@@ -269,6 +313,15 @@ _DECODERS: dict[str, Callable[[Epoch, LogIndex, pb.ServerMessage], sm.AnyServerM
     "browse_answer": _decode_browse,
     "outcome_answer": _decode_outcome,
     "description": _decode_description,
+    "queue_details": _decode_queue_details,
+    "exchange_details": lambda epoch, commit_index, wire: sm.ExchangeDetails(
+        epoch,
+        commit_index,
+        wire.exchange_details.request,
+        _code(wire.exchange_details.code),
+        wire.exchange_details.kind,
+        wire.exchange_details.is_durable,
+    ),
     "recovered": decode_recovered,
     "timeout_answer": decode_timeout,
     "candidates_changed": lambda epoch, commit_index, wire: sm.CandidatesChanged(

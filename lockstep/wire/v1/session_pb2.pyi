@@ -387,12 +387,15 @@ class ClientMessage(_message.Message):
         DISPOSITION_FIELD_NUMBER: _builtins.int
         TRANSACTION_FIELD_NUMBER: _builtins.int
         SEQUENCE_FIELD_NUMBER: _builtins.int
+        EXCLUDED_CONSUMER_FIELD_NUMBER: _builtins.int
         queue: _builtins.str
         delivery_epoch: _builtins.int
         """Epoch of the deliveries."""
         disposition: _builtins.int
         """1 accept, 2 release, 3 fail, 4 reject; 0 is not valid."""
         sequence: _builtins.int
+        excluded_consumer: _builtins.int
+        """Of a release or fail: this consumer is not offered them again while it lives; 0: none."""
         @_builtins.property
         def positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
         @_builtins.property
@@ -408,10 +411,11 @@ class ClientMessage(_message.Message):
             disposition: _builtins.int = ...,
             transaction: Global___TransactionName | None = ...,
             sequence: _builtins.int = ...,
+            excluded_consumer: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["transaction", b"transaction"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_epoch", b"delivery_epoch", "disposition", b"disposition", "positions", b"positions", "queue", b"queue", "sequence", b"sequence", "transaction", b"transaction"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_epoch", b"delivery_epoch", "disposition", b"disposition", "excluded_consumer", b"excluded_consumer", "positions", b"positions", "queue", b"queue", "sequence", b"sequence", "transaction", b"transaction"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -717,6 +721,46 @@ class ClientMessage(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
+    class DescribeQueue(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        REQUEST_FIELD_NUMBER: _builtins.int
+        QUEUE_FIELD_NUMBER: _builtins.int
+        request: _builtins.int
+        queue: _builtins.str
+        def __init__(
+            self,
+            *,
+            request: _builtins.int = ...,
+            queue: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue", "request", b"request"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class DescribeExchange(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        REQUEST_FIELD_NUMBER: _builtins.int
+        EXCHANGE_FIELD_NUMBER: _builtins.int
+        request: _builtins.int
+        exchange: _builtins.str
+        def __init__(
+            self,
+            *,
+            request: _builtins.int = ...,
+            exchange: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange", "request", b"request"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class Heartbeat(_message.Message):
         """Answered at once while the broker may serve. A stream with consumers on which nothing is said for a minute is closed."""
 
@@ -1007,6 +1051,8 @@ class ClientMessage(_message.Message):
     RECOVER_FIELD_NUMBER: _builtins.int
     GET_TIMEOUT_FIELD_NUMBER: _builtins.int
     DRAIN_CONSUMER_FIELD_NUMBER: _builtins.int
+    DESCRIBE_QUEUE_FIELD_NUMBER: _builtins.int
+    DESCRIBE_EXCHANGE_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Number of a command, from 1; 0: a request, which has none."""
     @_builtins.property
@@ -1073,6 +1119,10 @@ class ClientMessage(_message.Message):
     def get_timeout(self) -> Global___ClientMessage.GetTimeout: ...
     @_builtins.property
     def drain_consumer(self) -> Global___ClientMessage.DrainConsumer: ...
+    @_builtins.property
+    def describe_queue(self) -> Global___ClientMessage.DescribeQueue: ...
+    @_builtins.property
+    def describe_exchange(self) -> Global___ClientMessage.DescribeExchange: ...
     def __init__(
         self,
         *,
@@ -1109,12 +1159,14 @@ class ClientMessage(_message.Message):
         recover: Global___ClientMessage.Recover | None = ...,
         get_timeout: Global___ClientMessage.GetTimeout | None = ...,
         drain_consumer: Global___ClientMessage.DrainConsumer | None = ...,
+        describe_queue: Global___ClientMessage.DescribeQueue | None = ...,
+        describe_exchange: Global___ClientMessage.DescribeExchange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ask_outcome", b"ask_outcome", "attach", b"attach", "begin", b"begin", "bind", b"bind", "browse", b"browse", "close_consumer", b"close_consumer", "commit", b"commit", "commit_branch", b"commit_branch", "declare_exchange", b"declare_exchange", "declare_queue", b"declare_queue", "delete_exchange", b"delete_exchange", "delete_queue", b"delete_queue", "describe", b"describe", "detach", b"detach", "drain_consumer", b"drain_consumer", "end", b"end", "end_heuristically", b"end_heuristically", "forget_branch", b"forget_branch", "get_timeout", b"get_timeout", "grant_credit", b"grant_credit", "heartbeat", b"heartbeat", "message", b"message", "open_consumer", b"open_consumer", "prepare_branch", b"prepare_branch", "publish", b"publish", "purge_queue", b"purge_queue", "recover", b"recover", "rollback", b"rollback", "rollback_branch", b"rollback_branch", "select_dtx", b"select_dtx", "set_timeout", b"set_timeout", "settle", b"settle", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ask_outcome", b"ask_outcome", "attach", b"attach", "begin", b"begin", "bind", b"bind", "browse", b"browse", "close_consumer", b"close_consumer", "commit", b"commit", "commit_branch", b"commit_branch", "declare_exchange", b"declare_exchange", "declare_queue", b"declare_queue", "delete_exchange", b"delete_exchange", "delete_queue", b"delete_queue", "describe", b"describe", "describe_exchange", b"describe_exchange", "describe_queue", b"describe_queue", "detach", b"detach", "drain_consumer", b"drain_consumer", "end", b"end", "end_heuristically", b"end_heuristically", "forget_branch", b"forget_branch", "get_timeout", b"get_timeout", "grant_credit", b"grant_credit", "heartbeat", b"heartbeat", "message", b"message", "open_consumer", b"open_consumer", "prepare_branch", b"prepare_branch", "publish", b"publish", "purge_queue", b"purge_queue", "recover", b"recover", "rollback", b"rollback", "rollback_branch", b"rollback_branch", "select_dtx", b"select_dtx", "set_timeout", b"set_timeout", "settle", b"settle", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_outcome", b"ask_outcome", "attach", b"attach", "begin", b"begin", "bind", b"bind", "browse", b"browse", "close_consumer", b"close_consumer", "commit", b"commit", "commit_branch", b"commit_branch", "declare_exchange", b"declare_exchange", "declare_queue", b"declare_queue", "delete_exchange", b"delete_exchange", "delete_queue", b"delete_queue", "describe", b"describe", "detach", b"detach", "drain_consumer", b"drain_consumer", "end", b"end", "end_heuristically", b"end_heuristically", "forget_branch", b"forget_branch", "get_timeout", b"get_timeout", "grant_credit", b"grant_credit", "heartbeat", b"heartbeat", "message", b"message", "number", b"number", "open_consumer", b"open_consumer", "prepare_branch", b"prepare_branch", "publish", b"publish", "purge_queue", b"purge_queue", "recover", b"recover", "rollback", b"rollback", "rollback_branch", b"rollback_branch", "select_dtx", b"select_dtx", "set_timeout", b"set_timeout", "settle", b"settle", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_outcome", b"ask_outcome", "attach", b"attach", "begin", b"begin", "bind", b"bind", "browse", b"browse", "close_consumer", b"close_consumer", "commit", b"commit", "commit_branch", b"commit_branch", "declare_exchange", b"declare_exchange", "declare_queue", b"declare_queue", "delete_exchange", b"delete_exchange", "delete_queue", b"delete_queue", "describe", b"describe", "describe_exchange", b"describe_exchange", "describe_queue", b"describe_queue", "detach", b"detach", "drain_consumer", b"drain_consumer", "end", b"end", "end_heuristically", b"end_heuristically", "forget_branch", b"forget_branch", "get_timeout", b"get_timeout", "grant_credit", b"grant_credit", "heartbeat", b"heartbeat", "message", b"message", "number", b"number", "open_consumer", b"open_consumer", "prepare_branch", b"prepare_branch", "publish", b"publish", "purge_queue", b"purge_queue", "recover", b"recover", "rollback", b"rollback", "rollback_branch", b"rollback_branch", "select_dtx", b"select_dtx", "set_timeout", b"set_timeout", "settle", b"settle", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["declare_exchange", "delete_exchange", "declare_queue", "delete_queue", "purge_queue", "bind", "publish", "settle", "begin", "commit", "rollback", "select_dtx", "start", "end", "prepare_branch", "commit_branch", "rollback_branch", "forget_branch", "set_timeout", "end_heuristically", "attach", "detach", "open_consumer", "grant_credit", "close_consumer", "browse", "ask_outcome", "describe", "heartbeat", "recover", "get_timeout", "drain_consumer"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["declare_exchange", "delete_exchange", "declare_queue", "delete_queue", "purge_queue", "bind", "publish", "settle", "begin", "commit", "rollback", "select_dtx", "start", "end", "prepare_branch", "commit_branch", "rollback_branch", "forget_branch", "set_timeout", "end_heuristically", "attach", "detach", "open_consumer", "grant_credit", "close_consumer", "browse", "ask_outcome", "describe", "heartbeat", "recover", "get_timeout", "drain_consumer", "describe_queue", "describe_exchange"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -1540,6 +1592,99 @@ class ServerMessage(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
+    class QueueDetails(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        REQUEST_FIELD_NUMBER: _builtins.int
+        CODE_FIELD_NUMBER: _builtins.int
+        IS_DURABLE_FIELD_NUMBER: _builtins.int
+        IS_EXCLUSIVE_FIELD_NUMBER: _builtins.int
+        IS_AUTO_DELETE_FIELD_NUMBER: _builtins.int
+        LENGTH_FIELD_NUMBER: _builtins.int
+        CONSUMERS_FIELD_NUMBER: _builtins.int
+        BINDINGS_FIELD_NUMBER: _builtins.int
+        request: _builtins.int
+        code: _builtins.int
+        """0: there is such a queue; all else is empty if there is none."""
+        is_durable: _builtins.bool
+        is_exclusive: _builtins.bool
+        """False: any session may use it."""
+        is_auto_delete: _builtins.bool
+        length: _builtins.int
+        consumers: _builtins.int
+        """Without browsers."""
+        @_builtins.property
+        def bindings(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerMessage.Binding]: ...
+        def __init__(
+            self,
+            *,
+            request: _builtins.int = ...,
+            code: _builtins.int = ...,
+            is_durable: _builtins.bool = ...,
+            is_exclusive: _builtins.bool = ...,
+            is_auto_delete: _builtins.bool = ...,
+            length: _builtins.int = ...,
+            consumers: _builtins.int = ...,
+            bindings: _abc.Iterable[Global___ServerMessage.Binding] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["bindings", b"bindings", "code", b"code", "consumers", b"consumers", "is_auto_delete", b"is_auto_delete", "is_durable", b"is_durable", "is_exclusive", b"is_exclusive", "length", b"length", "request", b"request"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Binding(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        EXCHANGE_FIELD_NUMBER: _builtins.int
+        KEY_FIELD_NUMBER: _builtins.int
+        ARGUMENTS_FIELD_NUMBER: _builtins.int
+        exchange: _builtins.str
+        key: _builtins.str
+        @_builtins.property
+        def arguments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Pair]: ...
+        def __init__(
+            self,
+            *,
+            exchange: _builtins.str = ...,
+            key: _builtins.str = ...,
+            arguments: _abc.Iterable[Global___Pair] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "exchange", b"exchange", "key", b"key"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ExchangeDetails(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        REQUEST_FIELD_NUMBER: _builtins.int
+        CODE_FIELD_NUMBER: _builtins.int
+        KIND_FIELD_NUMBER: _builtins.int
+        IS_DURABLE_FIELD_NUMBER: _builtins.int
+        request: _builtins.int
+        code: _builtins.int
+        """0: there is such an exchange; all else is empty if there is none."""
+        kind: _builtins.str
+        is_durable: _builtins.bool
+        def __init__(
+            self,
+            *,
+            request: _builtins.int = ...,
+            code: _builtins.int = ...,
+            kind: _builtins.str = ...,
+            is_durable: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "is_durable", b"is_durable", "kind", b"kind", "request", b"request"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class Recovered(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -1695,6 +1840,8 @@ class ServerMessage(_message.Message):
     RECOVERED_FIELD_NUMBER: _builtins.int
     TIMEOUT_ANSWER_FIELD_NUMBER: _builtins.int
     CONSUMER_DRAINED_FIELD_NUMBER: _builtins.int
+    QUEUE_DETAILS_FIELD_NUMBER: _builtins.int
+    EXCHANGE_DETAILS_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """Absent: as in the response."""
     commit_index: _builtins.int
@@ -1730,6 +1877,10 @@ class ServerMessage(_message.Message):
     def timeout_answer(self) -> Global___ServerMessage.TimeoutAnswer: ...
     @_builtins.property
     def consumer_drained(self) -> Global___ServerMessage.ConsumerDrained: ...
+    @_builtins.property
+    def queue_details(self) -> Global___ServerMessage.QueueDetails: ...
+    @_builtins.property
+    def exchange_details(self) -> Global___ServerMessage.ExchangeDetails: ...
     def __init__(
         self,
         *,
@@ -1751,16 +1902,18 @@ class ServerMessage(_message.Message):
         recovered: Global___ServerMessage.Recovered | None = ...,
         timeout_answer: Global___ServerMessage.TimeoutAnswer | None = ...,
         consumer_drained: Global___ServerMessage.ConsumerDrained | None = ...,
+        queue_details: Global___ServerMessage.QueueDetails | None = ...,
+        exchange_details: Global___ServerMessage.ExchangeDetails | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_commit_index", b"_commit_index", "_epoch", b"_epoch", "answers", b"answers", "attach_refused", b"attach_refused", "attached", b"attached", "browse_answer", b"browse_answer", "candidates_changed", b"candidates_changed", "commit_index", b"commit_index", "consumer_closed", b"consumer_closed", "consumer_drained", b"consumer_drained", "consumer_opened", b"consumer_opened", "deliveries", b"deliveries", "description", b"description", "ended", b"ended", "epoch", b"epoch", "heartbeat_answered", b"heartbeat_answered", "message", b"message", "outcome_answer", b"outcome_answer", "pushed_back", b"pushed_back", "recovered", b"recovered", "timeout_answer", b"timeout_answer"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_commit_index", b"_commit_index", "_epoch", b"_epoch", "answers", b"answers", "attach_refused", b"attach_refused", "attached", b"attached", "browse_answer", b"browse_answer", "candidates_changed", b"candidates_changed", "commit_index", b"commit_index", "consumer_closed", b"consumer_closed", "consumer_drained", b"consumer_drained", "consumer_opened", b"consumer_opened", "deliveries", b"deliveries", "description", b"description", "ended", b"ended", "epoch", b"epoch", "exchange_details", b"exchange_details", "heartbeat_answered", b"heartbeat_answered", "message", b"message", "outcome_answer", b"outcome_answer", "pushed_back", b"pushed_back", "queue_details", b"queue_details", "recovered", b"recovered", "timeout_answer", b"timeout_answer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_index", b"_commit_index", "_epoch", b"_epoch", "answers", b"answers", "attach_refused", b"attach_refused", "attached", b"attached", "browse_answer", b"browse_answer", "candidates_changed", b"candidates_changed", "commit_index", b"commit_index", "consumer_closed", b"consumer_closed", "consumer_drained", b"consumer_drained", "consumer_opened", b"consumer_opened", "deliveries", b"deliveries", "description", b"description", "ended", b"ended", "epoch", b"epoch", "heartbeat_answered", b"heartbeat_answered", "message", b"message", "outcome_answer", b"outcome_answer", "pushed_back", b"pushed_back", "recovered", b"recovered", "timeout_answer", b"timeout_answer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_index", b"_commit_index", "_epoch", b"_epoch", "answers", b"answers", "attach_refused", b"attach_refused", "attached", b"attached", "browse_answer", b"browse_answer", "candidates_changed", b"candidates_changed", "commit_index", b"commit_index", "consumer_closed", b"consumer_closed", "consumer_drained", b"consumer_drained", "consumer_opened", b"consumer_opened", "deliveries", b"deliveries", "description", b"description", "ended", b"ended", "epoch", b"epoch", "exchange_details", b"exchange_details", "heartbeat_answered", b"heartbeat_answered", "message", b"message", "outcome_answer", b"outcome_answer", "pushed_back", b"pushed_back", "queue_details", b"queue_details", "recovered", b"recovered", "timeout_answer", b"timeout_answer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__commit_index: _TypeAlias = _typing.Literal["commit_index"]  # noqa: Y015
     _WhichOneofArgType__commit_index: _TypeAlias = _typing.Literal["_commit_index", b"_commit_index"]  # noqa: Y015
     _WhichOneofReturnType__epoch: _TypeAlias = _typing.Literal["epoch"]  # noqa: Y015
     _WhichOneofArgType__epoch: _TypeAlias = _typing.Literal["_epoch", b"_epoch"]  # noqa: Y015
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["attached", "attach_refused", "answers", "pushed_back", "deliveries", "consumer_opened", "consumer_closed", "browse_answer", "outcome_answer", "description", "candidates_changed", "heartbeat_answered", "ended", "recovered", "timeout_answer", "consumer_drained"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["attached", "attach_refused", "answers", "pushed_back", "deliveries", "consumer_opened", "consumer_closed", "browse_answer", "outcome_answer", "description", "candidates_changed", "heartbeat_answered", "ended", "recovered", "timeout_answer", "consumer_drained", "queue_details", "exchange_details"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__commit_index) -> _WhichOneofReturnType__commit_index | None: ...

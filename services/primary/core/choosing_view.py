@@ -24,12 +24,12 @@ def is_chosen(selector: Selector, queue: Queue, position: QueuePosition, message
 class ChoosingView(QueueView):
     """One consumer's own view: it leaves messages to others. Lives as long as its consumer."""
 
-    __slots__ = ("_excluded", "_excluded_max", "_selector")
+    __slots__ = ("_excluded_max", "_selector", "excluded")
 
     def __init__(self, hands: Hands, selector: Selector | None) -> None:
         super().__init__(hands)
         self._selector = selector
-        self._excluded: set[QueuePosition] = set()
+        self.excluded: set[QueuePosition] = set()
         """Never offered (again); may name some that left meanwhile."""
         self._excluded_max = SLACK
 
@@ -40,10 +40,10 @@ class ChoosingView(QueueView):
 
     def exclude(self, positions: Collection[QueuePosition]) -> None:
         """Never offer these again."""
-        self._excluded.update(positions)
-        if len(self._excluded) > self._excluded_max:
-            self._excluded &= self.queue.entries.keys()
-            self._excluded_max = 2 * len(self._excluded) + SLACK
+        self.excluded.update(positions)
+        if len(self.excluded) > self._excluded_max:
+            self.excluded &= self.queue.entries.keys()
+            self._excluded_max = 2 * len(self.excluded) + SLACK
 
     def take(self, limit: int, bytes_max: int, end: int, look_max: int) -> Offered:
         """As of any view: what came back first, then along the queue."""
@@ -89,7 +89,7 @@ class ChoosingView(QueueView):
     def _look(self, position: QueuePosition, taken: Offered) -> int | None:
         """Take the message if it is offered; answers its bytes, or None if that cannot be told: its body is away."""
         self.looked += 1
-        if position in self._excluded or not self.hands.is_free(position):
+        if position in self.excluded or not self.hands.is_free(position):
             return 0
         message = self.queue.message(position)
         if message is None:

@@ -109,6 +109,12 @@ class Dispatch:
         consumer.is_paused = False
         self._ready[consumer.queue] = None
 
+    def exclude(
+        self, session: SessionKey, number: int, queue_id: QueueId, positions: Collection[QueuePosition]
+    ) -> None:
+        """The session's consumer of that number is never offered these again; nothing if it has none (any more)."""
+        self._queues[queue_id].exclude(session, number, positions)
+
     def was_shown(self, consumer: Consumer) -> None:
         """What waited for this browser is committed: it may be shown more."""
         consumer.is_awaiting = False

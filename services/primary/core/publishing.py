@@ -21,6 +21,7 @@ from lockstep.core.queues import Queue
 from lockstep.core.records import AcceptCommand, Message, Publish
 from services.primary.core.context import SHOWN_MAX, Context, Request, shown
 from services.primary.core.removing import evict
+from services.primary.core.targets import targets_of
 from services.primary.core.transacting import operation
 
 _TTL_MS = attrgetter("ttl_ms")
@@ -117,12 +118,22 @@ def _route(context: Context, command: PublishCommand) -> _Routed:
         )
     if exchange.kind == "headers":
         each = [
-            (state.route(exchange.id, command.routing_key, dict(message.headers)), (message,))
+            (
+                targets_of(context, exchange, command.routing_key, dict(message.headers)).of(
+                    message.properties, message.is_durable
+                ),
+                (message,),
+            )
             for message in command.messages
         ]
         return [(targets, messages) for targets, messages in each if targets]
-    targets = state.route(exchange.id, command.routing_key, {})
-    return [(targets, command.messages)] if targets and command.messages else []
+    chosen = targets_of(context, exchange, command.routing_key, {})
+    if chosen.selecting:
+        stretches = groupby(
+            command.messages, lambda message: chosen.of(message.properties, message.is_durable)
+        )
+        return [(targets, tuple(messages)) for targets, messages in stretches if targets]
+    return [(chosen.certain, command.messages)] if chosen.certain and command.messages else []
 
 
 def _check_limits(queues: list[Queue], routed: _Routed) -> None:

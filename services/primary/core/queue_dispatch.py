@@ -129,6 +129,17 @@ class QueueDispatch:
         consumer.drains += 1
         self._draining[consumer] = None
 
+    def exclude(self, session: SessionKey, number: int, positions: Collection[QueuePosition]) -> None:
+        """Never offer these to that consumer again."""
+        for consumer in self.consumers:
+            if consumer.session == session and consumer.number == number and not consumer.is_browser:
+                view = consumer.view
+                if not isinstance(view, ChoosingView):
+                    view = ChoosingView(self.hands, None)
+                    view.begin_at(self._main)
+                    self._give_view(consumer, view)
+                view.exclude(positions)
+
     # --- messages ---
 
     def returned(self, positions: Collection[QueuePosition]) -> None:

@@ -6,12 +6,15 @@ durable state stays a function of the durable records (DESIGN 3).
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from lockstep.core.amqp.selector import Selector
 from lockstep.core.contents import DroppedMessage
-from lockstep.core.ids import QueuePosition
+from lockstep.core.ids import QueueId, QueuePosition
 from lockstep.core.queues import Queue
 from lockstep.core.records import Dequeue, DequeueReason, Message, Move, Publish, Requeue
 from services.primary.core.context import Context
 from services.primary.core.read_back import Found
+from services.primary.core.selecting import is_selected
+from services.primary.core.targets import targets_of
 
 
 def by_durability(
@@ -47,8 +50,8 @@ def dead_letter(context: Context, queue: Queue, positions: Sequence[QueuePositio
 
     They leave their time to live behind (it may be what brought them there); that of the target's begins.
     """
-    rooms = [_Room(target) for target in _targets(context, queue)]
-    if not all(room.queue.is_durable for room in rooms):
+    rooms = _rooms(context, queue)
+    if not all(room.queue.is_durable and not room.selectors for room in rooms):
         positions = _with_bodies(context, queue, positions, reason)
     for is_durable, found in by_durability(queue, positions):
         for all_targets, moving in _by_targets(queue, rooms, found):
@@ -115,12 +118,24 @@ def _copy(
 class _Room:
     """What a target of dead letters takes before it is full; one that evicts takes everything."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, selectors: Sequence[Selector]) -> None:
+        """`selectors`: it gets only what one of them matches; none: everything."""
         definition = queue.definition
         self.queue = queue
+        self.selectors = selectors
         self._is_limited = not definition.is_evicting
         self._length = definition.length_max - queue.length - queue.reserved_length
         self._bytes = definition.bytes_max - queue.bytes - queue.reserved_bytes
+
+    def wants(self, source: Queue, position: QueuePosition) -> bool:
+        """Whether a message of another queue, whose body is here if there are selectors, is for this one."""
+        if not self.selectors:
+            return True
+        message = source.message(position)
+        assert message is not None, f"{source}: a body is away"
+        return any(
+            is_selected(selector, message.properties, 0, message.is_durable) for selector in self.selectors
+        )
 
     def takes(self, size: int) -> bool:
         """Take one more message of `size` bytes, if it fits."""
@@ -141,21 +156,33 @@ def _by_targets(
     runs: list[tuple[tuple[Queue, ...], list[QueuePosition]]] = []
     for position in positions:
         size = queue.size_of(position)
-        targets = tuple(room.queue for room in rooms if room.takes(size))
+        targets = tuple(room.queue for room in rooms if room.wants(queue, position) and room.takes(size))
         if not runs or runs[-1][0] != targets:
             runs.append((targets, []))
         runs[-1][1].append(position)
     return [(targets, tuple(found)) for targets, found in runs]
 
 
-def _targets(context: Context, queue: Queue) -> list[Queue]:
-    definition = queue.definition
+def _rooms(context: Context, queue: Queue) -> list[_Room]:
+    """Where dead letters of a queue go to, in the order of their ids."""
+    definition, state = queue.definition, context.state
     if definition.dead_letter_exchange is None:
         return []
     key = definition.dead_letter_key or queue.name
-    routed = context.state.route(definition.dead_letter_exchange, key, {})
+    found: dict[QueueId, list[Selector]] = {
+        target: [] for target in state.route(definition.dead_letter_exchange, key, {})
+    }
+    exchange = state.exchanges.get(definition.dead_letter_exchange)
+    if exchange is not None:
+        targets = targets_of(context, exchange, key, {})
+        for selector, queues in targets.selecting:
+            for target in queues:
+                if target not in targets.certain:
+                    found.setdefault(target, []).append(selector)
     # A queue that dead-letters into itself would go round for ever.
-    return [context.state.queues.by_id[target] for target in routed if target != queue.id]
+    return [
+        _Room(state.queues.by_id[target], found[target]) for target in sorted(found) if target != queue.id
+    ]
 
 
 def _expires_ms(context: Context, queue: Queue) -> int:

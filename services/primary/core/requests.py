@@ -14,6 +14,8 @@ from lockstep.core.requests import (
     Browse,
     CloseConsumer,
     Describe,
+    DescribeExchange,
+    DescribeQueue,
     DrainConsumer,
     GetOutcome,
     GetTimeout,
@@ -24,14 +26,11 @@ from lockstep.core.requests import (
 from lockstep.core.server_messages import (
     BrowseAnswer,
     DeliveredMessage,
-    Description,
     OutcomeAnswer,
     OutcomeState,
-    QueueDescription,
 )
-from lockstep.core.state_hash import state_hash
 from lockstep.core.transaction_states import TransactionState
-from services.primary.core import consuming, decisions
+from services.primary.core import consuming, decisions, describing
 from services.primary.core.attachments import Attachments
 from services.primary.core.branch_requests import get_timeout, recover
 from services.primary.core.client_streams import ClientStream, ClientStreams
@@ -63,7 +62,7 @@ def handle_request(
     if context.state.sessions.get(stream.session) is None:
         streams.tell_no_session(stream.number)
         return
-    is_question = isinstance(request, Browse | GetOutcome | Describe)
+    is_question = isinstance(request, Browse | GetOutcome | Describe | DescribeQueue | DescribeExchange)
     if is_question and stream.questions_waiting >= context.settings.questions_waiting_max:
         text = f"{stream.questions_waiting} requests wait, questions_waiting_max is {context.settings.questions_waiting_max}"
         streams.tell_now(stream.number, streams.ended(ErrorCode.UNAVAILABLE, text))
@@ -88,7 +87,14 @@ def handle_request(
         case GetOutcome():
             _get_outcome(context, streams, stream, request)
         case Describe():
-            _describe(context, streams, stream, request)
+            description = describing.describe(context, request)
+            streams.tell_answer(stream, lambda: description)
+        case DescribeQueue():
+            queue_details = describing.queue_details(context, request)
+            streams.tell_answer(stream, lambda: queue_details)
+        case DescribeExchange():
+            exchange_details = describing.exchange_details(context, request)
+            streams.tell_answer(stream, lambda: exchange_details)
         case Recover():
             recover(context, streams, stream, request)
         case GetTimeout():
@@ -198,43 +204,4 @@ def _tell_outcome(
     streams.tell_answer(
         stream,
         lambda: OutcomeAnswer(*streams.head(), request.request, request.transaction, state, reason),
-    )
-
-
-def _describe(context: Context, streams: ClientStreams, stream: ClientStream, request: Describe) -> None:
-    description = describe(context, request)
-    streams.tell_answer(stream, lambda: description)
-
-
-def describe(context: Context, request: Describe) -> Description:
-    """The set in figures, at the log's end."""
-    state = context.state
-    queues = tuple(
-        QueueDescription(
-            queue.name,
-            queue.id,
-            queue.is_durable,
-            queue.length,
-            queue.bytes,
-            context.dispatch.held_count(queue.id) + len(queue.locks),
-            len(context.dispatch.consumers(queue.id)),
-        )
-        for _, queue in sorted(state.queues.by_id.items())
-    )
-    exchanges = tuple(
-        (exchange.name, exchange.kind, exchange.is_durable)
-        for _, exchange in sorted(state.exchanges.by_id.items())
-    )
-    return Description(
-        context.epoch,
-        context.writer.log.commit_index,
-        request.request,
-        context.writer.log.end,
-        state_hash(state) if request.with_state_hash else "",
-        queues,
-        exchanges,
-        len(state.transactions.open()),
-        len(state.transactions.prepared()),
-        len(state.sessions.by_key),
-        context.tx_queues.bytes,
     )

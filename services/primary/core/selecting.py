@@ -6,6 +6,8 @@ Law: a message that cannot be asked (it was not sent by AMQP, or is malformed wh
 from lockstep.core.amqp.selector import Selector, compile_selector
 from lockstep.core.errors import Rejected
 
+COMPILED_MAX = 4096
+"""Selectors of bindings that are kept compiled: some megabytes."""
 COST_BYTES = 64
 """Asking about a message costs as much as delivering one for each so many bytes of its properties: some microseconds. So a turn
 of the default length (`delivery_turn_max`) with a selector takes well below a heartbeat, whatever the messages."""
@@ -27,3 +29,21 @@ def is_selected(selector: Selector, properties: bytes, delivery_count: int, is_d
 def cost_of(properties: bytes) -> int:
     """What asking about a message costs, in deliveries."""
     return 1 + len(properties) // COST_BYTES
+
+
+class BindingSelectors:
+    """Selectors of bindings, each compiled once. Lives as long as the epoch."""
+
+    def __init__(self) -> None:
+        self._compiled: dict[str, Selector | None] = {}
+
+    def of(self, text: str) -> Selector | None:
+        """The selector that `text` is; None if it is none: another version of this program took it for one."""
+        if text not in self._compiled:
+            if len(self._compiled) >= COMPILED_MAX:
+                self._compiled.clear()
+            try:
+                self._compiled[text] = compile_selector(text)
+            except Rejected:
+                self._compiled[text] = None
+        return self._compiled[text]

@@ -22,6 +22,8 @@ class PrimarySettings:
     transaction_bytes_max: int = 256 * 1024 * 1024
     """Content of one transaction: every replica keeps it in memory until its end. As much as may wait to be committed, so that
     a transaction that is taken can also be replicated."""
+    described_bindings_max: int = 1000
+    """Bindings in one description of a queue: each may be some kilobytes."""
     transactions_open_max: int = 10_000
     """Open transactions in one resource set."""
     session_transactions_open_max: int = 1000

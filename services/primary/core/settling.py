@@ -33,6 +33,8 @@ def settle(context: Context, request: Request, command: SettleCommand) -> None:
         _accept_in_transaction(context, request, command, queue)
         return
     context.dispatch.let_go(queue.id, command.positions)
+    if command.excluded_consumer:
+        context.dispatch.exclude(request.session, command.excluded_consumer, queue.id, command.positions)
     match command.disposition:
         case Disposition.ACCEPT:
             _accept(context, request, command, queue)
@@ -63,6 +65,10 @@ def give_back(context: Context, queue: Queue, positions: Sequence[QueuePosition]
 def _check(context: Context, request: Request, command: SettleCommand, queue: Queue) -> None:
     if not 1 <= command.disposition <= Disposition.REJECT:
         raise Rejected(ErrorCode.INVALID_ARGUMENT, f"no disposition {command.disposition}")
+    if command.excluded_consumer and command.disposition not in (Disposition.RELEASE, Disposition.FAIL):
+        raise Rejected(
+            ErrorCode.INVALID_ARGUMENT, "only what goes back can exclude a consumer", queue=command.queue
+        )
     if len(command.positions) > context.settings.command_messages_max:
         raise Rejected(ErrorCode.TOO_LARGE, f"{len(command.positions)} positions in one command")
     if len(set(command.positions)) != len(command.positions):

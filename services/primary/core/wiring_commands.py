@@ -5,6 +5,7 @@ and given back only when the deletion is committed (`NameClaims`). Each function
 raises `Rejected` before it appended anything.
 """
 
+from lockstep.core.amqp.selector import compile_selector
 from lockstep.core.commands import (
     BindCommand,
     DeclareExchangeCommand,
@@ -28,6 +29,7 @@ from lockstep.core.records import (
     DequeueReason,
     Unbind,
 )
+from lockstep.core.routing import SELECTOR_ARGUMENT
 from services.primary.core.context import SHOWN_MAX, Context, Request, check_name, check_text, shown
 from services.primary.core.removing import append_dequeue
 
@@ -179,6 +181,7 @@ def bind(context: Context, request: Request, command: BindCommand) -> None:
             exchange=command.exchange,
             queue=command.queue,
         )
+    _check_selector(command)
     arguments = tuple(sorted(command.arguments))
     is_durable = exchange.is_durable and queue.is_durable
     is_there = Binding(exchange.id, queue.id, command.key, arguments) in exchange.bindings
@@ -187,6 +190,15 @@ def bind(context: Context, request: Request, command: BindCommand) -> None:
         context.writer.append(kind(request.ref, exchange.id, queue.id, command.key, arguments), is_durable)
     else:
         context.writer.append(AcceptCommand(request.ref), False)
+
+
+def _check_selector(command: BindCommand) -> None:
+    """A binding has one selector at most; raises `Rejected` INVALID_ARGUMENT."""
+    selectors = [value for name, value in command.arguments if name == SELECTOR_ARGUMENT]
+    if len(selectors) > 1:
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, f"a binding has one {SELECTOR_ARGUMENT!r} at most")
+    for selector in selectors:
+        compile_selector(selector)
 
 
 def _exchange(context: Context, name: str) -> Exchange:

@@ -52,9 +52,9 @@ options = st.builds(
     names,
     counts,
 )
-settles = st.builds(c.SettleCommand, numbers, names, numbers, positions, st.integers(1, 4)) | st.builds(
-    c.SettleCommand, numbers, names, numbers, positions, st.just(1), keys, numbers
-)
+settles = st.builds(
+    c.SettleCommand, numbers, names, numbers, positions, st.integers(1, 4), st.none(), st.just(0), small
+) | st.builds(c.SettleCommand, numbers, names, numbers, positions, st.just(1), keys, numbers)
 
 commands = st.one_of(
     st.builds(c.DeclareExchangeCommand, numbers, names, names, st.booleans()),
@@ -105,6 +105,8 @@ requests = st.one_of(
     st.builds(rq.Browse, small, names, counts, small),
     st.builds(rq.GetOutcome, small, keys, st.booleans()),
     st.builds(rq.Describe, small),
+    st.builds(rq.DescribeQueue, small, names),
+    st.builds(rq.DescribeExchange, small, names),
     st.just(rq.Heartbeat()),
     st.builds(rq.Recover, small, xids, small, st.booleans()),
     st.builds(rq.GetTimeout, small, xids),
@@ -139,6 +141,20 @@ server_messages = st.one_of(
         counts,
         counts,
     ),
+    st.builds(
+        sm.QueueDetails,
+        counts,
+        counts,
+        small,
+        codes,
+        st.booleans(),
+        st.booleans(),
+        st.booleans(),
+        counts,
+        small,
+        st.lists(st.tuples(names, names, pairs), max_size=2).map(tuple),
+    ),
+    st.builds(sm.ExchangeDetails, counts, counts, small, codes, names, st.booleans()),
     st.builds(sm.Recovered, counts, counts, small, st.lists(branches, max_size=3).map(tuple), st.booleans()),
     st.builds(
         sm.TimeoutAnswer,

@@ -487,12 +487,22 @@ class RigClient:
         disposition: int = Disposition.ACCEPT,
         transaction: TransactionKey | None = None,
         sequence: int = 0,
+        excluded_consumer: int = 0,
     ) -> CommandAnswered:
         """Settle what is in hand, all of it by default."""
         named = positions or self.positions(queue)
         had = {(queue, position): self.in_hand.pop((queue, position), None) for position in named}
         number = self.command(
-            SettleCommand(0, queue, self.rig.core.epoch, named, disposition, transaction, sequence)
+            SettleCommand(
+                0,
+                queue,
+                self.rig.core.epoch,
+                named,
+                disposition,
+                transaction,
+                sequence,
+                excluded_consumer,
+            )
         )
         answered = self.answers[number]
         if answered.code is not ErrorCode.NONE:

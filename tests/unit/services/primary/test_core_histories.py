@@ -34,6 +34,7 @@ from lockstep.core.requests import (
     Browse,
     CloseConsumer,
     Describe,
+    DescribeQueue,
     DetachSession,
     DrainConsumer,
     GetOutcome,
@@ -161,6 +162,7 @@ class Walker:
             Browse(1, queue, QueuePosition(random.randrange(1 << 30)), random.randrange(5)),
             GetOutcome(2, random.choice(transactions), random.random() < 0.3),
             Describe(3),
+            DescribeQueue(4, queue),
             Heartbeat(),
             *([DetachSession()] if random.random() < 0.1 else []),
         )
@@ -229,7 +231,8 @@ class Walker:
         epoch = self.history.rig.core.epoch
         for position in chosen:
             del client.in_hand[queue, position]
-        self.send(SettleCommand(0, queue, epoch, chosen, disposition, transaction, sequence))
+        excluded = random.randrange(4) if random.random() < 0.3 else 0
+        self.send(SettleCommand(0, queue, epoch, chosen, disposition, transaction, sequence, excluded))
 
     def transact(self) -> None:
         random = self.random
