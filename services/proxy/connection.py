@@ -96,6 +96,8 @@ class AmqpConnection:
         self._transactions: dict[bytes, AmqpTransaction] = {}
         self._next_transaction = 0
         self._partial_bytes = 0
+        self._given = 0
+        """Bytes that the engine got since it was last asked for its output."""
         self._is_flushing = False
         self._is_in_turn = False
         self._is_open = False
@@ -178,12 +180,17 @@ class AmqpConnection:
     def _write(self) -> None:
         for data in self._engine.output():
             self._wire.write(data)
+        self._given = 0
         if self._engine.is_closed:
             self._wire.close()
 
-    def has_room(self) -> bool:
-        """Whether more may wait to be written to the client."""
-        return self._wire.waiting_bytes() < self._limits.output_bytes_max
+    def room(self) -> int:
+        """Bytes that may wait to be written to the client beside those that do."""
+        return self._limits.output_bytes_max - self._wire.waiting_bytes() - self._given
+
+    def gave(self, size: int) -> None:
+        """The engine has so many bytes more to say."""
+        self._given += size
 
     # --- time ---
 

@@ -87,16 +87,24 @@ def output(transport: Transport) -> list[bytes | bytearray]:
 
 
 def events(collector: Collector) -> Iterator[Happening]:
-    """What happened, in order; each is taken out when the next is asked for."""
+    """What happened, in order; each is taken out when the next is asked for.
+
+    Of many transfers on one link in a row one is told: who hears of it takes all that there is.
+    """
     impl = collector._impl
+    told = _NULL
     while (event := lib.pn_collector_peek(impl)) != _NULL:
         kind = lib.pn_event_type(event)
         if kind == _DELIVERY:
             delivery = lib.pn_event_delivery(event)
-            yield EngineEvent.DELIVERY, lib.pn_delivery_link(delivery), delivery
+            link = lib.pn_delivery_link(delivery)
+            if link != told:
+                told = link if lib.pn_link_is_receiver(link) else _NULL
+                yield EngineEvent.DELIVERY, link, delivery
         elif kind == _FLOW:
             yield EngineEvent.FLOW, lib.pn_event_link(event), None
         else:
+            told = _NULL
             yield EngineEvent.OTHER, None, Event.wrap(event)  # type: ignore[no-untyped-call]
         lib.pn_collector_pop(impl)
 
@@ -106,13 +114,14 @@ def receive(link: Handle) -> Received | None:
     delivery = lib.pn_link_current(link)
     if delivery == _NULL:
         return None
-    if lib.pn_delivery_aborted(delivery):
-        lib.pn_delivery_settle(delivery)
-        return Received(_NULL, _EMPTY, False, True, False)
     is_partial = lib.pn_delivery_partial(delivery)
     pending = lib.pn_delivery_pending(delivery)
-    if is_partial and not pending:
-        return None
+    if pending <= 1:  # Proton gives an aborted one a byte, so that nobody waits for more of it.
+        if lib.pn_delivery_aborted(delivery):
+            lib.pn_delivery_settle(delivery)
+            return Received(_NULL, _EMPTY, False, True, False)
+        if is_partial and not pending:
+            return None
     if pending <= _CHUNK_BYTES:
         count = lib.pn_link_recv(link, _chunk, pending)
         data = _view[:count] if count > 0 else _EMPTY

@@ -6,8 +6,7 @@ batch, and all that a link sends keeps its order.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import groupby
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from proton import Link, Receiver
@@ -47,15 +46,15 @@ class Owner(Protocol):
     def end_link(self, link: Link, condition: Condition) -> None: ...
 
 
-class _Post(NamedTuple):
-    """One message on its way."""
+class _Posts(NamedTuple):
+    """Messages that go to one target, in one transaction or none."""
 
-    delivery: Handle
-    """None: its sender expects no outcome."""
-    message: OutgoingMessage
     target: Target
     transaction: bytes
     """b"": outside any."""
+    messages: list[OutgoingMessage]
+    deliveries: list[Handle]
+    """Of each message; None: its sender expects no outcome."""
 
 
 class IncomingLink:
@@ -73,8 +72,8 @@ class IncomingLink:
         self._message_bytes_max = message_bytes_max
         self._parts: list[bytes] = []
         self._parts_bytes = 0
-        self._posts: list[_Post] = []
-        """Of this turn."""
+        self._posts: list[_Posts] = []
+        """Of this turn, in order."""
         self._waiting: deque[tuple[Handle, OutgoingMessage, str, bytes]] = deque()
         """Behind an address that is being looked for: (delivery, message, address, transaction)."""
         self._unanswered = 0
@@ -159,7 +158,15 @@ class IncomingLink:
             if self._waiting or (target := self._owner.known_target(address)) is None:
                 self._wait(delivery, message, address, transaction)
                 return
-        self._posts.append(_Post(delivery, message, target, transaction))
+        self._post(target, transaction, message, delivery)
+
+    def _post(self, target: Target, transaction: bytes, message: OutgoingMessage, delivery: Handle) -> None:
+        posts = self._posts[-1] if self._posts else None
+        if posts is None or posts.target is not target or posts.transaction != transaction:
+            posts = _Posts(target, transaction, [], [])
+            self._posts.append(posts)
+        posts.messages.append(message)
+        posts.deliveries.append(delivery)
 
     def _refuse(self, delivery: Handle, is_settled: bool, transaction: bytes, condition: Condition) -> None:
         if transaction and (found := self._owner.transaction(transaction)) is not None:
@@ -189,7 +196,7 @@ class IncomingLink:
                 self._unanswered -= 1
                 self._refuse(delivery, delivery is None, transaction, condition_of(target))
             else:
-                self._posts.append(_Post(delivery, message, target, transaction))
+                self._post(target, transaction, message, delivery)
             if not self._waiting:
                 break
             known = self._owner.known_target(self._waiting[0][2])
@@ -205,55 +212,53 @@ class IncomingLink:
         """Publishes what came in this turn."""
         if not self._posts:
             return
-        posts, self._posts = self._posts, []
-        for (target, transaction), stretch in groupby(posts, key=_batch_of):
-            self._publish(target, transaction, list(stretch))
+        all_posts, self._posts = self._posts, []
+        for posts in all_posts:
+            self._publish(posts)
 
-    def _publish(self, target: Target, transaction: bytes, posts: list[_Post]) -> None:
-        messages = [post.message for post in posts]
+    def _publish(self, posts: _Posts) -> None:
+        target, transaction = posts.target, posts.transaction
         if not transaction:
-            confirmation = target.batches.publish(target.exchange, target.routing_key, messages, None)
+            confirmation = target.batches.publish(target.exchange, target.routing_key, posts.messages, None)
             confirmation.add_done_callback(lambda done: self._confirmed(posts, done))
             return
         found = self._owner.transaction(transaction)
         if found is None:
             self._answer(posts, Rejected(ErrorCode.UNKNOWN_TRANSACTION, "the transaction has ended"))
         else:
-            found.publish(target, messages, lambda error: self._answer(posts, error))
+            found.publish(target, posts.messages, lambda error: self._answer(posts, error))
 
-    def _confirmed(self, posts: Sequence[_Post], done: Confirmation) -> None:
+    def _confirmed(self, posts: _Posts, done: Confirmation) -> None:
         error = None if done.cancelled() else done.exception()
-        if isinstance(error, Rejected) and error.code in _SHARED_REFUSALS and len(posts) > 1:
-            for post in posts:
-                self._publish(post.target, b"", [post])
+        if isinstance(error, Rejected) and error.code in _SHARED_REFUSALS and len(posts.messages) > 1:
+            for message, delivery in zip(posts.messages, posts.deliveries, strict=True):
+                self._publish(_Posts(posts.target, b"", [message], [delivery]))
             return
         self._answer(posts, error)
 
-    def _answer(self, posts: Sequence[_Post], error: BaseException | None) -> None:
+    def _answer(self, posts: _Posts, error: BaseException | None) -> None:
         """All of these are there, or none."""
         if isinstance(error, Rejected) and error.code is ErrorCode.NOT_FOUND:
-            self._owner.forget_target(posts[0].target)
+            self._owner.forget_target(posts.target)
         if self._is_over:
             return
         if isinstance(error, InDoubt):
             self._owner.give_up(error)
             return
-        self._unanswered -= len(posts)
+        self._unanswered -= len(posts.messages)
+        deliveries = [delivery for delivery in posts.deliveries if delivery is not None]
         if isinstance(error, Rejected):
             condition = condition_of(error)
-            for post in posts:
-                if post.delivery is not None:
-                    reject(post.delivery, condition)
-        elif posts[0].transaction:
-            state = transactional(posts[0].transaction, StateCode.ACCEPTED)
-            for post in posts:
-                if post.delivery is not None:
-                    path.update(post.delivery, state)
-                    path.settle(post.delivery)
+            for delivery in deliveries:
+                reject(delivery, condition)
+        elif posts.transaction:
+            state = transactional(posts.transaction, StateCode.ACCEPTED)
+            for delivery in deliveries:
+                path.update(delivery, state)
+                path.settle(delivery)
         else:
-            for post in posts:
-                if post.delivery is not None:
-                    path.accept(post.delivery)
+            for delivery in deliveries:
+                path.accept(delivery)
         self._refill()
         self._owner.wrote()
 
@@ -269,7 +274,3 @@ class IncomingLink:
 
 _OVERHEAD = 64 * 1024
 """Of sections that are not counted as the message's own."""
-
-
-def _batch_of(post: _Post) -> tuple[Target, bytes]:
-    return post.target, post.transaction

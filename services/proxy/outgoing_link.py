@@ -27,7 +27,7 @@ from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle, StateCode, transactional
 from services.proxy.settings import ProxyLimits
 
-_DISPOSITIONS = {
+_DISPOSITIONS: dict[int, int] = {
     StateCode.ACCEPTED: Disposition.ACCEPT,
     StateCode.REJECTED: Disposition.REJECT,
     StateCode.RELEASED: Disposition.RELEASE,
@@ -41,7 +41,8 @@ class Owner(Protocol):
     """What a receiving client's link needs of its connection."""
 
     def transaction(self, name: bytes) -> AmqpTransaction | None: ...
-    def has_room(self) -> bool: ...
+    def room(self) -> int: ...
+    def gave(self, size: int) -> None: ...
     def wrote(self) -> None: ...
     def touched(self, link: "OutgoingLink") -> None: ...
     def end_link(self, link: Link, condition: Condition) -> None: ...
@@ -56,11 +57,6 @@ class Source(NamedTuple):
     selector: str = ""
     is_browser: bool = False
     is_exclusive: bool = False
-
-
-class _Waiting(NamedTuple):
-    epoch: Epoch
-    message: DeliveredMessage
 
 
 class OutgoingLink:
@@ -78,7 +74,7 @@ class OutgoingLink:
         self._consumer = 0
         self._asked = 0
         """Credit that the broker has of this consumer."""
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[tuple[Epoch, DeliveredMessage]] = deque()
         """Arrived, and not yet sent: the client has no credit or room for them."""
         self._waiting_since = 0.0
         self._sent: dict[Handle, tuple[Epoch, QueuePosition]] = {}
@@ -149,7 +145,7 @@ class OutgoingLink:
             return
         cap = min(self._limits.delivery_credit_max, max(1, self._limits.delivery_bytes_max // self._size))
         missing = min(-surplus, cap - self._asked - len(self._waiting))
-        if missing > 0 and missing >= self._asked and self._owner.has_room():
+        if missing > 0 and missing >= self._asked and self._owner.room() > 0:
             self._asked += missing
             self.source.session.feed(e.Grant(self._consumer, missing))
 
@@ -164,7 +160,7 @@ class OutgoingLink:
         self._asked -= len(messages)
         if not self._waiting:
             self._waiting_since = time.monotonic()
-        self._waiting.extend([_Waiting(epoch, message) for message in messages])
+        self._waiting.extend([(epoch, message) for message in messages])
         self._pump()
         self._balance()
 
@@ -173,7 +169,9 @@ class OutgoingLink:
         if self._waiting:
             gone = set(positions)
             self._waiting = deque(
-                one for one in self._waiting if one.epoch != epoch or one.message.position not in gone
+                (its_epoch, message)
+                for its_epoch, message in self._waiting
+                if its_epoch != epoch or message.position not in gone
             )
         self._balance()
 
@@ -212,7 +210,8 @@ class OutgoingLink:
         handle, now_ms, size = self._handle, int(time.time() * 1000), self._size
         is_settled, is_browser = self._is_presettled, self.source.is_browser
         accepted: dict[Epoch, list[QueuePosition]] = {}
-        while count > 0 and self._owner.has_room():
+        room, sent, tag, gave = self._owner.room(), self._sent, self._next_tag, 0
+        while count > 0 and gave < room:
             epoch, message = waiting.popleft()
             data = join(
                 message.properties,
@@ -222,15 +221,18 @@ class OutgoingLink:
                 is_durable=message.is_durable,
                 now_ms=now_ms,
             )
-            size += (len(data) - size) // 8
-            self._next_tag += 1
-            delivery = path.send(handle, b"%d" % self._next_tag, data, is_settled)
+            length = len(data)
+            gave += length
+            size += (length - size) // 8
+            tag += 1
+            delivery = path.send(handle, b"%d" % tag, data, is_settled)
             if not is_settled:
-                self._sent[delivery] = epoch, message.position
+                sent[delivery] = epoch, message.position
             elif not is_browser:
                 accepted.setdefault(epoch, []).append(message.position)
             count -= 1
-        self._size = max(size, 64)
+        self._size, self._next_tag = max(size, 64), tag
+        self._owner.gave(gave)
         for epoch, positions in accepted.items():
             self._give(epoch, positions, Disposition.ACCEPT)
         self._owner.wrote()
@@ -264,8 +266,7 @@ class OutgoingLink:
         if state == StateCode.TRANSACTIONAL:
             self._retire(delivery, epoch, position, is_settled)
             return
-        disposition = _DISPOSITIONS.get(StateCode(state)) if state in _DISPOSITIONS else Disposition.RELEASE
-        assert disposition is not None
+        disposition = _DISPOSITIONS.get(state, Disposition.RELEASE)
         del self._sent[delivery]
         if self.source.is_browser:
             path.settle(delivery)
@@ -308,11 +309,7 @@ class OutgoingLink:
             self._retired.setdefault((said.transaction, epoch), []).append((position, waiting))
             self._owner.touched(self)
             return
-        disposition = (
-            _DISPOSITIONS.get(StateCode(said.outcome), Disposition.RELEASE)
-            if said.outcome
-            else Disposition.RELEASE
-        )
+        disposition = _DISPOSITIONS.get(said.outcome, Disposition.RELEASE)
         if said.outcome == StateCode.MODIFIED and not said.has_failed:
             disposition = Disposition.RELEASE
 
@@ -368,14 +365,13 @@ class OutgoingLink:
 
     def _answer_when_done(self, confirmation: Confirmation, waiting: list[Handle], disposition: int) -> None:
         """The client waits for our settlement: it follows the broker's word."""
-        code = next(code for code, known in _DISPOSITIONS.items() if known == disposition)
 
         def answer(done: Confirmation) -> None:
             if self._is_over:
                 return
             is_done = not done.cancelled() and done.exception() is None
             for delivery in waiting:
-                if is_done and code is StateCode.ACCEPTED:
+                if is_done and disposition == Disposition.ACCEPT:
                     path.accept(delivery)
                 else:
                     path.settle(delivery)
@@ -394,4 +390,6 @@ class OutgoingLink:
     def _give(
         self, epoch: Epoch, positions: Sequence[QueuePosition], disposition: int, excluded_consumer: int = 0
     ) -> Confirmation:
-        return self.source.batches.settle(self.source.queue, epoch, positions, disposition, None)
+        return self.source.batches.settle(
+            self.source.queue, epoch, positions, disposition, None, excluded_consumer
+        )

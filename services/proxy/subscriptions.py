@@ -65,7 +65,13 @@ class Found(NamedTuple):
 
 async def find(nodes: Nodes, queue: str) -> Found | None:
     """None: there is no such queue."""
-    raise Rejected(ErrorCode.NOT_IMPLEMENTED, f"durable subscriptions ({queue})")
+    try:
+        details = await nodes.session.describe_queue(queue)
+    except Rejected as rejected:
+        if rejected.code is ErrorCode.NOT_FOUND:
+            return None
+        raise
+    return Found(details.consumers, details.bindings)
 
 
 async def _bind(nodes: Nodes, wanted: Wanted, queue: str) -> None:

@@ -116,7 +116,8 @@ WIDTHS = [_ENCODINGS[code][0] if code in _ENCODINGS else _UNKNOWN for code in ra
 
 UINT = frozenset({0x43, 0x52, 0x70})
 STRING = frozenset({0xA1, 0xB1})
-LISTS = frozenset({0x45, 0xC0, 0xD0})
+EMPTY_LIST = 0x45
+LISTS = frozenset({EMPTY_LIST, 0xC0, 0xD0})
 MAPS = frozenset({0xC1, 0xD1})
 NULL = 0x40
 

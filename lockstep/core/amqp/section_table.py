@@ -2,7 +2,16 @@
 
 from enum import IntEnum
 
-from lockstep.core.amqp.encodings import LISTS, MAPS, SIZE_IN_1, SIZE_IN_4, WIDTHS, malformed, skip
+from lockstep.core.amqp.encodings import (
+    EMPTY_LIST,
+    LISTS,
+    MAPS,
+    SIZE_IN_1,
+    SIZE_IN_4,
+    WIDTHS,
+    malformed,
+    skip,
+)
 
 
 class Section(IntEnum):
@@ -81,14 +90,14 @@ def _described(descriptor: bytes) -> Section | None:
 
 
 SizedSection = tuple[int, int, bool]
-"""(place, bytes of its size: 1 or 4, whether it is bare)."""
+"""(place, bytes of its size: 1, 4, or 0 of an empty list, whether it is bare)."""
 
 
 def _sized_sections() -> dict[bytes, SizedSection]:
     found = {}
     for section, constructors in _CONSTRUCTORS.items():
         for constructor in constructors:
-            if WIDTHS[constructor] in (SIZE_IN_1, SIZE_IN_4):
+            if WIDTHS[constructor] in (SIZE_IN_1, SIZE_IN_4) or constructor == EMPTY_LIST:
                 opening = bytes((0, 0x53, _FIRST_CODE + section, constructor))
                 found[opening] = (int(section), -WIDTHS[constructor], is_bare(section, constructor))
     return found
