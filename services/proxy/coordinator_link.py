@@ -101,6 +101,7 @@ class CoordinatorLink:
     def end(self) -> None:
         """The link is gone: what it declared and did not discharge is rolled back."""
         self._is_over = True
+        path.drop_received(self._handle)
         for transaction in list(self._declared.values()):
             self._owner.forget(transaction)
             self._owner.run(transaction.rollback())

@@ -135,6 +135,12 @@ def receive(link: Handle) -> Received | None:
     return Received(delivery, data, False, False, lib.pn_delivery_settled(delivery))
 
 
+def drop_received(link: Handle) -> None:
+    """Settles what a receiving link has of transfers that nobody takes any more."""
+    while (delivery := lib.pn_link_current(link)) != _NULL:
+        lib.pn_delivery_settle(delivery)
+
+
 def credit(link: Handle) -> int:
     """Of a receiving link: what the peer may send; of a sending link: what may be sent."""
     return lib.pn_link_credit(link)  # type: ignore[no-any-return]

@@ -66,6 +66,12 @@ def receive(link: Handle) -> Received | None:
     return Received(delivery, data, False, False, delivery.settled)
 
 
+def drop_received(link: Handle) -> None:
+    """Settles what a receiving link has of transfers that nobody takes any more."""
+    while (delivery := link.current) is not None:
+        delivery.settle()
+
+
 def credit(link: Handle) -> int:
     """Of a receiving link: what the peer may send; of a sending link: what may be sent."""
     return int(link.credit)

@@ -87,6 +87,7 @@ class IncomingLink:
     def end(self) -> None:
         """The link is gone: what is under way happens, and nobody hears of it."""
         self._is_over = True
+        path.drop_received(self._handle)
         self._drop_parts()
         self._waiting.clear()
 

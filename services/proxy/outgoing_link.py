@@ -88,6 +88,8 @@ class OutgoingLink:
         self._size = _SIZE_FIRST
         """Moving average of a message's bytes."""
         self._is_draining_broker = False
+        self._must_drain_again = False
+        """The client wants to be drained, and the drain under way was not asked for that."""
         self._is_over = False
 
     # --- life ---
@@ -131,8 +133,9 @@ class OutgoingLink:
         """The client changed its credit, or wants it drained."""
         self._pump()
         if path.is_draining(self._handle):
-            self._drain_broker()
-        self._balance()
+            self._drain_for_client()
+        else:
+            self._balance()
 
     def _balance(self) -> None:
         """Asks the broker for what the client can take; what was asked too much is asked back."""
@@ -143,11 +146,27 @@ class OutgoingLink:
         if surplus > 0 and self._asked:
             self._drain_broker()
             return
-        cap = min(self._limits.delivery_credit_max, max(1, self._limits.delivery_bytes_max // self._size))
-        missing = min(-surplus, cap - self._asked - len(self._waiting))
+        missing = min(-surplus, self._most() - self._asked - len(self._waiting))
         if missing > 0 and missing >= self._asked and self._owner.room() > 0:
-            self._asked += missing
-            self.source.session.feed(e.Grant(self._consumer, missing))
+            self._grant(missing)
+
+    def _drain_for_client(self) -> None:
+        """Everything that the client can take and that is there, and then the rest of its credit back (2.6.7)."""
+        if self._is_draining_broker:
+            self._must_drain_again = True
+            return
+        missing = min(path.credit(self._handle), self._most()) - self._asked - len(self._waiting)
+        if missing > 0:
+            self._grant(missing)
+        self._drain_broker()
+
+    def _most(self) -> int:
+        """Messages that may be on their way here at once."""
+        return min(self._limits.delivery_credit_max, max(1, self._limits.delivery_bytes_max // self._size))
+
+    def _grant(self, count: int) -> None:
+        self._asked += count
+        self.source.session.feed(e.Grant(self._consumer, count))
 
     def _drain_broker(self) -> None:
         if not self._is_draining_broker:
@@ -176,13 +195,21 @@ class OutgoingLink:
         self._balance()
 
     def drained(self) -> None:
-        self._asked = 0
+        unused, self._asked = self._asked, 0
+        must_drain_again, self._must_drain_again = self._must_drain_again, False
         self._is_draining_broker = False
+        if self._is_over:
+            return
         self._pump()
-        if not self._is_over and path.is_draining(self._handle) and not self._waiting:
+        if not path.is_draining(self._handle):
+            self._balance()
+        elif self._waiting:
+            pass  # There is no room for it: `resume` goes on.
+        elif path.credit(self._handle) and (must_drain_again or not unused):
+            self._drain_for_client()
+        else:
             path.drained(self._handle)
             self._owner.wrote()
-        self._balance()
 
     def stop(self, code: ErrorCode, message: str) -> None:
         if self._is_over:
@@ -196,8 +223,7 @@ class OutgoingLink:
 
     def resume(self) -> None:
         """There is room again."""
-        self._pump()
-        self._balance()
+        self.flow()
 
     def _pump(self) -> None:
         """Sends what waits, as far as the client's credit and its socket go."""

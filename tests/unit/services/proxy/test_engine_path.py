@@ -266,3 +266,18 @@ def test_what_is_no_transactional_state_is_refused(fields: Any) -> None:
 
     with pytest.raises(ValueError):
         Transactional.from_fields(fields)
+
+
+def test_what_nobody_takes_is_dropped(pair: Pair) -> None:
+    path, link = pair.path, incoming(pair)
+    path.grant(link, 3)
+    pair.exchange()
+    for number in (1, 2):
+        pair.sender.delivery(str(number))
+        pair.sender.stream(b"whole")
+        pair.sender.advance()
+    pair.sender.delivery("3")
+    pair.sender.stream(b"part")
+    pair.exchange()
+    path.drop_received(link)
+    assert path.receive(link) is None
