@@ -54,6 +54,7 @@ has_python_headers || missing+=(python3-dev)
 has_library 'libfuse\.so\.2' || missing+=(libfuse2)          # tests: the file system that loses what was not synced
 has_program ip || missing+=(iproute2)                        # tests: network namespaces
 has_program iptables || missing+=(iptables)                  # tests: one-way cuts and REJECT
+has_program openssl || missing+=(openssl)                     # tests: certificates
 has_program strace || missing+=(strace)                      # tests: no answer before its fdatasync
 has_java || missing+=(openjdk-17-jre-headless)               # pipeline: Spark
 compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)  # tests: a database in a transaction

@@ -53,6 +53,8 @@ COORDINATOR_CAPABILITIES = Array(
         ),
     ),
 )
+TICK_SECONDS_MIN, TICK_SECONDS_MAX = 0.02, 1.0
+"""Between two looks at the idle time-outs."""
 PRODUCT = "Lockstep"
 ESTABLISHMENT_FAILED = "amqp:connection-establishment-failed"
 
@@ -197,6 +199,8 @@ class AmqpConnection:
     def _tick(self) -> None:
         if self._is_over:
             return
+        if self._timer is not None:
+            self._timer.cancel()
         loop = asyncio.get_running_loop()
         now = loop.time()
         deadline = self._engine.tick(now)
@@ -204,7 +208,7 @@ class AmqpConnection:
             self._handle(kind, link, what)
         self._write()
         # Before the open there is none.
-        delay = min(max(deadline - now, 0.05), 1.0) if deadline else 1.0
+        delay = min(max(deadline - now, TICK_SECONDS_MIN), TICK_SECONDS_MAX) if deadline else TICK_SECONDS_MAX
         self._timer = loop.call_later(delay, self._tick)
 
     def give_back_late(self, now: float) -> None:
@@ -236,6 +240,8 @@ class AmqpConnection:
 
     def _remote_open(self, event: Event) -> None:
         self._is_open = True
+        # Not before is it known how long the client waits for a word.
+        asyncio.get_running_loop().call_soon(self._tick)
         connection = self._engine.connection
         self.container = connection.remote_container or ""
         if "sole-connection-for-container" in symbols_in(connection.remote_desired_capabilities):

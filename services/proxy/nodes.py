@@ -20,6 +20,7 @@ from services.proxy.core.addresses import (
     TEMPORARY_QUEUE,
     TEMPORARY_TOPIC,
     TEMPORARY_TOPICS_EXCHANGE,
+    TOPIC_CAPABILITIES,
     Address,
     NodeKind,
     as_topic,
@@ -81,9 +82,14 @@ class Nodes:
                 if rejected.code is not ErrorCode.NOT_FOUND:
                     raise
                 if address.kind is NodeKind.QUEUE:
+                    if address.is_temporary:
+                        raise
                     await self.create_queue(address.name, rejected)
                     return Target("", address.name, *await self.session.of_target("", address.name))
         topic = address if address.kind is NodeKind.TOPIC else as_topic(address)
+        if topic.is_temporary:
+            # A queue of its name, which nothing is published to, says that it is there.
+            await self.session.of_target("", topic.key)
         try:
             place = await self.session.of_target(topic.name, topic.key)
         except Rejected as rejected:
@@ -157,18 +163,15 @@ class Nodes:
 
     async def create_temporary(self, capabilities: Collection[str]) -> str:
         """Makes a temporary node of the kind that the capabilities name; returns its address."""
-        if "temporary-topic" in capabilities or "topic" in capabilities:
-            name = f"{TEMPORARY_TOPIC}{uuid.uuid4()}"
-            await self.target(name)
-            return name
-        name = f"{TEMPORARY_QUEUE}{uuid.uuid4()}"
+        kind = TEMPORARY_QUEUE if TOPIC_CAPABILITIES.isdisjoint(capabilities) else TEMPORARY_TOPIC
+        name = f"{kind}{uuid.uuid4()}"
         await self.declare_own_queue(name)
         return name
 
-    async def delete_temporary(self, address: str) -> None:
-        """Deletes a temporary queue; of a temporary topic nothing is left by itself."""
-        if address.startswith(TEMPORARY_QUEUE):
-            await self.delete_queue(address)
+    async def delete_temporary(self, name: str) -> None:
+        """Deletes a temporary node."""
+        self._targets = {key: found for key, found in self._targets.items() if name not in (*key, *found[:2])}
+        await self.delete_queue(name)
 
     async def _set_for(self, name: str) -> str:
         """One of the sets, by the name alone; they have to be asked for now and then."""

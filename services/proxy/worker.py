@@ -25,7 +25,7 @@ from services.proxy.settings import ProxySettings
 
 _log = logging.getLogger("lockstep.proxy")
 
-SESSION = SessionSettings(session_timeout_ms=5_000)
+SESSION = SessionSettings(session_timeout_ms=3_000)
 """Of the worker on the brokers: what a proxy that died held is free again after so long. It runs while a primary serves the set
 and the proxy is away, so failovers take nothing from it."""
 CLAIM_SECONDS = SESSION.session_timeout_ms / 1000 + 1
@@ -50,7 +50,8 @@ class Worker:
             may_create_topics=settings.create_topics,
         )
         self._sockets: dict[ClientSocket, None] = {}
-        self._containers: dict[str, AmqpConnection] = {}
+        self._containers: dict[str, AmqpConnection | None] = {}
+        """Who is connected as the only one of its name; None: its end is being told to the cluster."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
 
@@ -123,8 +124,11 @@ class Worker:
                     return True
                 except Rejected as rejected:
                     del self._containers[name]
+                    # Its connection may be gone with its proxy, and the claim not yet.
                     if rejected.code not in (ErrorCode.LOCKED, ErrorCode.ALREADY_EXISTS):
                         raise
+            elif self._containers[name] is not None:
+                return False
             if asyncio.get_running_loop().time() >= deadline:
                 return False
             await asyncio.sleep(CLAIM_PAUSE_SECONDS)
@@ -132,6 +136,7 @@ class Worker:
     def forget_connection(self, connection: AmqpConnection) -> None:
         """It is over: its container may connect again."""
         if self._containers.get(connection.container) is connection:
+            self._containers[connection.container] = None
             self.keep(asyncio.ensure_future(self._release_container(connection.container)))
 
     async def _release_container(self, name: str) -> None:

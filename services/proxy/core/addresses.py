@@ -18,7 +18,7 @@ TOPIC_PREFIX = "topic://"
 TEMPORARY_QUEUE = "temporary-queue:"
 TEMPORARY_TOPIC = "temporary-topic:"
 TEMPORARY_TOPICS_EXCHANGE = "lockstep.temporary-topics"
-"""All temporary topics are keys of this exchange, so that none is left behind when its proxy dies."""
+"""All temporary topics are keys of this exchange, so that nothing is left behind when their proxy dies."""
 SUBSCRIPTION_QUEUE = "subscription:"
 CONTAINER_CLAIM = "container:"
 """Exclusive queues whose names say which containers are connected: names are unique in the cluster (DESIGN 2)."""
@@ -41,6 +41,11 @@ class Address(NamedTuple):
     kind: NodeKind
     name: str
     key: str = ""
+
+    @property
+    def is_temporary(self) -> bool:
+        """It is made by a dynamic source or target and by nothing else."""
+        return self.name.startswith(TEMPORARY_QUEUE) or self.key.startswith(TEMPORARY_TOPIC)
 
 
 def parse_address(text: str, capabilities: Collection[str] = ()) -> Address:
