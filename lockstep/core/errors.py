@@ -44,6 +44,8 @@ class ErrorCode(IntEnum):
     NOT_ALLOWED = 24
     """A branch of that xid exists already (the DTX contract's 530)."""
     NOT_IMPLEMENTED = 25
+    UNAUTHORIZED = 26
+    """Whoever asks may not do that."""
 
 
 class LockstepError(Exception):

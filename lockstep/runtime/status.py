@@ -39,6 +39,7 @@ STATUS: dict[ErrorCode, grpc.StatusCode] = {
     ErrorCode.COMMAND_INVALID: grpc.StatusCode.FAILED_PRECONDITION,
     ErrorCode.NOT_ALLOWED: grpc.StatusCode.ALREADY_EXISTS,
     ErrorCode.NOT_IMPLEMENTED: grpc.StatusCode.UNIMPLEMENTED,
+    ErrorCode.UNAUTHORIZED: grpc.StatusCode.PERMISSION_DENIED,
 }
 
 CODE_KEY = "lockstep-code"

@@ -66,6 +66,14 @@ class AmqpTransaction:
         """Calls `act` with whether it committed."""
         self._at_end.append(act)
 
+    def wait_for(self, posted: asyncio.Event) -> None:
+        """What comes behind, its end too, waits until this operation was handed in, or cannot be."""
+
+        async def step() -> None:
+            await posted.wait()
+
+        self._then(step)
+
     def publish(
         self,
         target: Target,

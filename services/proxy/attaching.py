@@ -23,11 +23,14 @@ from services.proxy.incoming_link import IncomingLink
 from services.proxy.incoming_link import Owner as IncomingOwner
 from services.proxy.nodes import Nodes
 from services.proxy.outgoing_link import OutgoingLink, Source
+from services.proxy.security.users import Action
 from services.proxy.settings import ProxyLimits
 from services.proxy.subscriptions import Wanted, find, subscribe, subscribe_durably, unsubscribe
 from services.proxy.termini import answer_source, answer_target, capabilities_of, filters_of
 
 _ALL_KEYS = "#"
+TEMPORARY = "temporary"
+"""What permission to create is asked for where a client wants a dynamic node."""
 
 
 class Owner(IncomingOwner, outgoing_link.Owner, Protocol):
@@ -36,6 +39,7 @@ class Owner(IncomingOwner, outgoing_link.Owner, Protocol):
     container: str
     temporary: dict[str, None]
 
+    def check(self, action: Action, resource: str) -> None: ...
     def run(self, work: Coroutine[Any, Any, None]) -> None: ...
 
 
@@ -80,6 +84,8 @@ class Attaching:
         capabilities = capabilities_of(wanted)
         address = wanted.address
         target = None
+        if address and not wanted.dynamic:
+            self._owner.check(Action.PUBLISH, address)
         if wanted.dynamic:
             made = await self._make_temporary(link, capabilities)
             target = await self._nodes.target(made)
@@ -93,6 +99,7 @@ class Attaching:
         )
 
     async def _make_temporary(self, link: Link, capabilities: frozenset[str]) -> str:
+        self._owner.check(Action.CREATE, TEMPORARY)
         name = await self._nodes.create_temporary(capabilities)
         self._own_nodes[link] = name
         self._owner.temporary[name] = None
@@ -117,6 +124,7 @@ class Attaching:
             return await self._consume(link, made, filters.selector, is_browser)
         if not wanted.address:
             raise Rejected(ErrorCode.INVALID_ARGUMENT, "a source without an address")
+        self._owner.check(Action.BROWSE if is_browser else Action.CONSUME, wanted.address)
         address = await self._nodes.source(parse_address(wanted.address, capabilities))
         answer_source(link, filters.applied)
         if address.kind is NodeKind.QUEUE:

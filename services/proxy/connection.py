@@ -30,9 +30,10 @@ from services.proxy.engine import Engine
 from services.proxy.engine_path import path
 from services.proxy.engine_words import EngineEvent, Handle
 from services.proxy.incoming_link import IncomingLink
-from services.proxy.nodes import Nodes, Target
+from services.proxy.nodes import TARGETS_KEPT, Nodes, Target
 from services.proxy.outgoing_link import OutgoingLink
 from services.proxy.security.identity import Identity
+from services.proxy.security.users import Action, Permissions
 from services.proxy.settings import ProxyLimits, ProxySettings
 from services.proxy.termini import symbols_in
 
@@ -72,6 +73,7 @@ class Surroundings(Protocol):
 
     settings: ProxySettings
     nodes: Nodes
+    permissions: Permissions
 
     async def claim_container(self, name: str, connection: "AmqpConnection") -> bool: ...
     def forget_connection(self, connection: "AmqpConnection") -> None: ...
@@ -97,6 +99,8 @@ class AmqpConnection:
         """Links with something to publish or settle at the end of this turn."""
         self._transactions: dict[bytes, AmqpTransaction] = {}
         self._next_transaction = 0
+        self._addresses: dict[str, None] = {}
+        """That messages on the anonymous relay have named."""
         self._partial_bytes = 0
         self._given = 0
         """Bytes that the engine got since it was last asked for its output."""
@@ -307,6 +311,8 @@ class AmqpConnection:
     def _link_open(self, event: Event) -> None:
         link = _known(event.link)
         handle = path.handle_of(link)
+        if self._is_closed:
+            return
         if len(self._links) >= self._limits.links_max:
             self._refuse(link, Condition(RESOURCE_LIMIT, f"{len(self._links)} links are attached"))
             return
@@ -396,12 +402,23 @@ class AmqpConnection:
             link.flush()
 
     def known_target(self, text: str) -> Target | None:
-        return self._worker.nodes.known_target(text)
+        """Of an address that this connection has looked for, and may publish to."""
+        return self._worker.nodes.known_target(text) if text in self._addresses else None
+
+    def check(self, action: Action, resource: str) -> None:
+        """Raises `Rejected` (UNAUTHORIZED) unless whom it speaks for may do that."""
+        if not self._worker.permissions.may(self.identity, action, resource):
+            text = f"{self.identity.user!r} may not {action} {resource!r}"
+            raise Rejected(ErrorCode.UNAUTHORIZED, text)
 
     def find_target(self, text: str, found: Callable[[Target | Rejected], None]) -> None:
         async def find() -> None:
             target: Target | Rejected
             try:
+                self.check(Action.PUBLISH, text)
+                if len(self._addresses) >= TARGETS_KEPT:
+                    self._addresses.clear()
+                self._addresses[text] = None
                 target = await self._worker.nodes.target(text)
             except LockstepError as error:
                 target = error if isinstance(error, Rejected) else Rejected(error.code, error.message)

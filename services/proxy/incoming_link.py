@@ -5,6 +5,7 @@ What nobody could tell ends the connection without an outcome. What comes in one
 batch, and all that a link sends keeps its order.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -20,7 +21,6 @@ from services.proxy.core.conditions import (
     DECODE_ERROR,
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
-    UNKNOWN_TRANSACTION,
     Condition,
     condition_of,
 )
@@ -50,11 +50,21 @@ class _Posts(NamedTuple):
     """Messages that go to one target, in one transaction or none."""
 
     target: Target
-    transaction: bytes
-    """b"": outside any."""
+    transaction: AmqpTransaction | None
     messages: list[OutgoingMessage]
     deliveries: list[Handle]
     """Of each message; None: its sender expects no outcome."""
+
+
+class _Unrouted(NamedTuple):
+    """A message whose address is being looked for, or stands behind such a one."""
+
+    delivery: Handle
+    message: OutgoingMessage
+    address: str
+    transaction: AmqpTransaction | None
+    posted: asyncio.Event
+    """It is, or never will be: its transaction does not end before."""
 
 
 class IncomingLink:
@@ -74,11 +84,9 @@ class IncomingLink:
         self._parts_bytes = 0
         self._posts: list[_Posts] = []
         """Of this turn, in order."""
-        self._waiting: deque[tuple[Handle, OutgoingMessage, str, bytes]] = deque()
-        """Behind an address that is being looked for: (delivery, message, address, transaction)."""
+        self._waiting: deque[_Unrouted] = deque()
         self._unanswered = 0
         self._is_over = False
-        self._is_full = False
 
     def open(self) -> None:
         """Gives its first credit."""
@@ -89,6 +97,12 @@ class IncomingLink:
         self._is_over = True
         path.drop_received(self._handle)
         self._drop_parts()
+        for waiting in self._waiting:
+            if waiting.transaction is not None:
+                waiting.transaction.fail(
+                    Rejected(ErrorCode.ILLEGAL_STATE, f"a message to {waiting.address!r} lost its link")
+                )
+            waiting.posted.set()
         self._waiting.clear()
 
     # --- what comes ---
@@ -114,7 +128,8 @@ class IncomingLink:
     def _collect(self, data: bytes) -> bool:
         self._parts.append(data)
         self._parts_bytes += len(data)
-        if self._parts_bytes <= self._message_bytes_max + _OVERHEAD and self._owner.take_partial(len(data)):
+        has_room = self._owner.take_partial(len(data))
+        if has_room and self._parts_bytes <= self._message_bytes_max + _OVERHEAD:
             return True
         text = f"a message of more than {self._message_bytes_max} bytes, or too many unfinished ones"
         self._owner.end_link(self._link, Condition(MESSAGE_SIZE_EXCEEDED, text))
@@ -127,85 +142,106 @@ class IncomingLink:
         self._parts_bytes = 0
 
     def _take(self, delivery: Handle, data: bytes, is_settled: bool) -> None:
-        transaction = b""
+        transaction, address = None, ""
         try:
             if path.remote_state(delivery) == StateCode.TRANSACTIONAL:
-                transaction = path.remote_transaction(delivery).transaction
-            incoming = split(data)
-            message = OutgoingMessage(
-                incoming.properties, incoming.body, incoming.is_durable, incoming.ttl_ms
-            )
-            address = None if self._target is not None else address_of(incoming.properties)
-        except (Rejected, ValueError) as error:
-            self._refuse(delivery, is_settled, transaction, Condition(DECODE_ERROR, str(error)))
+                transaction = self._transaction_of(delivery)
+            properties, body, is_durable, ttl_ms = split(data)
+            if self._target is None:
+                address = address_of(properties) or ""
+        except Rejected as error:
+            is_unknown = error.code is ErrorCode.UNKNOWN_TRANSACTION
+            condition = condition_of(error) if is_unknown else Condition(DECODE_ERROR, error.message)
+            self._refuse(delivery, is_settled, transaction, condition)
             return
-        if transaction and self._owner.transaction(transaction) is None:
-            self._refuse(
-                delivery, is_settled, transaction, Condition(UNKNOWN_TRANSACTION, "no such transaction")
-            )
-            return
+        message = OutgoingMessage(properties, body, is_durable, ttl_ms)
         if is_settled:
             path.settle(delivery)
             delivery = None
-        self._unanswered += 1
         target = self._target
         if target is None:
             if not address:
-                self._unanswered -= 1
-                self._refuse(
-                    delivery, delivery is None, transaction, Condition(INVALID_FIELD, "`to` names no node")
-                )
+                self._refuse(delivery, False, transaction, Condition(INVALID_FIELD, "`to` names no node"))
                 return
-            if self._waiting or (target := self._owner.known_target(address)) is None:
-                self._wait(delivery, message, address, transaction)
+            target = self._owner.known_target(address)
+            if self._waiting or target is None:
+                self._wait(_Unrouted(delivery, message, address, transaction, asyncio.Event()))
                 return
+        self._unanswered += 1
         self._post(target, transaction, message, delivery)
 
-    def _post(self, target: Target, transaction: bytes, message: OutgoingMessage, delivery: Handle) -> None:
+    def _transaction_of(self, delivery: Handle) -> AmqpTransaction:
+        try:
+            name = path.remote_transaction(delivery).transaction
+        except ValueError as error:
+            raise Rejected(ErrorCode.INVALID_ARGUMENT, str(error)) from error
+        found = self._owner.transaction(name)
+        if found is None:
+            raise Rejected(ErrorCode.UNKNOWN_TRANSACTION, "no such transaction")
+        return found
+
+    def _post(
+        self,
+        target: Target,
+        transaction: AmqpTransaction | None,
+        message: OutgoingMessage,
+        delivery: Handle,
+    ) -> None:
         posts = self._posts[-1] if self._posts else None
-        if posts is None or posts.target is not target or posts.transaction != transaction:
+        if posts is None or posts.target is not target or posts.transaction is not transaction:
             posts = _Posts(target, transaction, [], [])
             self._posts.append(posts)
         posts.messages.append(message)
         posts.deliveries.append(delivery)
 
-    def _refuse(self, delivery: Handle, is_settled: bool, transaction: bytes, condition: Condition) -> None:
-        if transaction and (found := self._owner.transaction(transaction)) is not None:
-            found.fail(Rejected(ErrorCode.INVALID_ARGUMENT, condition.description))
+    def _refuse(
+        self, delivery: Handle, is_settled: bool, transaction: AmqpTransaction | None, condition: Condition
+    ) -> None:
+        """It did not happen, and its transaction will not (4.4.1)."""
+        if transaction is not None:
+            transaction.fail(Rejected(ErrorCode.INVALID_ARGUMENT, condition.description))
         if delivery is not None:
-            if not is_settled:
-                reject(delivery, condition)
-            else:
+            if is_settled:
                 path.settle(delivery)
+            else:
+                reject(delivery, condition)
             self._owner.wrote()
         self._refill()
 
     # --- addresses of the anonymous relay ---
 
-    def _wait(self, delivery: Handle, message: OutgoingMessage, address: str, transaction: bytes) -> None:
-        self._waiting.append((delivery, message, address, transaction))
+    def _wait(self, unrouted: _Unrouted) -> None:
+        self._unanswered += 1
+        if unrouted.transaction is not None:
+            unrouted.transaction.wait_for(unrouted.posted)
+        self._waiting.append(unrouted)
         if len(self._waiting) == 1:
-            self._owner.find_target(address, self._found)
+            self._owner.find_target(unrouted.address, self._found)
 
     def _found(self, target: Target | Rejected) -> None:
         """The address of the first that waits is known now, or is none."""
         if self._is_over:
             return
+        posted: list[asyncio.Event] = []
         while self._waiting:
-            delivery, message, _, transaction = self._waiting.popleft()
+            delivery, message, _, transaction, event = self._waiting.popleft()
+            posted.append(event)
             if isinstance(target, Rejected):
                 self._unanswered -= 1
-                self._refuse(delivery, delivery is None, transaction, condition_of(target))
+                self._refuse(delivery, False, transaction, condition_of(target))
             else:
                 self._post(target, transaction, message, delivery)
             if not self._waiting:
                 break
-            known = self._owner.known_target(self._waiting[0][2])
+            address = self._waiting[0].address
+            known = self._owner.known_target(address)
             if known is None:
-                self._owner.find_target(self._waiting[0][2], self._found)
+                self._owner.find_target(address, self._found)
                 break
             target = known
         self.flush()
+        for event in posted:
+            event.set()
 
     # --- publishing ---
 
@@ -219,21 +255,17 @@ class IncomingLink:
 
     def _publish(self, posts: _Posts) -> None:
         target, transaction = posts.target, posts.transaction
-        if not transaction:
+        if transaction is None:
             confirmation = target.batches.publish(target.exchange, target.routing_key, posts.messages, None)
             confirmation.add_done_callback(lambda done: self._confirmed(posts, done))
             return
-        found = self._owner.transaction(transaction)
-        if found is None:
-            self._answer(posts, Rejected(ErrorCode.UNKNOWN_TRANSACTION, "the transaction has ended"))
-        else:
-            found.publish(target, posts.messages, lambda error: self._answer(posts, error))
+        transaction.publish(target, posts.messages, lambda error: self._answer(posts, error))
 
     def _confirmed(self, posts: _Posts, done: Confirmation) -> None:
         error = None if done.cancelled() else done.exception()
         if isinstance(error, Rejected) and error.code in _SHARED_REFUSALS and len(posts.messages) > 1:
             for message, delivery in zip(posts.messages, posts.deliveries, strict=True):
-                self._publish(_Posts(posts.target, b"", [message], [delivery]))
+                self._publish(_Posts(posts.target, None, [message], [delivery]))
             return
         self._answer(posts, error)
 
@@ -252,8 +284,8 @@ class IncomingLink:
             condition = condition_of(error)
             for delivery in deliveries:
                 reject(delivery, condition)
-        elif posts.transaction:
-            state = transactional(posts.transaction, StateCode.ACCEPTED)
+        elif posts.transaction is not None:
+            state = transactional(posts.transaction.name, StateCode.ACCEPTED)
             for delivery in deliveries:
                 path.update(delivery, state)
                 path.settle(delivery)

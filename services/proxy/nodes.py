@@ -31,6 +31,10 @@ SETS_SECONDS = 5.0
 """How old the list of sets may be by which a new node's set is chosen."""
 
 
+TARGETS_KEPT = 10_000
+"""Addresses whose targets are remembered: a client may name any number."""
+
+
 class Target(NamedTuple):
     """Where messages go: an exchange ("": the default one) and key, in a set."""
 
@@ -65,6 +69,8 @@ class Nodes:
         known = self._targets.get((text, capabilities))
         if known is None:
             known = await self._find_target(parse_address(text, capabilities))
+            if len(self._targets) >= TARGETS_KEPT:
+                self._targets.clear()
             self._targets[text, capabilities] = known
         return known
 

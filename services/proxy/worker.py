@@ -20,7 +20,7 @@ from services.proxy.security.mechanisms import sasl_layer
 from services.proxy.security.sasl_layer import SaslLayer
 from services.proxy.security.settings import TlsSettings
 from services.proxy.security.tls import peer_identity
-from services.proxy.security.users import Users
+from services.proxy.security.users import AllowAll, Permissions, Users
 from services.proxy.settings import ProxySettings
 
 _log = logging.getLogger("lockstep.proxy")
@@ -40,6 +40,7 @@ class Worker:
 
     def __init__(self, settings: ProxySettings, users: Users | None) -> None:
         self.settings = settings
+        self.permissions: Permissions = AllowAll()
         self._users = users
         self.has_passwords = users is not None
         self._client = Client(settings.brokers, SESSION)
