@@ -72,7 +72,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, N
     """
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
-        if folder in {"integration", "chaos"} or item.path.name.endswith("_on_processes.py"):
+        is_on_processes = item.path.name.endswith("_on_processes.py") or item.path.parent.name == "amqp"
+        if folder in {"integration", "chaos"} or (folder == "conformance" and is_on_processes):
             item.add_marker(pytest.mark.xdist_group("processes"))
         if folder in {"integration", "chaos"}:
             item.add_marker(getattr(pytest.mark, folder))
