@@ -14,9 +14,9 @@ from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import LogIndex, SessionId, SetName, TransactionKey
+from lockstep.core.ids import LogIndex, QueuePosition, SessionId, SetName, TransactionKey
 from tests.simulation.hellos import ClientHello
-from tests.simulation.history import Browsed, Delivered, Operation, OutcomeHeard, Seen
+from tests.simulation.history import Browsed, Delivered, Operation, OutcomeHeard, PromiseBroken, Seen
 from tests.simulation.loop import MS
 from tests.simulation.network import Side
 from tests.simulation.process import Process
@@ -43,6 +43,10 @@ class ClientSession:
         self.commit_index = LogIndex(0)
         self.is_closed = False
         self.actors = 0
+        self.losses = 0
+        """How often the set has lost the session."""
+        self._excluded: dict[tuple[int, int, str], set[QueuePosition]] = {}
+        """(stream, consumer, queue) -> what it must not be given again."""
         self.asleep_until_us = 0
         """When the last of its actors that pause will go on."""
         self._sides: dict[int, Side] = {}
@@ -73,11 +77,24 @@ class ClientSession:
         self.feed(e.Ask(promise, question))
         return promise
 
-    def consume(self, queue: str, credit: int) -> tuple[int, Inbox]:
+    def consume(
+        self, queue: str, credit: int, selector: str = "", is_browser: bool = False
+    ) -> tuple[int, Inbox]:
         self._consumers += 1
-        inbox = self._inboxes[self._consumers] = Inbox()
-        self.feed(e.StartConsuming(self._consumers, queue, credit))
+        inbox = self._inboxes[self._consumers] = Inbox(selector, is_browser)
+        self.feed(e.StartConsuming(self._consumers, queue, credit, selector=selector, is_browser=is_browser))
         return self._consumers, inbox
+
+    def drain(self, consumer: int) -> Promise:
+        """Drain a consumer; the promise's value is the bodies that wait in its inbox then, None when it has ended."""
+        promise = Promise()
+        inbox = self._inboxes.get(consumer)
+        if inbox is None or self.is_closed:
+            promise.resolve()
+        else:
+            inbox.drains.append(promise)
+            self.feed(e.Drain(consumer))
+        return promise
 
     def with_patience(self, promise: Promise, patience_us: int) -> Promise:
         """The same promise, done at the latest in `patience_us`."""
@@ -152,15 +169,20 @@ class ClientSession:
             case e.ConsumerStopped():
                 inbox = self._inboxes.pop(effect.consumer, None)
                 if inbox is not None:
-                    inbox.is_open = False
-                    inbox.wake()
+                    inbox.close()
             case e.Attached():
                 self.world.branches.reach("session opened" if effect.is_new else "session resumed")
             case e.SessionLost():
+                self.losses += 1
                 self.world.branches.reach("session lost")
             case e.Closed():
                 self.is_closed = True
-            case e.ConsumerStarted() | e.ConsumerDrained():
+                for inbox in self._inboxes.values():
+                    inbox.end_drains()
+            case e.ConsumerDrained():
+                self.world.branches.reach("consumer drained")
+                self._inboxes[effect.consumer].drained()
+            case e.ConsumerStarted():
                 pass
             case _:
                 assert_never(effect)
@@ -206,6 +228,10 @@ class ClientSession:
             operation.transaction = transaction
         word = "in doubt" if code is None else "done" if code is ErrorCode.NONE else code.name
         self.world.branches.reach(f"{operation.kind}: {word}")
+        if operation.is_ok and operation.excluded_consumer and operation.stream == self.core.line.stream:
+            self.world.branches.reach("settle with exclusion: done")
+            excluded = operation.stream, operation.excluded_consumer, operation.queue
+            self._excluded.setdefault(excluded, set()).update(operation.positions)
         ticket.resolve(operation)
 
     def _answered(self, effect: e.QuestionAnswered) -> None:
@@ -245,6 +271,18 @@ class ClientSession:
         promise.resolve(answer)
 
     def _delivered(self, effect: e.Delivered) -> None:
+        inbox = self._inboxes.get(effect.consumer)
+        assert inbox is not None, "the core delivers to consumers that it has"
+        if inbox.is_browser:
+            self._shown(effect, inbox)
+            return
+        again = self._excluded.get((self.core.line.stream, effect.consumer, effect.queue), set())
+        if again & {message.position for message in effect.messages}:
+            raise PromiseBroken(
+                "AMQP 1.0, 3.4.5", f"{self.client.name} was given again what it was excluded from"
+            )
+        if inbox.selector:
+            self.world.branches.reach("selected messages delivered")
         self.world.history.deliveries.append(
             Delivered(
                 self.world.loop.now_us,
@@ -254,11 +292,32 @@ class ClientSession:
                 effect.epoch,
                 self.commit_index,
                 _seen(effect.messages),
+                inbox.selector,
             )
         )
-        inbox = self._inboxes.get(effect.consumer)
-        if inbox is not None:
-            inbox.put(effect.epoch, effect.messages)
+        inbox.put(effect.epoch, effect.messages)
+
+    def _shown(self, effect: e.Delivered, inbox: Inbox) -> None:
+        self.world.branches.reach("copies shown")
+        now_us = self.world.loop.now_us
+        self.world.history.browses.append(
+            Browsed(
+                now_us,
+                self.client.name,
+                self.set_name,
+                effect.queue,
+                effect.epoch,
+                self.commit_index,
+                now_us,
+                inbox.after,
+                len(effect.messages),
+                _seen(effect.messages),
+                False,
+                inbox.selector,
+            )
+        )
+        inbox.after = effect.messages[-1].position
+        inbox.put(effect.epoch, effect.messages)
 
 
 class Client(Process):
@@ -342,6 +401,10 @@ def _operation(command: c.AnyCommand, session: ClientSession) -> Operation:
         case c.SettleCommand():
             operation.queue, operation.positions = command.queue, command.positions
             operation.disposition, operation.transaction = command.disposition, command.transaction
+            operation.excluded_consumer, operation.stream = (
+                command.excluded_consumer,
+                session.core.line.stream,
+            )
         case c.DeclareQueueCommand():
             operation.queue, operation.is_durable = command.name, command.options.is_durable
         case c.DeleteQueueCommand() | c.PurgeQueueCommand():

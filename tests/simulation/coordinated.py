@@ -63,6 +63,7 @@ def draw_coordinated(seed: int) -> Options:
         transactions=0,
         clients=2,
         visit_gap_us=0,
+        has_choosers=False,
         fault_gap_us=random.choice((800, 1500, 3000)) * MS,
         faults=drawn.faults + (AT_A_STEP,) * 8 + 3 * kinds + 2 * (brokers or BROKER_FAULT_KINDS),
         coordination=CoordinationOptions(

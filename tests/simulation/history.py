@@ -36,6 +36,10 @@ class Operation:
     """Of a settle."""
     disposition: int = 0
     """Of a settle."""
+    excluded_consumer: int = 0
+    """Of a settle."""
+    stream: int = 0
+    """Of a settle: the one that its session had when it was invoked."""
     transaction: TransactionKey | None = None
     is_durable: bool = True
     ended_us: int | None = None
@@ -67,7 +71,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Messages handed to a client, which now holds them."""
+    """Messages handed to a client, which now holds them. `selector` "": its consumer wants all."""
 
     time_us: int
     client: str
@@ -76,11 +80,13 @@ class Delivered:
     epoch: Epoch
     commit_index: LogIndex
     messages: tuple[Seen, ...]
+    selector: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Browsed:
-    """One answer to a browse: what was behind `after`, up to `limit` messages."""
+    """One answer to a browse: what was behind `after`, up to `limit` messages; or one batch that a browsing consumer was shown,
+    behind what it was shown before, of what its selector matches ("": all)."""
 
     time_us: int
     client: str
@@ -93,6 +99,7 @@ class Browsed:
     limit: int
     messages: tuple[Seen, ...]
     is_end: bool
+    selector: str = ""
 
 
 @dataclass(frozen=True, slots=True)

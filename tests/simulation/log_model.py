@@ -43,6 +43,7 @@ class Copy:
     visible: LogIndex
     transaction: TransactionKey | None
     """The transaction that published it."""
+    properties: bytes = b""
     is_moved: bool = False
     removed: LogIndex = FOREVER
     reason: int = 0
@@ -166,7 +167,9 @@ class LogModel:
                 queue = self.queues.get(queue_id)
                 if queue is not None and queue.deleted == FOREVER:
                     durable = is_durable and queue.is_durable
-                    queue.copies[position] = Copy(queue_id, position, message.body, durable, index, by)
+                    queue.copies[position] = Copy(
+                        queue_id, position, message.body, durable, index, by, message.properties
+                    )
 
     def _dequeue(self, index: LogIndex, record: Dequeue) -> None:
         if record.transaction is None:
@@ -204,7 +207,7 @@ class LogModel:
                     moved = QueuePosition(place(index, record.ordinal + offset))
                     durable = copy.is_durable and target.is_durable
                     target.copies[moved] = Copy(
-                        target_id, moved, copy.body, durable, index, copy.transaction, True
+                        target_id, moved, copy.body, durable, index, copy.transaction, copy.properties, True
                     )
 
     def _commit(self, index: LogIndex, life: TransactionLife) -> None:

@@ -94,6 +94,8 @@ class Options:
     """Batches, retained frames and segments so small that every limit is reached."""
     resident_bytes_max: int = 0
     """Content that a replica keeps in memory; 0: as much as the default, which is never reached."""
+    has_choosers: bool = False
+    """Messages have colours, and some clients work with selectors, browsers, drains and exclusion."""
     coordination: CoordinationOptions | None = None
     """None: there are no coordinators."""
     network: NetworkOptions = field(default_factory=NetworkOptions)
@@ -104,6 +106,10 @@ RESIDENT_SHARE = 0.3
 """Of seeds in which bodies do not fit into memory."""
 
 
+CHOOSING_SHARE = 0.5
+"""Of seeds with clients that choose."""
+
+
 def draw(seed: int) -> Options:
     """The options of a seed."""
     random = Random(f"options {seed}")
@@ -111,6 +117,7 @@ def draw(seed: int) -> Options:
     # Of a generator of its own: seeds that are known by what they find stay what they are.
     bodies = Random(f"bodies {seed}")
     resident = bodies.choice((1, 400, 4000)) if bodies.random() < RESIDENT_SHARE else 0
+    choosers = Random(f"choosers {seed}")
     return Options(
         seed=seed,
         min_in_sync=random.choice((1, 2, 2, 2)),
@@ -127,6 +134,7 @@ def draw(seed: int) -> Options:
         disk_sync_us=random.choice((100, 300, 2000, 10_000)),
         small_limits=random.random() < 0.7,
         resident_bytes_max=resident,
+        has_choosers=choosers.random() < CHOOSING_SHARE,
         network=NetworkOptions(
             delay_us=random.choice((50, 200, 1000, 5000)),
             loss=random.choice((0.0, 0.0, 0.001, 0.01)),

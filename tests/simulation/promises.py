@@ -44,8 +44,14 @@ Actor = Generator[Wait, None, None]
 class Inbox:
     """Deliveries of one consumer that its actor has not looked at yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, selector: str = "", is_browser: bool = False) -> None:
+        self.selector = selector
+        self.is_browser = is_browser
+        self.after = QueuePosition(0)
+        """What a browser was shown last."""
         self.waiting: list[tuple[Epoch, sm.DeliveredMessage]] = []
+        self.drains: list[Promise] = []
+        """Not answered, in their order."""
         self.is_open = True
         self._promise: Promise | None = None
 
@@ -62,6 +68,22 @@ class Inbox:
             promise, self._promise = self._promise, None
             if not promise.is_done:
                 promise.resolve()
+
+    def drained(self) -> None:
+        """The oldest drain is answered."""
+        self.drains.pop(0).resolve(tuple(message.body for _, message in self.waiting))
+
+    def end_drains(self) -> None:
+        """Nobody will answer them any more."""
+        drains, self.drains = self.drains, []
+        for promise in drains:
+            promise.resolve()
+
+    def close(self) -> None:
+        """The consumer has ended."""
+        self.is_open = False
+        self.wake()
+        self.end_drains()
 
     def arrival(self) -> Promise:
         """Done when something waits here, or the consumer has ended."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from tests.simulation.checkers import (
+    chosen,
     one_outcome,
     p1_atomic,
     p2_consistent,
@@ -25,5 +26,6 @@ CHECKERS: dict[str, Callable[[Record], Iterator[str]]] = {
     "P7": p7_live.check,
     "P8": p8_fenced.check,
     "T3, T4": one_outcome.check,
+    "AMQP 1.0, 3.5.3": chosen.check,
 }
-"""Promise, or rule of transactions -> its checker."""
+"""Promise, rule of transactions, or section of AMQP -> its checker."""

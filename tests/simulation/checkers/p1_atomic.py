@@ -6,6 +6,7 @@ The model shows a transaction's effects at one index; so whatever differs from t
 from collections.abc import Iterator
 
 from lockstep.core.ids import LogIndex, QueueId, QueuePosition
+from tests.simulation.checkers.chosen import is_selected
 from tests.simulation.checkers.record import Record, ReplicaView, seconds
 from tests.simulation.history import Browsed
 from tests.simulation.log_model import Copy, LogModel
@@ -68,7 +69,9 @@ def _check_browse(browsed: Browsed, record: Record) -> Iterator[str]:
     in_range = [
         copy
         for position, copy in sorted(copies.items())
-        if position > browsed.after and (reaches_end or (last is not None and position <= last))
+        if position > browsed.after
+        and (reaches_end or (last is not None and position <= last))
+        and is_selected(browsed.selector, copy)
     ]
     low = max((copies[position].visible for position in shown), default=LogIndex(0))
     high = min([browsed.commit_index, *(LogIndex(copies[position].removed - 1) for position in shown)])

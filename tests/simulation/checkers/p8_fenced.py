@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from lockstep.core.ids import Epoch, SetName
 from tests.simulation.checkers.record import Record, seconds
+from tests.simulation.history import Browsed, Delivered
 
 
 def check(record: Record) -> Iterator[str]:
@@ -32,13 +33,14 @@ def _rejected(record: Record) -> Iterator[str]:
 
 
 def _epochs(record: Record) -> Iterator[str]:
-    """A client never takes a delivery of a lower epoch than it has taken one of before."""
+    """A client never takes a delivery of a lower epoch than it has taken one of before, nor is shown anything so."""
     highest: dict[tuple[str, SetName], Epoch] = {}
-    for delivered in record.history.deliveries:
-        key = (delivered.client, delivered.set_name)
-        if delivered.epoch < highest.get(key, Epoch(0)):
+    given: list[Delivered | Browsed] = [*record.history.deliveries, *record.history.browses]
+    for one in sorted(given, key=lambda one: one.time_us):
+        key = (one.client, one.set_name)
+        if one.epoch < highest.get(key, Epoch(0)):
             yield (
-                f"{delivered.client} took a delivery of epoch {delivered.epoch} in {delivered.set_name} at "
-                f"{seconds(delivered.time_us)}, after one of epoch {highest[key]}"
+                f"{one.client} took messages of epoch {one.epoch} in {one.set_name} at {seconds(one.time_us)}, "
+                f"after some of epoch {highest[key]}"
             )
-        highest[key] = max(delivered.epoch, highest.get(key, Epoch(0)))
+        highest[key] = max(one.epoch, highest.get(key, Epoch(0)))

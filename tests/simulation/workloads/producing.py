@@ -6,6 +6,7 @@ from lockstep.core.commands import (
 )
 from lockstep.core.ids import TransactionKey
 from tests.simulation.client import ClientSession
+from tests.simulation.colours import COLOURS, PROPERTIES
 from tests.simulation.promises import Actor
 from tests.simulation.workloads.queues import name
 
@@ -15,7 +16,17 @@ def messages(
 ) -> tuple[OutgoingMessage, ...]:
     """New messages with bodies that nobody else has."""
     size = session.world.options.body_bytes_max
-    return tuple(OutgoingMessage(b"", session.client.body(size), is_durable, ttl_ms) for _ in range(count))
+    return tuple(
+        OutgoingMessage(_properties(session), session.client.body(size), is_durable, ttl_ms)
+        for _ in range(count)
+    )
+
+
+def _properties(session: ClientSession) -> bytes:
+    """A colour, where somebody looks at it."""
+    if not session.world.options.has_choosers:
+        return b""
+    return PROPERTIES[session.world.random.choice(COLOURS)]
 
 
 def publish_to(

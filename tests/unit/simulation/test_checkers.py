@@ -32,9 +32,10 @@ from lockstep.core.records import (
 from lockstep.core.server_messages import OutcomeState
 from tests.simulation.checkers import CHECKERS
 from tests.simulation.checkers.record import Record, ReplicaView
+from tests.simulation.colours import PROPERTIES, selector_of
 from tests.simulation.committed_log import CommittedLog, HeldLog
 from tests.simulation.history import Browsed, Delivered, Operation, OutcomeHeard, PromiseBroken, Seen
-from tests.simulation.log_model import LogModel
+from tests.simulation.log_model import FOREVER, LogModel
 
 SET = SetName("s1")
 EPOCH = Epoch(1)
@@ -250,6 +251,22 @@ def delivery_of_a_deposed_primary(record: Record) -> None:
     record.history.deliveries.insert(0, replace(delivered(PLAIN_SEEN, 4), epoch=Epoch(2)))
 
 
+def copies_of_a_deposed_primary(record: Record) -> None:
+    record.history.browses.append(replace(browsed((IN_A_SEEN,), 9), epoch=Epoch(0)))
+
+
+def delivery_of_what_is_not_selected(record: Record) -> None:
+    record.history.deliveries.append(replace(delivered(PLAIN_SEEN, 4), selector=selector_of("red")))
+
+
+def copies_of_what_is_not_selected(record: Record) -> None:
+    record.history.browses.append(replace(browsed((IN_A_SEEN,), 9), selector=selector_of("red")))
+
+
+def copies_that_were_shown_before(record: Record) -> None:
+    record.history.browses.append(replace(browsed((IN_A_SEEN,), 9), after=IN_A))
+
+
 @pytest.mark.parametrize(
     ("promise", "spoil"),
     [
@@ -280,12 +297,29 @@ def delivery_of_a_deposed_primary(record: Record) -> None:
         ("P8", command_that_takes_effect_twice),
         ("P8", rejected_publish_that_happened),
         ("P8", delivery_of_a_deposed_primary),
+        ("P8", copies_of_a_deposed_primary),
+        ("AMQP 1.0, 3.5.3", delivery_of_what_is_not_selected),
+        ("AMQP 1.0, 3.5.3", copies_of_what_is_not_selected),
+        ("AMQP 1.0, 3.5.3", copies_that_were_shown_before),
     ],
 )
 def test_checker_finds(promise: str, spoil: Callable[[Record], None]) -> None:
     record = good()
     spoil(record)
     assert promise in broken_promises(record)
+
+
+def test_a_browser_with_a_selector_must_be_shown_all_that_it_matches_and_nothing_else() -> None:
+    record = good()
+    record.views.clear()
+    record.final_views.clear()
+    copies = record.models[SET].queues[QueueId(2)].copies
+    copies[PLAIN].removed = FOREVER
+    copies[IN_A].properties = PROPERTIES["red"]
+    record.history.browses[:] = [replace(browsed((IN_A_SEEN,), 9), selector=selector_of("red"))]
+    assert "P1" not in broken_promises(record)
+    copies[PLAIN].properties = PROPERTIES["red"]
+    assert "P1" in broken_promises(record)
 
 
 def frame(first: int, epoch: int, body: bytes) -> bytes:
