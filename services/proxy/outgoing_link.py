@@ -59,6 +59,16 @@ class Source(NamedTuple):
     is_exclusive: bool = False
 
 
+class _Owed:
+    """A delivery whose client waits for our settling it; the client may settle it before, or its transaction's end may."""
+
+    __slots__ = ("handle",)
+
+    def __init__(self, handle: Handle) -> None:
+        self.handle: Handle | None = handle
+        """None: it is settled. The engine uses a settled delivery's memory for the next one, so its handle must not be used."""
+
+
 class OutgoingLink:
     """Lives from its attach to its end; a consumer's port of the session in the set, driven by it and by the connection."""
 
@@ -79,10 +89,12 @@ class OutgoingLink:
         self._waiting_since = 0.0
         self._sent: dict[Handle, tuple[Epoch, QueuePosition]] = {}
         """Deliveries that the client has and that are not settled."""
-        self._settles: dict[tuple[Epoch, int], list[tuple[QueuePosition, Handle | None]]] = {}
+        self._owed: dict[Handle, _Owed] = {}
+        """Deliveries of which the client has said what becomes of them, and that wait for our settling them."""
+        self._settles: dict[tuple[Epoch, int], list[tuple[QueuePosition, _Owed | None]]] = {}
         """Outcomes of this turn: (epoch, disposition) -> positions, each with the delivery that waits for its confirmation."""
         self._excluded: dict[tuple[Epoch, int], list[QueuePosition]] = {}
-        self._retired: dict[tuple[bytes, Epoch], list[tuple[QueuePosition, Handle | None]]] = {}
+        self._retired: dict[tuple[bytes, Epoch], list[tuple[QueuePosition, _Owed | None]]] = {}
         """The same inside transactions."""
         self._next_tag = 0
         self._size = _SIZE_FIRST
@@ -284,6 +296,8 @@ class OutgoingLink:
         state, is_settled = path.remote_state(delivery), path.is_settled(delivery)
         if held is None:
             if is_settled:
+                if (owed := self._owed.pop(delivery, None)) is not None:
+                    owed.handle = None
                 path.settle(delivery)
             return
         if not is_settled and state in (0, StateCode.RECEIVED):
@@ -306,11 +320,7 @@ class OutgoingLink:
                 path.settle(delivery)
                 self._owner.touched(self)
                 return
-        waiting: Handle | None = None
-        if is_settled:
-            path.settle(delivery)
-        else:
-            waiting = delivery
+        waiting = self._settle_or_owe(delivery, is_settled)
         self._settles.setdefault((epoch, disposition), []).append((position, waiting))
         self._owner.touched(self)
 
@@ -328,9 +338,7 @@ class OutgoingLink:
             self._settles.setdefault((epoch, Disposition.RELEASE), []).append((position, None))
             self._owner.touched(self)
             return
-        if is_settled:
-            path.settle(delivery)
-        waiting = None if is_settled else delivery
+        waiting = self._settle_or_owe(delivery, is_settled)
         if said.outcome == StateCode.ACCEPTED:
             self._retired.setdefault((said.transaction, epoch), []).append((position, waiting))
             self._owner.touched(self)
@@ -341,7 +349,8 @@ class OutgoingLink:
 
         def end(is_committed: bool) -> None:
             self._give(epoch, [position], disposition if is_committed else Disposition.RELEASE)
-            self._settle_here([waiting])
+            if waiting is not None:
+                self._settle_owed([waiting])
 
         found.at_end(end)
 
@@ -351,7 +360,7 @@ class OutgoingLink:
             settles, self._settles = self._settles, {}
             for (epoch, disposition), settled in settles.items():
                 confirmation = self._give(epoch, [position for position, _ in settled], disposition)
-                waiting = [delivery for _, delivery in settled if delivery is not None]
+                waiting = [owed for _, owed in settled if owed is not None]
                 if waiting:
                     self._answer_when_done(confirmation, waiting, disposition)
         if self._excluded:
@@ -364,14 +373,14 @@ class OutgoingLink:
                 self._retire_batch(name, epoch, entries)
 
     def _retire_batch(
-        self, name: bytes, epoch: Epoch, entries: Sequence[tuple[QueuePosition, Handle | None]]
+        self, name: bytes, epoch: Epoch, entries: Sequence[tuple[QueuePosition, _Owed | None]]
     ) -> None:
         positions = [position for position, _ in entries]
-        waiting = [delivery for _, delivery in entries if delivery is not None]
+        waiting = [owed for _, owed in entries if owed is not None]
         found = self._owner.transaction(name)
         if found is None:
             self._give(epoch, positions, Disposition.RELEASE)
-            self._settle_here(waiting)
+            self._settle_owed(waiting)
             return
 
         def taken(error: BaseException | None) -> None:
@@ -380,37 +389,47 @@ class OutgoingLink:
                 self._give(epoch, positions, Disposition.RELEASE)
             elif waiting and not self._is_over:
                 state = transactional(name, StateCode.ACCEPTED)
-                for delivery in waiting:
-                    path.update(delivery, state)
+                for owed in waiting:
+                    if owed.handle is not None:
+                        path.update(owed.handle, state)
                 self._owner.wrote()
 
         place = self.source.session, self.source.batches
         found.accept(place, self.source.queue, epoch, positions, taken)
         if waiting:
-            found.at_end(lambda _: self._settle_here(waiting))
+            found.at_end(lambda _: self._settle_owed(waiting))
 
-    def _answer_when_done(self, confirmation: Confirmation, waiting: list[Handle], disposition: int) -> None:
+    def _answer_when_done(self, confirmation: Confirmation, waiting: list[_Owed], disposition: int) -> None:
         """The client waits for our settlement: it follows the broker's word."""
 
         def answer(done: Confirmation) -> None:
             if self._is_over:
                 return
             is_done = not done.cancelled() and done.exception() is None
-            for delivery in waiting:
-                if is_done and disposition == Disposition.ACCEPT:
-                    path.accept(delivery)
-                else:
-                    path.settle(delivery)
-            self._owner.wrote()
+            self._settle_owed(waiting, is_accepted=is_done and disposition == Disposition.ACCEPT)
 
         confirmation.add_done_callback(answer)
 
-    def _settle_here(self, deliveries: Sequence[Handle | None]) -> None:
+    def _settle_or_owe(self, delivery: Handle, is_settled: bool) -> _Owed | None:
+        """Settles what its client has settled; of the rest the client waits for that."""
+        if is_settled:
+            path.settle(delivery)
+            return None
+        owed = self._owed[delivery] = _Owed(delivery)
+        return owed
+
+    def _settle_owed(self, waiting: Sequence[_Owed], *, is_accepted: bool = False) -> None:
         if self._is_over:
             return
-        for delivery in deliveries:
-            if delivery is not None:
-                path.settle(delivery)
+        for owed in waiting:
+            handle, owed.handle = owed.handle, None
+            if handle is None:
+                continue
+            del self._owed[handle]
+            if is_accepted:
+                path.accept(handle)
+            else:
+                path.settle(handle)
         self._owner.wrote()
 
     def _give(

@@ -1,0 +1,217 @@
+"""A consumer's link on the real engine: its client is Proton's, its broker writes down what it is told."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+from proton import Collector, Connection, Delivery, Described, Event, Link, Sender, Transport, ulong
+
+from lockstep.client.command_batches import CommandBatches, Confirmation
+from lockstep.client.set_session import SetSession
+from lockstep.client.transaction_state import TransactionState
+from lockstep.core.amqp.sections import EMPTY_HEADER
+from lockstep.core.commands import Disposition
+from lockstep.core.ids import Epoch, QueuePosition
+from lockstep.core.server_messages import DeliveredMessage
+from services.proxy.amqp_transaction import AmqpTransaction, Work
+from services.proxy.core.conditions import Condition
+from services.proxy.engine import Engine
+from services.proxy.engine_words import EngineEvent, StateCode
+from services.proxy.outgoing_link import OutgoingLink, Source
+from services.proxy.settings import ProxyLimits
+
+EPOCH = Epoch(1)
+NAME = b"transaction"
+
+
+class Broker:
+    """A session in a set with its batches: nothing is confirmed before the test says so."""
+
+    def __init__(self) -> None:
+        self.settled: list[tuple[tuple[QueuePosition, ...], int]] = []
+        self.confirmations: list[Confirmation] = []
+
+    def consume(self, *_: object, **__: object) -> int:
+        return 1
+
+    def feed(self, _: object) -> None:
+        """Credit is the test's."""
+
+    def settle(
+        self,
+        _queue: str,
+        _epoch: Epoch,
+        positions: Sequence[QueuePosition],
+        disposition: int,
+        _transaction: object,
+        _excluded_consumer: int = 0,
+    ) -> Confirmation:
+        self.settled.append((tuple(positions), disposition))
+        self.confirmations.append(asyncio.get_running_loop().create_future())
+        return self.confirmations[-1]
+
+
+class RolledBackWork:
+    """A transaction that a failover has ended; its accept is under way."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.state = TransactionState.OPEN
+        self._broker = broker
+
+    async def accept_deliveries(
+        self, _place: object, queue: str, epoch: Epoch, positions: Sequence[QueuePosition]
+    ) -> Confirmation:
+        return self._broker.settle(queue, epoch, positions, Disposition.ACCEPT, None)
+
+    async def rollback(self) -> None:
+        self.state = TransactionState.ROLLED_BACK
+
+
+class Rig:
+    """A client with one receiving link, the engine, and the link on it; also what the link needs of its connection."""
+
+    def __init__(self) -> None:
+        self.broker = Broker()
+        self.transactions: dict[bytes, AmqpTransaction] = {}
+        self.received: list[Delivery] = []
+        self.heard: list[tuple[str, int, bool]] = []
+        """What the client heard of its deliveries: (tag, state, whether it is settled)."""
+        self._client, self._collector = Connection(), Collector()
+        self._client.collect(self._collector)
+        self._transport = Transport(Transport.CLIENT)
+        self._transport.bind(self._client)
+        self._engine = Engine(ProxyLimits())
+        self._client.open()
+        session = self._client.session()
+        session.open()
+        self._receiver = session.receiver("r")
+        self._receiver.source.address = "q"
+        self._receiver.open()
+        self._receiver.flow(10)
+        self._next = 0
+        self.link: OutgoingLink | None = None
+        self.exchange()
+
+    def exchange(self) -> None:
+        """Carries bytes until none are left."""
+        while True:
+            to_server = self._transport.peek(self._transport.pending()) if self._transport.pending() else b""
+            if to_server:
+                self._transport.pop(len(to_server))
+                for kind, _, what in self._engine.feed(to_server):
+                    self._handle(kind, what)
+            if self.link is not None:
+                self.link.flush()
+            to_client = b"".join(bytes(part) for part in self._engine.output())
+            if to_client:
+                self._transport.push(to_client)
+            while (event := self._collector.peek()) is not None:
+                if event.type is Event.DELIVERY and event.delivery is not None:
+                    self._hear(event.delivery)
+                self._collector.pop()
+            if not to_server and not to_client:
+                return
+
+    def _handle(self, kind: EngineEvent, what: Any) -> None:
+        if kind is EngineEvent.DELIVERY and self.link is not None:
+            self.link.disposition(what)
+        elif kind is EngineEvent.OTHER and what.type is Event.LINK_REMOTE_OPEN:
+            self._engine.connection.open()
+            what.link.session.open()
+            what.link.open()
+            source = Source("q", cast(SetSession, self.broker), cast(CommandBatches, self.broker))
+            assert isinstance(what.link, Sender)
+            self.link = OutgoingLink(self, what.link, source, ProxyLimits(), is_presettled=False)
+            self.link.open()
+
+    def _hear(self, delivery: Delivery) -> None:
+        if delivery.readable:
+            self._receiver.recv(delivery.pending)
+            self._receiver.advance()
+            self.received.append(delivery)
+        else:
+            self.heard.append((delivery.tag, int(delivery.remote_state), delivery.settled))
+
+    def deliver(self) -> Delivery:
+        """One message from the broker; returns what the client has of it."""
+        self._next += 1
+        message = DeliveredMessage(
+            QueuePosition(self._next), EMPTY_HEADER + b"\x00\x53\x75\xa0\x01", b"x", 0, 0, True
+        )
+        assert self.link is not None
+        self.link.deliver("q", EPOCH, (message,))
+        self.exchange()
+        return self.received[-1]
+
+    # --- Owner ---
+
+    def transaction(self, name: bytes) -> AmqpTransaction | None:
+        return self.transactions.get(name)
+
+    def room(self) -> int:
+        return 1 << 20
+
+    def gave(self, size: int) -> None:
+        """There is room."""
+
+    def wrote(self) -> None:
+        """`exchange` takes it."""
+
+    def touched(self, link: OutgoingLink) -> None:
+        """`exchange` flushes."""
+
+    def end_link(self, link: Link, condition: Condition) -> None:
+        raise AssertionError(condition)
+
+
+async def test_delivery_that_its_client_settled_meanwhile_is_not_answered() -> None:
+    rig = Rig()
+    first = rig.deliver()
+    first.update(Delivery.ACCEPTED)
+    rig.exchange()
+    first.settle()
+    rig.exchange()
+    second = rig.deliver()
+    rig.broker.confirmations[0].set_result(1)
+    await asyncio.sleep(0)
+    rig.exchange()
+    assert rig.heard == []
+    second.update(Delivery.ACCEPTED)
+    second.settle()
+    rig.exchange()
+    assert rig.broker.settled == [
+        ((QueuePosition(1),), Disposition.ACCEPT),
+        ((QueuePosition(2),), Disposition.ACCEPT),
+    ]
+
+
+async def test_retirement_that_is_confirmed_behind_the_end_of_its_transaction_is_not_answered() -> None:
+    rig = Rig()
+    transaction = AmqpTransaction(NAME, cast(Work, RolledBackWork(rig.broker)), 0)
+    rig.transactions[NAME] = transaction
+    first = rig.deliver()
+    fields: list[Any] = [NAME, Described(ulong(StateCode.ACCEPTED), [])]
+    first.local.data = fields
+    first.update(StateCode.TRANSACTIONAL)
+    rig.exchange()
+    await transaction.rollback()
+    rig.exchange()
+    assert rig.heard == [("1", 0, True)]
+    first.settle()
+    second = rig.deliver()
+    rig.broker.confirmations[0].set_result(1)
+    await asyncio.sleep(0)
+    rig.exchange()
+    assert rig.heard == [("1", 0, True)]
+    assert not second.settled and second.remote_state == 0
+
+
+async def test_accept_that_its_client_leaves_to_be_settled_is_settled_when_confirmed() -> None:
+    rig = Rig()
+    rig.deliver().update(Delivery.ACCEPTED)
+    rig.exchange()
+    assert rig.heard == []
+    rig.broker.confirmations[0].set_result(1)
+    await asyncio.sleep(0)
+    rig.exchange()
+    assert rig.heard == [("1", StateCode.ACCEPTED, True)]
