@@ -382,6 +382,9 @@ class AmqpConnection:
         made, _ = self._links.pop(handle, (None, None))
         if made is None:
             return
+        if isinstance(made, CoordinatorLink):
+            # What came before belongs to its transactions, and is rolled back with them.
+            self.flush_links()
         self._touched.pop(made, None)
         made.flush()
         if isinstance(made, OutgoingLink):
