@@ -27,7 +27,7 @@ class BrowsingView(QueueView):
     def take(self, limit: int, bytes_max: int, end: int, look_max: int) -> Offered:
         """As of any view, but for `end`: it looks up to the log's end."""
         queue, selector, taken = self.queue, self._selector, Offered()
-        self.is_stalled = self.is_at_end = False
+        self.is_stalled = self.is_barred = self.is_at_end = False
         self.looked = size = 0
         while len(taken) < limit and size < bytes_max and self.looked < look_max:
             found = queue.positions(self.cursor + 1, min(look_max - self.looked, STEP))

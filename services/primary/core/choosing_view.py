@@ -47,7 +47,7 @@ class ChoosingView(QueueView):
 
     def take(self, limit: int, bytes_max: int, end: int, look_max: int) -> Offered:
         """As of any view: what came back first, then along the queue."""
-        self.is_stalled = self.is_at_end = False
+        self.is_stalled = self.is_barred = self.is_at_end = False
         self.looked = 0
         taken: Offered = []
         bytes_left = self._take_again(taken, limit, bytes_max, look_max)
@@ -59,6 +59,9 @@ class ChoosingView(QueueView):
             for position in found:
                 is_enough = len(taken) == limit or bytes_left <= 0 or self.looked >= look_max
                 if position >= end or is_enough:
+                    break
+                if self._is_barred(position):
+                    bytes_left = 0
                     break
                 size = self._look(position, taken)
                 if size is None:
@@ -75,6 +78,8 @@ class ChoosingView(QueueView):
         """What came back; answers how many bytes more are to be taken."""
         back, bytes_left = self.back, bytes_max
         while back and len(taken) < limit and bytes_left > 0 and self.looked < look_max:
+            if self._is_barred(back[0]):
+                return 0
             position = heappop(back)
             if taken and taken[-1][0] == position:
                 continue
@@ -85,6 +90,11 @@ class ChoosingView(QueueView):
                 return 0
             bytes_left -= size
         return bytes_left
+
+    def _is_barred(self, position: QueuePosition) -> bool:
+        """Whether to wait for one that is coming back: perhaps it is chosen."""
+        self.is_barred = position >= self.hands.barrier
+        return self.is_barred
 
     def _look(self, position: QueuePosition, taken: Offered) -> int | None:
         """Take the message if it is offered; answers its bytes, or None if that cannot be told: its body is away."""

@@ -54,7 +54,7 @@ class Dispatch:
 
     def gave_back(self, index: LogIndex, queue_id: QueueId, positions: Collection[QueuePosition]) -> None:
         """Records up to `index` gave messages back: from their commit on they may go out again, each in its old place."""
-        self._queues[queue_id].hands.coming_back.update(positions)
+        self._queues[queue_id].hands.begin_return(positions)
         self._invisible.append((index, queue_id, positions))
 
     def committed(self, commit_index: LogIndex) -> None:
@@ -64,7 +64,7 @@ class Dispatch:
             _, queue_id, positions = self._invisible.popleft()
             dispatch = self._queues.get(queue_id)
             if dispatch is not None:
-                dispatch.hands.coming_back.difference_update(positions)
+                dispatch.hands.end_return(positions)
                 self.returned(queue_id, positions)
 
     def returned(self, queue_id: QueueId, positions: Collection[QueuePosition]) -> None:

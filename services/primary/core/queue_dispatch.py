@@ -177,7 +177,7 @@ class QueueDispatch:
                 else:
                     self._hold(consumer.session, taken)
                 out.append(Delivery(consumer, self.queue, delivered_messages(self.queue, taken)))
-            elif view.is_at_end or view.is_stalled:
+            elif view.is_at_end or view.is_stalled or view.is_barred:
                 spent.add(view)
                 if not self._own_views:
                     break

@@ -1,12 +1,13 @@
 """Views of a queue: how far somebody has looked along it, and what he is offered next.
 
 Law: a view offers what it may offer in the order of positions, and each message again when it came back; it stops at a message
-whose body is away, so that none overtakes it, until it is fed. What is taken is the taker's to hold: a view only looks.
+whose body is away, until it is fed, and at one that is coming back, until that is committed, so that none overtakes it. What is
+taken is the taker's to hold: a view only looks.
 
 Nothing is kept for a message that waits: a cursor goes along the queue, and only what came back behind it is remembered.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, nsmallest
 
@@ -20,6 +21,8 @@ SLACK = 64
 """Positions that came back and left since, and that nobody has to clear away yet."""
 STEP = 256
 """Positions that are looked up at a time by a view that does not offer everything."""
+NO_BARRIER = 1 << 63
+"""Behind every position."""
 Offered = list[tuple[QueuePosition, Message]]
 _NOBODY: dict[QueuePosition, SessionKey] = {}
 
@@ -32,8 +35,20 @@ class Hands:
     held: dict[QueuePosition, SessionKey] = field(default_factory=dict)
     coming_back: set[QueuePosition] = field(default_factory=set)
     """Given back by records that are not committed: a successor without them may still have them locked (P3)."""
+    barrier: int = NO_BARRIER
+    """The first of those; nothing behind it is offered meanwhile, or it would be out of order."""
     held_to: int = 0
     """Ahead of the main view's cursor nothing behind this position was ever held."""
+
+    def begin_return(self, positions: Collection[QueuePosition]) -> None:
+        """Records that are not committed gave these back."""
+        self.coming_back.update(positions)
+        self.barrier = min(self.barrier, min(positions, default=NO_BARRIER))
+
+    def end_return(self, positions: Collection[QueuePosition]) -> None:
+        """They are committed."""
+        self.coming_back.difference_update(positions)
+        self.barrier = min(self.coming_back, default=NO_BARRIER)
 
     def is_free(self, position: QueuePosition) -> bool:
         """Whether the message is there and nobody's."""
@@ -53,6 +68,7 @@ class QueueView:
         "cursor",
         "hands",
         "is_at_end",
+        "is_barred",
         "is_gone",
         "is_reading",
         "is_stalled",
@@ -70,6 +86,8 @@ class QueueView:
         """The last `take` ended at a message whose body is away."""
         self.is_at_end = False
         """The last `take` ended because there was nothing more."""
+        self.is_barred = False
+        """The last `take` ended at a message that is coming back."""
         self.looked = 0
         """What the last `take` cost, in messages."""
         self.is_reading = False
@@ -94,17 +112,20 @@ class QueueView:
         `look_max` bounds what a view looks at that does not offer everything. The caller holds what it is given.
         """
         taken: Offered = []
-        self.is_stalled = self.is_at_end = False
+        self.is_stalled = self.is_barred = False
         self._take(taken, limit, bytes_max, end)
         self.looked = len(taken)
-        self.is_at_end = not taken and not self.is_stalled
+        self.is_at_end = not (taken or self.is_stalled or self.is_barred)
         return taken
 
     def _take(self, taken: Offered, limit: int, bytes_max: int, end: int) -> None:
         hands, queue, back = self.hands, self.queue, self.back
-        locks, coming_back = queue.locks, hands.coming_back
+        locks, barrier = queue.locks, hands.barrier
         size = 0
         while back and len(taken) < limit and size < bytes_max:
+            if back[0] >= barrier:
+                self.is_barred = True
+                return
             position = heappop(back)
             is_repeated = bool(taken) and taken[-1][0] == position
             if hands.is_free(position) and not is_repeated:
@@ -121,8 +142,8 @@ class QueueView:
             messages = queue.messages(found)
             if (
                 messages
-                and not (locks or coming_back or held)
-                and found[-1] < end
+                and not (locks or held)
+                and found[-1] < min(end, barrier)
                 and len(messages) == len(found)
             ):
                 arriving = sum([len(message.body) + len(message.properties) for message in messages])
@@ -132,17 +153,23 @@ class QueueView:
                     self.cursor = found[-1]
                     continue
             for position, message in zip(found, messages, strict=False):
+                if position >= barrier:
+                    self.is_barred = True
+                    return
                 if position >= end or size >= bytes_max:
                     return
                 self.cursor = position
-                if position not in locks and position not in coming_back and position not in held:
+                if position not in locks and position not in held:
                     taken.append((position, message))
                     size += len(message.body) + len(message.properties)
             if len(messages) < len(found):
                 position = found[len(messages)]
+                if position >= barrier:
+                    self.is_barred = True
+                    break
                 if position >= end:
                     break
-                if position not in locks and position not in coming_back and position not in held:
+                if position not in locks and position not in held:
                     self.is_stalled = True
                     break
                 self.cursor = position

@@ -106,6 +106,21 @@ def test_what_failed_goes_out_again_only_when_its_count_is_committed(rig: Rig, c
     assert [delivered.delivery_count for delivered in client.in_hand.values()] == [1]
 
 
+@pytest.mark.parametrize("selector", ["", "TRUE"])
+def test_nothing_overtakes_what_is_coming_back(rig: Rig, client: RigClient, selector: str) -> None:
+    client.publish("q", b"1", b"2", b"3")
+    client.consume("q", credit=2)
+    first, second = client.positions("q")
+    other = rig.client()
+    rig.holds_store = True
+    client.command(settle_failed((first,)))
+    client.command(SettleCommand(0, "q", Epoch(1), (second,), Disposition.RELEASE))
+    other.consume("q", selector=selector)
+    assert not other.in_hand
+    rig.acknowledge()
+    assert other.bodies("q") == [b"1", b"2", b"3"]
+
+
 def settle_failed(positions: tuple[QueuePosition, ...]) -> SettleCommand:
     return SettleCommand(0, "q", Epoch(1), positions, Disposition.FAIL)
 
