@@ -71,6 +71,11 @@ class FakeBroker:
         primary, context = next((p, x) for name, p, x in reversed(self.streams) if name == set_name)
         await self._write(context, set_name, [primary.deliver(consumer, queue, *positions)])
 
+    async def drained(self, set_name: str, consumer: int, credit: int) -> None:
+        """Says so on the last stream of the set."""
+        primary, context = next((p, x) for name, p, x in reversed(self.streams) if name == set_name)
+        await self._write(context, set_name, [primary.drained(consumer, credit)])
+
     async def commit(self) -> None:
         """Goes on after `is_holding`."""
         self.is_holding = False

@@ -31,6 +31,8 @@ class FakeSet:
     commit_index: int = 1
     log: list[Entry] = field(default_factory=lambda: [Entry(Epoch(1))])
     ended: set[SessionKey] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
+    """Queues that were deleted, as far as descriptions say."""
 
     def fail_over(self, keep: int) -> None:
         """A new epoch, whose log keeps `keep` of the records beyond the commit index."""
@@ -88,6 +90,9 @@ class FakePrimary:
                 return self._command(message)
             case rq.Describe(request):
                 return [sm.Description(*self._head(), request, LogIndex(0), "", (), (), 0, 0, 0, 0)]
+            case rq.DescribeQueue(request, queue):
+                code = ErrorCode.NOT_FOUND if queue in self.world.gone else ErrorCode.NONE
+                return [sm.QueueDetails(*self._head(), request, code, is_durable=code is ErrorCode.NONE)]
             case _:
                 self.requests.append(message)
                 return []

@@ -12,6 +12,8 @@ from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import Epoch, QueuePosition
+from lockstep.core.server_messages import DeliveredMessage
 from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 from tests.unit.lockstep.client.session_bench import bodies
 
@@ -220,6 +222,46 @@ async def test_closing_a_consumer_releases_what_nobody_took(broker: FakeBroker, 
     await first.accept()
     with pytest.raises(StopAsyncIteration):
         await anext(consumer)
+
+
+async def test_a_consumer_asks_for_what_its_selector_matches(broker: FakeBroker, session: Session) -> None:
+    async with await session.consume("a", credit=8, selector="colour = 'red'"):
+        await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)
+    assert broker.streams[0][1].requests[1] == rq.OpenConsumer(1, "a", 8, selector="colour = 'red'")
+
+
+async def test_a_queue_is_described_or_not_there(broker: FakeBroker, session: Session) -> None:
+    assert (await session.describe_queue("a")).is_durable
+    broker.worlds["one"].gone.add("a")
+    with pytest.raises(Rejected) as raised:
+        await session.describe_queue("a")
+    assert raised.value.code is ErrorCode.NOT_FOUND and raised.value.details == {"queue": "a"}
+
+
+async def test_a_port_hears_that_its_consumer_is_drained(broker: FakeBroker, session: Session) -> None:
+    inner, _ = await session.of_target("", "a")
+    port = _Port()
+    consumer = inner.consume(port, "a", 8, False, is_browser=True)
+    inner.drain(consumer)
+    await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) >= 2)
+    requests = broker.streams[0][1].requests
+    await eventually(lambda: requests[-1] == rq.DrainConsumer(consumer))
+    await broker.drained("one", consumer, 8)
+    await eventually(lambda: port.drains == 1)
+
+
+class _Port:
+    """A consumer's port that counts its drains."""
+
+    def __init__(self) -> None:
+        self.drains = 0
+
+    def deliver(self, queue: str, epoch: Epoch, messages: tuple[DeliveredMessage, ...]) -> None: ...
+    def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> None: ...
+    def stop(self, code: ErrorCode, message: str) -> None: ...
+
+    def drained(self) -> None:
+        self.drains += 1
 
 
 async def test_an_outcome_is_asked_of_any_broker(client: Client, session: Session) -> None:
