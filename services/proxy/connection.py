@@ -32,6 +32,7 @@ from services.proxy.engine_words import EngineEvent, Handle
 from services.proxy.incoming_link import IncomingLink
 from services.proxy.nodes import TARGETS_KEPT, Nodes, Target
 from services.proxy.outgoing_link import OutgoingLink
+from services.proxy.reclaiming import Reclaims
 from services.proxy.security.identity import Identity
 from services.proxy.security.users import Action, Permissions
 from services.proxy.settings import ProxyLimits, ProxySettings
@@ -74,6 +75,7 @@ class Surroundings(Protocol):
     settings: ProxySettings
     nodes: Nodes
     permissions: Permissions
+    reclaims: Reclaims
 
     async def claim_container(self, name: str, connection: "AmqpConnection") -> bool: ...
     def forget_connection(self, connection: "AmqpConnection") -> None: ...
@@ -189,6 +191,11 @@ class AmqpConnection:
         self._given = 0
         if self._engine.is_closed:
             self._wire.close()
+
+    @property
+    def reclaims(self) -> Reclaims:
+        """What clients of this worker have of epochs that are over."""
+        return self._worker.reclaims
 
     def room(self) -> int:
         """Bytes that may wait to be written to the client beside those that do."""

@@ -55,6 +55,8 @@ class Nodes:
         self._may_create_queues = may_create_queues
         self._may_create_topics = may_create_topics
         self._targets: dict[tuple[str, frozenset[str]], Target] = {}
+        self._ending: set[str] = set()
+        """Temporary nodes that are being deleted."""
         self._sets: tuple[str, ...] = ()
         self._sets_at = -SETS_SECONDS
 
@@ -80,6 +82,8 @@ class Nodes:
         self._targets = {key: found for key, found in self._targets.items() if found != target}
 
     async def _find_target(self, address: Address) -> Target:
+        if address.name in self._ending or address.key in self._ending:
+            raise Rejected(ErrorCode.NOT_FOUND, f"{address.key or address.name} is deleted")
         if address.kind is not NodeKind.TOPIC:
             try:
                 place = await self.session.of_target("", address.name)
@@ -177,7 +181,11 @@ class Nodes:
     async def delete_temporary(self, name: str) -> None:
         """Deletes a temporary node."""
         self._targets = {key: found for key, found in self._targets.items() if name not in (*key, *found[:2])}
-        await self.delete_queue(name)
+        self._ending.add(name)
+        try:
+            await self.delete_queue(name)
+        finally:
+            self._ending.discard(name)
 
     async def _set_for(self, name: str) -> str:
         """One of the sets, by the name alone; they have to be asked for now and then."""

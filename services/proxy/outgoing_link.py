@@ -25,6 +25,7 @@ from services.proxy.amqp_transaction import AmqpTransaction
 from services.proxy.core.conditions import RESOURCE_DELETED, Condition, condition_of_code
 from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle, StateCode, transactional
+from services.proxy.reclaiming import Reclaims
 from services.proxy.settings import ProxyLimits
 
 _DISPOSITIONS: dict[int, int] = {
@@ -41,6 +42,8 @@ class Owner(Protocol):
     """What a receiving client's link needs of its connection."""
 
     def transaction(self, name: bytes) -> AmqpTransaction | None: ...
+    @property
+    def reclaims(self) -> Reclaims: ...
     def room(self) -> int: ...
     def gave(self, size: int) -> None: ...
     def wrote(self) -> None: ...
@@ -89,6 +92,8 @@ class OutgoingLink:
         self._waiting_since = 0.0
         self._sent: dict[Handle, tuple[Epoch, QueuePosition]] = {}
         """Deliveries that the client has and that are not settled."""
+        self._stale: dict[QueuePosition, Handle] = {}
+        """Those of them whose epoch is over, as far as they did not come again."""
         self._owed: dict[Handle, _Owed] = {}
         """Deliveries of which the client has said what becomes of them, and that wait for our settling them."""
         self._settles: dict[tuple[Epoch, int], list[tuple[QueuePosition, _Owed | None]]] = {}
@@ -126,6 +131,7 @@ class OutgoingLink:
         self.source.session.stop_consuming(self._consumer)
         if self.source.is_browser:
             return
+        self._owner.reclaims.forget(self.source.queue, self._stale, self)
         held: dict[Epoch, list[QueuePosition]] = {}
         for epoch, message in self._waiting:
             held.setdefault(epoch, []).append(message.position)
@@ -189,6 +195,8 @@ class OutgoingLink:
 
     def deliver(self, queue: str, epoch: Epoch, messages: tuple[DeliveredMessage, ...]) -> None:
         self._asked -= len(messages)
+        if not self.source.is_browser:
+            messages = self._owner.reclaims.take(queue, epoch, messages)
         if not self._waiting:
             self._waiting_since = time.monotonic()
         self._waiting.extend([(epoch, message) for message in messages])
@@ -197,14 +205,28 @@ class OutgoingLink:
 
     def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> None:
         self._asked += len(positions)
-        if self._waiting:
-            gone = set(positions)
-            self._waiting = deque(
-                (its_epoch, message)
-                for its_epoch, message in self._waiting
-                if its_epoch != epoch or message.position not in gone
-            )
+        gone = set(positions)
+        self._waiting = deque(
+            (its_epoch, message)
+            for its_epoch, message in self._waiting
+            if its_epoch != epoch or message.position not in gone
+        )
+        stale = {
+            position: handle
+            for handle, (its_epoch, position) in self._sent.items()
+            if its_epoch == epoch and position in gone
+        }
+        self._stale.update(stale)
+        self._owner.reclaims.expect(self.source.queue, stale, self)
         self._balance()
+
+    def reclaim(self, epoch: Epoch, position: QueuePosition) -> bool:
+        """A message is delivered again that its client may still have; False: it has not."""
+        handle = self._stale.pop(position, None)
+        if handle is None or self._sent.get(handle, (epoch, 0))[1] != position:
+            return False
+        self._sent[handle] = epoch, position
+        return True
 
     def drained(self) -> None:
         unused, self._asked = self._asked, 0

@@ -16,6 +16,7 @@ from services.proxy.core.addresses import container_claim
 from services.proxy.core.conditions import CONNECTION_FORCED, Condition
 from services.proxy.listener import ClientSocket
 from services.proxy.nodes import Nodes
+from services.proxy.reclaiming import Reclaims
 from services.proxy.security.mechanisms import sasl_layer
 from services.proxy.security.sasl_layer import SaslLayer
 from services.proxy.security.settings import TlsSettings
@@ -25,7 +26,7 @@ from services.proxy.settings import ProxySettings
 
 _log = logging.getLogger("lockstep.proxy")
 
-SESSION = SessionSettings(session_timeout_ms=3_000)
+SESSION = SessionSettings(session_timeout_ms=2_000)
 """Of the worker on the brokers: what a proxy that died held is free again after so long. It runs while a primary serves the set
 and the proxy is away, so failovers take nothing from it."""
 CLAIM_SECONDS = SESSION.session_timeout_ms / 1000 + 1
@@ -40,6 +41,7 @@ class Worker:
 
     def __init__(self, settings: ProxySettings, users: Users | None) -> None:
         self.settings = settings
+        self.reclaims = Reclaims()
         self.permissions: Permissions = AllowAll()
         self._users = users
         self.has_passwords = users is not None
@@ -122,9 +124,14 @@ class Worker:
                 self._containers[name] = connection
                 try:
                     await self.nodes.declare_own_queue(container_claim(name))
-                    return True
+                    if self._containers.get(name) is connection:
+                        return True
+                    # It is gone already.
+                    await self.nodes.delete_queue(container_claim(name))
+                    return False
                 except Rejected as rejected:
-                    del self._containers[name]
+                    if self._containers.get(name) is connection:
+                        del self._containers[name]
                     # Its connection may be gone with its proxy, and the claim not yet.
                     if rejected.code not in (ErrorCode.LOCKED, ErrorCode.ALREADY_EXISTS):
                         raise
@@ -146,7 +153,8 @@ class Worker:
         except LockstepError as error:
             _log.warning("event=container_not_released container=%s error=%s", name, error)
         finally:
-            del self._containers[name]
+            if name in self._containers and self._containers[name] is None:
+                del self._containers[name]
 
     def keep(self, task: asyncio.Task[None]) -> None:
         """Keeps a task until it is done."""

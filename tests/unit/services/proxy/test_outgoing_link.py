@@ -18,6 +18,7 @@ from services.proxy.core.conditions import Condition
 from services.proxy.engine import Engine
 from services.proxy.engine_words import EngineEvent, StateCode
 from services.proxy.outgoing_link import OutgoingLink, Source
+from services.proxy.reclaiming import Reclaims
 from services.proxy.settings import ProxyLimits
 
 EPOCH = Epoch(1)
@@ -29,10 +30,15 @@ class Broker:
 
     def __init__(self) -> None:
         self.settled: list[tuple[tuple[QueuePosition, ...], int]] = []
+        self.epochs: list[Epoch] = []
+        """Of the deliveries that were settled."""
         self.confirmations: list[Confirmation] = []
 
     def consume(self, *_: object, **__: object) -> int:
         return 1
+
+    def stop_consuming(self, _: int) -> None:
+        """The test is over."""
 
     def feed(self, _: object) -> None:
         """Credit is the test's."""
@@ -40,13 +46,14 @@ class Broker:
     def settle(
         self,
         _queue: str,
-        _epoch: Epoch,
+        epoch: Epoch,
         positions: Sequence[QueuePosition],
         disposition: int,
         _transaction: object,
         _excluded_consumer: int = 0,
     ) -> Confirmation:
         self.settled.append((tuple(positions), disposition))
+        self.epochs.append(epoch)
         self.confirmations.append(asyncio.get_running_loop().create_future())
         return self.confirmations[-1]
 
@@ -72,6 +79,7 @@ class Rig:
 
     def __init__(self) -> None:
         self.broker = Broker()
+        self.reclaims = Reclaims()
         self.transactions: dict[bytes, AmqpTransaction] = {}
         self.received: list[Delivery] = []
         self.heard: list[tuple[str, int, bool]] = []
@@ -135,13 +143,23 @@ class Rig:
     def deliver(self) -> Delivery:
         """One message from the broker; returns what the client has of it."""
         self._next += 1
-        message = DeliveredMessage(
-            QueuePosition(self._next), EMPTY_HEADER + b"\x00\x53\x75\xa0\x01", b"x", 0, 0, True
-        )
-        assert self.link is not None
-        self.link.deliver("q", EPOCH, (message,))
-        self.exchange()
+        self.deliver_again(EPOCH, self._next)
         return self.received[-1]
+
+    def deliver_again(self, epoch: Epoch, *positions: int) -> None:
+        """These messages from the broker, whoever had them before."""
+        messages = [
+            DeliveredMessage(QueuePosition(one), EMPTY_HEADER + b"\x00\x53\x75\xa0\x01", b"x", 0, 0, True)
+            for one in positions
+        ]
+        assert self.link is not None
+        self.link.deliver("q", epoch, tuple(messages))
+        self.exchange()
+
+    def fail_over(self, *positions: int) -> None:
+        """The epoch is over in which these were delivered."""
+        assert self.link is not None
+        self.link.void(EPOCH, tuple(map(QueuePosition, positions)))
 
     # --- Owner ---
 
@@ -215,3 +233,44 @@ async def test_accept_that_its_client_leaves_to_be_settled_is_settled_when_confi
     await asyncio.sleep(0)
     rig.exchange()
     assert rig.heard == [("1", StateCode.ACCEPTED, True)]
+
+
+async def test_delivery_that_comes_again_after_a_failover_is_the_one_that_the_client_has() -> None:
+    rig = Rig()
+    first, second = rig.deliver(), rig.deliver()
+    rig.fail_over(1, 2)
+    rig.deliver_again(Epoch(2), 1, 2, 3)
+    assert len(rig.received) == 3
+    for delivery in (first, second):
+        delivery.update(Delivery.ACCEPTED)
+        delivery.settle()
+    rig.exchange()
+    assert rig.broker.settled == [((QueuePosition(1), QueuePosition(2)), Disposition.ACCEPT)]
+    assert rig.broker.epochs == [Epoch(2)]
+
+
+async def test_delivery_of_which_the_client_has_spoken_meanwhile_comes_again() -> None:
+    rig = Rig()
+    first = rig.deliver()
+    rig.fail_over(1)
+    first.update(Delivery.ACCEPTED)
+    first.settle()
+    rig.exchange()
+    rig.deliver_again(Epoch(2), 1)
+    assert len(rig.received) == 2
+    assert rig.broker.epochs == [EPOCH]
+
+
+async def test_delivery_that_does_not_come_again_stays_of_its_epoch() -> None:
+    rig = Rig()
+    first = rig.deliver()
+    rig.fail_over(1)
+    assert len(rig.reclaims) == 1
+    rig.deliver_again(Epoch(2), 5)
+    first.update(Delivery.ACCEPTED)
+    first.settle()
+    rig.exchange()
+    assert rig.broker.epochs == [EPOCH]
+    assert rig.link is not None
+    rig.link.end(is_lost=False)
+    assert len(rig.reclaims) == 0
