@@ -10,13 +10,13 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
-from proton import UNDESCRIBED, Array, Data, Endpoint, Event, Link, Receiver, Terminus, symbol
+from proton import Endpoint, Event, Link, Receiver, Terminus
 
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
-from lockstep.core.xid import Xid
-from services.proxy.amqp_transaction import AmqpTransaction, Work
+from services.proxy.amqp_transaction import AmqpTransaction
+from services.proxy.amqp_transactions import AmqpTransactions
 from services.proxy.attaching import Attaching
-from services.proxy.branch_work import BranchWork
+from services.proxy.containers import Containers
 from services.proxy.coordinator_link import CoordinatorLink, Declare
 from services.proxy.core.conditions import (
     CONNECTION_FORCED,
@@ -30,35 +30,22 @@ from services.proxy.engine import Engine
 from services.proxy.engine_path import path
 from services.proxy.engine_words import EngineEvent, Handle
 from services.proxy.incoming_link import IncomingLink
-from services.proxy.nodes import TARGETS_KEPT, Nodes, Target
+from services.proxy.nodes import Nodes, Target
+from services.proxy.opening import SOLE_CONNECTION, container_is_taken, open_connection
 from services.proxy.outgoing_link import OutgoingLink
 from services.proxy.reclaiming import Reclaims
+from services.proxy.relay_targets import RelayTargets
 from services.proxy.security.identity import Identity
 from services.proxy.security.users import Action, Permissions
 from services.proxy.settings import ProxyLimits, ProxySettings
-from services.proxy.termini import symbols_in
+from services.proxy.termini import answer_coordinator, symbols_in
 
 _log = logging.getLogger("lockstep.proxy")
 
 ProxyLink = IncomingLink | OutgoingLink | CoordinatorLink
 _Found = TypeVar("_Found")
-COORDINATOR_CAPABILITIES = Array(
-    UNDESCRIBED,  # type: ignore[arg-type]
-    Data.SYMBOL,
-    *map(
-        symbol,
-        (
-            "amqp:local-transactions",
-            "amqp:distributed-transactions",
-            "amqp:multi-txns-per-ssn",
-            "amqp:multi-ssns-per-txn",
-        ),
-    ),
-)
 TICK_SECONDS_MIN, TICK_SECONDS_MAX = 0.02, 1.0
 """Between two looks at the idle time-outs."""
-PRODUCT = "Lockstep"
-ESTABLISHMENT_FAILED = "amqp:connection-establishment-failed"
 
 
 class Wire(Protocol):
@@ -76,8 +63,8 @@ class Surroundings(Protocol):
     nodes: Nodes
     permissions: Permissions
     reclaims: Reclaims
+    containers: Containers
 
-    async def claim_container(self, name: str, connection: "AmqpConnection") -> bool: ...
     def forget_connection(self, connection: "AmqpConnection") -> None: ...
     def keep(self, task: "asyncio.Task[None]") -> None: ...
 
@@ -99,10 +86,8 @@ class AmqpConnection:
         """Every link that is attached, or being attached (None)."""
         self._touched: dict[ProxyLink, None] = {}
         """Links with something to publish or settle at the end of this turn."""
-        self._transactions: dict[bytes, AmqpTransaction] = {}
-        self._next_transaction = 0
-        self._addresses: dict[str, None] = {}
-        """That messages on the anonymous relay have named."""
+        self._transactions = AmqpTransactions(worker.nodes.session, self._limits)
+        self._relay = RelayTargets(worker.nodes, lambda text: self.check(Action.PUBLISH, text))
         self._partial_bytes = 0
         self._given = 0
         """Bytes that the engine got since it was last asked for its output."""
@@ -255,14 +240,14 @@ class AmqpConnection:
         asyncio.get_running_loop().call_soon(self._tick)
         connection = self._engine.connection
         self.container = connection.remote_container or ""
-        if "sole-connection-for-container" in symbols_in(connection.remote_desired_capabilities):
+        if SOLE_CONNECTION in symbols_in(connection.remote_desired_capabilities):
             self.run(self._claim_and_open())
         else:
             self._open(is_refused=False)
 
     async def _claim_and_open(self) -> None:
         try:
-            is_claimed = await self._worker.claim_container(self.container, self)
+            is_claimed = await self._worker.containers.claim(self.container, self)
         except LockstepError as error:
             self.close(condition_of(error))
             return
@@ -274,26 +259,10 @@ class AmqpConnection:
 
     def _open(self, *, is_refused: bool) -> None:
         connection = self._engine.connection
-        connection.container = PRODUCT
-        connection.offered_capabilities = ["ANONYMOUS-RELAY"]
-        properties: dict[Any, Any] = {
-            symbol("product"): PRODUCT,
-            symbol("queue-prefix"): "queue://",
-            symbol("topic-prefix"): "topic://",
-        }
+        open_connection(connection, self._worker.settings.advertise, is_refused=is_refused)
         if is_refused:
-            properties[symbol(ESTABLISHMENT_FAILED)] = True
-            connection.properties = properties
-            connection.open()
             text = f"container {self.container!r} is connected already"
-            self.close(Condition(INVALID_FIELD, text), {symbol("invalid-field"): symbol("container-id")})
-            return
-        if self._worker.settings.advertise:
-            properties[symbol("failover-server-list")] = [
-                _server(address) for address in self._worker.settings.advertise
-            ]
-        connection.properties = properties
-        connection.open()
+            self.close(Condition(INVALID_FIELD, text), container_is_taken())
 
     def _remote_close(self, event: Event) -> None:
         self._is_closed = True
@@ -352,10 +321,7 @@ class AmqpConnection:
     def _coordinate(self, handle: Handle, link: Receiver) -> None:
         made = CoordinatorLink(self, link)
         self._links[handle] = made, link
-        link.source.copy(link.remote_source)
-        link.target.copy(link.remote_target)
-        link.target.capabilities.clear()
-        link.target.capabilities.put_object(COORDINATOR_CAPABILITIES)
+        answer_coordinator(link)
         link.open()
         made.open()
 
@@ -412,29 +378,22 @@ class AmqpConnection:
             link.flush()
 
     def known_target(self, text: str) -> Target | None:
-        """Of an address that this connection has looked for, and may publish to."""
-        return self._worker.nodes.known_target(text) if text in self._addresses else None
+        """Of an address that a message on the anonymous relay has named before."""
+        return self._relay.known(text)
+
+    def find_target(self, text: str, found: Callable[[Target | Rejected], None]) -> None:
+        """Tells `found` the target of an address, or why there is none."""
+
+        async def find() -> None:
+            found(await self._relay.find(text))
+
+        self.run(find())
 
     def check(self, action: Action, resource: str) -> None:
         """Raises `Rejected` (UNAUTHORIZED) unless whom it speaks for may do that."""
         if not self._worker.permissions.may(self.identity, action, resource):
             text = f"{self.identity.user!r} may not {action} {resource!r}"
             raise Rejected(ErrorCode.UNAUTHORIZED, text)
-
-    def find_target(self, text: str, found: Callable[[Target | Rejected], None]) -> None:
-        async def find() -> None:
-            target: Target | Rejected
-            try:
-                self.check(Action.PUBLISH, text)
-                if len(self._addresses) >= TARGETS_KEPT:
-                    self._addresses.clear()
-                self._addresses[text] = None
-                target = await self._worker.nodes.target(text)
-            except LockstepError as error:
-                target = error if isinstance(error, Rejected) else Rejected(error.code, error.message)
-            found(target)
-
-        self.run(find())
 
     def forget_target(self, target: Target) -> None:
         self._worker.nodes.forget_target(target)
@@ -464,25 +423,14 @@ class AmqpConnection:
     # --- transactions ---
 
     def declare(self, declare: Declare) -> AmqpTransaction:
-        """Begins a transaction, or a branch. Raises `Rejected`: UNAVAILABLE (too many), INVALID_ARGUMENT (no xid)."""
-        if len(self._transactions) >= self._limits.transactions_max:
-            raise Rejected(ErrorCode.UNAVAILABLE, f"{len(self._transactions)} transactions are open")
-        session, seconds = self._worker.nodes.session, self._limits.transaction_seconds
-        work: Work
-        if declare.global_id is None:
-            work = session.transaction(timeout_ms=int(seconds * 1000))
-        else:
-            work = BranchWork(session, _xid(declare.global_id), int(seconds * 1000))
-        self._next_transaction += 1
-        transaction = AmqpTransaction(self._next_transaction.to_bytes(8, "big"), work, seconds)
-        self._transactions[transaction.name] = transaction
-        return transaction
+        """Begins a transaction, or a branch. Raises `Rejected`."""
+        return self._transactions.declare(declare.global_id)
 
     def transaction(self, name: bytes) -> AmqpTransaction | None:
         return self._transactions.get(name)
 
     def forget(self, transaction: AmqpTransaction) -> None:
-        self._transactions.pop(transaction.name, None)
+        self._transactions.forget(transaction)
 
     # --- the end ---
 
@@ -498,8 +446,7 @@ class AmqpConnection:
         connection = self._engine.connection
         self._end_links(is_lost=True)
         if connection.state & Endpoint.LOCAL_UNINIT:
-            connection.container = PRODUCT
-            connection.open()
+            open_connection(connection)
         if condition is not None:
             connection.condition = proton_condition(condition, info)
         connection.close()
@@ -532,15 +479,3 @@ def _known(found: _Found | None) -> _Found:
     """Of an event that is about it."""
     assert found is not None
     return found
-
-
-def _xid(encoded: bytes) -> Xid:
-    try:
-        return Xid.decode(encoded)
-    except ValueError as error:
-        raise Rejected(ErrorCode.INVALID_ARGUMENT, f"global-id: {error}") from error
-
-
-def _server(address: str) -> dict[Any, Any]:
-    host, _, port = address.rpartition(":")
-    return {symbol("network-host"): host, symbol("port"): int(port)}

@@ -5,7 +5,7 @@ Law: nothing that a client can put there raises; what is not understood counts a
 
 from typing import Any, NamedTuple
 
-from proton import Array, Data, Described, Link, Terminus, symbol
+from proton import UNDESCRIBED, Array, Data, Described, Link, Terminus, symbol
 
 SELECTOR_NAMES = ("apache.org:selector-filter:string", 0x0000_468C_0000_0004)
 KEY_NAMES = (
@@ -14,6 +14,22 @@ KEY_NAMES = (
     "apache.org:legacy-amqp-direct-binding:string",
     0x0000_468C_0000_0000,
 )
+
+
+COORDINATOR_CAPABILITIES = Array(
+    UNDESCRIBED,  # type: ignore[arg-type]
+    Data.SYMBOL,
+    *map(
+        symbol,
+        (
+            "amqp:local-transactions",
+            "amqp:distributed-transactions",
+            "amqp:multi-txns-per-ssn",
+            "amqp:multi-ssns-per-txn",
+        ),
+    ),
+)
+"""What the coordinator can do (4.5.1)."""
 
 
 class Filters(NamedTuple):
@@ -87,3 +103,10 @@ def answer_target(link: Link, address: str | None = None) -> None:
     link.target.copy(link.remote_target)
     if address is not None:
         link.target.address = address
+
+
+def answer_coordinator(link: Link) -> None:
+    """The same for a link to the transaction coordinator, with what that can do."""
+    answer_target(link)
+    link.target.capabilities.clear()
+    link.target.capabilities.put_object(COORDINATOR_CAPABILITIES)

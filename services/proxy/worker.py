@@ -10,9 +10,8 @@ from functools import partial
 
 from lockstep.client.client import Client
 from lockstep.client.session_settings import SessionSettings
-from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from services.proxy.connection import AmqpConnection
-from services.proxy.core.addresses import container_claim
+from services.proxy.containers import Containers
 from services.proxy.core.conditions import CONNECTION_FORCED, Condition
 from services.proxy.listener import ClientSocket
 from services.proxy.nodes import Nodes
@@ -31,7 +30,6 @@ SESSION = SessionSettings(session_timeout_ms=2_000)
 and the proxy is away, so failovers take nothing from it."""
 CLAIM_SECONDS = SESSION.session_timeout_ms / 1000 + 1
 """How long a container waits for its last connection to be gone, whose proxy may have died."""
-CLAIM_PAUSE_SECONDS = 0.2
 LOOK_SECONDS = 1.0
 """How often messages that wait for their clients are looked at."""
 
@@ -53,10 +51,9 @@ class Worker:
             may_create_topics=settings.create_topics,
         )
         self._sockets: dict[ClientSocket, None] = {}
-        self._containers: dict[str, AmqpConnection | None] = {}
-        """Who is connected as the only one of its name; None: its end is being told to the cluster."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
+        self.containers = Containers(self.nodes, CLAIM_SECONDS, self.keep)
 
     async def start(self) -> None:
         """Raises `Rejected` (UNAVAILABLE) when no broker answers."""
@@ -113,48 +110,9 @@ class Worker:
     def drop_connection(self, connection: ClientSocket) -> None:
         self._sockets.pop(connection, None)
 
-    async def claim_container(self, name: str, connection: AmqpConnection) -> bool:
-        """Whether no other connection in the cluster has said that it alone is this container; waits for one that may be gone.
-
-        Raises `Rejected`, `InDoubt` when nobody can tell.
-        """
-        deadline = asyncio.get_running_loop().time() + CLAIM_SECONDS
-        while True:
-            if name not in self._containers:
-                self._containers[name] = connection
-                try:
-                    await self.nodes.declare_own_queue(container_claim(name))
-                    if self._containers.get(name) is connection:
-                        return True
-                    # It is gone already.
-                    await self.nodes.delete_queue(container_claim(name))
-                    return False
-                except Rejected as rejected:
-                    if self._containers.get(name) is connection:
-                        del self._containers[name]
-                    # Its connection may be gone with its proxy, and the claim not yet.
-                    if rejected.code not in (ErrorCode.LOCKED, ErrorCode.ALREADY_EXISTS):
-                        raise
-            elif self._containers[name] is not None:
-                return False
-            if asyncio.get_running_loop().time() >= deadline:
-                return False
-            await asyncio.sleep(CLAIM_PAUSE_SECONDS)
-
     def forget_connection(self, connection: AmqpConnection) -> None:
         """It is over: its container may connect again."""
-        if self._containers.get(connection.container) is connection:
-            self._containers[connection.container] = None
-            self.keep(asyncio.ensure_future(self._release_container(connection.container)))
-
-    async def _release_container(self, name: str) -> None:
-        try:
-            await self.nodes.delete_queue(container_claim(name))
-        except LockstepError as error:
-            _log.warning("event=container_not_released container=%s error=%s", name, error)
-        finally:
-            if name in self._containers and self._containers[name] is None:
-                del self._containers[name]
+        self.containers.release(connection.container, connection)
 
     def keep(self, task: asyncio.Task[None]) -> None:
         """Keeps a task until it is done."""
