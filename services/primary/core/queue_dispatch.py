@@ -167,7 +167,7 @@ class QueueDispatch:
             limit = min(consumer.credit, settings.delivery_batch_max)
             taken = view.take(limit, settings.delivery_bytes_max, end, turn_max - cost)
             cost += view.looked
-            if view.is_hungry and not view.is_reading:
+            if (view.is_stalled or view.read_from) and view.is_hungry and not view.is_reading:
                 self.hungry[view] = None
             if taken:
                 idle = 0

@@ -19,6 +19,8 @@ LOOK_AHEAD = 4096
 """Positions ahead of a view that are looked through for bodies to read back: some batches."""
 SLACK = 64
 """Positions that came back and left since, and that nobody has to clear away yet."""
+MANY = 8
+"""Messages from which on looking at all of them at once is faster than one by one."""
 STEP = 256
 """Positions that are looked up at a time by a view that does not offer everything."""
 NO_BARRIER = 1 << 63
@@ -141,7 +143,7 @@ class QueueView:
             found = queue.positions(self.cursor + 1, limit - len(taken))
             messages = queue.messages(found)
             if (
-                messages
+                len(messages) >= MANY
                 and not (locks or held)
                 and found[-1] < min(end, barrier)
                 and len(messages) == len(found)
