@@ -89,8 +89,8 @@ class AmqpConnection:
         self._transactions = AmqpTransactions(worker.nodes.session, self._limits)
         self._relay = RelayTargets(worker.nodes, lambda text: self.check(Action.PUBLISH, text))
         self._partial_bytes = 0
-        self._given = 0
-        """Bytes that the engine got since it was last asked for its output."""
+        self._held_up: dict[OutgoingLink, None] = {}
+        """Links with messages that there is no room for."""
         self._is_flushing = False
         self._is_in_turn = False
         self._is_open = False
@@ -141,6 +141,9 @@ class AmqpConnection:
             self._is_in_turn = False
         self.flush_links()
         self._write()
+        if self._held_up:
+            # The client may have opened its window.
+            self._resume_links()
 
     def lose(self) -> None:
         """The wire is gone."""
@@ -155,9 +158,7 @@ class AmqpConnection:
         if self._is_over:
             return
         self._write()
-        for link, _ in list(self._links.values()):
-            if isinstance(link, OutgoingLink):
-                link.resume()
+        self._resume_links()
 
     def wrote(self) -> None:
         """Something is to be said: it is written when this turn of the event loop is over."""
@@ -169,11 +170,13 @@ class AmqpConnection:
         self._is_flushing = False
         if not self._is_over:
             self._write()
+            if self._held_up:
+                # The socket may have taken it at once.
+                self._resume_links()
 
     def _write(self) -> None:
         for data in self._engine.output():
             self._wire.write(data)
-        self._given = 0
         if self._engine.is_closed:
             self._wire.close()
 
@@ -182,13 +185,18 @@ class AmqpConnection:
         """What clients of this worker have of epochs that are over."""
         return self._worker.reclaims
 
-    def room(self) -> int:
-        """Bytes that may wait to be written to the client beside those that do."""
-        return self._limits.output_bytes_max - self._wire.waiting_bytes() - self._given
+    def room(self, link: Handle) -> int:
+        """Bytes of messages that may wait to be written to the client, beside those of the link's session that do."""
+        return self._limits.output_bytes_max - self._wire.waiting_bytes() - path.unsent_bytes(link)
 
-    def gave(self, size: int) -> None:
-        """The engine has so many bytes more to say."""
-        self._given += size
+    def held_up(self, link: OutgoingLink) -> None:
+        """There is no room for what it has to send: it is told when there may be."""
+        self._held_up[link] = None
+
+    def _resume_links(self) -> None:
+        held_up, self._held_up = self._held_up, {}
+        for link in held_up:
+            link.resume()
 
     # --- time ---
 
@@ -361,6 +369,7 @@ class AmqpConnection:
         self._touched.pop(made, None)
         made.flush()
         if isinstance(made, OutgoingLink):
+            self._held_up.pop(made, None)
             made.end(is_lost=is_lost)
         else:
             made.end()

@@ -46,8 +46,11 @@ _NEEDED = (
     "pn_link_drained",
     "pn_link_flow",
     "pn_link_get_drain",
+    "pn_link_is_receiver",
     "pn_link_recv",
     "pn_link_send",
+    "pn_link_session",
+    "pn_session_outgoing_bytes",
     "pn_transport_capacity",
     "pn_transport_peek",
     "pn_transport_pending",
@@ -169,6 +172,11 @@ def send(link: Handle, tag: bytes, data: bytes, is_settled: bool) -> Handle:
     if is_settled:
         lib.pn_delivery_settle(delivery)
     return delivery
+
+
+def unsent_bytes(link: Handle) -> int:
+    """Content that the engine holds for the link's session: the peer's window is closed, or it was not asked for output."""
+    return lib.pn_session_outgoing_bytes(lib.pn_link_session(link))  # type: ignore[no-any-return]
 
 
 def is_settled(delivery: Handle) -> bool:

@@ -102,6 +102,11 @@ def send(link: Handle, tag: bytes, data: bytes, is_settled: bool) -> Handle:
     return delivery
 
 
+def unsent_bytes(link: Handle) -> int:
+    """Content that the engine holds for the link's session: the peer's window is closed, or it was not asked for output."""
+    return int(link.session.outgoing_bytes)
+
+
 def is_settled(delivery: Handle) -> bool:
     """Whether the peer has settled it."""
     return bool(delivery.settled)

@@ -44,8 +44,8 @@ class Owner(Protocol):
     def transaction(self, name: bytes) -> AmqpTransaction | None: ...
     @property
     def reclaims(self) -> Reclaims: ...
-    def room(self) -> int: ...
-    def gave(self, size: int) -> None: ...
+    def room(self, link: Handle) -> int: ...
+    def held_up(self, link: "OutgoingLink") -> None: ...
     def wrote(self) -> None: ...
     def touched(self, link: "OutgoingLink") -> None: ...
     def end_link(self, link: Link, condition: Condition) -> None: ...
@@ -165,8 +165,12 @@ class OutgoingLink:
             self._drain_broker()
             return
         missing = min(-surplus, self._most() - self._asked - len(self._waiting))
-        if missing > 0 and missing >= self._asked and self._owner.room() > 0:
+        if missing <= 0 or missing < self._asked:
+            return
+        if self._owner.room(self._handle) > 0:
             self._grant(missing)
+        else:
+            self._owner.held_up(self)
 
     def _drain_for_client(self) -> None:
         """Everything that the client can take and that is there, and then the rest of its credit back (2.6.7)."""
@@ -270,7 +274,7 @@ class OutgoingLink:
         handle, now_ms, size = self._handle, int(time.time() * 1000), self._size
         is_settled, is_browser = self._is_presettled, self.source.is_browser
         accepted: dict[Epoch, list[QueuePosition]] = {}
-        room, sent, tag, gave = self._owner.room(), self._sent, self._next_tag, 0
+        room, sent, tag, gave = self._owner.room(handle), self._sent, self._next_tag, 0
         while count > 0 and gave < room:
             epoch, message = waiting.popleft()
             data = join(
@@ -292,10 +296,12 @@ class OutgoingLink:
                 accepted.setdefault(epoch, []).append(message.position)
             count -= 1
         self._size, self._next_tag = max(size, 64), tag
-        self._owner.gave(gave)
+        if count > 0:
+            self._owner.held_up(self)
         for epoch, positions in accepted.items():
             self._give(epoch, positions, Disposition.ACCEPT)
-        self._owner.wrote()
+        if gave:
+            self._owner.wrote()
 
     def give_back_late(self, now: float) -> None:
         """Gives back what has waited for its client for too long."""

@@ -166,10 +166,10 @@ class Rig:
     def transaction(self, name: bytes) -> AmqpTransaction | None:
         return self.transactions.get(name)
 
-    def room(self) -> int:
+    def room(self, _: object) -> int:
         return 1 << 20
 
-    def gave(self, size: int) -> None:
+    def held_up(self, _: OutgoingLink) -> None:
         """There is room."""
 
     def wrote(self) -> None:
