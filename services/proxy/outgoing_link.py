@@ -307,13 +307,14 @@ class OutgoingLink:
         """Gives back what has waited for its client for too long."""
         if not self._waiting or now - self._waiting_since < self._limits.hold_seconds:
             return
+        if self.source.is_browser:
+            return  # Copies: nobody misses them, and the broker would not show them again.
         held: dict[Epoch, list[QueuePosition]] = {}
         for epoch, message in self._waiting:
             held.setdefault(epoch, []).append(message.position)
         self._waiting.clear()
-        if not self.source.is_browser:
-            for epoch, positions in held.items():
-                self._give(epoch, positions, Disposition.RELEASE)
+        for epoch, positions in held.items():
+            self._give(epoch, positions, Disposition.RELEASE)
         self._balance()
 
     # --- outcomes ---
