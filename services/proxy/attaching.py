@@ -40,7 +40,6 @@ class Owner(IncomingOwner, outgoing_link.Owner, Protocol):
     temporary: dict[str, None]
 
     def check(self, action: Action, resource: str) -> None: ...
-    def run(self, work: Coroutine[Any, Any, None]) -> None: ...
 
 
 class Attaching:
@@ -65,15 +64,16 @@ class Attaching:
         assert isinstance(link, Sender), "a link has one of two roles"
         return await self._attach_outgoing(link)
 
-    def detached(self, link: Link, is_closed: bool) -> None:
-        """The link ended: what was there for it ends too. `is_closed`: for good, which ends a durable subscription."""
+    def detached(self, link: Link, is_closed: bool) -> Coroutine[Any, Any, None] | None:
+        """The link ended; answers what ends with it, to be run. `is_closed`: for good, which ends a durable subscription."""
         name = self._own_nodes.pop(link, None)
         if name is not None:
             self._owner.temporary.pop(name, None)
-            self._owner.run(self._nodes.delete_temporary(name))
+            return self._nodes.delete_temporary(name)
         subscription = self._durable.pop(link, None)
         if subscription is not None and is_closed:
-            self._owner.run(unsubscribe(self._nodes, self._owner.container, subscription))
+            return unsubscribe(self._nodes, self._owner.container, subscription)
+        return None
 
     # --- the client sends ---
 

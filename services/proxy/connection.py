@@ -84,6 +84,8 @@ class AmqpConnection:
         self._engine = Engine(self._limits)
         self._links: dict[Handle, tuple[ProxyLink | None, Link]] = {}
         """Every link that is attached, or being attached (None)."""
+        self._closing: dict[Link, None] = {}
+        """Links that the client has ended, and whose end is answered when their nodes are gone."""
         self._touched: dict[ProxyLink, None] = {}
         """Links with something to publish or settle at the end of this turn."""
         self._transactions = AmqpTransactions(worker.nodes.session, self._limits)
@@ -288,7 +290,10 @@ class AmqpConnection:
         for handle, (_, link) in list(self._links.items()):
             if link.session == session:
                 self._drop_link(handle, is_lost=False)
-                self._attaching.detached(link, is_closed=False)
+                self._abandon(link)
+        for link in list(self._closing):
+            if link.session == session:
+                del self._closing[link]
         session.close()
         session.free()
 
@@ -313,11 +318,11 @@ class AmqpConnection:
             if self._links.pop(handle, None) is not None:
                 self._refuse(link, condition_of(error))
                 self.wrote()
-            self._attaching.detached(link, is_closed=False)
+            self._abandon(link)
             return
         if handle not in self._links:
             # Detached, or the connection ended, meanwhile.
-            self._attaching.detached(link, is_closed=False)
+            self._abandon(link)
             return
         self._links[handle] = made, link
         link.open()
@@ -348,15 +353,40 @@ class AmqpConnection:
         link = _known(event.link)
         is_close = event.type is Event.LINK_REMOTE_CLOSE
         self._drop_link(path.handle_of(link), is_lost=False)
-        self._attaching.detached(link, is_closed=is_close)
+        work = self._attaching.detached(link, is_closed=is_close)
+        if work is None:
+            self._answer_close(link, is_close, None)
+        else:
+            # Whoever hears that it ended may count on that.
+            self._closing[link] = None
+            self.run(self._close_behind(work, link, is_close))
+
+    async def _close_behind(self, work: Coroutine[Any, Any, None], link: Link, is_close: bool) -> None:
+        condition = None
+        try:
+            await work
+        except LockstepError as error:
+            condition = condition_of(error)
+        if link in self._closing and not self._is_over:
+            del self._closing[link]
+            self._answer_close(link, is_close, condition)
+            self.wrote()
+
+    def _answer_close(self, link: Link, is_close: bool, condition: Condition | None) -> None:
         if link.state & Endpoint.LOCAL_UNINIT:
             link.open()
         if link.state & Endpoint.LOCAL_ACTIVE:
             if is_close:
-                link.close()
+                end_link(link, condition)
             else:
                 link.detach()
         link.free()
+
+    def _abandon(self, link: Link) -> None:
+        """It is gone without an answer; what ends with it ends."""
+        work = self._attaching.detached(link, is_closed=False)
+        if work is not None:
+            self.run(work)
 
     def _drop_link(self, handle: Handle, *, is_lost: bool) -> None:
         """The link and all handles of its deliveries are no more."""
@@ -415,6 +445,7 @@ class AmqpConnection:
     def end_link(self, link: Link, condition: Condition) -> None:
         """Closes a link with a reason."""
         self._drop_link(path.handle_of(link), is_lost=False)
+        self._abandon(link)
         if link.state & Endpoint.LOCAL_ACTIVE:
             end_link(link, condition)
         self.wrote()
@@ -463,6 +494,7 @@ class AmqpConnection:
 
     def _end_links(self, *, is_lost: bool) -> None:
         self.flush_links()
+        self._closing.clear()
         for handle in list(self._links):
             self._drop_link(handle, is_lost=is_lost)
         for address in list(self.temporary):
