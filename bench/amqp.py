@@ -89,7 +89,9 @@ async def compiled(folder: Path) -> Path:
     command = ("g++", "-O2", "-std=c++17", "-o", str(program), str(SOURCE), f"-l{LIBRARY}")
     compiling = await asyncio.create_subprocess_exec(*command)
     if await compiling.wait() != 0:
-        raise SystemExit("bench.amqp: the client was not compiled; libqpid-proton11-dev is Debian's name of its library")
+        raise SystemExit(
+            "bench.amqp: the client was not compiled; libqpid-proton11-dev is Debian's name of its library"
+        )
     return program
 
 
@@ -177,7 +179,9 @@ async def profiled(pid: int, case: Case, folder: Path | None) -> asyncio.subproc
 
 
 def table(results: list[Result], brokers: int) -> Table:
-    shown = Table(title=f"Through one proxy, {brokers} brokers; processor time in us for each message of 1 KiB")
+    shown = Table(
+        title=f"Through one proxy, {brokers} brokers; processor time in us for each message of 1 KiB"
+    )
     for heading in ("case", "msgs/s", *results[0].used, "sync ms"):
         shown.add_column(heading, justify="left" if heading == "case" else "right")
     for one in results:
@@ -191,6 +195,8 @@ if __name__ == "__main__":
     parser.add_argument("--messages", type=int, default=100_000, help="in each case")
     parser.add_argument("--body-bytes", type=int, default=1024)
     parser.add_argument("--brokers", type=int, default=1)
-    parser.add_argument("--profiles", type=Path, help="a folder for py-spy's samples of the proxy, which cost time")
+    parser.add_argument(
+        "--profiles", type=Path, help="a folder for py-spy's samples of the proxy, which cost time"
+    )
     given = parser.parse_args()
     uvloop.run(main(given.messages, given.body_bytes, given.brokers, given.profiles))

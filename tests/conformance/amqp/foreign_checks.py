@@ -4,7 +4,6 @@ Law: what a program was to check is read from its source, so a check that it did
 """
 
 import json
-import os
 import re
 import subprocess
 from collections.abc import Sequence
@@ -15,7 +14,6 @@ import pytest
 from tests.conformance.amqp.cluster import PASSWORD, USER, AmqpCluster
 
 RUN_SECONDS = 90.0
-IS_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 
 def sentences(source: Path) -> list[str]:
@@ -46,5 +44,7 @@ def run_checks(amqp: AmqpCluster, command: Sequence[str], prefix: str) -> dict[s
 
 def prepare(command: Sequence[str], folder: Path) -> None:
     """Runs what gets a program ready; fails with its words."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=RUN_SECONDS, check=False
+    )
     assert done.returncode == 0, f"{' '.join(command)}: {done.stdout[-1000:]}{done.stderr[-2000:]}"

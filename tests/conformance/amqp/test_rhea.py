@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.amqp.cluster import AmqpCluster
-from tests.conformance.amqp.foreign_checks import IS_CI, prepare, run_checks, sentences
+from tests.conformance.amqp.foreign_checks import prepare, run_checks, sentences
 
 FOLDER = Path(__file__).with_name("rhea")
 SOURCE = FOLDER / "checks.js"
@@ -18,7 +18,6 @@ def found(amqp: AmqpCluster) -> dict[str, str]:
     """What the checks found."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
-        assert not IS_CI, "Node.js and npm have to be there in CI"
         pytest.skip("Node.js and npm are not installed (Debian's packages nodejs and npm)")
     if not INSTALLED.exists() or INSTALLED.stat().st_mtime < (FOLDER / "package-lock.json").stat().st_mtime:
         prepare((npm, "ci", "--prefer-offline", "--no-audit", "--no-fund"), FOLDER)
