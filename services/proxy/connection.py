@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
-from proton import Endpoint, Event, Link, Receiver, Terminus
+from proton import Endpoint, Event, Link, Receiver, Session, Terminus
 
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from services.proxy.amqp_transaction import AmqpTransaction
@@ -20,15 +20,19 @@ from services.proxy.containers import Containers
 from services.proxy.coordinator_link import CoordinatorLink, Declare
 from services.proxy.core.conditions import (
     CONNECTION_FORCED,
+    DECODE_ERROR,
+    ILLEGAL_STATE,
     INVALID_FIELD,
+    NOT_ALLOWED,
     RESOURCE_LIMIT,
+    TRANSFER_LIMIT,
     Condition,
     condition_of,
 )
 from services.proxy.delivery_states import end_link, proton_condition
 from services.proxy.engine import Engine
 from services.proxy.engine_path import path
-from services.proxy.engine_words import EngineEvent, Handle
+from services.proxy.engine_words import UNREADABLE, EngineEvent, Handle
 from services.proxy.incoming_link import IncomingLink
 from services.proxy.nodes import Nodes, Target
 from services.proxy.opening import SOLE_CONNECTION, container_is_taken, open_connection
@@ -86,6 +90,8 @@ class AmqpConnection:
         """Every link that is attached, or being attached (None)."""
         self._closing: dict[Link, None] = {}
         """Links that the client has ended, and whose end is answered when their nodes are gone."""
+        self._sessions: dict[Session, int] = {}
+        """Those that the client has begun, each with the links that it has attached and not detached."""
         self._touched: dict[ProxyLink, None] = {}
         """Links with something to publish or settle at the end of this turn."""
         self._transactions = AmqpTransactions(worker.nodes.session, self._limits)
@@ -229,9 +235,10 @@ class AmqpConnection:
         if kind is EngineEvent.DELIVERY:
             known = self._links.get(link)
             if known is None or known[0] is None:
-                return
-            if isinstance(known[0], OutgoingLink):
-                known[0].disposition(what)
+                self._stray(link, known)
+            elif isinstance(known[0], OutgoingLink):
+                if not known[0].disposition(what):
+                    self._stray(link, known)
             else:
                 self._touched[known[0]] = None
                 known[0].receive()
@@ -240,11 +247,36 @@ class AmqpConnection:
             if known is not None and isinstance(known[0], OutgoingLink):
                 known[0].flow()
         else:
-            handler = self._handlers.get(what.type)
-            if handler is not None:
-                handler(what)
+            self._happened(what)
+
+    def _stray(self, handle: Handle, known: tuple[ProxyLink | None, Link] | None) -> None:
+        """A delivery on a link that takes none: not yet, not any more, or never."""
+        if path.has_unsent(handle):
+            # The engine takes it for one of ours. It must not live on: settled, it would be freed and still be known by its id.
+            self.close(Condition(NOT_ALLOWED, "a transfer on a link on which the client receives"))
+        elif known is None:
+            path.drop_received(handle)
+        elif isinstance(known[1], Receiver):
+            del self._links[handle]
+            self._refuse(known[1], Condition(TRANSFER_LIMIT, "a transfer without credit"))
+
+    def _happened(self, event: Event) -> None:
+        handler = self._handlers.get(event.type)
+        if handler is None or (self._is_closed and event.type is not Event.CONNECTION_REMOTE_CLOSE):
+            return
+        try:
+            handler(event)
+        except UNREADABLE as error:
+            self._unreadable(error)
+
+    def _unreadable(self, error: BaseException) -> None:
+        _log.warning("peer=%s event=unreadable error=%r", self.peer, error)
+        self.close(Condition(DECODE_ERROR, "a field that has no value of its type"))
 
     def _remote_open(self, event: Event) -> None:
+        if self._is_open:
+            self.close(Condition(ILLEGAL_STATE, "a second open"))
+            return
         self._is_open = True
         # Not before is it known how long the client waits for a word.
         asyncio.get_running_loop().call_soon(self._tick)
@@ -282,6 +314,12 @@ class AmqpConnection:
 
     def _session_open(self, event: Event) -> None:
         session = _known(event.session)
+        if not self._is_open or session in self._sessions or len(self._sessions) > self._limits.channels_max:
+            # The engine lets a client begin a session on two channels, as if it answered one of ours: freed with one of them,
+            # it would still be known by the other. And two sessions on one channel, of which one stays for ever.
+            self.close(Condition(ILLEGAL_STATE, "a begin that begins no session"))
+            return
+        self._sessions[session] = 0
         session.incoming_capacity = self._limits.session_window_bytes
         session.open()
 
@@ -294,13 +332,18 @@ class AmqpConnection:
         for link in list(self._closing):
             if link.session == session:
                 del self._closing[link]
+        del self._sessions[session]
         session.close()
         session.free()
 
     def _link_open(self, event: Event) -> None:
         link = _known(event.link)
         handle = path.handle_of(link)
-        if self._is_closed:
+        if link.name is None:
+            raise ValueError("a link without a name")
+        self._sessions[_keep_session(link)] += 1
+        if sum(self._sessions.values()) > 2 * self._limits.links_max:
+            self.close(Condition(RESOURCE_LIMIT, "too many links, most of them refused or never detached"))
             return
         if len(self._links) >= self._limits.links_max:
             self._refuse(link, Condition(RESOURCE_LIMIT, f"{len(self._links)} links are attached"))
@@ -318,6 +361,10 @@ class AmqpConnection:
             if self._links.pop(handle, None) is not None:
                 self._refuse(link, condition_of(error))
                 self.wrote()
+            self._abandon(link)
+            return
+        except UNREADABLE as error:
+            self._unreadable(error)
             self._abandon(link)
             return
         if handle not in self._links:
@@ -351,6 +398,7 @@ class AmqpConnection:
 
     def _link_close(self, event: Event) -> None:
         link = _known(event.link)
+        self._sessions[_keep_session(link)] -= 1
         is_close = event.type is Event.LINK_REMOTE_CLOSE
         self._drop_link(path.handle_of(link), is_lost=False)
         work = self._attaching.detached(link, is_closed=is_close)
@@ -514,6 +562,17 @@ class AmqpConnection:
         if self._timer is not None:
             self._timer.cancel()
         self._engine.release()
+
+
+def _keep_session(link: Link) -> Session:
+    """Has whoever keeps this object of a link keep the link's session, too, and let go of it after the link; returns it.
+
+    An object that is the last to hold an ended session lets go of the link, then of the session, which frees the link while it
+    is being freed. (The dictionary is the object's own: its attributes are kept by the engine's link.)
+    """
+    session = link.session
+    link.__dict__["kept_session"] = session
+    return session
 
 
 def _known(found: _Found | None) -> _Found:

@@ -7,7 +7,7 @@ if nobody can tell that, the connection ends without one. A link that is lost ro
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
-from proton import Described, Link, Message, ProtonException, Receiver
+from proton import Described, Link, Message, Receiver
 
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 from services.proxy.amqp_transaction import AmqpTransaction
@@ -20,7 +20,7 @@ from services.proxy.core.conditions import (
 )
 from services.proxy.delivery_states import reject
 from services.proxy.engine_path import path
-from services.proxy.engine_words import Handle, declared
+from services.proxy.engine_words import UNREADABLE, Handle, declared
 
 CREDIT = 16
 """Declares and discharges that a client may pipeline."""
@@ -60,7 +60,7 @@ def parse(data: bytes) -> Declare | Discharge:
     try:
         message.decode(data)
         body = message.body
-    except (ProtonException, ValueError, UnicodeDecodeError, TypeError, KeyError) as error:
+    except UNREADABLE as error:
         raise ValueError(f"no AMQP message: {error}") from error
     if not isinstance(body, Described) or not isinstance(body.value, list):
         raise ValueError("neither declare nor discharge")

@@ -8,7 +8,15 @@ from collections.abc import Iterator
 from cproton_ffi import ffi, lib
 from proton import Collector, Delivery, Event, Link, Transport
 
-from services.proxy.engine_words import EngineEvent, Handle, Happening, Received, State, Transactional
+from services.proxy.engine_words import (
+    UNREADABLE,
+    EngineEvent,
+    Handle,
+    Happening,
+    Received,
+    State,
+    Transactional,
+)
 
 _DELIVERY = lib.PN_DELIVERY
 _FLOW = lib.PN_LINK_FLOW
@@ -144,6 +152,11 @@ def drop_received(link: Handle) -> None:
         lib.pn_delivery_settle(delivery)
 
 
+def has_unsent(link: Handle) -> bool:
+    """Whether a sending link has a delivery that `send` has not made: all of its own are done when it returns."""
+    return lib.pn_link_is_sender(link) and lib.pn_link_current(link) != _NULL  # type: ignore[no-any-return]
+
+
 def credit(link: Handle) -> int:
     """Of a receiving link: what the peer may send; of a sending link: what may be sent."""
     return lib.pn_link_credit(link)  # type: ignore[no-any-return]
@@ -228,7 +241,10 @@ def remote_transaction(delivery: Handle) -> Transactional:
     encoded = _view[:count]
     found = _known.get(encoded)
     if found is None:
-        found = Transactional.from_fields(wrapped(delivery).remote.data)
+        try:
+            found = Transactional.from_fields(wrapped(delivery).remote.data)
+        except UNREADABLE as error:
+            raise ValueError(f"a malformed transactional state: {error}") from error
         if len(_known) >= _KNOWN_MAX:
             _known.clear()
         _known[encoded] = found

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 from proton import Collector, Delivery, Event, Link, Transport
 
-from services.proxy.engine_words import EngineEvent, Handle, Happening, Received, State, Transactional
+from services.proxy.engine_words import (
+    UNREADABLE,
+    EngineEvent,
+    Handle,
+    Happening,
+    Received,
+    State,
+    Transactional,
+)
 
 
 def handle_of(link: Link) -> Handle:
@@ -70,6 +78,11 @@ def drop_received(link: Handle) -> None:
     """Settles what a receiving link has of transfers that nobody takes any more."""
     while (delivery := link.current) is not None:
         delivery.settle()
+
+
+def has_unsent(link: Handle) -> bool:
+    """Whether a sending link has a delivery that `send` has not made: all of its own are done when it returns."""
+    return bool(link.is_sender) and link.current is not None
 
 
 def credit(link: Handle) -> int:
@@ -142,7 +155,10 @@ def remote_modified(delivery: Handle) -> tuple[bool, bool]:
 
 def remote_transaction(delivery: Handle) -> Transactional:
     """Of a transactional state: the transaction and the outcome in it. Raises `ValueError` for one that is malformed."""
-    return Transactional.from_fields(delivery.remote.data)
+    try:
+        return Transactional.from_fields(delivery.remote.data)
+    except UNREADABLE as error:
+        raise ValueError(f"a malformed transactional state: {error}") from error
 
 
 def wrapped(delivery: Handle) -> Delivery:

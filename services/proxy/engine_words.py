@@ -3,8 +3,10 @@
 from enum import IntEnum
 from typing import Any, NamedTuple, Self
 
-from proton import Described
+from proton import Described, ProtonException
 
+UNREADABLE = (ValueError, TypeError, KeyError, OverflowError, RecursionError, ProtonException)
+"""What Proton raises when a field that a peer sent has no Python value: wrong types and bytes, dictionaries of lists."""
 Handle = Any
 """Of a link or delivery: what `engine_path` takes."""
 
@@ -97,7 +99,7 @@ def outcome_code(descriptor: Any) -> StateCode | None:
         return _SYMBOLS.get(str(descriptor))
     try:
         code = StateCode(int(descriptor))
-    except (TypeError, ValueError):
+    except UNREADABLE:
         return None
     return code if code <= StateCode.MODIFIED else None
 

@@ -21,6 +21,7 @@ from services.proxy.core.conditions import (
     DECODE_ERROR,
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
+    TRANSFER_LIMIT,
     Condition,
     condition_of,
 )
@@ -124,6 +125,9 @@ class IncomingLink:
             else:
                 data = got.data
             self._take(got.delivery, data, got.is_settled)
+            if self._unanswered > self._window:
+                text = f"more than the {self._window} transfers that there was credit for"
+                self._owner.end_link(self._link, Condition(TRANSFER_LIMIT, text))
 
     def _collect(self, data: bytes) -> bool:
         self._parts.append(data)
@@ -301,7 +305,8 @@ class IncomingLink:
             return
         missing = self._window - self._unanswered - path.credit(self._handle)
         if 2 * missing >= self._window:
-            path.grant(self._handle, missing)
+            # A client that says that it has used more credit than it had gets no more for it.
+            path.grant(self._handle, min(missing, self._window))
             self._owner.wrote()
 
 

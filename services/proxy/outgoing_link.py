@@ -319,19 +319,24 @@ class OutgoingLink:
 
     # --- outcomes ---
 
-    def disposition(self, delivery: Handle) -> None:
-        """The client said something of a delivery."""
+    def disposition(self, delivery: Handle) -> bool:
+        """The client said something of a delivery; False: it is none of ours."""
         held = self._sent.get(delivery)
-        state, is_settled = path.remote_state(delivery), path.is_settled(delivery)
         if held is None:
-            if is_settled:
+            if path.has_unsent(self._handle):
+                return False
+            if path.is_settled(delivery):
                 if (owed := self._owed.pop(delivery, None)) is not None:
                     owed.handle = None
                 path.settle(delivery)
-            return
+            return True
+        self._disposition(delivery, *held)
+        return True
+
+    def _disposition(self, delivery: Handle, epoch: Epoch, position: QueuePosition) -> None:
+        state, is_settled = path.remote_state(delivery), path.is_settled(delivery)
         if not is_settled and state in (0, StateCode.RECEIVED):
             return
-        epoch, position = held
         if state == StateCode.TRANSACTIONAL:
             self._retire(delivery, epoch, position, is_settled)
             return

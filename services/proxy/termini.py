@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from proton import UNDESCRIBED, Array, Data, Described, Link, Terminus, symbol
 
+from services.proxy.engine_words import UNREADABLE
+
 SELECTOR_NAMES = ("apache.org:selector-filter:string", 0x0000_468C_0000_0004)
 KEY_NAMES = (
     "apache.org:legacy-amqp-topic-binding:string",
@@ -81,7 +83,7 @@ def _object(data: Data) -> Any:
     try:
         data.rewind()
         return data.get_object() if data.next() else None
-    except (ValueError, KeyError, TypeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 
