@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from services.proxy.containers import Containers
 from services.proxy.engine import Engine
 from services.proxy.settings import ProxySettings
 from services.proxy.worker import Worker
@@ -84,6 +85,7 @@ class ListenerRig:
         self.found: list[str] = []
         self.worker = Worker(settings or ProxySettings(brokers=("127.0.0.1:1",)), None)
         self.worker.nodes = stub_nodes()
+        self.worker.containers = Containers(self.worker.nodes, 0.0, self.worker.keep)
         self._noted = _Noted(self.found)
         logging.getLogger("lockstep.proxy").addHandler(self._noted)
         asyncio.get_running_loop().set_exception_handler(self._note)
