@@ -133,8 +133,10 @@ class Consumer:
 
     async def next(self, timeout_seconds: float) -> Message | None:
         """The next message, or None when none came in time."""
+        # Not `wait_for`: where a message arrives as the caller is cancelled, that goes on as if nobody had asked it to end.
         try:
-            return await asyncio.wait_for(self.__anext__(), timeout_seconds)
+            async with asyncio.timeout(timeout_seconds):
+                return await self.__anext__()
         except TimeoutError:
             return None
 

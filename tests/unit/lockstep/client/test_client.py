@@ -195,6 +195,22 @@ async def test_messages_are_consumed_and_accepted_in_batches(broker: FakeBroker,
     assert sum(grant.credit for grant in grants) == 8
 
 
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_caller_cancelled_as_a_message_comes_has_it_or_ends(session: Session, turns: int) -> None:
+    consumer = await session.consume("a", credit=8)
+    waiting = asyncio.create_task(consumer.next(5))
+    await asyncio.sleep(0.01)
+    message = sm.DeliveredMessage(QueuePosition(1), b"", b"body", 0, 0, True)
+    consumer.deliver("a", Epoch(1), (message,))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    was_waiting = waiting.cancel()
+    await asyncio.wait([waiting])
+    assert waiting.cancelled() == was_waiting
+    assert (consumer.take() is not None) == was_waiting
+    await consumer.close()
+
+
 async def test_deliveries_before_a_failover_are_void(broker: FakeBroker, session: Session) -> None:
     consumer = await session.consume("a", credit=8)
     await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)
