@@ -120,16 +120,20 @@ class AuditedWorkload(Workload):
                 assert is_there == attempt.is_committed, (
                     f"its caller heard otherwise: {attempt} shows {there}"
                 )
-            elif not attempt.transaction.was_in_doubt:
-                assert not is_there, f"its commit was never sent: {attempt} shows {there}"
-                self.audit.not_sent += 1
-            self.audit.attempts += 1
-            self.audit.committed += is_there
             if is_there and attempt.is_move:
                 moves.append(attempt.bodies)
-            if attempt.transaction.was_in_doubt and attempt.transaction.id is not None:
-                await self._ask_again(attempt, is_there)
+            await self._check_attempt(attempt, is_there)
         self._check_readers(moves)
+
+    async def _check_attempt(self, attempt: Attempt, is_there: bool) -> None:
+        """What was in doubt is asked for again; what never got that far is not there."""
+        if attempt.is_committed is None and not attempt.transaction.was_in_doubt:
+            assert not is_there, f"its commit was never sent: {attempt}"
+            self.audit.not_sent += 1
+        self.audit.attempts += 1
+        self.audit.committed += is_there
+        if attempt.transaction.was_in_doubt and attempt.transaction.id is not None:
+            await self._ask_again(attempt, is_there)
 
     def _check_readers(self, moves: Iterable[frozenset[bytes]]) -> None:
         """P1 and P3 as clients see them: whoever looked at an output saw whole transactions, and committed ones only."""
@@ -178,12 +182,9 @@ class AuditedWorkload(Workload):
     ) -> bool | None:
         mark = b"%d" % next(self._numbers)
         moved = list(messages)
-        attempt = Attempt(frozenset(bodies), bool(moved), transaction)
+        outgoing = self._outgoing(mark, bodies, moved)
+        attempt = Attempt(frozenset(message.body for message in outgoing), bool(moved), transaction)
         self.attempts[mark] = attempt
-        if moved:
-            outgoing = [_marked(message.properties + _MARK + mark, message.body) for message in moved]
-        else:
-            outgoing = [_marked(mark, body) for body in bodies]
         self.in_flight.add(transaction)
         try:
             async with transaction:
@@ -204,12 +205,22 @@ class AuditedWorkload(Workload):
         finally:
             self.in_flight.discard(transaction)
             self.report.asked += transaction.was_in_doubt
+        self._committed()
+        return True
+
+    def _committed(self) -> None:
+        """A client heard that a transaction of its own committed."""
         self.report.committed += 1
         now = time.monotonic()
         self.commit_times.append(now)
         self.report.longest_gap_seconds = max(self.report.longest_gap_seconds, now - self._last_commit)
         self._last_commit = now
-        return True
+
+    def _outgoing(self, mark: bytes, bodies: list[bytes], moved: list[Message]) -> list[OutgoingMessage]:
+        """What an attempt publishes, with its mark: behind the marks of those who published it before."""
+        if moved:
+            return [_marked(message.properties + _MARK + mark, message.body) for message in moved]
+        return [_marked(mark, body) for body in bodies]
 
     def summary(self) -> str:
         """One line for the test's output."""

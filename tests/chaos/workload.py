@@ -53,7 +53,8 @@ class Workload:
         self.confirmed: set[bytes] = set()
         """Numbers whose sending committed."""
         self.doubtful: set[bytes] = set()
-        self.in_flight: set[Transaction] = set()
+        self.in_flight: set[object] = set()
+        """Transactions under way."""
         self._senders, self._movers = senders, movers
         self._is_sending = True
         self._is_moving = True

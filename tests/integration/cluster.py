@@ -132,10 +132,19 @@ async def deployed(
     *,
     sets: dict[str, list[str]] | None = None,
     brokers: int = 3,
+    coordinators: int = 0,
+    proxies: int = 0,
     broker_arguments: Sequence[str] = (),
 ) -> AsyncIterator[Deployment]:
     """A cluster with its sets served and in sync; stopped at the end, whatever happened."""
-    cluster = LocalCluster(directory, brokers=brokers, first_port=0, broker_arguments=broker_arguments)
+    cluster = LocalCluster(
+        directory,
+        brokers=brokers,
+        coordinators=coordinators,
+        proxies=proxies,
+        first_port=0,
+        broker_arguments=broker_arguments,
+    )
     async with cluster:
         deployment = Deployment(cluster)
         wanted = SETS if sets is None else sets

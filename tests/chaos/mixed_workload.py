@@ -1,0 +1,347 @@
+"""Numbered senders and movers of both kinds on the same queues: AMQP clients through proxies, and gRPC clients.
+
+Law: as of the workloads it is made of. A body is the message's number and the numbers of the attempts that brought it where it
+is: `number>sending>moving`. So the outputs say of every attempt whether it committed, and whether as a whole. An AMQP client
+cannot ask for an outcome: a discharge without an answer may have happened, and its sender does not send these numbers again.
+"""
+
+import asyncio
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from proton import Message as AmqpMessage
+
+from lockstep.client.client import Client
+from lockstep.client.consumer import Message
+from lockstep.client.session import Session
+from lockstep.client.transaction import Transaction
+from lockstep.core.commands import OutgoingMessage, QueueOptions
+from tests.chaos.amqp_client import AmqpClient, ConnectionLost, Controller, Refused
+from tests.chaos.audited_workload import Attempt, AuditedWorkload
+from tests.chaos.liveness import Liveness
+from tests.chaos.workload import BATCH, PACE_SECONDS
+
+_MARK = b">"
+CREDIT = 20
+ROLLED_BACK_SHARE, BROKEN_OFF_SHARE, LEFT_SHARE = 0.05, 0.01, 0.01
+"""Of AMQP transactions: rolled back by their client; its connection is cut before the discharge; right behind it."""
+RECONNECT_SECONDS = 0.1
+BACKLOG_MAX, WIDE_BACKLOG_MAX = 60, 20
+"""Messages that senders are ahead of movers: what is left at the end is moved in a moment."""
+
+
+@dataclass(slots=True)
+class AmqpAttempt:
+    """One transaction of an AMQP client, as the client knows it."""
+
+    bodies: frozenset[bytes]
+    is_move: bool
+    is_committed: bool | None = False
+    """False: it was not asked to, or refused; None: it was, and nobody has heard."""
+
+
+@dataclass(slots=True)
+class AmqpReport:
+    """What AMQP clients heard, and what the check found."""
+
+    attempts: int = 0
+    committed: int = 0
+    rolled_back: int = 0
+    """By the client itself."""
+    unknown: int = 0
+    found_committed: int = 0
+    """Of the unknown."""
+    connections_lost: int = 0
+
+
+class MixedWorkload(AuditedWorkload):
+    """As its base. With a `second_set` one output is there: movers' transactions are over two sets, and no readers look on."""
+
+    def __init__(
+        self,
+        client: Client,
+        addresses: Sequence[str],
+        proxies: Sequence[str],
+        set_name: str,
+        liveness: Liveness,
+        *,
+        name: str,
+        second_set: str = "",
+        senders: tuple[int, int] = (1, 2),
+        movers: tuple[int, int] = (1, 2),
+    ) -> None:
+        """`senders`, `movers`: how many by gRPC, and how many by AMQP."""
+        super().__init__(client, addresses, set_name, name=name, senders=sum(senders), movers=sum(movers))
+        self.name = name
+        self.amqp = AmqpReport()
+        self.amqp_attempts: dict[bytes, AmqpAttempt] = {}
+        self._proxies = list(proxies)
+        self._liveness = liveness
+        self._grpc_senders, self._grpc_movers = senders[0], movers[0]
+        self._movers_begun = 0
+        self._moved = 0
+        """Messages that were moved, or may have been."""
+        self._second_set = second_set
+        self._backlog_max = WIDE_BACKLOG_MAX if second_set else BACKLOG_MAX
+        if second_set:
+            self.outputs = (self.outputs[0], f"{second_set}-{name}-out-2")
+            self.readers = []
+
+    async def declare(self) -> None:
+        async with self.client.session() as session:
+            for queue in (self.input, *self.outputs):
+                set_name = self._second_set if queue.startswith(f"{self._second_set}-") else self.set_name
+                await session.declare_queue(queue, QueueOptions(), set_name=set_name or self.set_name)
+
+    # --- who is who ---
+
+    async def _send(self, sender: int) -> None:
+        is_grpc = sender < self._grpc_senders
+        self._liveness.enter(f"{self.name} sender {sender} {'gRPC' if is_grpc else 'AMQP'}")
+        await (super()._send(sender) if is_grpc else self._amqp_send(sender))
+
+    async def _move(self) -> None:
+        mover, self._movers_begun = self._movers_begun, self._movers_begun + 1
+        is_grpc = mover < self._grpc_movers
+        self._liveness.enter(f"{self.name} mover {mover} {'gRPC' if is_grpc else 'AMQP'}")
+        await (super()._move() if is_grpc else self._amqp_move(mover))
+
+    # --- gRPC ---
+
+    def _outgoing(self, mark: bytes, bodies: list[bytes], moved: list[Message]) -> list[OutgoingMessage]:
+        return [OutgoingMessage(b"", body + _MARK + mark, True, 0, ()) for body in bodies]
+
+    async def _commit(
+        self,
+        transaction: Transaction,
+        session: Session,
+        bodies: list[bytes],
+        queues: Iterable[str],
+        messages: Iterable[Message],
+    ) -> bool | None:
+        moved = list(messages)
+        if not moved:
+            await self._room()
+        result = await super()._commit(transaction, session, bodies, queues, moved)
+        self._moved += len(moved) if result is not False else 0
+        return result
+
+    def _committed(self) -> None:
+        super()._committed()
+        self._liveness.went_on()
+
+    async def _room(self) -> None:
+        """Waits while senders are too far ahead."""
+        while len(self.confirmed) - self._moved > self._backlog_max and self._is_sending:
+            await asyncio.sleep(PACE_SECONDS)
+
+    # --- AMQP ---
+
+    async def _connect(self, number: int) -> AmqpClient:
+        """To a proxy that answers, the next one first."""
+        while True:
+            self._proxies.append(self._proxies.pop(0))
+            try:
+                return await AmqpClient.connect(self._proxies[0], f"{self.name}-{number}")
+            except ConnectionLost:
+                await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _amqp_send(self, sender: int) -> None:
+        sequence = 0
+        while self._is_sending:
+            client = await self._connect(sender)
+            try:
+                link = await client.sender(self.input)
+                controller = await client.controller(is_symbolic=sender % 2 == 0)
+                declared = controller.declare()
+                while self._is_sending:
+                    await self._room()
+                    transaction = await client.unless_lost(declared)
+                    bodies = [b"%d/%06d.%d" % (sender, sequence, part) for part in range(BATCH)]
+                    mark, attempt = self._begin(bodies, is_move=False)
+                    try:
+                        for body in bodies:
+                            await link.send(_durable(body + _MARK + mark), transaction)
+                        declared = await self._discharge(client, controller, attempt, transaction)
+                    finally:
+                        self.in_flight.discard(mark)
+                        if attempt.is_committed:
+                            self.confirmed.update(bodies)
+                        elif attempt.is_committed is None:
+                            self.doubtful.update(bodies)
+                        if attempt.is_committed is not False:
+                            sequence += 1
+                    await asyncio.sleep(PACE_SECONDS)
+            except (ConnectionLost, Refused) as error:
+                self._note_loss(error)
+            finally:
+                await client.close()
+
+    async def _amqp_move(self, mover: int) -> None:
+        while self._is_moving:
+            client = await self._connect(mover)
+            try:
+                source = await client.receiver(self.input, CREDIT)
+                targets = [await client.sender(queue) for queue in self.outputs]
+                controller = await client.controller(is_symbolic=mover % 2 == 0)
+                declared = controller.declare()
+                while self._is_moving:
+                    taken = await source.take(BATCH, 0.2)
+                    if not taken:
+                        continue
+                    transaction = await client.unless_lost(declared)
+                    mark, attempt = self._begin([one.body for one in taken], is_move=True)
+                    try:
+                        for target in targets:
+                            for one in taken:
+                                await target.send(_durable(one.body + _MARK + mark), transaction)
+                        for place, one in enumerate(taken):
+                            source.retire(one, transaction, is_settled=place % 2 == 0)
+                        source.grant(len(taken))
+                        declared = await self._discharge(client, controller, attempt, transaction)
+                    finally:
+                        self.in_flight.discard(mark)
+                        self._moved += len(taken) if attempt.is_committed is not False else 0
+            except (ConnectionLost, Refused) as error:
+                self._note_loss(error)
+            finally:
+                await client.close()
+
+    def _begin(self, bodies: Sequence[bytes], *, is_move: bool) -> tuple[bytes, AmqpAttempt]:
+        mark = b"%d" % next(self._numbers)
+        attempt = AmqpAttempt(frozenset(body + _MARK + mark for body in bodies), is_move)
+        self.amqp_attempts[mark] = attempt
+        self.in_flight.add(mark)
+        return mark, attempt
+
+    async def _discharge(
+        self, client: AmqpClient, controller: Controller, attempt: AmqpAttempt, transaction: bytes
+    ) -> "asyncio.Future[bytes]":
+        """Ends a transaction and declares the next one, without waiting in between. Raises `ConnectionLost`."""
+        choice = random.random()
+        is_failed = choice < ROLLED_BACK_SHARE
+        if choice > 1 - BROKEN_OFF_SHARE:
+            client.abort("cut before the discharge")
+        discharged = controller.discharge(transaction, is_failed=is_failed)
+        if not is_failed:
+            attempt.is_committed = None
+        declared = controller.declare()
+        if 1 - BROKEN_OFF_SHARE - LEFT_SHARE < choice <= 1 - BROKEN_OFF_SHARE:
+            await asyncio.sleep(0)
+            client.abort("cut behind the discharge")
+        try:
+            await client.unless_lost(discharged)
+        except Refused as refused:
+            attempt.is_committed = False
+            self.report.rolled_back += 1
+            self.report.errors[refused.name] += 1
+            await asyncio.sleep(0.01)
+            return declared
+        except ConnectionLost:
+            self.report.in_doubt += attempt.is_committed is None
+            raise
+        if is_failed:
+            self.amqp.rolled_back += 1
+            self.report.rolled_back += 1
+        else:
+            attempt.is_committed = True
+            self._committed()
+        return declared
+
+    def _note_loss(self, error: ConnectionLost | Refused) -> None:
+        self.amqp.connections_lost += 1
+        self.report.errors[error.name if isinstance(error, Refused) else "connection lost"] += 1
+
+    # --- the check ---
+
+    async def check(self) -> None:
+        """Nothing lost, nothing twice, nothing torn; and of every attempt what its client heard."""
+        shown = [await self._bodies(queue) for queue in self.outputs]
+        numbers = [Counter(body.partition(_MARK)[0] for body in bodies) for bodies in shown]
+        self._check_numbers(*numbers)
+        there: list[dict[bytes, set[bytes]]] = []
+        for bodies in shown:
+            by_mark: dict[bytes, set[bytes]] = defaultdict(set)
+            for body in bodies:
+                number, *marks = body.split(_MARK)
+                assert len(marks) == 2, f"not sent once and moved once: {body!r}"
+                for mark in marks:
+                    by_mark[mark].add(number)
+            there.append(by_mark)
+        unknown = (
+            {mark for by_mark in there for mark in by_mark} - self.attempts.keys() - self.amqp_attempts.keys()
+        )
+        assert not unknown, f"marks of nobody: {sorted(unknown)[:10]}"
+        moves = []
+        attempts: dict[bytes, Attempt | AmqpAttempt] = {**self.attempts, **self.amqp_attempts}
+        for mark, attempt in attempts.items():
+            found = [by_mark.get(mark, set()) for by_mark in there]
+            wanted = {body.partition(_MARK)[0] for body in attempt.bodies}
+            is_there = any(found)
+            assert not is_there or all(one == wanted for one in found), f"torn: {attempt} shows {found}"
+            if attempt.is_committed is not None:
+                assert is_there == attempt.is_committed, (
+                    f"its client heard otherwise: {attempt} shows {found}"
+                )
+            if is_there and attempt.is_move:
+                moves.append(attempt.bodies)
+            if isinstance(attempt, AmqpAttempt):
+                self._count_amqp(attempt, is_there)
+            else:
+                await self._check_attempt(attempt, is_there)
+        self._check_readers(moves)
+
+    def _check_numbers(self, first: Counter[bytes], second: Counter[bytes]) -> None:
+        twice = {number for counted in (first, second) for number, count in counted.items() if count > 1}
+        assert not twice, f"duplicated: {sorted(twice)[:10]} of {len(twice)}"
+        torn = first.keys() ^ second.keys()
+        assert not torn, f"torn: {sorted(torn)[:10]} of {len(torn)}"
+        lost = self.confirmed - first.keys()
+        assert not lost, f"lost: {sorted(lost)[:10]} of {len(lost)}"
+        invented = first.keys() - self.confirmed - self.doubtful
+        assert not invented, f"never confirmed, but there: {sorted(invented)[:10]} of {len(invented)}"
+        by_sending = Counter(number.rpartition(b".")[0] for number in first)
+        split = {name for name, count in by_sending.items() if count != BATCH}
+        assert not split, f"parts of transactions: {sorted(split)[:10]}"
+
+    def _count_amqp(self, attempt: AmqpAttempt, is_there: bool) -> None:
+        self.amqp.attempts += 1
+        self.amqp.committed += is_there
+        if attempt.is_committed is None:
+            self.amqp.unknown += 1
+            self.amqp.found_committed += is_there
+
+    def counts(self) -> "Counter[str]":
+        """What was checked, by words."""
+        kind = "transactions over two sets" if self._second_set else "transactions"
+        return Counter(
+            {
+                f"AMQP {kind}": self.amqp.attempts,
+                f"AMQP {kind} committed": self.amqp.committed,
+                f"AMQP {kind} unknown": self.amqp.unknown,
+                f"AMQP {kind} unknown and committed": self.amqp.found_committed,
+                f"gRPC {kind}": self.audit.attempts,
+                f"gRPC {kind} committed": self.audit.committed,
+                f"gRPC {kind} in doubt at first": self.report.asked,
+                "messages moved by transactions": sum(
+                    len(attempt.bodies)
+                    for attempts in (self.attempts, self.amqp_attempts)
+                    for attempt in attempts.values()
+                    if attempt.is_move and attempt.is_committed
+                ),
+            }
+        )
+
+    def summary(self) -> str:
+        amqp = self.amqp
+        return (
+            f"{self.name}: by AMQP {amqp.attempts} transactions, {amqp.committed} committed, {amqp.rolled_back} rolled back by "
+            f"their clients, {amqp.unknown} unknown (of them committed {amqp.found_committed}), "
+            f"connections lost {amqp.connections_lost}; by gRPC and together: {super().summary()}"
+        )
+
+
+def _durable(body: bytes) -> AmqpMessage:
+    return AmqpMessage(body=body, inferred=True, durable=True)
