@@ -59,6 +59,8 @@ has_program strace || missing+=(strace)                      # tests: no answer 
 has_program node || missing+=(nodejs)                        # tests: rhea, an AMQP client
 has_program npm || missing+=(npm)
 has_java || missing+=(openjdk-17-jre-headless)               # pipeline: Spark
+has_program javac || missing+=(openjdk-17-jdk-headless)      # tests: the Qpid JMS suite is compiled
+has_program mvn || missing+=(maven)                          # tests: the Qpid JMS suite's libraries
 compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)  # tests: a database in a transaction
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 

@@ -135,6 +135,7 @@ async def deployed(
     coordinators: int = 0,
     proxies: int = 0,
     broker_arguments: Sequence[str] = (),
+    proxy_arguments: Sequence[str] = (),
 ) -> AsyncIterator[Deployment]:
     """A cluster with its sets served and in sync; stopped at the end, whatever happened."""
     cluster = LocalCluster(
@@ -144,6 +145,7 @@ async def deployed(
         proxies=proxies,
         first_port=0,
         broker_arguments=broker_arguments,
+        proxy_arguments=proxy_arguments,
     )
     async with cluster:
         deployment = Deployment(cluster)
