@@ -12,6 +12,7 @@ import os
 import resource
 import shutil
 import signal
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ SET = "bench"
 SOURCE = Path(__file__).with_name("amqp_client.cpp")
 LIBRARY = "qpid-proton"
 SECONDS_MAX = 300.0
-PYTHON_PROFILER = "py-spy"
+PROFILER = Path(sys.executable).with_name("py-spy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ async def profiled(pid: int, case: Case, folder: Path | None) -> asyncio.subproc
     file = folder / f"{case.direction}-{case.transaction}.folded"
     options = ("--rate", "500", "--duration", "600", "--format", "raw", "--nonblocking")
     process = await asyncio.create_subprocess_exec(
-        *(PYTHON_PROFILER, "record", "--pid", str(pid), "--output", str(file), *options),
+        *(str(PROFILER), "record", "--pid", str(pid), "--output", str(file), *options),
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )

@@ -109,3 +109,10 @@ def test_other_connections_do_not_notice_one_that_is_lost(
     lost.receiver(queue)
     lost.lose()
     exchange_a_message(client, queue)
+
+
+def test_proxy_keeps_a_connection_alive_for_a_client_that_asks_for_it(amqp: AmqpCluster, queue: str) -> None:
+    with ProtonClient(amqp.port, heartbeat=0.4) as client:
+        client.pause(1.5)
+        assert not client.connection.disconnected
+        exchange_a_message(client, queue)

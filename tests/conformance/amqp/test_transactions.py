@@ -347,3 +347,26 @@ def test_request_that_is_none_is_refused_and_the_next_one_is_taken(client: Proto
     for body in ("text", {"map": 1}, [symbol("amqp:declare:list")], None):
         assert coordinator.sending.refusal(Message(body=body)) == "amqp:decode-error"
     coordinator.rollback(coordinator.declare())
+
+
+def test_closed_coordinator_link_rolls_back_what_it_declared(client: ProtonClient, queue: str) -> None:
+    sent = [f"{number}" for number in range(4)]
+    sender = client.sender(queue)
+    sender.send(*sent)
+    coordinator, receiver = Coordinator(client), client.receiver(queue, credit=2)
+    transaction = coordinator.declare()
+    post(sender, transaction, "never")
+    for one in receiver.take(2):
+        retire(one, transaction, is_settled=True)
+    coordinator.sending.close()
+    receiver.close()
+    other = client.receiver(queue)
+    assert headers(sorted(other.take(4), key=lambda one: str(one.body))) == [
+        ("0", 1),
+        ("1", 1),
+        ("2", 0),
+        ("3", 0),
+    ]
+    other.take_nothing()
+    other.close()
+    assert bodies(client.receiver(queue).take(4)) == sent
