@@ -370,3 +370,64 @@ def test_closed_coordinator_link_rolls_back_what_it_declared(client: ProtonClien
     other.take_nothing()
     other.close()
     assert bodies(client.receiver(queue).take(4)) == sent
+
+
+def test_presettled_posts_are_part_of_the_transaction(client: ProtonClient, queue: str) -> None:
+    coordinator, sender = Coordinator(client), client.sender(queue)
+    for is_committed in (False, True):
+        transaction = coordinator.declare()
+        for number in range(5):
+            start_post(sender, transaction, f"{is_committed} {number}").settle()
+        if is_committed:
+            coordinator.commit(transaction)
+        else:
+            coordinator.rollback(transaction)
+    receiver = client.receiver(queue)
+    assert bodies(receiver.take(5)) == [f"True {number}" for number in range(5)]
+    receiver.take_nothing()
+
+
+def test_large_messages_are_posted_and_retired_in_a_transaction(client: ProtonClient, queue: str) -> None:
+    coordinator, sender, receiver = Coordinator(client), client.sender(queue), client.receiver(queue)
+    transaction = coordinator.declare()
+    large = bytes(range(256)) * 8_000
+    post(sender, transaction, *(Message(body=large, inferred=True) for _ in range(3)))
+    coordinator.commit(transaction)
+    got = receiver.take(3)
+    assert all(one.body == large for one in got)
+    transaction = coordinator.declare()
+    for one in got:
+        retire(one, transaction)
+    coordinator.commit(transaction)
+    receiver.close()
+    client.receiver(queue).take_nothing()
+
+
+def test_what_a_transaction_posts_cannot_be_received_in_it(client: ProtonClient, queue: str) -> None:
+    coordinator, sender, receiver = Coordinator(client), client.sender(queue), client.receiver(queue)
+    transaction = coordinator.declare()
+    post(sender, transaction, "one")
+    receiver.take_nothing()
+    sender.send("two")
+    got = receiver.take_one()
+    assert got.body == "two"
+    retire(got, transaction)
+    coordinator.commit(transaction)
+    assert receiver.take_one().body == "one"
+
+
+def test_hundreds_of_messages_move_in_one_transaction(client: ProtonClient, queue: str) -> None:
+    sent = [f"{number}" for number in range(500)]
+    client.sender(queue).send(*sent)
+    coordinator, sender = Coordinator(client), client.sender(f"{queue} moved")
+    receiver = client.receiver(queue, credit=500)
+    transaction = coordinator.declare()
+    posts = []
+    for one in receiver.take(500):
+        retire(one, transaction, is_settled=True)
+        posts.append(start_post(sender, transaction, str(one.body)))
+    coordinator.commit(transaction)
+    assert {sender.outcome(delivery) for delivery in posts} == {TRANSACTIONAL}
+    assert bodies(client.receiver(f"{queue} moved", credit=500).take(500)) == sent
+    receiver.close()
+    client.receiver(queue).take_nothing()
