@@ -90,7 +90,7 @@ def test_anonymous_is_refused_where_it_is_not_offered(amqp: AmqpCluster) -> None
 
 def test_client_that_says_nothing_is_disconnected(amqp: AmqpCluster) -> None:
     client = ProtonClient(amqp.strict_port)
-    time.sleep(2.5 * STRICT_IDLE_SECONDS)
+    time.sleep(1.5 * STRICT_IDLE_SECONDS)
     with pytest.raises((ConnectionException, ConnectionClosed)) as ended:
         client.until(lambda: False, "the end", 5)
     assert "amqp:resource-limit-exceeded" in str(ended.value)
@@ -98,7 +98,7 @@ def test_client_that_says_nothing_is_disconnected(amqp: AmqpCluster) -> None:
 
 def test_client_that_only_keeps_its_connection_alive_stays(amqp: AmqpCluster) -> None:
     with ProtonClient(amqp.strict_port) as client:
-        client.pause(2.5 * STRICT_IDLE_SECONDS)
+        client.pause(1.5 * STRICT_IDLE_SECONDS)
         assert not client.connection.disconnected
 
 
