@@ -12,6 +12,7 @@ from proton import Link, Receiver, Sender, Terminus
 from lockstep.core.amqp.selector import compile_selector
 from lockstep.core.errors import ErrorCode, Rejected
 from services.proxy import outgoing_link
+from services.proxy.client_deliveries import Source
 from services.proxy.core.addresses import (
     TEMPORARY_TOPICS_EXCHANGE,
     Address,
@@ -22,7 +23,7 @@ from services.proxy.core.addresses import (
 from services.proxy.incoming_link import IncomingLink
 from services.proxy.incoming_link import Owner as IncomingOwner
 from services.proxy.nodes import Nodes
-from services.proxy.outgoing_link import OutgoingLink, Source
+from services.proxy.outgoing_link import OutgoingLink
 from services.proxy.security.users import Action
 from services.proxy.settings import ProxyLimits
 from services.proxy.subscriptions import Wanted, find, subscribe, subscribe_durably, unsubscribe

@@ -1,75 +1,39 @@
-"""A link on which a client receives: a consumer or browser of a queue, its credit, and what becomes of its deliveries (2.6.7,
-3.4).
+"""A link on which a client receives: a consumer or browser of a queue, and its credit (AMQP 1.0, 2.6.7).
 
 Law: what the broker was asked for, what waits here and what the client may still take are in balance: the proxy takes only
-what its client has credit for, and gives back what the client does not take in time. Nothing is accepted that the client has
-not.
+what its client has credit for, and gives back what the client does not take in time.
 """
 
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from proton import Link, Sender
 
 from lockstep.client import session_events as e
-from lockstep.client.command_batches import CommandBatches, Confirmation
-from lockstep.client.set_session import SetSession
 from lockstep.core.amqp.sections import join
 from lockstep.core.commands import Disposition
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, QueuePosition
 from lockstep.core.server_messages import DeliveredMessage
-from services.proxy.amqp_transaction import AmqpTransaction
+from services.proxy import client_deliveries
+from services.proxy.client_deliveries import ClientDeliveries, Source
 from services.proxy.core.conditions import RESOURCE_DELETED, Condition, condition_of_code
 from services.proxy.engine_path import path
-from services.proxy.engine_words import Handle, StateCode, transactional
-from services.proxy.reclaiming import Reclaims
+from services.proxy.engine_words import Handle
 from services.proxy.settings import ProxyLimits
 
-_DISPOSITIONS: dict[int, int] = {
-    StateCode.ACCEPTED: Disposition.ACCEPT,
-    StateCode.REJECTED: Disposition.REJECT,
-    StateCode.RELEASED: Disposition.RELEASE,
-    StateCode.MODIFIED: Disposition.FAIL,
-}
 _SIZE_FIRST = 1024
 """Bytes that a message is taken for before any has come."""
 
 
-class Owner(Protocol):
+class Owner(client_deliveries.Owner, Protocol):
     """What a receiving client's link needs of its connection."""
 
-    def transaction(self, name: bytes) -> AmqpTransaction | None: ...
-    @property
-    def reclaims(self) -> Reclaims: ...
     def room(self, link: Handle) -> int: ...
     def held_up(self, link: "OutgoingLink") -> None: ...
-    def wrote(self) -> None: ...
     def touched(self, link: "OutgoingLink") -> None: ...
     def end_link(self, link: Link, condition: Condition) -> None: ...
-
-
-class Source(NamedTuple):
-    """What a link receives of."""
-
-    queue: str
-    session: SetSession
-    batches: CommandBatches
-    selector: str = ""
-    is_browser: bool = False
-    is_exclusive: bool = False
-
-
-class _Owed:
-    """A delivery whose client waits for our settling it; the client may settle it before, or its transaction's end may."""
-
-    __slots__ = ("handle",)
-
-    def __init__(self, handle: Handle) -> None:
-        self.handle: Handle | None = handle
-        """None: it is settled. The engine uses a settled delivery's memory for the next one, so its handle must not be used."""
 
 
 class OutgoingLink:
@@ -90,17 +54,7 @@ class OutgoingLink:
         self._waiting: deque[tuple[Epoch, DeliveredMessage]] = deque()
         """Arrived, and not yet sent: the client has no credit or room for them."""
         self._waiting_since = 0.0
-        self._sent: dict[Handle, tuple[Epoch, QueuePosition]] = {}
-        """Deliveries that the client has and that are not settled."""
-        self._stale: dict[QueuePosition, Handle] = {}
-        """Those of them whose epoch is over, as far as they did not come again."""
-        self._owed: dict[Handle, _Owed] = {}
-        """Deliveries of which the client has said what becomes of them, and that wait for our settling them."""
-        self._settles: dict[tuple[Epoch, int], list[tuple[QueuePosition, _Owed | None]]] = {}
-        """Outcomes of this turn: (epoch, disposition) -> positions, each with the delivery that waits for its confirmation."""
-        self._excluded: dict[tuple[Epoch, int], list[QueuePosition]] = {}
-        self._retired: dict[tuple[bytes, Epoch], list[tuple[QueuePosition, _Owed | None]]] = {}
-        """The same inside transactions."""
+        self._deliveries = ClientDeliveries(owner, source)
         self._next_tag = 0
         self._size = _SIZE_FIRST
         """Moving average of a message's bytes."""
@@ -129,21 +83,28 @@ class OutgoingLink:
             return
         self._is_over = True
         self.source.session.stop_consuming(self._consumer)
+        sent = self._deliveries.end()
+        waiting = self._take_waiting()
         if self.source.is_browser:
             return
-        self._owner.reclaims.forget(self.source.queue, self._stale, self)
+        if is_lost:
+            # First: what was released before would overtake it.
+            self._give_all(sent, Disposition.FAIL)
+        else:
+            for epoch, positions in sent.items():
+                waiting[epoch] = [*positions, *waiting.get(epoch, ())]
+        self._give_all(waiting, Disposition.RELEASE)
+
+    def _take_waiting(self) -> dict[Epoch, list[QueuePosition]]:
         held: dict[Epoch, list[QueuePosition]] = {}
         for epoch, message in self._waiting:
             held.setdefault(epoch, []).append(message.position)
-        sent: dict[Epoch, list[QueuePosition]] = {} if is_lost else held
-        for epoch, position in self._sent.values():
-            sent.setdefault(epoch, []).append(position)
         self._waiting.clear()
-        self._sent.clear()
+        return held
+
+    def _give_all(self, held: dict[Epoch, list[QueuePosition]], disposition: int) -> None:
         for epoch, positions in held.items():
-            self._give(epoch, positions, Disposition.RELEASE)
-        for epoch, positions in sent.items() if is_lost else ():
-            self._give(epoch, positions, Disposition.FAIL)
+            self._deliveries.give(epoch, positions, disposition)
 
     # --- credit ---
 
@@ -215,22 +176,8 @@ class OutgoingLink:
             for its_epoch, message in self._waiting
             if its_epoch != epoch or message.position not in gone
         )
-        stale = {
-            position: handle
-            for handle, (its_epoch, position) in self._sent.items()
-            if its_epoch == epoch and position in gone
-        }
-        self._stale.update(stale)
-        self._owner.reclaims.expect(self.source.queue, stale, self)
+        self._deliveries.void(epoch, gone)
         self._balance()
-
-    def reclaim(self, epoch: Epoch, position: QueuePosition) -> bool:
-        """A message is delivered again that its client may still have; False: it has not."""
-        handle = self._stale.pop(position, None)
-        if handle is None or self._sent.get(handle, (epoch, 0))[1] != position:
-            return False
-        self._sent[handle] = epoch, position
-        return True
 
     def drained(self) -> None:
         unused, self._asked = self._asked, 0
@@ -274,7 +221,7 @@ class OutgoingLink:
         handle, now_ms, size = self._handle, int(time.time() * 1000), self._size
         is_settled, is_browser = self._is_presettled, self.source.is_browser
         accepted: dict[Epoch, list[QueuePosition]] = {}
-        room, sent, tag, gave = self._owner.room(handle), self._sent, self._next_tag, 0
+        room, sent, tag, gave = self._owner.room(handle), self._deliveries.sent, self._next_tag, 0
         while count > 0 and gave < room:
             epoch, message = waiting.popleft()
             data = join(
@@ -298,8 +245,7 @@ class OutgoingLink:
         self._size, self._next_tag = max(size, 64), tag
         if count > 0:
             self._owner.held_up(self)
-        for epoch, positions in accepted.items():
-            self._give(epoch, positions, Disposition.ACCEPT)
+        self._give_all(accepted, Disposition.ACCEPT)
         if gave:
             self._owner.wrote()
 
@@ -309,166 +255,19 @@ class OutgoingLink:
             return
         if self.source.is_browser:
             return  # Copies: nobody misses them, and the broker would not show them again.
-        held: dict[Epoch, list[QueuePosition]] = {}
-        for epoch, message in self._waiting:
-            held.setdefault(epoch, []).append(message.position)
-        self._waiting.clear()
-        for epoch, positions in held.items():
-            self._give(epoch, positions, Disposition.RELEASE)
+        self._give_all(self._take_waiting(), Disposition.RELEASE)
         self._balance()
 
     # --- outcomes ---
 
     def disposition(self, delivery: Handle) -> bool:
         """The client said something of a delivery; False: it is none of ours."""
-        held = self._sent.get(delivery)
-        if held is None:
-            if path.has_unsent(self._handle):
-                return False
-            if path.is_settled(delivery):
-                if (owed := self._owed.pop(delivery, None)) is not None:
-                    owed.handle = None
-                path.settle(delivery)
-            return True
-        self._disposition(delivery, *held)
+        if delivery not in self._deliveries.sent and path.has_unsent(self._handle):
+            return False
+        if self._deliveries.disposition(delivery):
+            self._owner.touched(self)
         return True
-
-    def _disposition(self, delivery: Handle, epoch: Epoch, position: QueuePosition) -> None:
-        state, is_settled = path.remote_state(delivery), path.is_settled(delivery)
-        if not is_settled and state in (0, StateCode.RECEIVED):
-            return
-        if state == StateCode.TRANSACTIONAL:
-            self._retire(delivery, epoch, position, is_settled)
-            return
-        disposition = _DISPOSITIONS.get(state, Disposition.RELEASE)
-        del self._sent[delivery]
-        if self.source.is_browser:
-            path.settle(delivery)
-            self._owner.wrote()
-            return
-        if state == StateCode.MODIFIED:
-            has_failed, is_excluded = path.remote_modified(delivery)
-            disposition = Disposition.FAIL if has_failed else Disposition.RELEASE
-            if is_excluded:
-                self._excluded.setdefault((epoch, disposition), []).append(position)
-                path.settle(delivery)
-                self._owner.touched(self)
-                return
-        waiting = self._settle_or_owe(delivery, is_settled)
-        self._settles.setdefault((epoch, disposition), []).append((position, waiting))
-        self._owner.touched(self)
-
-    def _retire(self, delivery: Handle, epoch: Epoch, position: QueuePosition, is_settled: bool) -> None:
-        """An outcome inside a transaction (4.4.2)."""
-        try:
-            said = path.remote_transaction(delivery)
-        except ValueError:
-            said = None
-        found = self._owner.transaction(said.transaction) if said is not None else None
-        del self._sent[delivery]
-        if said is None or found is None:
-            # Of no transaction that is open: it did not happen, and the message is free again.
-            path.settle(delivery)
-            self._settles.setdefault((epoch, Disposition.RELEASE), []).append((position, None))
-            self._owner.touched(self)
-            return
-        waiting = self._settle_or_owe(delivery, is_settled)
-        if said.outcome == StateCode.ACCEPTED:
-            self._retired.setdefault((said.transaction, epoch), []).append((position, waiting))
-            self._owner.touched(self)
-            return
-        disposition = _DISPOSITIONS.get(said.outcome, Disposition.RELEASE)
-        if said.outcome == StateCode.MODIFIED and not said.has_failed:
-            disposition = Disposition.RELEASE
-
-        def end(is_committed: bool) -> None:
-            self._give(epoch, [position], disposition if is_committed else Disposition.RELEASE)
-            if waiting is not None:
-                self._settle_owed([waiting])
-
-        found.at_end(end)
 
     def flush(self) -> None:
         """Tells the broker the outcomes of this turn."""
-        if self._settles:
-            settles, self._settles = self._settles, {}
-            for (epoch, disposition), settled in settles.items():
-                confirmation = self._give(epoch, [position for position, _ in settled], disposition)
-                waiting = [owed for _, owed in settled if owed is not None]
-                if waiting:
-                    self._answer_when_done(confirmation, waiting, disposition)
-        if self._excluded:
-            excluded, self._excluded = self._excluded, {}
-            for (epoch, disposition), positions in excluded.items():
-                self._give(epoch, positions, disposition, self._consumer)
-        if self._retired:
-            retired, self._retired = self._retired, {}
-            for (name, epoch), entries in retired.items():
-                self._retire_batch(name, epoch, entries)
-
-    def _retire_batch(
-        self, name: bytes, epoch: Epoch, entries: Sequence[tuple[QueuePosition, _Owed | None]]
-    ) -> None:
-        positions = [position for position, _ in entries]
-        waiting = [owed for _, owed in entries if owed is not None]
-        found = self._owner.transaction(name)
-        if found is None:
-            self._give(epoch, positions, Disposition.RELEASE)
-            self._settle_owed(waiting)
-            return
-
-        def taken(error: BaseException | None) -> None:
-            if error is not None:
-                # Still in this session's hands, unless they are stale: then this is refused as well, and does no harm.
-                self._give(epoch, positions, Disposition.RELEASE)
-            elif waiting and not self._is_over:
-                state = transactional(name, StateCode.ACCEPTED)
-                for owed in waiting:
-                    if owed.handle is not None:
-                        path.update(owed.handle, state)
-                self._owner.wrote()
-
-        place = self.source.session, self.source.batches
-        found.accept(place, self.source.queue, epoch, positions, taken)
-        if waiting:
-            found.at_end(lambda _: self._settle_owed(waiting))
-
-    def _answer_when_done(self, confirmation: Confirmation, waiting: list[_Owed], disposition: int) -> None:
-        """The client waits for our settlement: it follows the broker's word."""
-
-        def answer(done: Confirmation) -> None:
-            if self._is_over:
-                return
-            is_done = not done.cancelled() and done.exception() is None
-            self._settle_owed(waiting, is_accepted=is_done and disposition == Disposition.ACCEPT)
-
-        confirmation.add_done_callback(answer)
-
-    def _settle_or_owe(self, delivery: Handle, is_settled: bool) -> _Owed | None:
-        """Settles what its client has settled; of the rest the client waits for that."""
-        if is_settled:
-            path.settle(delivery)
-            return None
-        owed = self._owed[delivery] = _Owed(delivery)
-        return owed
-
-    def _settle_owed(self, waiting: Sequence[_Owed], *, is_accepted: bool = False) -> None:
-        if self._is_over:
-            return
-        for owed in waiting:
-            handle, owed.handle = owed.handle, None
-            if handle is None:
-                continue
-            del self._owed[handle]
-            if is_accepted:
-                path.accept(handle)
-            else:
-                path.settle(handle)
-        self._owner.wrote()
-
-    def _give(
-        self, epoch: Epoch, positions: Sequence[QueuePosition], disposition: int, excluded_consumer: int = 0
-    ) -> Confirmation:
-        return self.source.batches.settle(
-            self.source.queue, epoch, positions, disposition, None, excluded_consumer
-        )
+        self._deliveries.flush(self._consumer)

@@ -14,10 +14,11 @@ from lockstep.core.commands import Disposition
 from lockstep.core.ids import Epoch, QueuePosition
 from lockstep.core.server_messages import DeliveredMessage
 from services.proxy.amqp_transaction import AmqpTransaction, Work
+from services.proxy.client_deliveries import Source
 from services.proxy.core.conditions import Condition
 from services.proxy.engine import Engine
 from services.proxy.engine_words import EngineEvent, StateCode
-from services.proxy.outgoing_link import OutgoingLink, Source
+from services.proxy.outgoing_link import OutgoingLink
 from services.proxy.reclaiming import Reclaims
 from services.proxy.settings import ProxyLimits
 

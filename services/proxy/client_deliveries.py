@@ -1,0 +1,253 @@
+"""The deliveries that a client has of one link, and what becomes of them (AMQP 1.0, 3.4 and 4.4.2).
+
+Law: each delivery's outcome is told to the broker once, and to the client only when it stands; nothing is accepted that the
+client has not. A delivery that is settled is forgotten at once: the engine uses its memory for the next one.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol
+
+from lockstep.client.command_batches import CommandBatches, Confirmation
+from lockstep.client.set_session import SetSession
+from lockstep.core.commands import Disposition
+from lockstep.core.ids import Epoch, QueuePosition
+from services.proxy.amqp_transaction import AmqpTransaction
+from services.proxy.engine_path import path
+from services.proxy.engine_words import Handle, StateCode, transactional
+from services.proxy.reclaiming import Reclaims
+
+_DISPOSITIONS: dict[int, int] = {
+    StateCode.ACCEPTED: Disposition.ACCEPT,
+    StateCode.REJECTED: Disposition.REJECT,
+    StateCode.RELEASED: Disposition.RELEASE,
+    StateCode.MODIFIED: Disposition.FAIL,
+}
+
+
+class Owner(Protocol):
+    """What they need of the connection."""
+
+    def transaction(self, name: bytes) -> AmqpTransaction | None: ...
+    @property
+    def reclaims(self) -> Reclaims: ...
+    def wrote(self) -> None: ...
+
+
+class Source(NamedTuple):
+    """What a link receives of."""
+
+    queue: str
+    session: SetSession
+    batches: CommandBatches
+    selector: str = ""
+    is_browser: bool = False
+    is_exclusive: bool = False
+
+
+class _Owed:
+    """A delivery whose client waits for our settling it; the client may settle it before, or its transaction's end may."""
+
+    __slots__ = ("handle",)
+
+    def __init__(self, handle: Handle) -> None:
+        self.handle: Handle | None = handle
+        """None: it is settled. The engine uses a settled delivery's memory for the next one, so its handle must not be used."""
+
+
+class ClientDeliveries:
+    """Lives as long as its link, which drives it."""
+
+    def __init__(self, owner: Owner, source: Source) -> None:
+        self.source = source
+        self._owner = owner
+        self.sent: dict[Handle, tuple[Epoch, QueuePosition]] = {}
+        """Deliveries that the client has and that are not settled."""
+        self._stale: dict[QueuePosition, Handle] = {}
+        """Those of them whose epoch is over, as far as they did not come again."""
+        self._owed: dict[Handle, _Owed] = {}
+        """Deliveries of which the client has said what becomes of them, and that wait for our settling them."""
+        self._settles: dict[tuple[Epoch, int], list[tuple[QueuePosition, _Owed | None]]] = {}
+        """Outcomes of this turn: (epoch, disposition) -> positions, each with the delivery that waits for its confirmation."""
+        self._excluded: dict[tuple[Epoch, int], list[QueuePosition]] = {}
+        self._retired: dict[tuple[bytes, Epoch], list[tuple[QueuePosition, _Owed | None]]] = {}
+        """The same inside transactions."""
+        self._is_over = False
+
+    def end(self) -> dict[Epoch, list[QueuePosition]]:
+        """The link is gone: answers what its client has not settled, by the epochs of the deliveries."""
+        self._is_over = True
+        self._owner.reclaims.forget(self.source.queue, self._stale, self)
+        left: dict[Epoch, list[QueuePosition]] = {}
+        for epoch, position in self.sent.values():
+            left.setdefault(epoch, []).append(position)
+        self.sent.clear()
+        return left
+
+    # --- failover ---
+
+    def void(self, epoch: Epoch, positions: Collection[QueuePosition]) -> None:
+        """The epoch is over in which these were delivered."""
+        stale = {
+            position: handle
+            for handle, (its_epoch, position) in self.sent.items()
+            if its_epoch == epoch and position in positions
+        }
+        self._stale.update(stale)
+        self._owner.reclaims.expect(self.source.queue, stale, self)
+
+    def reclaim(self, epoch: Epoch, position: QueuePosition) -> bool:
+        """A message is delivered again that its client may still have; False: it has not."""
+        handle = self._stale.pop(position, None)
+        if handle is None or self.sent.get(handle, (epoch, 0))[1] != position:
+            return False
+        self.sent[handle] = epoch, position
+        return True
+
+    # --- outcomes ---
+
+    def disposition(self, delivery: Handle) -> bool:
+        """The client said something of a delivery; answers whether there is something to `flush`."""
+        held = self.sent.get(delivery)
+        state, is_settled = path.remote_state(delivery), path.is_settled(delivery)
+        if held is None:
+            if is_settled:
+                if (owed := self._owed.pop(delivery, None)) is not None:
+                    owed.handle = None
+                path.settle(delivery)
+            return False
+        if not is_settled and state in (0, StateCode.RECEIVED):
+            return False
+        epoch, position = held
+        if state == StateCode.TRANSACTIONAL:
+            return self._retire(delivery, epoch, position, is_settled)
+        disposition = _DISPOSITIONS.get(state, Disposition.RELEASE)
+        del self.sent[delivery]
+        if self.source.is_browser:
+            path.settle(delivery)
+            self._owner.wrote()
+            return False
+        if state == StateCode.MODIFIED:
+            has_failed, is_excluded = path.remote_modified(delivery)
+            disposition = Disposition.FAIL if has_failed else Disposition.RELEASE
+            if is_excluded:
+                self._excluded.setdefault((epoch, disposition), []).append(position)
+                path.settle(delivery)
+                return True
+        waiting = self._settle_or_owe(delivery, is_settled)
+        self._settles.setdefault((epoch, disposition), []).append((position, waiting))
+        return True
+
+    def _retire(self, delivery: Handle, epoch: Epoch, position: QueuePosition, is_settled: bool) -> bool:
+        """An outcome inside a transaction (4.4.2); answers as `disposition` does."""
+        try:
+            said = path.remote_transaction(delivery)
+        except ValueError:
+            said = None
+        found = self._owner.transaction(said.transaction) if said is not None else None
+        del self.sent[delivery]
+        if said is None or found is None:
+            # Of no transaction that is open: it did not happen, and the message is free again.
+            path.settle(delivery)
+            self._settles.setdefault((epoch, Disposition.RELEASE), []).append((position, None))
+            return True
+        waiting = self._settle_or_owe(delivery, is_settled)
+        if said.outcome == StateCode.ACCEPTED:
+            self._retired.setdefault((said.transaction, epoch), []).append((position, waiting))
+            return True
+        disposition = _DISPOSITIONS.get(said.outcome, Disposition.RELEASE)
+        if said.outcome == StateCode.MODIFIED and not said.has_failed:
+            disposition = Disposition.RELEASE
+
+        def end(is_committed: bool) -> None:
+            self.give(epoch, [position], disposition if is_committed else Disposition.RELEASE)
+            if waiting is not None:
+                self._settle_owed([waiting])
+
+        found.at_end(end)
+        return False
+
+    def flush(self, consumer: int) -> None:
+        """Tells the broker the outcomes since the last time; `consumer`: the link's number in the session."""
+        if self._settles:
+            settles, self._settles = self._settles, {}
+            for (epoch, disposition), settled in settles.items():
+                confirmation = self.give(epoch, [position for position, _ in settled], disposition)
+                waiting = [owed for _, owed in settled if owed is not None]
+                if waiting:
+                    self._answer_when_done(confirmation, waiting, disposition)
+        if self._excluded:
+            excluded, self._excluded = self._excluded, {}
+            for (epoch, disposition), positions in excluded.items():
+                self.give(epoch, positions, disposition, consumer)
+        if self._retired:
+            retired, self._retired = self._retired, {}
+            for (name, epoch), entries in retired.items():
+                self._retire_batch(name, epoch, entries)
+
+    def _retire_batch(
+        self, name: bytes, epoch: Epoch, entries: Sequence[tuple[QueuePosition, _Owed | None]]
+    ) -> None:
+        positions = [position for position, _ in entries]
+        waiting = [owed for _, owed in entries if owed is not None]
+        found = self._owner.transaction(name)
+        if found is None:
+            self.give(epoch, positions, Disposition.RELEASE)
+            self._settle_owed(waiting)
+            return
+
+        def taken(error: BaseException | None) -> None:
+            if error is not None:
+                # Still in this session's hands, unless they are stale: then this is refused as well, and does no harm.
+                self.give(epoch, positions, Disposition.RELEASE)
+            elif waiting and not self._is_over:
+                state = transactional(name, StateCode.ACCEPTED)
+                for owed in waiting:
+                    if owed.handle is not None:
+                        path.update(owed.handle, state)
+                self._owner.wrote()
+
+        place = self.source.session, self.source.batches
+        found.accept(place, self.source.queue, epoch, positions, taken)
+        if waiting:
+            found.at_end(lambda _: self._settle_owed(waiting))
+
+    def _answer_when_done(self, confirmation: Confirmation, waiting: list[_Owed], disposition: int) -> None:
+        """The client waits for our settlement: it follows the broker's word."""
+
+        def answer(done: Confirmation) -> None:
+            if self._is_over:
+                return
+            is_done = not done.cancelled() and done.exception() is None
+            self._settle_owed(waiting, is_accepted=is_done and disposition == Disposition.ACCEPT)
+
+        confirmation.add_done_callback(answer)
+
+    def _settle_or_owe(self, delivery: Handle, is_settled: bool) -> _Owed | None:
+        """Settles what its client has settled; of the rest the client waits for that."""
+        if is_settled:
+            path.settle(delivery)
+            return None
+        owed = self._owed[delivery] = _Owed(delivery)
+        return owed
+
+    def _settle_owed(self, waiting: Sequence[_Owed], *, is_accepted: bool = False) -> None:
+        if self._is_over:
+            return
+        for owed in waiting:
+            handle, owed.handle = owed.handle, None
+            if handle is None:
+                continue
+            del self._owed[handle]
+            if is_accepted:
+                path.accept(handle)
+            else:
+                path.settle(handle)
+        self._owner.wrote()
+
+    def give(
+        self, epoch: Epoch, positions: Sequence[QueuePosition], disposition: int, excluded_consumer: int = 0
+    ) -> Confirmation:
+        """Tells the broker what becomes of messages; the excluded consumer does not get them again."""
+        return self.source.batches.settle(
+            self.source.queue, epoch, positions, disposition, None, excluded_consumer
+        )
