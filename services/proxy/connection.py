@@ -386,13 +386,8 @@ class AmqpConnection:
         made.open()
 
     def _refuse(self, link: Link, condition: Condition) -> None:
-        """Attach without the terminus that was asked for, then detach (2.6.3)."""
-        if link.is_receiver:
-            link.source.copy(link.remote_source)
-            link.target.type = Terminus.UNSPECIFIED
-        else:
-            link.source.type = Terminus.UNSPECIFIED
-            link.target.copy(link.remote_target)
+        """Attach without the terminus that was asked for, then detach (2.6.3); without both, because some clients look at one."""
+        link.source.type = link.target.type = Terminus.UNSPECIFIED
         link.open()
         end_link(link, condition)
 
