@@ -21,6 +21,7 @@ from services.proxy.coordinator_link import CoordinatorLink, Declare
 from services.proxy.core.conditions import (
     CONNECTION_FORCED,
     DECODE_ERROR,
+    FRAMING_ERROR,
     ILLEGAL_STATE,
     INVALID_FIELD,
     NOT_ALLOWED,
@@ -148,6 +149,9 @@ class AmqpConnection:
         finally:
             self._is_in_turn = False
         self.flush_links()
+        if self._engine.is_input_over:
+            # Of some of what is no frame the engine says nothing, and would take nothing until its idle time-out.
+            self.close(Condition(FRAMING_ERROR, "bytes that are no frames"))
         self._write()
         if self._held_up:
             # The client may have opened its window.
@@ -534,6 +538,7 @@ class AmqpConnection:
             connection.condition = proton_condition(condition, info)
         connection.close()
         self.wrote()
+        asyncio.get_running_loop().call_later(self._limits.close_seconds, self._wire.close)
 
     def _end_links(self, *, is_lost: bool) -> None:
         self.flush_links()

@@ -56,6 +56,11 @@ class Engine:
         return path.output(self._transport)
 
     @property
+    def is_input_over(self) -> bool:
+        """It takes nothing more: the peer has closed, or has sent what is no AMQP."""
+        return self._is_input_over or self._transport.capacity() < 0
+
+    @property
     def is_closed(self) -> bool:
         """Nothing more comes in, nothing more goes out."""
         return self._transport.closed

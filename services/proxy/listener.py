@@ -132,9 +132,11 @@ class ClientSocket(asyncio.Protocol):
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def close(self) -> None:
-        """Closes when everything is written."""
-        if self._transport is not None:
+        """Closes when everything is written, or is not taken in time."""
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
+            seconds = self._worker.settings.limits.close_seconds
+            asyncio.get_running_loop().call_later(seconds, self._transport.abort)
 
     def close_now(self) -> None:
         if self._transport is not None:

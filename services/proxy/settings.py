@@ -26,6 +26,8 @@ class ProxyLimits:
     """A connection on which nothing came for so long is closed; clients are told, and send empty frames."""
     handshake_seconds: float = 10.0
     """From accepting a connection to its open."""
+    close_seconds: float = 2.0
+    """A client that was told why its connection ends has so long to read it and to answer."""
     session_window_bytes: int = 64 * 1024 * 1024
     """What a client may have sent on one session and the engine has not handed over."""
     link_credit: int = 1_000
