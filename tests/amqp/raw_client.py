@@ -160,12 +160,10 @@ class RawClient:
     async def expect_end(self, seconds: float = SECONDS) -> str | None:
         """Reads until the connection ends; returns the condition of its close, None if none came."""
         condition: str | None = None
-        while True:
-            frame = await self.next_frame(seconds)
-            if frame is None:
-                return condition
+        while (frame := await self.next_frame(seconds)) is not None:
             if frame.name == "close":
                 condition = frame.condition
+        return condition
 
 
 # --- frames that most tests need ---

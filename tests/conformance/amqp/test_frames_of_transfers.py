@@ -1,6 +1,7 @@
 """Transfers that engines do not send, and transactions in every wrong way (AMQP 1.0, 2.7.5 and part 4)."""
 
 import struct
+import uuid
 
 import pytest
 
@@ -15,6 +16,11 @@ COORDINATOR = 9
 @pytest.fixture
 def address(amqp: AmqpCluster) -> str:
     return f"127.0.0.1:{amqp.port}"
+
+
+@pytest.fixture
+def queue() -> str:
+    return f"frames-{uuid.uuid4()}"
 
 
 def _piece(number: int, payload: bytes, **fields: object) -> bytes:
@@ -45,7 +51,7 @@ async def test_a_message_in_many_frames_behind_an_aborted_one(address: str, queu
 
 
 async def test_more_transfers_than_credit(amqp: AmqpCluster, queue: str) -> None:
-    amqp.run(amqp.session.declare_queue(queue))
+    amqp.run(amqp.session.declare_queue(queue, set_name="east"))
     async with await _sender(f"127.0.0.1:{amqp.strict_port}", queue) as client:
         client.send(*(_piece(number, codec.message(b"x")) for number in range(10 * STRICT_CREDIT)))
         assert (await client.expect("detach")).condition == "amqp:link:transfer-limit-exceeded"
