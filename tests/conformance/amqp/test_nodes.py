@@ -65,16 +65,15 @@ def test_unknown_addresses_are_refused_where_the_policy_makes_no_nodes(amqp: Amq
     assert not exists(amqp, f"{queue} that nobody made")
 
 
-def test_refused_link_is_attached_without_its_terminus_and_then_detached(
-    amqp: AmqpCluster, queue: str
-) -> None:
+def test_refused_link_is_attached_without_termini_and_then_detached(amqp: AmqpCluster, queue: str) -> None:
     with ProtonClient(amqp.strict_port) as client:
-        with pytest.raises(LinkDetached, match="amqp:not-found") as refused:
+        with pytest.raises(LinkDetached, match="amqp:not-found") as sending:
             client.sender(queue)
-        assert refused.value.link.remote_target.type == Terminus.UNSPECIFIED
-        with pytest.raises(LinkDetached, match="amqp:not-found") as refused:
+        with pytest.raises(LinkDetached, match="amqp:not-found") as receiving:
             client.receiver(queue)
-        assert refused.value.link.remote_source.type == Terminus.UNSPECIFIED
+        for refused in (sending, receiving):
+            link = refused.value.link
+            assert link.remote_source.type == link.remote_target.type == Terminus.UNSPECIFIED
 
 
 # --- nodes of a connection ---
