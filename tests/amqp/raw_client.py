@@ -13,6 +13,7 @@ from tests.amqp.codec import Frame, composite, performative
 
 SECONDS = 5.0
 WINDOW = 2048
+FRAME_BYTES = 100_000
 
 
 class RawClient:
@@ -103,6 +104,22 @@ class RawClient:
         self.say("transfer", channel, payload, handle=handle, **{**given, **fields})
         return number
 
+    def transfer_in_frames(self, payload: bytes, handle: int = 0) -> int:
+        """The same in frames that every proxy takes."""
+        number = self._next_delivery
+        self._next_delivery += 1
+        for place in range(0, len(payload), FRAME_BYTES):
+            self.say(
+                "transfer",
+                0,
+                payload[place : place + FRAME_BYTES],
+                handle=handle,
+                delivery_id=number,
+                delivery_tag=codec.binary(b"%d" % number),
+                more=place + FRAME_BYTES < len(payload),
+            )
+        return number
+
     async def outcome_of(self, number: int) -> codec.Composite:
         """The state in the disposition of one delivery."""
 
@@ -123,6 +140,24 @@ class RawClient:
         """Ends a transaction; returns the outcome."""
         body = composite("discharge", txn_id=codec.binary(transaction), fail=fail)
         return await self.outcome_of(self.transfer(codec.request(body), handle))
+
+    def stop_reading(self) -> None:
+        """From now on nothing is taken from the kernel."""
+        transport = self._writer.transport
+        assert isinstance(transport, asyncio.ReadTransport)
+        transport.pause_reading()
+
+    @property
+    def is_at_end(self) -> bool:
+        """The other side has closed, and all was read."""
+        return self._reader.at_eof()
+
+    async def skip(self, seconds: float = 0.5) -> None:
+        """Reads whatever there is."""
+        try:
+            await asyncio.wait_for(self._reader.read(65536), seconds)
+        except (TimeoutError, ConnectionError):
+            pass
 
     # --- in ---
 

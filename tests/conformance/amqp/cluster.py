@@ -49,6 +49,8 @@ class AmqpCluster:
     certificates: Certificates
     """`authority`, `server`, and `client` (its name is grace)."""
     directory: Path
+    brokers: tuple[str, ...]
+    """host:port, for proxies of a test's own."""
 
     def run(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
         """The result of something on the gRPC side."""
@@ -103,7 +105,8 @@ async def running(directory: Path, loop: BackgroundLoop) -> AsyncIterator[AmqpCl
         await wait_for_port(others["secure"], f"127.0.0.1:{tls_port}")
         session = await stack.enter_async_context(client.session())
         port = int(local.proxy_addresses[0].rpartition(":")[2])
-        yield AmqpCluster(loop, client, session, port, strict_port, tls_port, certificates, directory)
+        ports = port, strict_port, tls_port
+        yield AmqpCluster(loop, client, session, *ports, certificates, directory, tuple(local.addresses))
 
 
 def _proxy(directory: Path, name: str, brokers: list[str], arguments: tuple[str, ...]) -> ChildProcess:
