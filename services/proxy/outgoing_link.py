@@ -23,8 +23,8 @@ from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle
 from services.proxy.settings import ProxyLimits
 
-_SIZE_FIRST = 1024
-"""Bytes that a message is taken for before any has come."""
+_SIZE_FIRST = 512 * 1024
+"""Bytes that a message is taken for before any has come: nobody knows yet, and few are enough to learn it."""
 
 
 class Owner(client_deliveries.Owner, Protocol):
@@ -165,6 +165,10 @@ class OutgoingLink:
         if not self._waiting:
             self._waiting_since = time.monotonic()
         self._waiting.extend([(epoch, message) for message in messages])
+        size = self._size
+        for message in messages:
+            size += (len(message.body) + len(message.properties) - size) // 8
+        self._size = max(size, 64)
         self._pump()
         self._balance()
 
@@ -218,7 +222,7 @@ class OutgoingLink:
         count = min(len(waiting), path.credit(self._handle))
         if count <= 0:
             return
-        handle, now_ms, size = self._handle, int(time.time() * 1000), self._size
+        handle, now_ms = self._handle, int(time.time() * 1000)
         is_settled, is_browser = self._is_presettled, self.source.is_browser
         accepted: dict[Epoch, list[QueuePosition]] = {}
         room, sent, tag, gave = self._owner.room(handle), self._deliveries.sent, self._next_tag, 0
@@ -234,7 +238,6 @@ class OutgoingLink:
             )
             length = len(data)
             gave += length
-            size += (length - size) // 8
             tag += 1
             delivery = path.send(handle, b"%d" % tag, data, is_settled)
             if not is_settled:
@@ -242,7 +245,7 @@ class OutgoingLink:
             elif not is_browser:
                 accepted.setdefault(epoch, []).append(message.position)
             count -= 1
-        self._size, self._next_tag = max(size, 64), tag
+        self._next_tag = tag
         if count > 0:
             self._owner.held_up(self)
         self._give_all(accepted, Disposition.ACCEPT)
