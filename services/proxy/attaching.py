@@ -27,7 +27,7 @@ from services.proxy.outgoing_link import OutgoingLink
 from services.proxy.security.users import Action
 from services.proxy.settings import ProxyLimits
 from services.proxy.subscriptions import Wanted, find, subscribe, subscribe_durably, unsubscribe
-from services.proxy.termini import answer_source, answer_target, capabilities_of, filters_of
+from services.proxy.termini import answer_source, answer_target, capabilities_of, filters_of, say_back
 
 _ALL_KEYS = "#"
 TEMPORARY = "temporary"
@@ -156,7 +156,7 @@ class Attaching:
         found = await find(self._nodes, queue)
         if found is None:
             raise Rejected(ErrorCode.NOT_FOUND, f"no subscription {link.name!r} of {self._owner.container!r}")
-        link.target.copy(link.remote_target)
+        say_back(link.target, link.remote_target)
         link.source.type = Terminus.SOURCE
         link.source.address = found.bindings[0][0] if found.bindings else queue
         link.source.durability = Terminus.DELIVERIES

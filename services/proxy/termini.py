@@ -87,10 +87,20 @@ def _object(data: Data) -> Any:
         return None
 
 
+def say_back(ours: Terminus, theirs: Terminus) -> None:
+    """Copies a terminus, but for what the engine can decode and not encode again: it would crash when it sends that."""
+    ours.copy(theirs)
+    for data in (ours.properties, ours.capabilities, ours.outcomes, ours.filter):
+        try:
+            data.encode()
+        except UNREADABLE:
+            data.clear()
+
+
 def answer_source(link: Link, applied: dict[Any, Any], address: str | None = None) -> None:
     """Says the source back, with the filters that are applied and the address that was given to a dynamic one."""
-    link.source.copy(link.remote_source)
-    link.target.copy(link.remote_target)
+    say_back(link.source, link.remote_source)
+    say_back(link.target, link.remote_target)
     filters = link.source.filter
     filters.clear()
     if applied:
@@ -101,8 +111,8 @@ def answer_source(link: Link, applied: dict[Any, Any], address: str | None = Non
 
 def answer_target(link: Link, address: str | None = None) -> None:
     """The same for a target."""
-    link.source.copy(link.remote_source)
-    link.target.copy(link.remote_target)
+    say_back(link.source, link.remote_source)
+    say_back(link.target, link.remote_target)
     if address is not None:
         link.target.address = address
 

@@ -3,6 +3,7 @@
 The listener runs in a process of its own (tests/amqp/listener_process.py): what crashes the engine is a failure with its input.
 """
 
+import struct
 from collections.abc import Iterator
 from random import Random
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.amqp import codec, hostile
 from tests.amqp.listener_process import ListenerProcess
+from tests.amqp.raw_client import attach_receiver
 
 EXAMPLES = max(settings().max_examples, 1_000)
 """Of each test: five of them are 5,000 in `make test`, and 100,000 in `make fuzz`."""
@@ -120,3 +122,12 @@ def test_bytes_that_are_changed(
 )
 def test_noise(listener: ListenerProcess, start: bytes, rest: list[bytes]) -> None:
     listener.play([(start, 0), *((data, 1) for data in rest)])
+
+
+def test_what_the_engine_cannot_encode_again_is_not_said_back(listener: ListenerProcess) -> None:
+    """It took its own error for a size, and ended the process: with ten bytes of capabilities."""
+    endless = struct.pack(">BIIB", 0xF0, 5, 2**32 - 1, 0x40)
+    source = codec.composite(
+        "source", address="queue", capabilities=endless, outcomes=endless, filter=endless
+    )
+    listener.play([(BEGINNING, 9), (attach_receiver("other", "queue", 3, source=source), 9)])
