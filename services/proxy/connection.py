@@ -106,6 +106,8 @@ class AmqpConnection:
         self._is_closed = False
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
+        self._closer: asyncio.TimerHandle | None = None
+        """Ends the wire, if the client does not answer a close."""
         self._attaching = Attaching(self, worker.nodes, self._limits)
         self._handlers: dict[object, Callable[[Event], None]] = {
             Event.CONNECTION_REMOTE_OPEN: self._remote_open,
@@ -538,7 +540,7 @@ class AmqpConnection:
             connection.condition = proton_condition(condition, info)
         connection.close()
         self.wrote()
-        asyncio.get_running_loop().call_later(self._limits.close_seconds, self._wire.close)
+        self._closer = asyncio.get_running_loop().call_later(self._limits.close_seconds, self._wire.close)
 
     def _end_links(self, *, is_lost: bool) -> None:
         self.flush_links()
@@ -561,6 +563,8 @@ class AmqpConnection:
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._closer is not None:
+            self._closer.cancel()
         self._engine.release()
 
 

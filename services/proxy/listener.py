@@ -39,6 +39,7 @@ class ClientSocket(asyncio.Protocol):
         self._checking: asyncio.Future[bytes] | None = None
         """A login that is being looked at; the client has to wait."""
         self._deadline: asyncio.TimerHandle | None = None
+        self._aborting: asyncio.TimerHandle | None = None
         self._peer = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -117,6 +118,8 @@ class ClientSocket(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
+        if self._aborting is not None:
+            self._aborting.cancel()
         self._worker.drop_connection(self)
         if self.connection is not None:
             self.connection.lose()
@@ -136,7 +139,7 @@ class ClientSocket(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
             seconds = self._worker.settings.limits.close_seconds
-            asyncio.get_running_loop().call_later(seconds, self._transport.abort)
+            self._aborting = asyncio.get_running_loop().call_later(seconds, self._transport.abort)
 
     def close_now(self) -> None:
         if self._transport is not None:
