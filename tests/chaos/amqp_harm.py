@@ -11,11 +11,12 @@ from collections import Counter
 from lockstep.runtime.supervisor import ChildProcess
 from tests.integration.cluster import SETS, Deployment
 
-PRIMARY_STALL_SECONDS = 4.5
+BROKER_STALL_SECONDS = 4.5
 """Beyond the lease of 3 s."""
 PROXY_STALL_SECONDS = 6.5
 """Beyond the time-out of the proxy's session, 5 s, after which what it held is free."""
 BROKER_KINDS = ("kill primary", "kill backup", "stall primary", "kill store")
+MORE_BROKER_KINDS = ("stall backup", "stall store")
 OTHER_KINDS = ("kill proxy", "stall proxy", "kill coordinator")
 """Of which one may be done beside one of the others."""
 KINDS = (*BROKER_KINDS, *OTHER_KINDS)
@@ -45,7 +46,13 @@ class AmqpHarm:
                 await self._cluster.start_store(name)
             case "stall primary":
                 primary = await self._deployment.primary_of(set_name)
-                await self._stall(self._cluster.brokers[primary].broker, PRIMARY_STALL_SECONDS)
+                await self._stall(self._cluster.brokers[primary].broker, BROKER_STALL_SECONDS)
+            case "stall backup":
+                backup = await self._backup_of(set_name)
+                await self._stall(self._cluster.brokers[backup].broker, BROKER_STALL_SECONDS)
+            case "stall store":
+                name = self._chance.choice(SETS[set_name])
+                await self._stall(self._cluster.brokers[name].store, BROKER_STALL_SECONDS)
             case "kill proxy":
                 name = self._chance.choice(sorted(self._cluster.proxies))
                 await self._cluster.proxies[name].kill()

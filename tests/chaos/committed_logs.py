@@ -51,10 +51,17 @@ def one_log(journals: Mapping[str, Mapping[int, bytes]]) -> list[bytes]:
 
 
 async def check_clients_of(
-    set_name: str, addresses: Mapping[str, str], workload: AuditedWorkload
+    set_name: str,
+    addresses: Mapping[str, str],
+    workload: AuditedWorkload,
+    earlier: Mapping[str, Mapping[int, bytes]] | None = None,
 ) -> LogModel:
-    """As `check_against_clients`, with the log of the stores at `addresses` (by broker)."""
+    """As `check_against_clients`, with the log of the stores at `addresses` (by broker).
+
+    `earlier`: what stores had before, by any names: one that starts again drops what its snapshot holds.
+    """
     journals = {broker: await read_journal(address, set_name) for broker, address in addresses.items()}
+    journals.update({name: dict(journal) for name, journal in (earlier or {}).items()})
     model = check_against_clients(set_name, one_log(journals), workload)
     committed = sum(life.is_committed for life in model.transactions.values())
     assert committed >= workload.report.committed

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.amqp_harm import BROKER_KINDS, KINDS, OTHER_KINDS, AmqpHarm
-from tests.chaos.committed_logs import check_clients_of
+from tests.chaos.amqp_harm import BROKER_KINDS, KINDS, MORE_BROKER_KINDS, OTHER_KINDS, AmqpHarm
+from tests.chaos.committed_logs import check_clients_of, read_journal
 from tests.chaos.liveness import Liveness
 from tests.chaos.mixed_workload import MixedWorkload
 from tests.chaos.plain_workload import PlainWorkload
@@ -26,6 +26,7 @@ from tests.integration.cluster import Deployment, deployed
 pytestmark = pytest.mark.slow
 
 IS_FULL = os.environ.get("LOCKSTEP_TESTS", "") == "full"
+BROKER_KINDS_HERE = (*BROKER_KINDS, *MORE_BROKER_KINDS) if IS_FULL else BROKER_KINDS
 ROUNDS, SECONDS, HARM_MIN = (3, 100.0, 17) if IS_FULL else (1, 0.0, len(KINDS))
 """Each round has a cluster of its own, whose log is read from its beginning."""
 GO_ON_SECONDS = 15.0
@@ -48,6 +49,7 @@ async def test_nothing_is_lost_torn_or_doubled_whatever_is_killed(tmp_path: Path
 async def _round(deployment: Deployment, chance: random.Random, slowest: dict[str, float]) -> "Counter[str]":
     """Harm under load, and the check of everything; returns what was counted."""
     proxies, liveness, harm = deployment.cluster.proxy_addresses, Liveness(), AmqpHarm(deployment, chance)
+    stores = deployment.store_addresses(SET)
     async with deployment.client() as client:
         narrow = MixedWorkload(client, deployment.addresses, proxies, SET, liveness, name="one")
         wide = MixedWorkload(
@@ -60,12 +62,16 @@ async def _round(deployment: Deployment, chance: random.Random, slowest: dict[st
             await liveness.everybody_goes_on(GO_ON_SECONDS)
             began = time.monotonic()
             kinds, others = list[str](), list[str]()
+            journals: dict[str, dict[int, bytes]] = {}
             while time.monotonic() - began < SECONDS or harm.done.total() < HARM_MIN:
-                kinds = kinds or chance.sample(BROKER_KINDS, len(BROKER_KINDS))
+                kinds = kinds or chance.sample(BROKER_KINDS_HERE, len(BROKER_KINDS_HERE))
                 others = others or ["", *chance.sample(OTHER_KINDS, len(OTHER_KINDS))]
                 chosen = [kind for kind in (kinds.pop(), others.pop()) if kind]
                 set_name = chance.choice((SET, SECOND_SET))
                 await deployment.until_in_sync(3)
+                if "kill store" in chosen:
+                    for name, address in stores.items():
+                        journals[f"{name} at harm {harm.done.total()}"] = await read_journal(address, SET)
                 await narrow.note_kill()
                 what = " and ".join(chosen)
                 print(f"{time.monotonic() - began:.1f} s: {what}, {set_name}", flush=True)
@@ -77,7 +83,7 @@ async def _round(deployment: Deployment, chance: random.Random, slowest: dict[st
         await narrow.check()
         await wide.check()
         plain.check()
-        model = await check_clients_of(SET, deployment.store_addresses(SET), narrow)
+        model = await check_clients_of(SET, stores, narrow, journals)
         for set_name in (SET, SECOND_SET):
             assert len(set((await deployment.state_hashes(set_name)).values())) == 1
     print(f"{model.end} indexes checked in the log of {SET}", narrow.summary(), wide.summary(), sep="\n")
