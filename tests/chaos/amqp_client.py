@@ -35,6 +35,7 @@ IDLE_SECONDS = 3.0
 OPEN_SECONDS = 3.0
 """For a connection to be opened: a proxy that hangs still has a port that takes connections."""
 ATTACH_SECONDS = 15.0
+RECONNECT_SECONDS = 0.1
 TICK_SECONDS = 0.25
 ACCEPTED = 0x24
 _DECLARED = 0x33
@@ -244,6 +245,16 @@ class AmqpClient(asyncio.Protocol):
             case Event.DELIVERY:
                 if (link := self._links.get(at)) is not None and event.delivery is not None:
                     link.happened(event.delivery)
+
+
+async def connect_to_any(addresses: list[str], container: str) -> AmqpClient:
+    """To the first that answers. Turns `addresses`, which are one client's own: the next call begins with another one."""
+    while True:
+        addresses.append(addresses.pop(0))
+        try:
+            return await AmqpClient.connect(addresses[0], container)
+        except ConnectionLost:
+            await asyncio.sleep(RECONNECT_SECONDS)
 
 
 class AmqpLink:

@@ -15,11 +15,17 @@ BROKER_STALL_SECONDS = 4.5
 """Beyond the lease of 3 s."""
 PROXY_STALL_SECONDS = 6.5
 """Beyond the time-out of the proxy's session, 5 s, after which what it held is free."""
-BROKER_KINDS = ("kill primary", "kill backup", "stall primary", "kill store")
-MORE_BROKER_KINDS = ("stall backup", "stall store")
-OTHER_KINDS = ("kill proxy", "stall proxy", "kill coordinator")
-"""Of which one may be done beside one of the others."""
-KINDS = (*BROKER_KINDS, *OTHER_KINDS)
+Step = tuple[str, ...]
+"""Kinds of harm that are done together: the second begins while the first is felt."""
+ONCE: tuple[Step, ...] = (
+    ("stall primary", "kill proxy"),
+    ("kill primary", "stall proxy"),
+    ("kill store", "kill coordinator"),
+    ("kill backup",),
+)
+"""Each kind once. A proxy dies with what a primary that hangs has not answered."""
+_BROKER_KINDS = ("kill primary", "kill backup", "kill store", "stall primary", "stall backup", "stall store")
+_OTHER_KINDS = ("kill proxy", "stall proxy", "kill coordinator", "")
 
 
 class AmqpHarm:
@@ -31,8 +37,18 @@ class AmqpHarm:
         self._cluster = deployment.cluster
         self._chance = chance
 
-    async def do(self, kind: str, set_name: str) -> None:
-        """Returns when the process runs again, for good or not."""
+    def any_step(self) -> Step:
+        """One kind of harm to a broker or store of a set, and perhaps one to a process beside them."""
+        return tuple(kind for kind in map(self._chance.choice, (_BROKER_KINDS, _OTHER_KINDS)) if kind)
+
+    async def do(self, step: Step, set_name: str) -> None:
+        """Returns when all that it kills and stalls runs again."""
+        async with asyncio.TaskGroup() as group:
+            for kind in step:
+                group.create_task(self._do(kind, set_name))
+                await self._pause()
+
+    async def _do(self, kind: str, set_name: str) -> None:
         self.done[kind] += 1
         match kind:
             case "kill primary":

@@ -18,7 +18,7 @@ from lockstep.client.consumer import Message
 from lockstep.client.session import Session
 from lockstep.client.transaction import Transaction
 from lockstep.core.commands import OutgoingMessage, QueueOptions
-from tests.chaos.amqp_client import AmqpClient, ConnectionLost, Controller, Refused
+from tests.chaos.amqp_client import AmqpClient, ConnectionLost, Controller, Refused, connect_to_any
 from tests.chaos.audited_workload import Attempt, AuditedWorkload
 from tests.chaos.liveness import Liveness
 from tests.chaos.workload import BATCH, PACE_SECONDS
@@ -27,7 +27,6 @@ _MARK = b">"
 CREDIT = 20
 ROLLED_BACK_SHARE, BROKEN_OFF_SHARE, LEFT_SHARE = 0.05, 0.01, 0.01
 """Of AMQP transactions: rolled back by their client; its connection is cut before the discharge; right behind it."""
-RECONNECT_SECONDS = 0.1
 BACKLOG_MAX, WIDE_BACKLOG_MAX = 60, 20
 """Messages that senders are ahead of movers: what is left at the end is moved in a moment."""
 
@@ -139,19 +138,10 @@ class MixedWorkload(AuditedWorkload):
 
     # --- AMQP ---
 
-    async def _connect(self, number: int) -> AmqpClient:
-        """To a proxy that answers, the next one first."""
-        while True:
-            self._proxies.append(self._proxies.pop(0))
-            try:
-                return await AmqpClient.connect(self._proxies[0], f"{self.name}-{number}")
-            except ConnectionLost:
-                await asyncio.sleep(RECONNECT_SECONDS)
-
     async def _amqp_send(self, sender: int) -> None:
-        sequence = 0
+        sequence, proxies = 0, self._proxies_of(sender)
         while self._is_sending:
-            client = await self._connect(sender)
+            client = await connect_to_any(proxies, f"{self.name}-sender-{sender}")
             try:
                 link = await client.sender(self.input)
                 controller = await client.controller(is_symbolic=sender % 2 == 0)
@@ -179,9 +169,15 @@ class MixedWorkload(AuditedWorkload):
             finally:
                 await client.close()
 
+    def _proxies_of(self, number: int) -> list[str]:
+        """Clients begin with different ones."""
+        first = number % len(self._proxies)
+        return [*self._proxies[first:], *self._proxies[:first]]
+
     async def _amqp_move(self, mover: int) -> None:
+        proxies = self._proxies_of(mover)
         while self._is_moving:
-            client = await self._connect(mover)
+            client = await connect_to_any(proxies, f"{self.name}-mover-{mover}")
             try:
                 source = await client.receiver(self.input, CREDIT)
                 targets = [await client.sender(queue) for queue in self.outputs]

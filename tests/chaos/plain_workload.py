@@ -16,7 +16,7 @@ from proton import Message as AmqpMessage
 
 from lockstep.client.client import Client
 from lockstep.core.commands import QueueOptions
-from tests.chaos.amqp_client import AmqpClient, ConnectionLost, Delivered, Refused
+from tests.chaos.amqp_client import RECONNECT_SECONDS, ConnectionLost, Delivered, Refused, connect_to_any
 from tests.chaos.liveness import Liveness
 
 _MARK = b">"
@@ -24,7 +24,6 @@ WINDOW = 20
 """Sends of one sender that wait for their answers."""
 CREDIT = 20
 PACE_SECONDS = 0.005
-RECONNECT_SECONDS = 0.1
 
 
 @dataclass(slots=True)
@@ -101,21 +100,18 @@ class PlainWorkload:
             described = await session.describe(self._set_name)
         return next(one.length for one in described.queues if one.name == self.queue)
 
-    async def _connect(self, name: str) -> AmqpClient:
-        while True:
-            self._proxies.append(self._proxies.pop(0))
-            try:
-                return await AmqpClient.connect(self._proxies[0], name)
-            except ConnectionLost:
-                await asyncio.sleep(RECONNECT_SECONDS)
+    def _proxies_of(self, number: int) -> list[str]:
+        """Clients begin with different ones."""
+        first = number % len(self._proxies)
+        return [*self._proxies[first:], *self._proxies[:first]]
 
     # --- senders ---
 
     async def _send(self, sender: int) -> None:
         self._liveness.enter(f"plain sender {sender}")
-        number, again = 0, list[bytes]()
+        number, again, proxies = 0, list[bytes](), self._proxies_of(sender)
         while self._is_sending or again:
-            client = await self._connect(f"plain-{sender}")
+            client = await connect_to_any(proxies, f"plain-sender-{sender}")
             under_way: dict[asyncio.Future[int], tuple[bytes, bytes]] = {}
             try:
                 link = await client.sender(self.queue)
@@ -168,8 +164,9 @@ class PlainWorkload:
     async def _consume(self, consumer: int) -> None:
         """One of two lets the proxy settle, and so hears that its accept was done; the others just settle."""
         self._liveness.enter(f"plain consumer {consumer}")
+        proxies = self._proxies_of(consumer)
         while self._is_consuming:
-            client = await self._connect(f"plain-consumer-{consumer}")
+            client = await connect_to_any(proxies, f"plain-consumer-{consumer}")
             try:
                 link = await client.receiver(self.queue, CREDIT)
                 while self._is_consuming:
