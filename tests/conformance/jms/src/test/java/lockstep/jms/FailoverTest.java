@@ -13,8 +13,10 @@ import jakarta.jms.MessageProducer;
 import jakarta.jms.Queue;
 import jakarta.jms.Session;
 import jakarta.jms.TemporaryQueue;
+import jakarta.jms.Topic;
 import jakarta.jms.TransactionRolledBackException;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
 import java.util.TreeSet;
@@ -33,7 +35,7 @@ import org.junit.jupiter.api.parallel.Isolated;
 /** Failover URLs across killed proxies and killed primaries: nothing is lost, and moves happen once. */
 @Order(Integer.MAX_VALUE)
 @Isolated
-@Timeout(120)
+@Timeout(180)
 class FailoverTest {
     private static final String[] PATIENT = {
         "jms.requestTimeout=20000",
@@ -98,6 +100,22 @@ class FailoverTest {
         killProxy(0);
         Clients.send(session, replies, "after");
         assertArrives("after", consumer);
+    }
+
+    @Test
+    void durableSubscriptionGoesOnAtTheNextProxy() throws JMSException {
+        String id = "jms.clientID=" + clients.name("client");
+        Connection subscribing = clients.connect(factory(Clients.PROXIES, id));
+        Session receiving = subscribing.createSession(Session.AUTO_ACKNOWLEDGE);
+        Topic topic = receiving.createTopic(clients.name("topic"));
+        MessageConsumer subscriber = receiving.createDurableConsumer(topic, "subscription");
+        Clients.send(session, topic, "before");
+        assertEquals(List.of("before"), Clients.texts(subscriber, 1));
+        killProxy(0);
+        Clients.send(session, topic, "after");
+        assertArrives("after", subscriber);
+        subscriber.close();
+        receiving.unsubscribe("subscription");
     }
 
     @Test
@@ -238,14 +256,16 @@ class FailoverTest {
         return numbers.stream().sorted(Comparator.comparingInt(Integer::parseInt)).toList();
     }
 
-    private static JmsConnectionFactory factory(List<String> proxies) {
-        return Clients.failoverFactory(proxies, PATIENT);
+    private static JmsConnectionFactory factory(List<String> proxies, String... options) {
+        String[] all = Arrays.copyOf(PATIENT, PATIENT.length + options.length);
+        System.arraycopy(options, 0, all, PATIENT.length, options.length);
+        return Clients.failoverFactory(proxies, all);
     }
 
     /** What is in these queues, taken out: as much as expected and all that comes behind it, or what comes for long. */
     private List<String> contents(int expected, Queue... queues) throws JMSException {
         List<String> texts = new ArrayList<>();
-        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(15);
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
         boolean isOver = false;
         while (!isOver) {
             isOver = texts.size() >= expected || System.nanoTime() > deadline;
