@@ -67,8 +67,8 @@ async def run_suite(tests: list[str], directory: Path) -> Results:
     users = directory / "users"
     credentials = credentials_of(PASSWORD, os.urandom(SALT_BYTES), ITERATIONS_MIN)
     users.write_text(user_line(USER, credentials) + "\n")
-    options = ("--users", str(users), "--plain-without-tls", *MECHANISMS)
-    options += ("--transaction-seconds", TRANSACTION_SECONDS)
+    logins = ("--users", str(users), "--plain-without-tls", *MECHANISMS)
+    options = (*logins, "--transaction-seconds", TRANSACTION_SECONDS)
     async with deployed(
         directory / "cluster", coordinators=1, proxies=2, proxy_arguments=options
     ) as deployment:
