@@ -26,6 +26,9 @@ from lockstep.core.xid import Xid
 from lockstep.runtime.xid_codec import decode_xid
 from lockstep.wire.v1 import coordinator_pb2 as pb
 
+ENDED_SECONDS = 20.0
+"""How long a branch without a session waits to be prepared: longer than a commit tries to reach a coordinator."""
+
 
 class SetPort(Protocol):
     """What it needs of its session."""
@@ -218,12 +221,19 @@ class DistributedTransaction:
 
     async def _end_branches(self) -> None:
         """Each tells whether all of its operations came; raises `Rejected` where one did not, or failed."""
-        ended = await asyncio.gather(
-            *(manager.end(branch.xid) for manager, branch in self._branches.values())
-        )
+        ended = await asyncio.gather(*(self._end(*branch) for branch in self._branches.values()))
         for set_name, status in zip(self._branches, ended, strict=True):
             if status is not XaStatus.OK:
                 raise self._rolled_back(f"its branch in {set_name} answered {status.name}")
+
+    async def _end(self, manager: ResourceManager, branch: Branch) -> XaStatus:
+        """From here on no session has it: should this process die before a coordinator hears of the commit, it ends soon."""
+        if 0 < self._timeout_ms <= ENDED_SECONDS * 1000:
+            return await manager.end(branch.xid)
+        _, status = await asyncio.gather(
+            manager.set_timeout(branch.xid, ENDED_SECONDS), manager.end(branch.xid)
+        )
+        return status
 
     async def _prepare_connections(self) -> None:
         if not self._connections:

@@ -55,8 +55,8 @@ class Nodes:
         self._may_create_queues = may_create_queues
         self._may_create_topics = may_create_topics
         self._targets: dict[tuple[str, frozenset[str]], Target] = {}
-        self._ending: set[str] = set()
-        """Temporary nodes that are being deleted."""
+        self._ended: dict[str, None] = {}
+        """Temporary nodes that were deleted, or are being: the directory may have them for a moment longer. None comes again."""
         self._sets: tuple[str, ...] = ()
         self._sets_at = -SETS_SECONDS
 
@@ -82,7 +82,7 @@ class Nodes:
         self._targets = {key: found for key, found in self._targets.items() if found != target}
 
     async def _find_target(self, address: Address) -> Target:
-        if address.name in self._ending or address.key in self._ending:
+        if address.name in self._ended or address.key in self._ended:
             raise Rejected(ErrorCode.NOT_FOUND, f"{address.key or address.name} is deleted")
         if address.kind is not NodeKind.TOPIC:
             try:
@@ -181,11 +181,10 @@ class Nodes:
     async def delete_temporary(self, name: str) -> None:
         """Deletes a temporary node."""
         self._targets = {key: found for key, found in self._targets.items() if name not in (*key, *found[:2])}
-        self._ending.add(name)
-        try:
-            await self.delete_queue(name)
-        finally:
-            self._ending.discard(name)
+        if len(self._ended) >= TARGETS_KEPT:
+            del self._ended[next(iter(self._ended))]
+        self._ended[name] = None
+        await self.delete_queue(name)
 
     async def _set_for(self, name: str) -> str:
         """One of the sets, by the name alone; they have to be asked for now and then."""

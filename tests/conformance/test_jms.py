@@ -19,8 +19,6 @@ from tests.integration.cluster import SETS, Deployment, deployed
 
 IS_TRACED = os.environ.get("LOCKSTEP_JMS_FRAMES", "") == "1"
 USER, PASSWORD = "jms", "a password"
-TRANSACTION_SECONDS = "30"
-"""Branches of a transaction over several sets that a killed proxy leaves open hold their messages for so long."""
 MECHANISMS = ("--mechanism", "ANONYMOUS", "--mechanism", "PLAIN", "--mechanism", "SCRAM-SHA-256")
 NOT_IMPLEMENTED = {
     "TopicTest.noLocalSubscriberDoesNotHearItsOwnConnection": "the proxy does not know the filter no-local",
@@ -68,9 +66,8 @@ async def run_suite(tests: list[str], directory: Path) -> Results:
     credentials = credentials_of(PASSWORD, os.urandom(SALT_BYTES), ITERATIONS_MIN)
     users.write_text(user_line(USER, credentials) + "\n")
     logins = ("--users", str(users), "--plain-without-tls", *MECHANISMS)
-    options = (*logins, "--transaction-seconds", TRANSACTION_SECONDS)
     async with deployed(
-        directory / "cluster", coordinators=1, proxies=2, proxy_arguments=options
+        directory / "cluster", coordinators=1, proxies=2, proxy_arguments=logins
     ) as deployment:
         proxies = list(deployment.cluster.proxies)
         wishes: dict[str, Wish] = {

@@ -9,6 +9,7 @@ import pytest_asyncio
 
 import lockstep
 from lockstep.client import Message, Rejected, Session, TransactionState
+from lockstep.client.distributed_transaction import ENDED_SECONDS
 from lockstep.core import commands as c
 from lockstep.core.errors import ErrorCode
 from lockstep.core.xid import Xid
@@ -101,8 +102,27 @@ async def test_what_was_accepted_and_published_is_committed(
         await tx.publish("b", b"x")
     assert tx.state is TransactionState.COMMITTED
     assert coordinator.asked == ["Begin", "Enlist", "Commit"]
-    kinds = [type(command) for command in broker.worlds["one"].executed()]
-    assert kinds == [c.SelectDtxCommand, c.StartCommand, c.SettleCommand, c.PublishCommand, c.EndCommand]
+    commands = broker.worlds["one"].executed()
+    assert [type(command) for command in commands] == [
+        c.SelectDtxCommand,
+        c.StartCommand,
+        c.SettleCommand,
+        c.PublishCommand,
+        c.SetTimeoutCommand,
+        c.EndCommand,
+    ]
+    limit = commands[-2]
+    assert isinstance(limit, c.SetTimeoutCommand)
+    assert limit.timeout_ms == 1000 * ENDED_SECONDS, "nobody else would end it if this client died now"
+
+
+async def test_a_short_time_out_of_its_own_is_left_alone(
+    broker: FakeBroker, session: Session, message: Message
+) -> None:
+    async with session.distributed_transaction(timeout_ms=2_000) as tx:
+        await tx.accept(message)
+    limits = [one for one in broker.worlds["one"].executed() if isinstance(one, c.SetTimeoutCommand)]
+    assert [limit.timeout_ms for limit in limits] == [2_000]
 
 
 async def test_a_void_message_is_refused_and_nothing_commits_without_it(
