@@ -168,6 +168,7 @@ class Attaching:
         self, link: Sender, queue: str, selector: str, is_browser: bool, is_exclusive: bool = False
     ) -> OutgoingLink:
         session, batches = await self._nodes.place_of_queue(queue)
+        await self._owner.returning.over(queue)
         source = Source(queue, session, batches, selector, is_browser, is_exclusive)
         is_presettled = link.remote_snd_settle_mode == Link.SND_SETTLED
         return OutgoingLink(self._owner, link, source, self._limits, is_presettled=is_presettled)

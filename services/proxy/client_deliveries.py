@@ -15,6 +15,7 @@ from services.proxy.amqp_transaction import AmqpTransaction
 from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle, StateCode, transactional
 from services.proxy.reclaiming import Reclaims
+from services.proxy.returning import Returning
 
 _DISPOSITIONS: dict[int, int] = {
     StateCode.ACCEPTED: Disposition.ACCEPT,
@@ -22,6 +23,7 @@ _DISPOSITIONS: dict[int, int] = {
     StateCode.RELEASED: Disposition.RELEASE,
     StateCode.MODIFIED: Disposition.FAIL,
 }
+_RETURNS = Disposition.RELEASE, Disposition.FAIL
 
 
 class Owner(Protocol):
@@ -30,6 +32,8 @@ class Owner(Protocol):
     def transaction(self, name: bytes) -> AmqpTransaction | None: ...
     @property
     def reclaims(self) -> Reclaims: ...
+    @property
+    def returning(self) -> Returning: ...
     def wrote(self) -> None: ...
 
 
@@ -248,6 +252,10 @@ class ClientDeliveries:
         self, epoch: Epoch, positions: Sequence[QueuePosition], disposition: int, excluded_consumer: int = 0
     ) -> Confirmation:
         """Tells the broker what becomes of messages; the excluded consumer does not get them again."""
-        return self.source.batches.settle(
-            self.source.queue, epoch, positions, disposition, None, excluded_consumer
+        queue = self.source.queue
+        confirmation = self.source.batches.settle(
+            queue, epoch, positions, disposition, None, excluded_consumer
         )
+        if disposition in _RETURNS:
+            self._owner.returning.note(queue, confirmation)
+        return confirmation

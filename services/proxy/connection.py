@@ -40,6 +40,7 @@ from services.proxy.opening import SOLE_CONNECTION, container_is_taken, open_con
 from services.proxy.outgoing_link import OutgoingLink
 from services.proxy.reclaiming import Reclaims
 from services.proxy.relay_targets import RelayTargets
+from services.proxy.returning import Returning
 from services.proxy.security.identity import Identity
 from services.proxy.security.users import Action, Permissions
 from services.proxy.settings import ProxyLimits, ProxySettings
@@ -68,6 +69,7 @@ class Surroundings(Protocol):
     nodes: Nodes
     permissions: Permissions
     reclaims: Reclaims
+    returning: Returning
     containers: Containers
 
     def forget_connection(self, connection: "AmqpConnection") -> None: ...
@@ -198,6 +200,11 @@ class AmqpConnection:
     def reclaims(self) -> Reclaims:
         """What clients of this worker have of epochs that are over."""
         return self._worker.reclaims
+
+    @property
+    def returning(self) -> Returning:
+        """What goes back to its queues from this worker."""
+        return self._worker.returning
 
     def room(self, link: Handle) -> int:
         """Bytes of messages that may wait to be written to the client, beside those of the link's session that do."""

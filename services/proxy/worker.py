@@ -16,6 +16,7 @@ from services.proxy.core.conditions import CONNECTION_FORCED, Condition
 from services.proxy.listener import ClientSocket
 from services.proxy.nodes import Nodes
 from services.proxy.reclaiming import Reclaims
+from services.proxy.returning import Returning
 from services.proxy.security.mechanisms import sasl_layer
 from services.proxy.security.sasl_layer import SaslLayer
 from services.proxy.security.settings import TlsSettings
@@ -40,6 +41,7 @@ class Worker:
     def __init__(self, settings: ProxySettings, users: Users | None) -> None:
         self.settings = settings
         self.reclaims = Reclaims()
+        self.returning = Returning()
         self.permissions: Permissions = AllowAll()
         self._users = users
         self.has_passwords = users is not None

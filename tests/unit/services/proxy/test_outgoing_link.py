@@ -20,6 +20,7 @@ from services.proxy.engine import Engine
 from services.proxy.engine_words import EngineEvent, StateCode
 from services.proxy.outgoing_link import OutgoingLink
 from services.proxy.reclaiming import Reclaims
+from services.proxy.returning import Returning
 from services.proxy.settings import ProxyLimits
 
 EPOCH = Epoch(1)
@@ -81,6 +82,7 @@ class Rig:
     def __init__(self) -> None:
         self.broker = Broker()
         self.reclaims = Reclaims()
+        self.returning = Returning()
         self.transactions: dict[bytes, AmqpTransaction] = {}
         self.received: list[Delivery] = []
         self.heard: list[tuple[str, int, bool]] = []
