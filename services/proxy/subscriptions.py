@@ -39,9 +39,9 @@ async def subscribe_durably(nodes: Nodes, wanted: Wanted, container: str, subscr
     name = subscription_queue(container, subscription)
     found = await find(nodes, name)
     binding = wanted.topic.name, wanted.key, _arguments(wanted)
+    if found is not None and found.consumers:
+        raise Rejected(ErrorCode.LOCKED, f"subscription {subscription!r} is in use")
     if found is not None and binding not in found.bindings:
-        if found.consumers:
-            raise Rejected(ErrorCode.LOCKED, f"subscription {subscription!r} is in use")
         await nodes.session.delete_queue(name)
         found = None
     if found is None:

@@ -39,6 +39,13 @@ class Up:
     def addresses(self) -> str:
         return ",".join(self.ready["brokers"].values())
 
+    @property
+    def amqp_address(self) -> str:
+        """Of its proxy."""
+        address = self.ready["proxies"]["P1"]
+        assert isinstance(address, str)
+        return address
+
     def run(self, *arguments: str, stdin: str = "", expected: int = 0) -> str:
         """A command with --json; its output. Its exit status is `expected`."""
         result = subprocess.run(

@@ -22,13 +22,15 @@ def test_its_programs_run(tmp_path: Path) -> None:
     printed = []
     with Up(tmp_path / "data", "--brokers", "1") as up:
         for program in programs:
-            source = program.replace("127.0.0.1:7071", up.addresses)
+            source = program.replace("127.0.0.1:7071", up.addresses).replace(
+                "127.0.0.1:5672", up.amqp_address
+            )
             result = subprocess.run(
                 [sys.executable, "-c", source], capture_output=True, text=True, timeout=30, check=False
             )
             assert result.returncode == 0, result.stderr
             printed.append(result.stdout)
-    assert printed == ["[b'11', b'22', b'33']\n", ""]
+    assert printed == ["hello\n", "[b'11', b'22', b'33']\n", ""]
 
 
 @pytest.mark.parametrize(
