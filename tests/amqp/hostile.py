@@ -266,10 +266,10 @@ def hostile(kind: int, seed: int) -> bytes:
 
 
 def mutated(frame: bytes, random: Random) -> bytes:
-    """Half of all stay as they are."""
+    """Half of all stay as they are, and so does what is hardly anything: it may have been changed before."""
     way = random.randrange(16)
     data = bytearray(frame)
-    if way < 7:
+    if way < 7 or len(frame) < 2:
         return frame
     if way < 10:
         return _with_other_field(frame, random)
