@@ -9,11 +9,9 @@ from typing import NamedTuple
 
 from lockstep.core.commands import QueueOptions
 from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.routing import SELECTOR_ARGUMENT
 from services.proxy.core.addresses import TEMPORARY_QUEUE, Address, subscription_queue
 from services.proxy.nodes import Nodes
-
-SELECTOR_ARGUMENT = "lockstep:selector"
-"""Of a binding: only messages that match go to its queue."""
 
 
 class Wanted(NamedTuple):
