@@ -2,7 +2,8 @@
 
     python -m tests.integration.dying_client STEP BROKERS DSN PARTICIPANT
 
-Prints the token that it took.
+Prints the token that it took, and goes on when its standard input has ended: what dies gives its token back, and nobody
+who is still to take one may meet it.
 """
 
 import asyncio
@@ -39,6 +40,7 @@ async def main(step: str, brokers: str, dsn: str, participant: str) -> None:
         message = await consumer.next(20)
         assert message is not None, "there is a token for each"
         print(message.body.decode(), flush=True)
+        await asyncio.to_thread(sys.stdin.read)
         tx = session.distributed_transaction(timeout_ms=TRANSACTION_MS)
         await tx.accept(message)
         await tx.enlist_postgres(connection, participant)

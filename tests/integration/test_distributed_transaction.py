@@ -239,11 +239,14 @@ async def test_a_client_that_is_killed_at_any_step_leaves_all_or_nothing(
     arguments = [",".join(deployment.addresses), bank.dsn, bank.participant]
     clients = {
         step: await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", dying_client.__name__, step, *arguments), stdout=asyncio.subprocess.PIPE
+            *(sys.executable, "-m", dying_client.__name__, step, *arguments),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
         )
         for step in dying_client.STEPS
     }
-    said = {step: (await client.communicate())[0] for step, client in clients.items()}
+    said = {step: await client.stdout.readline() for step, client in clients.items() if client.stdout}
+    await asyncio.gather(*(client.communicate(b"") for client in clients.values()))
     assert {client.returncode for client in clients.values()} == {-signal.SIGKILL}
 
     async def unfinished() -> int:
