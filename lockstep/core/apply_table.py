@@ -20,6 +20,11 @@ from lockstep.core.apply_sessions import (
     apply_open_session,
     apply_reject_command,
 )
+from lockstep.core.apply_subscriptions import (
+    apply_advance_subscription,
+    apply_close_subscription,
+    apply_open_subscription,
+)
 from lockstep.core.apply_transactions import (
     apply_begin,
     apply_commit,
@@ -40,10 +45,12 @@ from lockstep.core.apply_wiring import (
 )
 from lockstep.core.records import (
     AcceptCommand,
+    AdvanceSubscription,
     Associate,
     Begin,
     Bind,
     CloseSession,
+    CloseSubscription,
     Commit,
     DeclareExchange,
     DeclareQueue,
@@ -59,6 +66,7 @@ from lockstep.core.records import (
     MarkRollbackOnly,
     Move,
     OpenSession,
+    OpenSubscription,
     Prepare,
     Publish,
     RejectCommand,
@@ -70,7 +78,7 @@ from lockstep.core.records import (
 )
 from lockstep.core.reply import Reply
 
-# A table and not a `match`: with 28 kinds of records `match` costs as much as applying a small one.
+# A table and not a `match`: with 31 kinds of records `match` costs as much as applying a small one.
 APPLY: dict[type, Callable[..., Reply]] = {
     DeclareExchange: apply_declare_exchange,
     DeleteExchange: apply_delete_exchange,
@@ -99,5 +107,8 @@ APPLY: dict[type, Callable[..., Reply]] = {
     RejectCommand: apply_reject_command,
     AcceptCommand: apply_accept_command,
     SelectDtx: apply_select_dtx,
+    OpenSubscription: apply_open_subscription,
+    AdvanceSubscription: apply_advance_subscription,
+    CloseSubscription: apply_close_subscription,
     EpochBegins: apply_epoch_begins,
 }

@@ -67,6 +67,8 @@ def apply_delete_queue(
     if queue is None or (queue.is_durable and not is_durable):
         return DONE
     length = queue.length
+    if queue.is_durable:
+        state.subscriptions.queue_deleted(queue.id, queue.name, index)
     delete_queue(state, queue)
     return Reply(value=length)
 

@@ -31,6 +31,10 @@ ENTRY = b"e"
 BINDING = b"f"
 MESSAGE = b"m"
 """Content, once however many entries and operations refer to it."""
+SUBSCRIPTION = b"g"
+"""A group that reads committed events."""
+DELETED_QUEUE = b"h"
+"""The name of a durable queue that is gone, for events that are still to be read."""
 OUTCOME = b"o"
 SESSION = b"s"
 TRANSACTION = b"t"
@@ -49,6 +53,8 @@ KINDS = (
     + QUEUE
     + ENTRY
     + BINDING
+    + SUBSCRIPTION
+    + DELETED_QUEUE
     + MESSAGE
     + OUTCOME
     + SESSION
@@ -108,6 +114,14 @@ def binding_key(
 
 def message_key(message: MessageId) -> bytes:
     return _ONE.pack(MESSAGE, message)
+
+
+def subscription_key(subscription: LogIndex) -> bytes:
+    return _ONE.pack(SUBSCRIPTION, subscription)
+
+
+def deleted_queue_key(queue: QueueId) -> bytes:
+    return _ONE.pack(DELETED_QUEUE, queue)
 
 
 def outcome_key(transaction: TransactionKey) -> bytes:

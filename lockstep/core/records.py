@@ -191,6 +191,10 @@ class Prepare(Record, tag=21, frozen=True):
     xid: bytes = b""
     prepared_ms: int = 0
     """Of a branch: when (TimeMs), so that people see how long it has been in doubt."""
+    resource_sets: tuple[str, ...] = ()
+    """Of a branch of our own coordinator: every resource set that the transaction has branches in, for whoever reads committed
+    events up to a consistent cut (DESIGN 7); with less than two there is nothing to wait for.
+    """
 
 
 class Commit(Record, tag=22, frozen=True):
@@ -321,6 +325,29 @@ class SelectDtx(Record, tag=35, frozen=True):
     """It may work in any number of branches at once; False: in one, as XA's threads do."""
 
 
+# --- subscriptions to committed events ----------------------------------------------------------------------------------
+
+
+class OpenSubscription(Record, tag=50, frozen=True):
+    """A group of this name is owed the events behind `floor`. Its id is the index of this record. Durable, as all three."""
+
+    group: str
+    floor: LogIndex
+
+
+class AdvanceSubscription(Record, tag=51, frozen=True):
+    """The group is done with everything at or below `floor`; the first one says where it begins."""
+
+    subscription: LogIndex
+    floor: LogIndex
+
+
+class CloseSubscription(Record, tag=52, frozen=True):
+    """The group is owed nothing any more: it was closed, or left too far behind."""
+
+    subscription: LogIndex
+
+
 # --- the log itself ---------------------------------------------------------------------------------------------------
 
 
@@ -360,5 +387,8 @@ AnyRecord = (
     | RejectCommand
     | AcceptCommand
     | SelectDtx
+    | OpenSubscription
+    | AdvanceSubscription
+    | CloseSubscription
     | EpochBegins
 )

@@ -28,6 +28,7 @@ from lockstep.core.items import Item
 from lockstep.core.outcomes import Outcome
 from lockstep.core.queues import Queue
 from lockstep.core.sessions import Session
+from lockstep.core.subscriptions import DeletedQueue, Group
 from lockstep.core.transactions import Undone
 from lockstep.core.tx_buffer import DequeueOperation, DtxBuffer, TxBuffer
 
@@ -65,6 +66,8 @@ class Restoration:
         self._outcomes: list[tuple[TransactionKey, Outcome]] = []
         self._floor = state.outcomes.floor
         self._sessions: list[Session] = []
+        self._groups: list[Group] = []
+        self._deleted: list[tuple[QueueId, DeletedQueue]] = []
 
     def take(self, items: Iterable[Item]) -> None:
         """Add a piece; raises `ValueError` (msgspec's included) for what is no item."""
@@ -117,6 +120,11 @@ class Restoration:
         elif kind == keys.OUTCOME:
             key = self._transaction_in(item.key)
             self._outcomes.append((key, values.decode_outcome(item.value)))
+        elif kind == keys.SUBSCRIPTION:
+            self._groups.append(values.decode_group(item.value))
+        elif kind == keys.DELETED_QUEUE:
+            (number,) = keys.numbers_in(item.key)
+            self._deleted.append((QueueId(number), values.decode_deleted_queue(item.value)))
         elif kind == keys.UNDONE:
             undone = values.decode_undone(item.value)
             self._state.transactions.undone[undone.xid] = Undone(
@@ -190,6 +198,7 @@ class Restoration:
         for session in sorted(self._sessions, key=lambda session: session.key):
             state.sessions.add(session)
         state.outcomes.restore(self._outcomes, self._floor)
+        state.subscriptions.restore(self._groups, self._deleted)
         for queue_id, entries in self._entries.items():
             queue = state.queues.by_id[queue_id]
             queue.restore(entries, self._transient.get(queue_id, ()) if queue.is_durable else ())

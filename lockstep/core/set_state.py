@@ -32,6 +32,7 @@ from lockstep.core.restoration import restore
 from lockstep.core.sessions import Answer, Sessions
 from lockstep.core.snapshot import all_items, one_item
 from lockstep.core.state_listener import StateListener
+from lockstep.core.subscriptions import Subscriptions
 from lockstep.core.transaction_states import TransactionState
 from lockstep.core.transactions import Transactions
 from lockstep.core.tx_buffer import Operation, TxBuffer
@@ -54,6 +55,7 @@ class SetState:
         self.sessions = Sessions()
         self.transactions = Transactions()
         self.outcomes = Outcomes(self.changes)
+        self.subscriptions = Subscriptions(self.changes)
         self._calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._listener: StateListener | None = None
         self.listener = listener
@@ -124,6 +126,14 @@ class SetState:
     def retention_floor(self) -> LogIndex:
         """Outcomes recorded at or below it are forgotten."""
         return self.outcomes.floor
+
+    def owed_after(self) -> LogIndex:
+        """Everything at or below this index is owed to nobody: no group of readers lacks it, and no transaction without outcome
+        has content there (DESIGN 5, history 19).
+        """
+        floor = self.subscriptions.floor
+        begins = [key[0] - 1 for key in self.transactions.live]
+        return LogIndex(min([self.applied if floor is None else floor, *begins]))
 
     def route(self, exchange: str | ExchangeId, key: str, headers: Mapping[str, str]) -> tuple[QueueId, ...]:
         """Queues for a message published to an exchange, by name or id, ascending; none if there is no such exchange."""

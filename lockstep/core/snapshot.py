@@ -249,6 +249,28 @@ def _capture_beginnings(state: SetState) -> Iterator[Item]:
     return _of_buffers(state, _beginning_item)
 
 
+def _subscription(state: SetState, key: bytes) -> Item | None:
+    (number,) = keys.numbers_in(key)
+    group = state.subscriptions.by_id.get(LogIndex(number))
+    return Item(key, values.encode(group), True) if group is not None else None
+
+
+def _capture_subscriptions(state: SetState) -> Iterator[Item]:
+    found = sorted(state.subscriptions.by_id.items())
+    return (Item(keys.subscription_key(number), values.encode(group), True) for number, group in found)
+
+
+def _deleted_queue(state: SetState, key: bytes) -> Item | None:
+    (queue_id,) = keys.numbers_in(key)
+    deleted = state.subscriptions.deleted(QueueId(queue_id))
+    return Item(key, values.encode(deleted), True) if deleted is not None else None
+
+
+def _capture_deleted_queues(state: SetState) -> Iterator[Item]:
+    found = state.subscriptions.all_deleted()
+    return (Item(keys.deleted_queue_key(queue), values.encode(deleted), True) for queue, deleted in found)
+
+
 def _undone_item(xid: bytes, undone: Undone) -> Item:
     value = values.UndoneValue(xid, undone.reason, undone.ended_at)
     return Item(keys.undone_key(undone.key), values.encode(value), False)
@@ -298,6 +320,8 @@ _CAPTURES: list[Callable[[SetState], Iterator[Item]]] = [
     _capture_queues,
     _capture_entries,
     _capture_bindings,
+    _capture_subscriptions,
+    _capture_deleted_queues,
     _capture_messages,
     _capture_outcomes,
     _capture_sessions,
@@ -313,6 +337,8 @@ _ITEMS: dict[bytes, Callable[[SetState, bytes], Item | None]] = {
     keys.QUEUE: _queue,
     keys.ENTRY: _entry,
     keys.BINDING: _binding,
+    keys.SUBSCRIPTION: _subscription,
+    keys.DELETED_QUEUE: _deleted_queue,
     keys.MESSAGE: _message,
     keys.OUTCOME: _outcome,
     keys.SESSION: _session,

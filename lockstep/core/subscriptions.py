@@ -1,0 +1,110 @@
+"""Subscriptions to committed events: which groups there are, up to where each is done, and the names of queues that are gone.
+
+Law: all of it is durable and a function of durable records alone, so that every store knows from its own state what is owed
+(DESIGN 5, 7). A group's floor never falls. The name of a deleted queue is kept while an event that names it may be owed, and
+for the last `DELETED_KEPT` deletions in any case.
+"""
+
+import msgspec
+
+from lockstep.core.ids import LogIndex, QueueId
+from lockstep.core.items import Changes, deleted_queue_key, subscription_key
+
+DELETED_KEPT = 1_024
+"""Deletions whose names stay although nobody is owed anything: for those who read without a group."""
+
+
+class Group(msgspec.Struct, frozen=True, array_like=True):
+    """One group in one resource set."""
+
+    id: LogIndex
+    """Of the record that opened it here."""
+    name: str
+    floor: LogIndex
+    """Everything at or below it is done with."""
+    is_started: bool = False
+    """False: it holds what it may begin with, and waits for the consistent cut at which it begins."""
+
+
+class DeletedQueue(msgspec.Struct, frozen=True, array_like=True):
+    """A durable queue that is gone."""
+
+    name: str
+    index: LogIndex
+    """Of the record that deleted it."""
+
+
+class Subscriptions:
+    """Those of one resource set's state, which alone changes them."""
+
+    __slots__ = ("_changes", "_deleted", "by_id", "by_name")
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self.by_id: dict[LogIndex, Group] = {}
+        self.by_name: dict[str, Group] = {}
+        self._deleted: dict[QueueId, DeletedQueue] = {}
+        """In the order of their deletions."""
+
+    @property
+    def floor(self) -> LogIndex | None:
+        """What no group is owed: everything at or below; None without a group."""
+        return min((group.floor for group in self.by_id.values()), default=None)
+
+    def open(self, group: Group) -> None:
+        """A new group; its name is not taken."""
+        assert group.name not in self.by_name, f"group {group.name} is open"
+        self._keep(group)
+
+    def advance(self, group_id: LogIndex, floor: LogIndex) -> None:
+        """A group is done with everything at or below `floor`; nothing for one that is closed."""
+        group = self.by_id.get(group_id)
+        if group is not None:
+            self._keep(
+                msgspec.structs.replace(group, floor=LogIndex(max(floor, group.floor)), is_started=True)
+            )
+            self._prune()
+
+    def close(self, group_id: LogIndex) -> None:
+        """End a group; nothing for one that is closed."""
+        group = self.by_id.pop(group_id, None)
+        if group is not None:
+            del self.by_name[group.name]
+            self._changed(subscription_key(group_id))
+            self._prune()
+
+    def queue_deleted(self, queue: QueueId, name: str, index: LogIndex) -> None:
+        """A durable queue was deleted by the record at `index`."""
+        self._deleted[queue] = DeletedQueue(name, index)
+        self._changed(deleted_queue_key(queue))
+        self._prune()
+
+    def deleted(self, queue: QueueId) -> DeletedQueue | None:
+        return self._deleted.get(queue)
+
+    def all_deleted(self) -> list[tuple[QueueId, DeletedQueue]]:
+        """By id."""
+        return sorted(self._deleted.items())
+
+    def restore(self, groups: list[Group], deleted: list[tuple[QueueId, DeletedQueue]]) -> None:
+        """Take over a snapshot's."""
+        for group in sorted(groups, key=lambda group: group.id):
+            self.by_id[group.id] = self.by_name[group.name] = group
+        self._deleted.update(sorted(deleted, key=lambda pair: pair[1].index))
+
+    def _keep(self, group: Group) -> None:
+        self.by_id[group.id] = self.by_name[group.name] = group
+        self._changed(subscription_key(group.id))
+
+    def _prune(self) -> None:
+        floor = self.floor
+        while len(self._deleted) > DELETED_KEPT:
+            queue, oldest = next(iter(self._deleted.items()))
+            if floor is not None and oldest.index > floor:
+                break
+            del self._deleted[queue]
+            self._changed(deleted_queue_key(queue))
+
+    def _changed(self, key: bytes) -> None:
+        if self._changes.hook is not None:
+            self._changes.hook(key)
