@@ -46,6 +46,8 @@ class ErrorCode(IntEnum):
     NOT_IMPLEMENTED = 25
     UNAUTHORIZED = 26
     """Whoever asks may not do that."""
+    OUT_OF_RANGE = 27
+    """What is asked for lies below the lowest index that can still be read here; it does not come back (DESIGN 5, 7)."""
 
 
 class LockstepError(Exception):

@@ -40,6 +40,7 @@ STATUS: dict[ErrorCode, grpc.StatusCode] = {
     ErrorCode.NOT_ALLOWED: grpc.StatusCode.ALREADY_EXISTS,
     ErrorCode.NOT_IMPLEMENTED: grpc.StatusCode.UNIMPLEMENTED,
     ErrorCode.UNAUTHORIZED: grpc.StatusCode.PERMISSION_DENIED,
+    ErrorCode.OUT_OF_RANGE: grpc.StatusCode.OUT_OF_RANGE,
 }
 
 CODE_KEY = "lockstep-code"
