@@ -11,7 +11,7 @@ from lockstep.core.branch_names import GlobalId
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, MessageId, SetName, TransactionKey
 from lockstep.core.replication import Subscribe, ToBackup, ToPrimary
-from lockstep.core.server_messages import AnyServerMessage
+from lockstep.core.server_messages import Told
 from lockstep.core.store_protocol import AnyStoreRequest
 
 
@@ -72,7 +72,7 @@ class TellClient(Effect, frozen=True):
     """
 
     stream: int
-    message: AnyServerMessage
+    message: Told
     serve_until_ms: int
 
 

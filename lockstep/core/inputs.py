@@ -12,7 +12,7 @@ from lockstep.core.cluster_map import SetMap
 from lockstep.core.decision_log import LogView
 from lockstep.core.ids import BrokerId, Incarnation, SetName, TransactionKey
 from lockstep.core.replication import ToBackup, ToPrimary
-from lockstep.core.requests import ClientMessage
+from lockstep.core.requests import Heard
 from lockstep.core.store_protocol import AnyStoreAnswer
 
 
@@ -164,7 +164,7 @@ class ClientSaid(Input, frozen=True):
     """Messages of one client stream, in order; the first one of a stream is `AttachSession`."""
 
     stream: int
-    messages: tuple[ClientMessage, ...]
+    messages: tuple[Heard, ...]
 
 
 class ClientStreamFull(Input, frozen=True):

@@ -3,10 +3,12 @@
 Law: requests have no number and change nothing that is replicated, but for the session's own opening and end.
 """
 
+from enum import Enum
+
 import msgspec
 
 from lockstep.core.commands import AnyCommand
-from lockstep.core.ids import Epoch, QueuePosition, SessionId, SessionKey, SetName, TransactionKey
+from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, SessionKey, SetName, TransactionKey
 
 
 class HeldDeliveries(msgspec.Struct, frozen=True):
@@ -156,3 +158,42 @@ AnyRequest = (
     | Heartbeat
 )
 ClientMessage = AnyCommand | AnyRequest
+
+
+# --- asked by a broker of its own replica, never on the wire --------------------------------------------------------------
+
+
+class SubscriptionChange(Enum):
+    NONE = 0
+    """Only tell which there are."""
+    OPEN = 1
+    START = 2
+    """The group begins at `floor`, unless it has begun."""
+    ADVANCE = 3
+    CLOSE = 4
+
+
+class ChangeSubscription(msgspec.Struct, frozen=True):
+    """Change a group of readers of committed events. Answered by `SubscriptionsAnswer`."""
+
+    request: int
+    group: str
+    change: SubscriptionChange
+    floor: LogIndex | None = None
+    """START, ADVANCE: done with everything at or below it. OPEN: begin behind it; None: at the log's end."""
+    is_earliest: bool = False
+    """OPEN: begin where the group begins that is owed most."""
+
+
+class FindBranches(msgspec.Struct, frozen=True):
+    """How the branches that these transactions have in this set stand; a transaction is named by the xid of any branch of it.
+    Answered by `BranchesFound`.
+    """
+
+    request: int
+    xids: tuple[bytes, ...]
+
+
+BrokerRequest = ChangeSubscription | FindBranches
+Heard = ClientMessage | BrokerRequest
+"""What a replica hears on a client's stream."""

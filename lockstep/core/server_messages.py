@@ -11,6 +11,7 @@ import msgspec
 
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionKey, TransactionKey
+from lockstep.core.subscriptions import Group
 
 
 class ServerMessage(msgspec.Struct, frozen=True):
@@ -259,3 +260,37 @@ AnyServerMessage = (
     | HeartbeatAnswered
     | SessionEnded
 )
+
+
+# --- told to a broker by its own replica, never on the wire ---------------------------------------------------------------
+
+
+class SubscriptionsAnswer(ServerMessage, frozen=True):
+    request: int
+    code: ErrorCode
+    message: str
+    groups: tuple[Group, ...]
+    """All of the set, by name."""
+
+
+class BranchEnd(msgspec.Struct, frozen=True):
+    """How a transaction's branches in one set stand together. Nothing at all: there are none, or their outcomes are forgotten."""
+
+    is_prepared: bool = False
+    index: LogIndex = LogIndex(0)
+    """Of the record that ended the last of them; 0: none has ended."""
+    is_committed: bool = False
+
+
+class BranchesFound(ServerMessage, frozen=True):
+    request: int
+    ends: tuple[BranchEnd, ...]
+    """In the order asked for."""
+    prepared: tuple[bytes, ...]
+    """Xids of all prepared branches of our own coordinator."""
+
+
+BrokerAnswer = SubscriptionsAnswer | BranchesFound
+"""Answers to a `BrokerRequest`."""
+Told = AnyServerMessage | BrokerAnswer
+"""What a replica tells on a client's stream."""

@@ -15,12 +15,12 @@ from lockstep.core.errors import LockstepError, Rejected
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SetName
 from lockstep.core.requests import CloseConsumer, Heartbeat, OpenConsumer
 from lockstep.core.server_messages import (
-    AnyServerMessage,
     ConsumerClosed,
     ConsumerOpened,
     DeliveredMessage,
     Deliveries,
     HeartbeatAnswered,
+    Told,
 )
 from services.broker.caller_limits import CallerLimits
 
@@ -84,7 +84,7 @@ class Acquisitions:
             acquiring.add_done_callback(lambda done: self._release_unheard(queue, done))
             raise
 
-    def hear(self, message: AnyServerMessage) -> None:
+    def hear(self, message: Told) -> None:
         """Takes in what the set says of consumers; everything else is ignored."""
         match message:
             case Deliveries():

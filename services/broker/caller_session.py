@@ -17,11 +17,11 @@ from lockstep.core.ids import Epoch, LogIndex, SessionId, SessionKey, SetName
 from lockstep.core.requests import AttachSession, DetachSession
 from lockstep.core.server_messages import (
     Answers,
-    AnyServerMessage,
     AttachRefused,
     PushedBack,
     SessionAttached,
     SessionEnded,
+    Told,
 )
 from lockstep.runtime.process import spawn
 from services.broker.acquisitions import Acquisitions, hear_out
@@ -140,7 +140,7 @@ class CallerSession:
         text = f"set {self.set_name!r} is not served here any more"
         self._end(reason or Rejected(ErrorCode.NOT_PRIMARY, text, set_name=self.set_name))
 
-    def _hear(self, message: AnyServerMessage) -> LockstepError | None:
+    def _hear(self, message: Told) -> LockstepError | None:
         """Takes a message in; answers why the session is over, if it is."""
         match message:
             case SessionAttached():

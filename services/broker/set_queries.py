@@ -10,24 +10,31 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
-from lockstep.core.ids import Epoch, SessionId, SessionKey, SetName, TransactionKey
+from lockstep.core.ids import Epoch, LogIndex, SessionId, SessionKey, SetName, TransactionKey
 from lockstep.core.requests import (
     AnyRequest,
     AttachSession,
+    BrokerRequest,
+    ChangeSubscription,
     Describe,
+    FindBranches,
     GetOutcome,
     GetTimeout,
     Recover,
+    SubscriptionChange,
 )
 from lockstep.core.server_messages import (
-    AnyServerMessage,
     AttachRefused,
+    BranchesFound,
     Description,
     OutcomeAnswer,
     Recovered,
     SessionEnded,
+    SubscriptionsAnswer,
     TimeoutAnswer,
+    Told,
 )
+from lockstep.core.subscriptions import Group
 from lockstep.runtime.process import spawn
 from services.primary.sessions import LocalStream, SessionsService
 
@@ -41,7 +48,7 @@ class _Link:
     """The stream to one set's replica, until it ends."""
 
     stream: LocalStream
-    answers: dict[int, asyncio.Future[AnyServerMessage]] = field(default_factory=dict)
+    answers: dict[int, asyncio.Future[Told]] = field(default_factory=dict)
     task: asyncio.Task[None] | None = None
 
 
@@ -78,11 +85,35 @@ class SetQueries:
         assert isinstance(answer, Recovered), answer
         return answer
 
-    async def _ask(self, set_name: SetName, make: Callable[[int], AnyRequest]) -> AnyServerMessage:
+    async def change_subscription(
+        self,
+        set_name: SetName,
+        group: str,
+        change: SubscriptionChange,
+        floor: LogIndex | None = None,
+        *,
+        is_earliest: bool = False,
+    ) -> tuple[Group, ...]:
+        """All groups of the set behind the change. Raises as `outcome`, and what the primary rejects."""
+        answer = await self._ask(
+            set_name, lambda number: ChangeSubscription(number, group, change, floor, is_earliest)
+        )
+        assert isinstance(answer, SubscriptionsAnswer), answer
+        if answer.code:
+            raise Rejected(answer.code, answer.message, set_name=set_name)
+        return answer.groups
+
+    async def find_branches(self, set_name: SetName, xids: tuple[bytes, ...]) -> BranchesFound:
+        """How the set's branches of these transactions stand. Raises as `outcome`."""
+        answer = await self._ask(set_name, lambda number: FindBranches(number, xids))
+        assert isinstance(answer, BranchesFound), answer
+        return answer
+
+    async def _ask(self, set_name: SetName, make: Callable[[int], AnyRequest | BrokerRequest]) -> Told:
         link = self._links.get(set_name) or self._open(set_name)
         self._last_request += 1
         number = self._last_request
-        answer: asyncio.Future[AnyServerMessage] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
         link.answers[number] = answer
         link.stream.say(make(number))
         try:
@@ -114,7 +145,14 @@ class SetQueries:
             is_open = bool(messages)
             for message in messages:
                 match message:
-                    case OutcomeAnswer() | Description() | TimeoutAnswer() | Recovered():
+                    case (
+                        OutcomeAnswer()
+                        | Description()
+                        | TimeoutAnswer()
+                        | Recovered()
+                        | SubscriptionsAnswer()
+                        | BranchesFound()
+                    ):
                         waiting = link.answers.get(message.request)
                         if waiting is not None and not waiting.done():
                             waiting.set_result(message)

@@ -21,15 +21,18 @@ from lockstep.core.inputs import ClientSaid, ClientStreamClosed, ClientStreamDra
 from lockstep.core.requests import (
     AttachSession,
     ClientMessage,
+    Heard,
 )
 from lockstep.core.server_messages import (
     Answers,
     AnyServerMessage,
     AttachRefused,
+    BrokerAnswer,
     BrowseAnswer,
     CandidatesChanged,
     Deliveries,
     SessionAttached,
+    Told,
 )
 from lockstep.runtime.channels import WRITE_BYTES_MAX
 from lockstep.runtime.clock import boottime_ms
@@ -51,7 +54,7 @@ first retries, and short enough that what waits for dead clients does not gather
 CLIENT_STREAMS_MAX = 10_000
 """Streams of clients at once; each costs about 40 KiB."""
 
-_Waiting = tuple[AnyServerMessage, ServingRight | None]
+_Waiting = tuple[Told, ServingRight | None]
 
 
 @dataclass(slots=True)
@@ -79,10 +82,10 @@ class LocalStream:
         self._streams = streams
         self._stream = stream
 
-    def say(self, *messages: ClientMessage) -> None:
+    def say(self, *messages: Heard) -> None:
         self._driver.feed(ClientSaid(self._stream.set_name, self._stream.number, messages))
 
-    async def hear(self) -> list[AnyServerMessage]:
+    async def hear(self) -> list[Told]:
         """Waits for messages; none when the replica closed the stream, or this process may not serve any more."""
         waiting = await self._stream.outbox.take(WRITE_BYTES_MAX)
         self._stream.drained(self._driver)
@@ -247,8 +250,9 @@ class SessionsService:
         refused = AttachRefused(Epoch(0), LogIndex(0), code, text, candidates)
         await context.write(encode_response(set_name, [refused]).SerializeToString())
 
-    def _addressed(self, set_name: SetName, message: AnyServerMessage) -> AnyServerMessage:
+    def _addressed(self, set_name: SetName, message: Told) -> AnyServerMessage:
         """With the addresses of those who may serve the set, where the replica, which knows none, left them empty."""
+        assert not isinstance(message, BrokerAnswer), f"{message!r} for a client"
         if not isinstance(message, SessionAttached | AttachRefused | CandidatesChanged):
             return message
         return (
@@ -256,7 +260,7 @@ class SessionsService:
         )
 
 
-def _message_bytes(message: AnyServerMessage) -> int:
+def _message_bytes(message: Told) -> int:
     """About how many bytes a message has: what an outbox counts."""
     match message:
         case Deliveries() | BrowseAnswer():

@@ -43,10 +43,10 @@ from lockstep.core.inputs import (
     Verdict,
 )
 from lockstep.core.server_messages import (
-    AnyServerMessage,
     AttachRefused,
     CandidatesChanged,
     SessionAttached,
+    Told,
 )
 from services.broker.core.lease_keeper import (
     GrantLease,
@@ -132,7 +132,7 @@ class BrokerEtcd:
                 MapSeen(set_name, SetMap.decode(entry.value), entry.mod_revision, entry.value, word)
             )
 
-    def addressed(self, set_name: SetName, message: AnyServerMessage) -> AnyServerMessage:
+    def addressed(self, set_name: SetName, message: Told) -> Told:
         """With the addresses of those who may serve the set, the primary's first, where the replica left them empty."""
         if not isinstance(message, SessionAttached | AttachRefused | CandidatesChanged) or message.candidates:
             return message

@@ -7,7 +7,7 @@ so a session's messages are taken in the order in which they were said.
 from lockstep.core.commands import Command
 from lockstep.core.errors import ErrorCode
 from lockstep.core.inputs import ClientSaid, NameClaimed
-from lockstep.core.requests import AttachSession, ClientMessage, DetachSession, Heartbeat
+from lockstep.core.requests import AttachSession, DetachSession, Heard, Heartbeat
 from lockstep.core.server_messages import HeartbeatAnswered
 from services.primary.core.aftermath import Aftermath
 from services.primary.core.attachments import Attachments
@@ -74,7 +74,7 @@ class ClientHearing:
         while (message := self.clients.next_held_back(stream)) is not None:
             self._take(stream, message)
 
-    def _take(self, stream: ClientStream, message: ClientMessage) -> None:
+    def _take(self, stream: ClientStream, message: Heard) -> None:
         if stream.blocked_by and not isinstance(message, Heartbeat):
             self.clients.hold_back(stream, message)
             return

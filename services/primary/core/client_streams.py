@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from lockstep.core.effects import CloseClientStream, TellClient
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, SessionKey
-from lockstep.core.requests import ClientMessage
+from lockstep.core.requests import Heard
 from lockstep.core.server_messages import (
     Answers,
-    AnyServerMessage,
     AttachRefused,
     CommandAnswered,
     SessionEnded,
+    Told,
 )
 from services.primary.core.context import Context
 from services.primary.core.gate import CommitGate
@@ -34,7 +34,7 @@ class ClientStream:
     consumers: dict[int, Consumer] = field(default_factory=dict)
     blocked_by: int = 0
     """The claim that the next command waits for; 0: none."""
-    backlog: deque[ClientMessage] = field(default_factory=deque)
+    backlog: deque[Heard] = field(default_factory=deque)
     """What came behind a blocked command."""
     backlog_bytes: int = 0
     """Of the messages in it."""
@@ -69,7 +69,7 @@ class ClientStreams:
         """What every message begins with."""
         return self._context.epoch, self._context.writer.log.commit_index
 
-    def tell(self, number: int, make: Callable[[], AnyServerMessage]) -> None:
+    def tell(self, number: int, make: Callable[[], Told]) -> None:
         """Send what `make` builds when everything appended so far is committed."""
         self._gate.wait(self._context.writer.log.end, lambda: self.tell_now(number, make()))
 
@@ -81,9 +81,7 @@ class ClientStreams:
         else:
             self._gate.wait(log.end, act)
 
-    def tell_answer(
-        self, stream: ClientStream, make: Callable[[], AnyServerMessage], is_browse: bool = False
-    ) -> None:
+    def tell_answer(self, stream: ClientStream, make: Callable[[], Told], is_browse: bool = False) -> None:
         """As `tell`, for the answer to a request, which is counted while it waits."""
         stream.questions_waiting += 1
         stream.browses_waiting += is_browse
@@ -100,7 +98,7 @@ class ClientStreams:
         """Whether this process has the right to serve now (R6)."""
         return self._context.now.boottime_ms < self.serve_until_ms
 
-    def tell_now(self, number: int, message: AnyServerMessage) -> None:
+    def tell_now(self, number: int, message: Told) -> None:
         """Send at once, or as soon as this process may speak again; nothing to a stream that is closed."""
         if not self.may_speak:
             self.tell(number, lambda: message)

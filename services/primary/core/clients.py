@@ -12,7 +12,7 @@ from lockstep.core.commands import (
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.inputs import NameClaimed, Verdict
 from lockstep.core.records import CommandRef, RejectCommand
-from lockstep.core.requests import ClientMessage
+from lockstep.core.requests import Heard
 from lockstep.core.server_messages import (
     CommandAnswered,
     PushedBack,
@@ -113,7 +113,7 @@ class Clients:
     def _claim(self, stream: ClientStream, claim: Claim) -> None:
         stream.blocked_by = self._names.claim(claim)
 
-    def hold_back(self, stream: ClientStream, message: ClientMessage) -> None:
+    def hold_back(self, stream: ClientStream, message: Heard) -> None:
         """Keep what came behind a command that waits for a name, within limits; commands beyond them are pushed back."""
         if isinstance(message, Command) and stream.pushed_back_from:
             if message.number > stream.pushed_back_from:
@@ -136,7 +136,7 @@ class Clients:
             self._streams.tell_now(stream.number, self._streams.ended(ErrorCode.UNAVAILABLE, text))
             self._streams.close(stream.number)
 
-    def next_held_back(self, stream: ClientStream) -> ClientMessage | None:
+    def next_held_back(self, stream: ClientStream) -> Heard | None:
         """The next message that can go on; None while the stream is blocked, and when there is none."""
         if stream.blocked_by or not stream.backlog:
             return None

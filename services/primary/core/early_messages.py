@@ -7,7 +7,7 @@ behind what was said before it, and the others would only be answered with it.
 
 from lockstep.core.commands import PublishCommand
 from lockstep.core.inputs import ClientSaid
-from lockstep.core.requests import ClientMessage, Heartbeat
+from lockstep.core.requests import Heard, Heartbeat
 from services.primary.core.settings import PrimarySettings
 
 
@@ -48,8 +48,8 @@ class EarlyMessages:
         self._turned_away.add(given.stream)
         return why
 
-    def _without_repeated_heartbeats(self, given: ClientSaid) -> tuple[ClientMessage, ...]:
-        kept: list[ClientMessage] = []
+    def _without_repeated_heartbeats(self, given: ClientSaid) -> tuple[Heard, ...]:
+        kept: list[Heard] = []
         waiting = self._by_stream.get(given.stream)
         is_heartbeat = waiting is not None and isinstance(waiting[-1].messages[-1], Heartbeat)
         for message in given.messages:
@@ -74,7 +74,7 @@ class EarlyMessages:
         return taken
 
 
-def message_bytes(message: ClientMessage) -> int:
+def message_bytes(message: Heard) -> int:
     """Content that a client's message carries."""
     if not isinstance(message, PublishCommand):
         return 0

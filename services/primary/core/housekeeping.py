@@ -11,6 +11,7 @@ from lockstep.core.records import DequeueReason, ForgetOutcomes
 from services.primary.core import decisions, doubts
 from services.primary.core.context import Context
 from services.primary.core.removing import dead_letter
+from services.primary.core.subscribing import LeftBehind
 from services.primary.core.transacting import roll_back_timed_out
 
 PREPARED_LOOK_MS = 500
@@ -26,12 +27,14 @@ class Housekeeping:
         """(time, log's end then) of past sweeps, younger than the retention."""
         self._swept_ms = now.boottime_ms
         self._look_ms = 0
+        self._left_behind = LeftBehind(context)
 
     def tick(self, now: Now) -> None:
         roll_back_timed_out(self._context)
         self._expire(now)
         self._sweep_outcomes(now)
         self._look_at_prepared(now)
+        self._left_behind.tick(now)
 
     def _look_at_prepared(self, now: Now) -> None:
         if now.boottime_ms >= self._look_ms:

@@ -11,12 +11,15 @@ from lockstep.core.ids import QueuePosition
 from lockstep.core.records import Message, RollbackReason
 from lockstep.core.requests import (
     AnyRequest,
+    BrokerRequest,
     Browse,
+    ChangeSubscription,
     CloseConsumer,
     Describe,
     DescribeExchange,
     DescribeQueue,
     DrainConsumer,
+    FindBranches,
     GetOutcome,
     GetTimeout,
     GrantCredit,
@@ -37,6 +40,7 @@ from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context
 from services.primary.core.queue_dispatch import delivered_messages
 from services.primary.core.read_back import Found
+from services.primary.core.subscribing import change_subscription, find_branches
 from services.primary.core.transacting import append_rollback
 
 _OUTCOMES = {
@@ -56,7 +60,7 @@ def handle_request(
     streams: ClientStreams,
     attachments: Attachments,
     stream: ClientStream,
-    request: AnyRequest,
+    request: AnyRequest | BrokerRequest,
 ) -> None:
     """Do what a stream with a session asks for; what is delivered must belong to somebody who can give it back."""
     if context.state.sessions.get(stream.session) is None:
@@ -97,6 +101,10 @@ def handle_request(
             streams.tell_answer(stream, lambda: exchange_details)
         case Recover():
             recover(context, streams, stream, request)
+        case ChangeSubscription():
+            change_subscription(context, streams, stream, request)
+        case FindBranches():
+            find_branches(context, streams, stream, request)
         case GetTimeout():
             get_timeout(context, streams, stream, request)
         case _:

@@ -24,6 +24,11 @@ class PrimarySettings:
     a transaction that is taken can also be replicated."""
     described_bindings_max: int = 1000
     """Bindings in one description of a queue: each may be some kilobytes."""
+    subscriptions_max: int = 100
+    """Groups that read committed events: each holds what it is owed on every disk."""
+    subscription_retention_ms: int = 3 * 86_400_000
+    """A group that lacks events of so long ago is closed: a pipeline that stood for a long weekend goes on, one that nobody runs
+    any more does not fill the disks."""
     transactions_open_max: int = 10_000
     """Open transactions in one resource set."""
     session_transactions_open_max: int = 1000

@@ -81,12 +81,12 @@ from lockstep.core.requests import (
 from lockstep.core.restoration import UNLIMITED_BYTES
 from lockstep.core.server_messages import (
     Answers,
-    AnyServerMessage,
     CommandAnswered,
     ConsumerDrained,
     DeliveredMessage,
     Deliveries,
     SessionAttached,
+    Told,
 )
 from lockstep.core.set_state import SetState
 from lockstep.core.state_hash import state_hash
@@ -359,14 +359,14 @@ class RigClient:
         self.number = 0
         self.sent: dict[int, AnyCommand] = {}
         self.answers: dict[int, CommandAnswered] = {}
-        self.heard: list[AnyServerMessage] = []
+        self.heard: list[Told] = []
         self.in_hand: dict[tuple[str, QueuePosition], DeliveredMessage] = {}
         """Delivered and not settled by this client."""
         self.shown: list[bytes] = []
         """Bodies that its browsers were shown."""
         self._consumers = 0
 
-    def hear(self, message: AnyServerMessage) -> None:
+    def hear(self, message: Told) -> None:
         self.heard.append(message)
         if isinstance(message, SessionAttached):
             self.session, self.session_epoch = message.session, message.session_epoch

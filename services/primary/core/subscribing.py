@@ -1,0 +1,153 @@
+"""Subscriptions to committed events, and how branches have ended: what other services of a broker ask of a primary (DESIGN 7).
+
+Law: read and written at the log's end, told when that is committed (R11). Changing a subscription twice in one way changes it
+once: nothing here has a command number.
+"""
+
+from collections import deque
+
+from lockstep.core.branch_names import BranchName, branch_name, branch_xid
+from lockstep.core.clock import Now
+from lockstep.core.effects import Note
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import LogIndex
+from lockstep.core.records import AdvanceSubscription, CloseSubscription, OpenSubscription
+from lockstep.core.requests import ChangeSubscription, FindBranches, SubscriptionChange
+from lockstep.core.server_messages import BranchEnd, BranchesFound, SubscriptionsAnswer
+from lockstep.core.set_state import SetState
+from lockstep.core.transaction_states import COMMITS
+from lockstep.core.xid import Xid
+from services.primary.core.client_streams import ClientStream, ClientStreams
+from services.primary.core.context import Context
+
+PARTICIPANTS_MAX = 64
+"""Of a transaction of our coordinator: branches have the numbers below it."""
+_SAMPLES = 64
+"""Of the log's end, over the retention."""
+
+
+def change_subscription(
+    context: Context, streams: ClientStreams, stream: ClientStream, request: ChangeSubscription
+) -> None:
+    """Do it, and answer with all groups of the set."""
+    code, text = ErrorCode.NONE, ""
+    try:
+        _change(context, request)
+    except Rejected as error:
+        code, text = error.code, error.message
+    groups = tuple(group for _, group in sorted(context.state.subscriptions.by_name.items()))
+    streams.tell_answer(
+        stream, lambda: SubscriptionsAnswer(*streams.head(), request.request, code, text, groups)
+    )
+
+
+def _change(context: Context, request: ChangeSubscription) -> None:
+    subscriptions, writer = context.state.subscriptions, context.writer
+    group = subscriptions.by_name.get(request.group)
+    match request.change:
+        case SubscriptionChange.NONE:
+            pass
+        case SubscriptionChange.OPEN:
+            if group is None:
+                _check_new(context, request.group)
+                floor = _start(context.state, request)
+                writer.append(OpenSubscription(None, request.group, floor), True)
+        case SubscriptionChange.ADVANCE | SubscriptionChange.START:
+            if group is None:
+                raise Rejected(
+                    ErrorCode.NOT_FOUND,
+                    f"no group {request.group!r} here: it was closed or left too far behind",
+                )
+            floor = LogIndex(min(request.floor or 0, writer.log.end))
+            is_repeated = group.is_started and (
+                request.change is SubscriptionChange.START or floor <= group.floor
+            )
+            if not is_repeated:
+                writer.append(AdvanceSubscription(None, group.id, floor), True)
+        case SubscriptionChange.CLOSE:
+            if group is not None:
+                writer.append(CloseSubscription(None, group.id), True)
+
+
+def _check_new(context: Context, name: str) -> None:
+    settings = context.settings
+    if not name or len(name.encode()) > settings.name_bytes_max or not name.isprintable():
+        text = f"a group has a name of 1 to {settings.name_bytes_max} bytes of printable text"
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, text)
+    if len(context.state.subscriptions.by_id) >= settings.subscriptions_max:
+        text = f"the set has {settings.subscriptions_max} groups, subscriptions_max"
+        raise Rejected(ErrorCode.UNAVAILABLE, text)
+
+
+def _start(state: SetState, request: ChangeSubscription) -> LogIndex:
+    """Where a new group begins: never below what is kept."""
+    if request.floor is not None:
+        return LogIndex(min(request.floor, state.applied))
+    floor = state.subscriptions.floor if request.is_earliest else None
+    return state.applied if floor is None else floor
+
+
+class LeftBehind:
+    """Closes groups that are owed events of before `subscription_retention_ms`: the disk is for those who read. Lives as long as
+    the epoch: what it knows of times begins with it.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._ends: deque[tuple[int, LogIndex]] = deque()
+        """(time, log's end then), a few dozen over the retention."""
+
+    def tick(self, now: Now) -> None:
+        context, retention_ms = self._context, self._context.settings.subscription_retention_ms
+        subscriptions = context.state.subscriptions
+        if not subscriptions.by_id:
+            self._ends.clear()
+            return
+        if not self._ends or now.boottime_ms - self._ends[-1][0] >= retention_ms // _SAMPLES:
+            self._ends.append((now.boottime_ms, context.writer.log.end))
+        while self._ends[0][0] <= now.boottime_ms - retention_ms:
+            _, end = self._ends.popleft()
+            for group in [group for group in subscriptions.by_id.values() if group.floor < end]:
+                context.writer.append(CloseSubscription(None, group.id), True)
+                details = f"{group.name} at {group.floor}, older than {retention_ms} ms"
+                context.effects.append(
+                    Note(context.state.set_name, "subscription_left_behind", details, is_warning=True)
+                )
+            if not self._ends:
+                return
+
+
+def find_branches(
+    context: Context, streams: ClientStreams, stream: ClientStream, request: FindBranches
+) -> None:
+    """How this set's branches of these transactions stand."""
+    ends = tuple(_end_of(context.state, xid) for xid in request.xids)
+    prepared = tuple(buffer.xid for buffer in context.state.transactions.prepared() if _name(buffer.xid))
+    streams.tell_answer(stream, lambda: BranchesFound(*streams.head(), request.request, ends, prepared))
+
+
+def _end_of(state: SetState, xid: bytes) -> BranchEnd:
+    """Of the branch, or branches, that the transaction of this branch has here."""
+    name, end = _name(xid), BranchEnd()
+    if name is None:
+        return end
+    for number in range(PARTICIPANTS_MAX):
+        sibling = branch_xid(name.global_id, number, name.generation).encode()
+        buffer = state.transactions.find_xid(sibling)
+        if buffer is not None and buffer.is_prepared:
+            return BranchEnd(is_prepared=True)
+        ended = state.outcomes.find_xid(sibling)
+        if ended is not None:
+            outcome = ended[1]
+            end = BranchEnd(
+                index=LogIndex(max(end.index, outcome.index)),
+                is_committed=end.is_committed or outcome.state in COMMITS,
+            )
+    return end
+
+
+def _name(xid: bytes) -> BranchName | None:
+    try:
+        return branch_name(Xid.decode(xid))
+    except ValueError:
+        return None
