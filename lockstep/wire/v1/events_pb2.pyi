@@ -645,7 +645,9 @@ Global___DescribeLogResponse: _TypeAlias = DescribeLogResponse  # noqa: Y015
 
 @_typing.final
 class EventBatch(_message.Message):
-    """About 1,000 events of one resource set, column by column: each repeated field of `events` has one element per event."""
+    """About 1,000 events of one resource set, column by column: each repeated field of `events` has one element per event, or none at all,
+    which stands for zeros.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -803,11 +805,12 @@ class EventBatch(_message.Message):
         PROPERTIES_FIELD_NUMBER: _builtins.int
         BODY_LENGTHS_FIELD_NUMBER: _builtins.int
         BODIES_FIELD_NUMBER: _builtins.int
-        HAS_CONTENT_FIELD_NUMBER: _builtins.int
         properties: _builtins.bytes
         bodies: _builtins.bytes
         @_builtins.property
-        def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___EventBatch.Kind.ValueType]: ...
+        def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+            """Numbers of `Kind`."""
+
         @_builtins.property
         def resources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
             """Places in `resources`."""
@@ -834,18 +837,16 @@ class EventBatch(_message.Message):
 
         @_builtins.property
         def properties_lengths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-            """Of KIND_ENQUEUE: lengths of the properties and bodies, which stand one behind the other."""
+            """Lengths of properties and bodies, which stand one behind the other. Only KIND_ENQUEUE by a publish has them, and only if they
+            were not asked to be left out: what was dead-lettered has its content where it was published.
+            """
 
         @_builtins.property
         def body_lengths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-        @_builtins.property
-        def has_content(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
-            """False: this event carries no content (it never does, or the request was without, or a moved message's content stands elsewhere)."""
-
         def __init__(
             self,
             *,
-            kinds: _abc.Iterable[Global___EventBatch.Kind.ValueType] | None = ...,
+            kinds: _abc.Iterable[_builtins.int] | None = ...,
             resources: _abc.Iterable[_builtins.int] | None = ...,
             position_indexes: _abc.Iterable[_builtins.int] | None = ...,
             position_ordinals: _abc.Iterable[_builtins.int] | None = ...,
@@ -857,11 +858,10 @@ class EventBatch(_message.Message):
             properties: _builtins.bytes = ...,
             body_lengths: _abc.Iterable[_builtins.int] | None = ...,
             bodies: _builtins.bytes = ...,
-            has_content: _abc.Iterable[_builtins.bool] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["bodies", b"bodies", "body_lengths", b"body_lengths", "expires_ms", b"expires_ms", "has_content", b"has_content", "kinds", b"kinds", "position_indexes", b"position_indexes", "position_ordinals", b"position_ordinals", "properties", b"properties", "properties_lengths", b"properties_lengths", "reasons", b"reasons", "resources", b"resources", "source_indexes", b"source_indexes", "source_ordinals", b"source_ordinals"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["bodies", b"bodies", "body_lengths", b"body_lengths", "expires_ms", b"expires_ms", "kinds", b"kinds", "position_indexes", b"position_indexes", "position_ordinals", b"position_ordinals", "properties", b"properties", "properties_lengths", b"properties_lengths", "reasons", b"reasons", "resources", b"resources", "source_indexes", b"source_indexes", "source_ordinals", b"source_ordinals"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,24 @@
+"""Names of queues and exchanges, from a state that is at or behind what is being read."""
+
+from lockstep.core.ids import ExchangeId, LogIndex, QueueId
+from lockstep.core.set_state import SetState
+
+
+class StateNames:
+    """Of one state, which goes on while it is asked."""
+
+    def __init__(self, state: SetState) -> None:
+        self._state = state
+
+    def queue(self, queue: QueueId, at: LogIndex) -> str | None:
+        """The name of a durable queue that exists at `at`; None for one that was deleted before."""
+        live = self._state.queues.by_id.get(queue)
+        if live is not None:
+            return live.name
+        deleted = self._state.subscriptions.deleted(queue)
+        return deleted.name if deleted is not None and deleted.index > at else None
+
+    def exchange(self, exchange: int) -> str:
+        """ "" if it is gone."""
+        live = self._state.exchanges.by_id.get(ExchangeId(exchange))
+        return live.name if live is not None else ""
