@@ -50,6 +50,9 @@ from services.broker.core.replica import Replica
 from services.broker.core.settings import ReplicaSettings
 from services.broker.decision_inquiry import DecisionInquiry
 from services.broker.directory_service import Directory
+from services.broker.events.journal import JournalReader
+from services.broker.events.service import EventsService
+from services.broker.events.sources import EventSources
 from services.broker.forwarding import Forwarding
 from services.broker.handing_over import hand_over
 from services.broker.lease_loop import LeaseLoop
@@ -137,6 +140,9 @@ class Broker:
         queries = SetQueries(self._sessions)
         self._transactions = TransactionsService(callers, queries, forwarding, directory)
         self._branches = BranchCalls(callers, queries, forwarding, directory)
+        journal = JournalReader(self._channels, settings.store)
+        sources = EventSources(settings.broker, view, driver, journal, forwarding, queries)
+        self._events = EventsService(sources, self._channels)
         self._cluster = ClusterService(
             settings.broker,
             self._process,
@@ -166,6 +172,7 @@ class Broker:
                     self._sessions,
                     self._transactions,
                     self._branches,
+                    self._events,
                     self._cluster,
                 )
             )

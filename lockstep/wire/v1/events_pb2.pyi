@@ -9,8 +9,8 @@ lies below it in all of its sets, or in none. So who reads from cut to cut never
 
 Any broker serves any call; backups should be asked to read, so that readers cost the primary nothing. Errors are gRPC errors with the
 number of lockstep.core.errors.ErrorCode in the trailing metadata `lockstep-code`: OUT_OF_RANGE (the log no longer has what is asked
-for: below the low-water mark; nobody skips it silently), FAILED_PRECONDITION (an offset names another log's content: its epoch does
-not match), NOT_FOUND (no such group or resource set), UNAVAILABLE (this broker cannot answer now: ask another one, or again).
+for: below the low-water mark; nobody skips it silently), WRONG_EPOCH (FAILED_PRECONDITION: an offset names what is not in this log),
+NOT_FOUND (no such group or resource set), UNAVAILABLE (this broker cannot answer now: ask another one, or again).
 """
 
 from collections import abc as _abc
@@ -267,7 +267,7 @@ class PlanResponse(_message.Message):
     class PlannedRange(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
-        FROM_FIELD_NUMBER: _builtins.int
+        START_FIELD_NUMBER: _builtins.int
         TO_FIELD_NUMBER: _builtins.int
         EVENTS_FIELD_NUMBER: _builtins.int
         SPLITS_FIELD_NUMBER: _builtins.int
@@ -277,6 +277,8 @@ class PlanResponse(_message.Message):
         """Events in it."""
         held_since_ms: _builtins.int
         """Of the first transaction of our coordinator that waits for a sibling: since when (commit time); 0: none."""
+        @_builtins.property
+        def start(self) -> Global___EventOffset: ...
         @_builtins.property
         def to(self) -> Global___EventOffset: ...
         @_builtins.property
@@ -290,15 +292,16 @@ class PlanResponse(_message.Message):
         def __init__(
             self,
             *,
+            start: Global___EventOffset | None = ...,
             to: Global___EventOffset | None = ...,
             events: _builtins.int = ...,
             splits: _abc.Iterable[Global___EventOffset] | None = ...,
             brokers: _abc.Iterable[_builtins.str] | None = ...,
             held_since_ms: _builtins.int = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["from", b"from", "to", b"to"]  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start", "to", b"to"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "events", b"events", "from", b"from", "held_since_ms", b"held_since_ms", "splits", b"splits", "to", b"to"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "events", b"events", "held_since_ms", b"held_since_ms", "splits", b"splits", "start", b"start", "to", b"to"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -338,7 +341,7 @@ Global___PlanResponse: _TypeAlias = PlanResponse  # noqa: Y015
 class ReadEventsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    FROM_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
     TO_FIELD_NUMBER: _builtins.int
     WITHOUT_CONTENT_FIELD_NUMBER: _builtins.int
     IS_FORWARDED_FIELD_NUMBER: _builtins.int
@@ -346,19 +349,22 @@ class ReadEventsRequest(_message.Message):
     """True: without bodies and properties."""
     is_forwarded: _builtins.bool
     @_builtins.property
+    def start(self) -> Global___EventOffset: ...
+    @_builtins.property
     def to(self) -> Global___EventOffset:
         """Must be committed: as a plan gave it."""
 
     def __init__(
         self,
         *,
+        start: Global___EventOffset | None = ...,
         to: Global___EventOffset | None = ...,
         without_content: _builtins.bool = ...,
         is_forwarded: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["from", b"from", "to", b"to"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start", "to", b"to"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["from", b"from", "is_forwarded", b"is_forwarded", "to", b"to", "without_content", b"without_content"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_forwarded", b"is_forwarded", "start", b"start", "to", b"to", "without_content", b"without_content"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -407,22 +413,27 @@ class TailRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RESOURCE_SET_FIELD_NUMBER: _builtins.int
-    FROM_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
     WITHOUT_CONTENT_FIELD_NUMBER: _builtins.int
     IS_FORWARDED_FIELD_NUMBER: _builtins.int
     resource_set: _builtins.str
     without_content: _builtins.bool
     is_forwarded: _builtins.bool
+    @_builtins.property
+    def start(self) -> Global___EventOffset:
+        """Absent: from now on."""
+
     def __init__(
         self,
         *,
         resource_set: _builtins.str = ...,
+        start: Global___EventOffset | None = ...,
         without_content: _builtins.bool = ...,
         is_forwarded: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["from", b"from"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["from", b"from", "is_forwarded", b"is_forwarded", "resource_set", b"resource_set", "without_content", b"without_content"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_forwarded", b"is_forwarded", "resource_set", b"resource_set", "start", b"start", "without_content", b"without_content"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -432,31 +443,21 @@ Global___TailRequest: _TypeAlias = TailRequest  # noqa: Y015
 class DescribeLogRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    RESOURCE_SET_FIELD_NUMBER: _builtins.int
-    FROM_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
     MAX_EVENTS_FIELD_NUMBER: _builtins.int
-    GLOBAL_IDS_FIELD_NUMBER: _builtins.int
-    COMMIT_INDEX_MIN_FIELD_NUMBER: _builtins.int
-    resource_set: _builtins.str
     max_events: _builtins.int
     """At most about so many events; 0: no limit."""
-    commit_index_min: _builtins.int
-    """The answer must know at least what was committed so far; 0: whatever it knows."""
     @_builtins.property
-    def global_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """How the branches of these transactions (global ids) have ended here."""
-
+    def start(self) -> Global___EventOffset: ...
     def __init__(
         self,
         *,
-        resource_set: _builtins.str = ...,
+        start: Global___EventOffset | None = ...,
         max_events: _builtins.int = ...,
-        global_ids: _abc.Iterable[_builtins.bytes] | None = ...,
-        commit_index_min: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["from", b"from"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index_min", b"commit_index_min", "from", b"from", "global_ids", b"global_ids", "max_events", b"max_events", "resource_set", b"resource_set"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_events", b"max_events", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -479,6 +480,7 @@ class DescribeLogResponse(_message.Message):
         index: _builtins.int
         epoch: _builtins.int
         time_ms: _builtins.int
+        """Commit time of what lies before it."""
         events: _builtins.int
         """Events behind the mark before."""
         def __init__(
@@ -499,149 +501,252 @@ class DescribeLogResponse(_message.Message):
     class JointCommit(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
-        GLOBAL_ID_FIELD_NUMBER: _builtins.int
+        XID_FIELD_NUMBER: _builtins.int
         INDEX_FIELD_NUMBER: _builtins.int
-        RESOURCE_SETS_FIELD_NUMBER: _builtins.int
+        EPOCH_FIELD_NUMBER: _builtins.int
         TIME_MS_FIELD_NUMBER: _builtins.int
-        global_id: _builtins.bytes
+        xid: _builtins.bytes
         index: _builtins.int
-        """Of the record that ended the branch; 0: it is prepared."""
+        epoch: _builtins.int
+        """Of this record, and of the one before it: no epoch begins with a commit."""
         time_ms: _builtins.int
-        @_builtins.property
-        def resource_sets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
         def __init__(
             self,
             *,
-            global_id: _builtins.bytes = ...,
+            xid: _builtins.bytes = ...,
             index: _builtins.int = ...,
-            resource_sets: _abc.Iterable[_builtins.str] | None = ...,
+            epoch: _builtins.int = ...,
             time_ms: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["global_id", b"global_id", "index", b"index", "resource_sets", b"resource_sets", "time_ms", b"time_ms"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-    @_typing.final
-    class BranchEnd(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
-
-        class _State:
-            ValueType = _typing.NewType("ValueType", _builtins.int)
-            V: _TypeAlias = ValueType  # noqa: Y015
-
-        class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[DescribeLogResponse.BranchEnd._State.ValueType], _builtins.type):
-            DESCRIPTOR: _descriptor.EnumDescriptor
-            STATE_UNKNOWN: DescribeLogResponse.BranchEnd._State.ValueType  # 0
-            """No such branch, or its outcome is forgotten: it holds nobody."""
-            STATE_PREPARED: DescribeLogResponse.BranchEnd._State.ValueType  # 1
-            STATE_ENDED: DescribeLogResponse.BranchEnd._State.ValueType  # 2
-
-        class State(_State, metaclass=_StateEnumTypeWrapper): ...
-        STATE_UNKNOWN: DescribeLogResponse.BranchEnd.State.ValueType  # 0
-        """No such branch, or its outcome is forgotten: it holds nobody."""
-        STATE_PREPARED: DescribeLogResponse.BranchEnd.State.ValueType  # 1
-        STATE_ENDED: DescribeLogResponse.BranchEnd.State.ValueType  # 2
-
-        STATE_FIELD_NUMBER: _builtins.int
-        INDEX_FIELD_NUMBER: _builtins.int
-        state: Global___DescribeLogResponse.BranchEnd.State.ValueType
-        index: _builtins.int
-        def __init__(
-            self,
-            *,
-            state: Global___DescribeLogResponse.BranchEnd.State.ValueType = ...,
-            index: _builtins.int = ...,
-        ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "state", b"state"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-    @_typing.final
-    class GroupOffset(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
-
-        GROUP_FIELD_NUMBER: _builtins.int
-        INDEX_FIELD_NUMBER: _builtins.int
-        EPOCH_FIELD_NUMBER: _builtins.int
-        IS_STARTED_FIELD_NUMBER: _builtins.int
-        group: _builtins.str
-        index: _builtins.int
-        epoch: _builtins.int
-        is_started: _builtins.bool
-        """False: it was opened and waits for its first cut."""
-        def __init__(
-            self,
-            *,
-            group: _builtins.str = ...,
-            index: _builtins.int = ...,
-            epoch: _builtins.int = ...,
-            is_started: _builtins.bool = ...,
-        ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "group", b"group", "index", b"index", "is_started", b"is_started"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "index", b"index", "time_ms", b"time_ms", "xid", b"xid"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     COMMITTED_FIELD_NUMBER: _builtins.int
-    TIME_MS_FIELD_NUMBER: _builtins.int
     NOW_MS_FIELD_NUMBER: _builtins.int
     IS_END_FIELD_NUMBER: _builtins.int
     MARKS_FIELD_NUMBER: _builtins.int
     JOINT_COMMITS_FIELD_NUMBER: _builtins.int
-    BRANCH_ENDS_FIELD_NUMBER: _builtins.int
-    PREPARED_FIELD_NUMBER: _builtins.int
-    GROUPS_FIELD_NUMBER: _builtins.int
-    time_ms: _builtins.int
-    """Commit time of the last record; 0: none."""
     now_ms: _builtins.int
     """The broker's clock."""
     is_end: _builtins.bool
-    """False: the log goes on behind the last mark."""
+    """True: nothing is committed behind the last mark."""
     @_builtins.property
-    def committed(self) -> Global___EventOffset: ...
+    def committed(self) -> Global___EventOffset:
+        """What this broker knows to be committed."""
+
     @_builtins.property
     def marks(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeLogResponse.Mark]: ...
     @_builtins.property
     def joint_commits(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeLogResponse.JointCommit]:
-        """Of `from` on, up to the last mark: transactions of our coordinator over several resource sets that ended here by a commit."""
-
-    @_builtins.property
-    def branch_ends(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeLogResponse.BranchEnd]:
-        """One for each of `global_ids`."""
-
-    @_builtins.property
-    def prepared(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeLogResponse.JointCommit]:
-        """Prepared branches of our coordinator that have siblings."""
-
-    @_builtins.property
-    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeLogResponse.GroupOffset]:
-        """Of each group that is open in this set."""
+        """Of `start` on, up to the last mark: branches of our coordinator that committed here after they were prepared."""
 
     def __init__(
         self,
         *,
         committed: Global___EventOffset | None = ...,
-        time_ms: _builtins.int = ...,
         now_ms: _builtins.int = ...,
         is_end: _builtins.bool = ...,
         marks: _abc.Iterable[Global___DescribeLogResponse.Mark] | None = ...,
         joint_commits: _abc.Iterable[Global___DescribeLogResponse.JointCommit] | None = ...,
-        branch_ends: _abc.Iterable[Global___DescribeLogResponse.BranchEnd] | None = ...,
-        prepared: _abc.Iterable[Global___DescribeLogResponse.JointCommit] | None = ...,
-        groups: _abc.Iterable[Global___DescribeLogResponse.GroupOffset] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch_ends", b"branch_ends", "committed", b"committed", "groups", b"groups", "is_end", b"is_end", "joint_commits", b"joint_commits", "marks", b"marks", "now_ms", b"now_ms", "prepared", b"prepared", "time_ms", b"time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "is_end", b"is_end", "joint_commits", b"joint_commits", "marks", b"marks", "now_ms", b"now_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DescribeLogResponse: _TypeAlias = DescribeLogResponse  # noqa: Y015
+
+@_typing.final
+class ChangeSubscriptionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Change:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[ChangeSubscriptionRequest._Change.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        CHANGE_NONE: ChangeSubscriptionRequest._Change.ValueType  # 0
+        CHANGE_OPEN: ChangeSubscriptionRequest._Change.ValueType  # 1
+        CHANGE_START: ChangeSubscriptionRequest._Change.ValueType  # 2
+        CHANGE_ADVANCE: ChangeSubscriptionRequest._Change.ValueType  # 3
+        CHANGE_CLOSE: ChangeSubscriptionRequest._Change.ValueType  # 4
+
+    class Change(_Change, metaclass=_ChangeEnumTypeWrapper): ...
+    CHANGE_NONE: ChangeSubscriptionRequest.Change.ValueType  # 0
+    CHANGE_OPEN: ChangeSubscriptionRequest.Change.ValueType  # 1
+    CHANGE_START: ChangeSubscriptionRequest.Change.ValueType  # 2
+    CHANGE_ADVANCE: ChangeSubscriptionRequest.Change.ValueType  # 3
+    CHANGE_CLOSE: ChangeSubscriptionRequest.Change.ValueType  # 4
+
+    RESOURCE_SET_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
+    FLOOR_FIELD_NUMBER: _builtins.int
+    IS_EARLIEST_FIELD_NUMBER: _builtins.int
+    IS_FORWARDED_FIELD_NUMBER: _builtins.int
+    resource_set: _builtins.str
+    group: _builtins.str
+    change: Global___ChangeSubscriptionRequest.Change.ValueType
+    is_earliest: _builtins.bool
+    """Of CHANGE_OPEN: begin where the group begins that is owed most."""
+    is_forwarded: _builtins.bool
+    @_builtins.property
+    def floor(self) -> Global___EventOffset:
+        """CHANGE_START, CHANGE_ADVANCE; of CHANGE_OPEN: where to begin, absent: at the log's end."""
+
+    def __init__(
+        self,
+        *,
+        resource_set: _builtins.str = ...,
+        group: _builtins.str = ...,
+        change: Global___ChangeSubscriptionRequest.Change.ValueType = ...,
+        floor: Global___EventOffset | None = ...,
+        is_earliest: _builtins.bool = ...,
+        is_forwarded: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["floor", b"floor"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "floor", b"floor", "group", b"group", "is_earliest", b"is_earliest", "is_forwarded", b"is_forwarded", "resource_set", b"resource_set"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeSubscriptionRequest: _TypeAlias = ChangeSubscriptionRequest  # noqa: Y015
+
+@_typing.final
+class ChangeSubscriptionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Group(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        GROUP_FIELD_NUMBER: _builtins.int
+        FLOOR_FIELD_NUMBER: _builtins.int
+        IS_STARTED_FIELD_NUMBER: _builtins.int
+        group: _builtins.str
+        is_started: _builtins.bool
+        """False: it waits for the consistent cut at which it begins."""
+        @_builtins.property
+        def floor(self) -> Global___EventOffset: ...
+        def __init__(
+            self,
+            *,
+            group: _builtins.str = ...,
+            floor: Global___EventOffset | None = ...,
+            is_started: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["floor", b"floor"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["floor", b"floor", "group", b"group", "is_started", b"is_started"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChangeSubscriptionResponse.Group]:
+        """All of the set."""
+
+    def __init__(
+        self,
+        *,
+        groups: _abc.Iterable[Global___ChangeSubscriptionResponse.Group] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeSubscriptionResponse: _TypeAlias = ChangeSubscriptionResponse  # noqa: Y015
+
+@_typing.final
+class FindBranchesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_SET_FIELD_NUMBER: _builtins.int
+    XIDS_FIELD_NUMBER: _builtins.int
+    IS_FORWARDED_FIELD_NUMBER: _builtins.int
+    resource_set: _builtins.str
+    is_forwarded: _builtins.bool
+    @_builtins.property
+    def xids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Transactions, each named by the xid of any branch of it."""
+
+    def __init__(
+        self,
+        *,
+        resource_set: _builtins.str = ...,
+        xids: _abc.Iterable[_builtins.bytes] | None = ...,
+        is_forwarded: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_forwarded", b"is_forwarded", "resource_set", b"resource_set", "xids", b"xids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindBranchesRequest: _TypeAlias = FindBranchesRequest  # noqa: Y015
+
+@_typing.final
+class FindBranchesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class BranchEnd(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        IS_PREPARED_FIELD_NUMBER: _builtins.int
+        INDEX_FIELD_NUMBER: _builtins.int
+        IS_COMMITTED_FIELD_NUMBER: _builtins.int
+        EPOCH_FIELD_NUMBER: _builtins.int
+        is_prepared: _builtins.bool
+        index: _builtins.int
+        """Of the record that ended it; 0: it has not ended here, there is none, or its outcome is forgotten."""
+        is_committed: _builtins.bool
+        epoch: _builtins.int
+        """Of the record at `index`."""
+        def __init__(
+            self,
+            *,
+            is_prepared: _builtins.bool = ...,
+            index: _builtins.int = ...,
+            is_committed: _builtins.bool = ...,
+            epoch: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "index", b"index", "is_committed", b"is_committed", "is_prepared", b"is_prepared"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ENDS_FIELD_NUMBER: _builtins.int
+    PREPARED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ends(self) -> _containers.RepeatedCompositeFieldContainer[Global___FindBranchesResponse.BranchEnd]:
+        """One for each of `xids`."""
+
+    @_builtins.property
+    def prepared(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Of all prepared branches of our coordinator."""
+
+    def __init__(
+        self,
+        *,
+        ends: _abc.Iterable[Global___FindBranchesResponse.BranchEnd] | None = ...,
+        prepared: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends", b"ends", "prepared", b"prepared"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindBranchesResponse: _TypeAlias = FindBranchesResponse  # noqa: Y015
 
 @_typing.final
 class EventBatch(_message.Message):

@@ -74,6 +74,16 @@ class EventsStub:
                 request_serializer=lockstep_dot_wire_dot_v1_dot_events__pb2.DescribeLogRequest.SerializeToString,
                 response_deserializer=lockstep_dot_wire_dot_v1_dot_events__pb2.DescribeLogResponse.FromString,
                 _registered_method=True)
+        self.ChangeSubscription = channel.unary_unary(
+                '/lockstep.wire.v1.Events/ChangeSubscription',
+                request_serializer=lockstep_dot_wire_dot_v1_dot_events__pb2.ChangeSubscriptionRequest.SerializeToString,
+                response_deserializer=lockstep_dot_wire_dot_v1_dot_events__pb2.ChangeSubscriptionResponse.FromString,
+                _registered_method=True)
+        self.FindBranches = channel.unary_unary(
+                '/lockstep.wire.v1.Events/FindBranches',
+                request_serializer=lockstep_dot_wire_dot_v1_dot_events__pb2.FindBranchesRequest.SerializeToString,
+                response_deserializer=lockstep_dot_wire_dot_v1_dot_events__pb2.FindBranchesResponse.FromString,
+                _registered_method=True)
 
 
 class EventsServicer:
@@ -107,7 +117,7 @@ class EventsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Read(self, request, context):
-        """The events of one resource set behind `from`, up to `to`. Repeatable: the same range gives the same events, in batches that may
+        """The events of one resource set behind `start`, up to `to`. Repeatable: the same range gives the same events, in batches that may
         be cut differently.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -130,6 +140,20 @@ class EventsServicer:
 
     def DescribeLog(self, request, context):
         """Between brokers: what one resource set's log has to offer a plan.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeSubscription(self, request, context):
+        """Between brokers, to the primary of a set: changes a group there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FindBranches(self, request, context):
+        """Between brokers, to the primary of a set: how branches of distributed transactions stand there.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -177,6 +201,16 @@ def add_EventsServicer_to_server(servicer, server):
                     servicer.DescribeLog,
                     request_deserializer=lockstep_dot_wire_dot_v1_dot_events__pb2.DescribeLogRequest.FromString,
                     response_serializer=lockstep_dot_wire_dot_v1_dot_events__pb2.DescribeLogResponse.SerializeToString,
+            ),
+            'ChangeSubscription': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeSubscription,
+                    request_deserializer=lockstep_dot_wire_dot_v1_dot_events__pb2.ChangeSubscriptionRequest.FromString,
+                    response_serializer=lockstep_dot_wire_dot_v1_dot_events__pb2.ChangeSubscriptionResponse.SerializeToString,
+            ),
+            'FindBranches': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindBranches,
+                    request_deserializer=lockstep_dot_wire_dot_v1_dot_events__pb2.FindBranchesRequest.FromString,
+                    response_serializer=lockstep_dot_wire_dot_v1_dot_events__pb2.FindBranchesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -395,6 +429,60 @@ class Events:
             '/lockstep.wire.v1.Events/DescribeLog',
             lockstep_dot_wire_dot_v1_dot_events__pb2.DescribeLogRequest.SerializeToString,
             lockstep_dot_wire_dot_v1_dot_events__pb2.DescribeLogResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeSubscription(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.wire.v1.Events/ChangeSubscription',
+            lockstep_dot_wire_dot_v1_dot_events__pb2.ChangeSubscriptionRequest.SerializeToString,
+            lockstep_dot_wire_dot_v1_dot_events__pb2.ChangeSubscriptionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindBranches(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.wire.v1.Events/FindBranches',
+            lockstep_dot_wire_dot_v1_dot_events__pb2.FindBranchesRequest.SerializeToString,
+            lockstep_dot_wire_dot_v1_dot_events__pb2.FindBranchesResponse.FromString,
             options,
             channel_credentials,
             insecure,

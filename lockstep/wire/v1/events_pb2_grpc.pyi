@@ -9,8 +9,8 @@ lies below it in all of its sets, or in none. So who reads from cut to cut never
 
 Any broker serves any call; backups should be asked to read, so that readers cost the primary nothing. Errors are gRPC errors with the
 number of lockstep.core.errors.ErrorCode in the trailing metadata `lockstep-code`: OUT_OF_RANGE (the log no longer has what is asked
-for: below the low-water mark; nobody skips it silently), FAILED_PRECONDITION (an offset names another log's content: its epoch does
-not match), NOT_FOUND (no such group or resource set), UNAVAILABLE (this broker cannot answer now: ask another one, or again).
+for: below the low-water mark; nobody skips it silently), WRONG_EPOCH (FAILED_PRECONDITION: an offset names what is not in this log),
+NOT_FOUND (no such group or resource set), UNAVAILABLE (this broker cannot answer now: ask another one, or again).
 """
 
 from collections import abc as _abc
@@ -49,7 +49,7 @@ class EventsStub:
     Plan: _grpc.UnaryUnaryMultiCallable[_events_pb2.PlanRequest, _events_pb2.PlanResponse]
     """The next consistent cut behind `known`."""
     Read: _grpc.UnaryStreamMultiCallable[_events_pb2.ReadEventsRequest, _events_pb2.EventBatch]
-    """The events of one resource set behind `from`, up to `to`. Repeatable: the same range gives the same events, in batches that may
+    """The events of one resource set behind `start`, up to `to`. Repeatable: the same range gives the same events, in batches that may
     be cut differently.
     """
     Acknowledge: _grpc.UnaryUnaryMultiCallable[_events_pb2.AcknowledgeEventsRequest, _events_pb2.AcknowledgeEventsResponse]
@@ -58,6 +58,10 @@ class EventsStub:
     """Live events of one resource set, for people and services, from now on or from an offset that is still there. Not closed over several sets."""
     DescribeLog: _grpc.UnaryUnaryMultiCallable[_events_pb2.DescribeLogRequest, _events_pb2.DescribeLogResponse]
     """Between brokers: what one resource set's log has to offer a plan."""
+    ChangeSubscription: _grpc.UnaryUnaryMultiCallable[_events_pb2.ChangeSubscriptionRequest, _events_pb2.ChangeSubscriptionResponse]
+    """Between brokers, to the primary of a set: changes a group there."""
+    FindBranches: _grpc.UnaryUnaryMultiCallable[_events_pb2.FindBranchesRequest, _events_pb2.FindBranchesResponse]
+    """Between brokers, to the primary of a set: how branches of distributed transactions stand there."""
 
 @_typing.type_check_only
 class EventsAsyncStub(EventsStub):
@@ -70,7 +74,7 @@ class EventsAsyncStub(EventsStub):
     Plan: _aio.UnaryUnaryMultiCallable[_events_pb2.PlanRequest, _events_pb2.PlanResponse]  # type: ignore[assignment]
     """The next consistent cut behind `known`."""
     Read: _aio.UnaryStreamMultiCallable[_events_pb2.ReadEventsRequest, _events_pb2.EventBatch]  # type: ignore[assignment]
-    """The events of one resource set behind `from`, up to `to`. Repeatable: the same range gives the same events, in batches that may
+    """The events of one resource set behind `start`, up to `to`. Repeatable: the same range gives the same events, in batches that may
     be cut differently.
     """
     Acknowledge: _aio.UnaryUnaryMultiCallable[_events_pb2.AcknowledgeEventsRequest, _events_pb2.AcknowledgeEventsResponse]  # type: ignore[assignment]
@@ -79,6 +83,10 @@ class EventsAsyncStub(EventsStub):
     """Live events of one resource set, for people and services, from now on or from an offset that is still there. Not closed over several sets."""
     DescribeLog: _aio.UnaryUnaryMultiCallable[_events_pb2.DescribeLogRequest, _events_pb2.DescribeLogResponse]  # type: ignore[assignment]
     """Between brokers: what one resource set's log has to offer a plan."""
+    ChangeSubscription: _aio.UnaryUnaryMultiCallable[_events_pb2.ChangeSubscriptionRequest, _events_pb2.ChangeSubscriptionResponse]  # type: ignore[assignment]
+    """Between brokers, to the primary of a set: changes a group there."""
+    FindBranches: _aio.UnaryUnaryMultiCallable[_events_pb2.FindBranchesRequest, _events_pb2.FindBranchesResponse]  # type: ignore[assignment]
+    """Between brokers, to the primary of a set: how branches of distributed transactions stand there."""
 
 class EventsServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -118,7 +126,7 @@ class EventsServicer(metaclass=_abc_1.ABCMeta):
         request: _events_pb2.ReadEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_events_pb2.EventBatch], _abc.AsyncIterator[_events_pb2.EventBatch]]:
-        """The events of one resource set behind `from`, up to `to`. Repeatable: the same range gives the same events, in batches that may
+        """The events of one resource set behind `start`, up to `to`. Repeatable: the same range gives the same events, in batches that may
         be cut differently.
         """
 
@@ -145,5 +153,21 @@ class EventsServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_events_pb2.DescribeLogResponse, _abc.Awaitable[_events_pb2.DescribeLogResponse]]:
         """Between brokers: what one resource set's log has to offer a plan."""
+
+    @_abc_1.abstractmethod
+    def ChangeSubscription(
+        self,
+        request: _events_pb2.ChangeSubscriptionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_events_pb2.ChangeSubscriptionResponse, _abc.Awaitable[_events_pb2.ChangeSubscriptionResponse]]:
+        """Between brokers, to the primary of a set: changes a group there."""
+
+    @_abc_1.abstractmethod
+    def FindBranches(
+        self,
+        request: _events_pb2.FindBranchesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_events_pb2.FindBranchesResponse, _abc.Awaitable[_events_pb2.FindBranchesResponse]]:
+        """Between brokers, to the primary of a set: how branches of distributed transactions stand there."""
 
 def add_EventsServicer_to_server(servicer: EventsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

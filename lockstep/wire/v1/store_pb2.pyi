@@ -566,20 +566,24 @@ class ReadJournalRequest(_message.Message):
     RESOURCE_SET_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     FROM_INDEX_FIELD_NUMBER: _builtins.int
+    TO_INDEX_FIELD_NUMBER: _builtins.int
     resource_set: _builtins.str
     epoch: _builtins.int
     from_index: _builtins.int
     """0: from the first that is there."""
+    to_index: _builtins.int
+    """0: up to the commit index, beyond which nothing is read."""
     def __init__(
         self,
         *,
         resource_set: _builtins.str = ...,
         epoch: _builtins.int = ...,
         from_index: _builtins.int = ...,
+        to_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "from_index", b"from_index", "resource_set", b"resource_set"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "from_index", b"from_index", "resource_set", b"resource_set", "to_index", b"to_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

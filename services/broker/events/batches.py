@@ -1,14 +1,15 @@
 """Batches of committed events on the wire, column by column.
 
-Law: a batch has about `EVENTS_MAX` events or `CONTENT_BYTES_MAX` bytes; only a single message may be larger. A transaction that does
-not fit goes on in the next batch, and `end` says how far everything is there.
+Law: a batch has at most `EVENTS_MAX` events and `CONTENT_BYTES_MAX` bytes; only a single message may be larger. What
+does not fit goes on in the next batch, and `end` says how far everything is there.
 """
 
 from collections.abc import Iterable, Sequence
 
-from lockstep.core.ids import ORDINAL_BITS, ORDINAL_MAX, SetName, transaction_id
+from lockstep.core.ids import ORDINAL_BITS, ORDINAL_MAX, Epoch, LogIndex, SetName, transaction_id
 from lockstep.core.xid import Xid
 from lockstep.wire.v1 import events_pb2 as pb
+from services.broker.core.events.planning import Offset
 from services.broker.core.events.transactions import CommittedTransaction, Effects, EventKind
 
 EVENTS_MAX = 1_000
@@ -19,10 +20,10 @@ CONTENT_BYTES_MAX = 3 * 1024 * 1024
 def encode_batches(
     set_name: SetName,
     transactions: Iterable[CommittedTransaction],
-    end: tuple[int, int],
+    end: Offset,
     with_content: bool,
 ) -> list[bytes]:
-    """Serialised `EventBatch`es of these transactions, at least one; `end`: (index, epoch) of the range that they are all of."""
+    """Serialised `EventBatch`es of these transactions, at least one; they are all of a range that ends at `end`."""
     writer = _Writer(set_name, with_content)
     for transaction in transactions:
         writer.add(transaction)
@@ -36,8 +37,8 @@ class _Writer:
         self._set_name = set_name
         self._with_content = with_content
         self._done: list[bytes] = []
-        self._last = (0, 0)
-        """(index, epoch) of the last transaction that is there as a whole."""
+        self._last = Offset(LogIndex(0), Epoch(0))
+        """The last transaction that is there as a whole."""
         self._begin()
 
     def _begin(self) -> None:
@@ -66,9 +67,9 @@ class _Writer:
                 begun.events_here += count
                 place += count
                 first += count
-        self._last = transaction.index, transaction.epoch
+        self._last = Offset(transaction.index, transaction.epoch)
 
-    def finish(self, end: tuple[int, int]) -> list[bytes]:
+    def finish(self, end: Offset) -> list[bytes]:
         self._cut(end)
         return self._done
 
@@ -151,9 +152,9 @@ class _Writer:
             self._batch.resources.add(id=effects.resource, name=effects.name, is_exchange=effects.is_exchange)
         return number
 
-    def _cut(self, end: tuple[int, int]) -> None:
+    def _cut(self, end: Offset) -> None:
         batch = self._batch
-        batch.end.resource_set, batch.end.index, batch.end.epoch = self._set_name, *end
+        batch.end.resource_set, batch.end.index, batch.end.epoch = self._set_name, end.index, end.epoch
         self._columns.write(batch.events)
         batch.events.bodies = b"".join(self._bodies)
         batch.events.properties = b"".join(self._properties)

@@ -1,8 +1,8 @@
 """From frames to committed transactions: collects what open transactions have in the log, until the record that ends them.
 
-Law: what a record does here is what it does in the state machine (`lockstep/core/apply_*.py`), as far as it is durable; the simulator
-compares the two. A builder may begin anywhere in a log. When a transaction ends that began before, it says from where on it has
-to be shown the log as well (`earlier_needed`), and is then fed again.
+Law: what a record does here is what it does in the state machine (`lockstep/core/apply_*.py`), as far as it is durable; the
+simulator compares the two. A builder may begin anywhere in a log. When a transaction ends that began before, it has to be
+shown the log from there on first (`earlier_needed`).
 """
 
 from collections.abc import Callable, Sequence
@@ -80,7 +80,7 @@ class EventBuilder:
         self.position = after
         """Everything at or below it was taken, or lies before the beginning."""
         self._names = names
-        self._known_after = after
+        self.known_after = after
         """Open transactions are known from here on."""
         self._open: dict[TransactionKey, _Open] = {}
 
@@ -92,17 +92,15 @@ class EventBuilder:
             if isinstance(record := indexed.record, Prepare | Commit | Rollback)
         ]
         first = min(begins, default=None)
-        return LogIndex(first - 1) if first is not None and first <= self._known_after else None
+        return LogIndex(first - 1) if first is not None and first <= self.known_after else None
 
     def show_earlier(self, after: LogIndex, frames: Sequence[DecodedFrame]) -> None:
         """All frames from the one with `after` + 1 on, up to where this builder knows the log from."""
         earlier = EventBuilder(self._names, after)
         for frame in frames:
-            earlier.feed(frame, until=self._known_after, is_collecting=True)
-        assert earlier.position >= self._known_after, (
-            f"{earlier.position} leaves a gap to {self._known_after}"
-        )
-        self._known_after = after
+            earlier.feed(frame, until=self.known_after, is_collecting=True)
+        assert earlier.position >= self.known_after, f"{earlier.position} leaves a gap to {self.known_after}"
+        self.known_after = after
         for key, found in earlier._open.items():
             known = self._open.get(key)
             if known is not None:
@@ -114,7 +112,7 @@ class EventBuilder:
     def feed(
         self, frame: DecodedFrame, until: LogIndex | None = None, *, is_collecting: bool = False
     ) -> list[CommittedTransaction]:
-        """What the frame's records up to `until` (None: all) committed, in order. `is_collecting`: only open transactions count."""
+        """What the frame's records up to `until` (None: all) committed, in order; nothing if `is_collecting`."""
         header, committed = frame.header, []
         for indexed in frame.records:
             if indexed.index <= self.position:

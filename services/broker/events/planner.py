@@ -1,0 +1,229 @@
+"""Plans and groups: what one call of a reader does in all resource sets (DESIGN 7).
+
+Law: a plan never lies below what its reader knows, and it is closed; where a group begins is closed too. So every range between
+two plans of a reader has whole transactions only.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+
+from lockstep.core.branch_names import GlobalId, branch_name
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import Epoch, LogIndex, SetName
+from lockstep.core.requests import SubscriptionChange
+from lockstep.core.xid import Xid
+from lockstep.wire.v1 import events_pb2 as pb
+from services.broker.core.events.planning import (
+    BranchStands,
+    Cut,
+    LogView,
+    Offset,
+    choose,
+    close,
+    first_cut,
+    split_points,
+)
+from services.broker.events.sources import EventSources, offset_of, wire_offset
+
+WAIT_MS_MAX = 60_000
+LOOK_SECONDS = 0.1
+"""Between two looks for something new, and for the end of a transaction that a new group waits for."""
+FIRST_CUT_SECONDS = 15.0
+"""A new group waits so long for transactions that are being committed; their coordinators need far less."""
+
+
+EMPTY_MS = 60_000
+"""A part of a log in which nothing was committed is planned when it is so old: what is kept for a group moves on all the same."""
+
+
+class Planner:
+    """Lives as long as the process."""
+
+    def __init__(self, sources: EventSources) -> None:
+        self._sources = sources
+
+    # --- groups -------------------------------------------------------------------------------------------------------
+
+    async def open(self, request: pb.OpenSubscriptionRequest) -> pb.OpenSubscriptionResponse:
+        """Raises `Rejected` INVALID_ARGUMENT, UNAVAILABLE; repeating it finds what the first call did."""
+        given = {SetName(wire.resource_set): offset_of(wire) for wire in request.offsets}
+        is_earliest = request.start != pb.OpenSubscriptionRequest.START_LATEST
+        floors: dict[SetName, Offset] = {}
+        started = 0
+        for name in self._sources.set_names():
+            floor = given.get(name) if request.start == pb.OpenSubscriptionRequest.START_OFFSETS else None
+            response = await self._sources.change(
+                name, request.group, SubscriptionChange.OPEN, floor, is_earliest=is_earliest
+            )
+            group = _group(response, request.group)
+            floors[name] = offset_of(group.floor)
+            started += group.is_started
+        is_new = started < len(floors)
+        if is_new:
+            floors = await self._start(request.group, floors)
+        return pb.OpenSubscriptionResponse(
+            offsets=[wire_offset(name, offset) for name, offset in sorted(floors.items())], is_new=is_new
+        )
+
+    async def close(self, request: pb.CloseSubscriptionRequest) -> pb.CloseSubscriptionResponse:
+        for name in self._sources.set_names():
+            await self._sources.change(name, request.group, SubscriptionChange.CLOSE)
+        return pb.CloseSubscriptionResponse()
+
+    async def list(self, _request: pb.ListSubscriptionsRequest) -> pb.ListSubscriptionsResponse:
+        found: dict[str, list[pb.EventOffset]] = {}
+        for name in self._sources.set_names():
+            response = await self._sources.change(name, "", SubscriptionChange.NONE)
+            for group in response.groups:
+                found.setdefault(group.group, []).append(group.floor)
+        return pb.ListSubscriptionsResponse(
+            subscriptions=[
+                pb.ListSubscriptionsResponse.Subscription(group=group, acknowledged=offsets)
+                for group, offsets in sorted(found.items())
+            ]
+        )
+
+    async def acknowledge(self, request: pb.AcknowledgeEventsRequest) -> pb.AcknowledgeEventsResponse:
+        """Raises `Rejected` NOT_FOUND for a group that is not there (any more), WRONG_EPOCH for what is no offset of this log."""
+        await asyncio.gather(
+            *(
+                self._sources.change(
+                    SetName(wire.resource_set), request.group, SubscriptionChange.ADVANCE, offset_of(wire)
+                )
+                for wire in request.offsets
+            )
+        )
+        return pb.AcknowledgeEventsResponse()
+
+    async def _start(self, group: str, floors: Mapping[SetName, Offset]) -> dict[SetName, Offset]:
+        """Where a group begins that holds everything behind `floors`: the next closed cut."""
+        deadline = time.monotonic() + FIRST_CUT_SECONDS
+        while (cut := first_cut(floors, await self._all_stands(floors))) is None:
+            if time.monotonic() >= deadline:
+                raise Rejected(
+                    ErrorCode.UNAVAILABLE,
+                    f"group {group!r} cannot begin: a transaction over several sets has ended in some of them only",
+                )
+            await asyncio.sleep(LOOK_SECONDS)
+        started = {}
+        for name, offset in cut.items():
+            response = await self._sources.change(name, group, SubscriptionChange.START, offset)
+            started[name] = offset_of(_group(response, group).floor)
+        return started
+
+    async def _all_stands(
+        self, floors: Mapping[SetName, Offset]
+    ) -> dict[GlobalId, dict[SetName, BranchStands]]:
+        """Of every transaction that is prepared somewhere, or has committed behind a floor."""
+        xids: dict[GlobalId, bytes] = {}
+        for name in floors:
+            _, prepared = await self._sources.stands(name, ())
+            xids.update(_named(prepared))
+        for name, offset in floors.items():
+            log = await self._sources.log_of(name, offset, 0)
+            xids.update({joint.global_id: joint.xid for joint in log.joint_commits})
+        return await self._stands(floors, xids)
+
+    async def _stands(
+        self, names: Iterable[SetName], xids: Mapping[GlobalId, bytes]
+    ) -> dict[GlobalId, dict[SetName, BranchStands]]:
+        found: dict[GlobalId, dict[SetName, BranchStands]] = {global_id: {} for global_id in xids}
+        if xids:
+            for name in names:
+                stands, _ = await self._sources.stands(name, list(xids.values()))
+                for global_id, stand in zip(xids, stands, strict=True):
+                    found[global_id][name] = stand
+        return found
+
+    # --- plans --------------------------------------------------------------------------------------------------------
+
+    async def plan(self, request: pb.PlanRequest) -> pb.PlanResponse:
+        """Raises `Rejected` NOT_FOUND for a group that is not there (any more), OUT_OF_RANGE, WRONG_EPOCH, UNAVAILABLE."""
+        known = await self._known(request)
+        deadline = time.monotonic() + min(request.wait_ms, WAIT_MS_MAX) / 1000
+        while True:
+            logs = await self._logs(known, request.max_events)
+            cut = choose(logs, request.max_events)
+            await self._close(cut, logs, request.hold_ms_max)
+            if any(_is_worth(cut.ends[name], log) for name, log in logs.items()):
+                return self._response(cut, logs)
+            if time.monotonic() >= deadline:
+                return self._response(Cut({name: log.start for name, log in logs.items()}, cut.time_ms), logs)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _known(self, request: pb.PlanRequest) -> dict[SetName, Offset]:
+        """Where the reader is in every set; a set that came since begins at its beginning."""
+        known = {SetName(wire.resource_set): offset_of(wire) for wire in request.known}
+        for name in self._sources.set_names():
+            if name in known:
+                continue
+            response = await self._sources.change(name, request.group, SubscriptionChange.NONE)
+            if request.group not in {group.group for group in response.groups}:
+                if not known:
+                    raise Rejected(ErrorCode.NOT_FOUND, f"no group {request.group[:80]!r}: open it first")
+                nothing = Offset(LogIndex(0), Epoch(0))
+                await self._sources.change(name, request.group, SubscriptionChange.OPEN, nothing)
+                response = await self._sources.change(name, request.group, SubscriptionChange.START, nothing)
+            known[name] = offset_of(_group(response, request.group).floor)
+        return dict(sorted(known.items()))
+
+    async def _logs(self, known: Mapping[SetName, Offset], max_events: int) -> dict[SetName, LogView]:
+        logs = await asyncio.gather(
+            *(self._sources.log_of(name, start, max_events) for name, start in known.items())
+        )
+        return dict(zip(known, logs, strict=True))
+
+    async def _close(self, cut: Cut, logs: Mapping[SetName, LogView], hold_ms_max: int) -> None:
+        joints = [
+            joint
+            for name, log in logs.items()
+            for joint in log.joint_commits
+            if joint.index <= cut.ends[name].index
+        ]
+        if len(logs) < 2 or not joints:
+            return
+        stands = await self._stands(logs, {joint.global_id: joint.xid for joint in joints})
+        ends = {
+            (name, global_id): stand.end
+            for global_id, branches in stands.items()
+            for name, stand in branches.items()
+        }
+        close(cut, logs, ends, time.time_ns() // 1_000_000, hold_ms_max)
+
+    def _response(self, cut: Cut, logs: Mapping[SetName, LogView]) -> pb.PlanResponse:
+        response = pb.PlanResponse(time_ms=cut.time_ms, split=[global_id.hex() for global_id in cut.split])
+        for name, log in logs.items():
+            end = cut.ends[name]
+            planned = response.ranges.add(
+                to=wire_offset(name, end),
+                events=sum(mark.events for mark in log.marks if mark.offset.index <= end.index),
+                splits=[wire_offset(name, point) for point in split_points(log.start, end, log.marks)],
+                brokers=self._sources.addresses(name),
+                held_since_ms=cut.held_since_ms.get(name, 0),
+            )
+            planned.start.CopyFrom(wire_offset(name, log.start))
+            response.has_more |= end != log.end or not log.is_end
+        return response
+
+
+def _is_worth(end: Offset, log: LogView) -> bool:
+    """Whether a reader should take this part of a plan: it has events, or nothing but other records for a good while.
+
+    Every acknowledgement is a record: without this, each empty plan would make the next one.
+    """
+    planned = [mark for mark in log.marks if mark.offset.index <= end.index]
+    return any(mark.events for mark in planned) or (
+        bool(planned) and planned[0].time_ms <= log.now_ms - EMPTY_MS
+    )
+
+
+def _group(response: pb.ChangeSubscriptionResponse, name: str) -> pb.ChangeSubscriptionResponse.Group:
+    for group in response.groups:
+        if group.group == name:
+            return group
+    raise Rejected(ErrorCode.NOT_FOUND, f"no group {name[:80]!r}")
+
+
+def _named(xids: Iterable[bytes]) -> dict[GlobalId, bytes]:
+    return {branch_name(Xid.decode(xid)).global_id: xid for xid in xids}

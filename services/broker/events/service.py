@@ -1,0 +1,114 @@
+"""The Events service: groups, plans, and the events themselves (DESIGN 7; protos/lockstep/wire/v1/events.proto).
+
+Law: any broker serves any call. What it has no replica of it passes on, once, as it comes.
+"""
+
+import asyncio
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import SetName
+from lockstep.runtime.channels import Channels
+from lockstep.runtime.rpc import Context, service, unary, unary_stream
+from lockstep.runtime.status import error_from
+from lockstep.runtime.wire import parse
+from lockstep.wire.v1 import events_pb2 as pb
+from services.broker.events.planner import Planner
+from services.broker.events.set_events import SetEvents
+from services.broker.events.sources import EventSources, offset_of, wire_log
+
+TAIL_LOOK_SECONDS = 0.05
+
+
+class EventsService:
+    """Lives as long as the process; hosted by its gRPC server."""
+
+    def __init__(self, sources: EventSources, channels: Channels) -> None:
+        self._sources = sources
+        self._channels = channels
+        self._planner = Planner(sources)
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """For `grpc.aio.Server.add_generic_rpc_handlers`."""
+        planner, sources = self._planner, self._sources
+        return service(
+            "Events",
+            {
+                "OpenSubscription": unary(pb.OpenSubscriptionRequest, planner.open),
+                "CloseSubscription": unary(pb.CloseSubscriptionRequest, planner.close),
+                "ListSubscriptions": unary(pb.ListSubscriptionsRequest, planner.list),
+                "Plan": unary(pb.PlanRequest, planner.plan),
+                "Read": unary_stream(self._read),
+                "Acknowledge": unary(pb.AcknowledgeEventsRequest, planner.acknowledge),
+                "Tail": unary_stream(self._tail),
+                "DescribeLog": unary(pb.DescribeLogRequest, self._describe_log),
+                "ChangeSubscription": unary(pb.ChangeSubscriptionRequest, sources.change_subscription),
+                "FindBranches": unary(pb.FindBranchesRequest, sources.find_branches),
+            },
+        )
+
+    async def _describe_log(self, request: pb.DescribeLogRequest) -> pb.DescribeLogResponse:
+        set_name = SetName(request.start.resource_set)
+        log = await self._sources.describe(set_name, offset_of(request.start), request.max_events)
+        events = self._sources.here(set_name)
+        assert events is not None, "described just now"
+        return wire_log(set_name, log, events.committed())
+
+    async def _read(self, data: bytes, context: Context) -> None:
+        request = parse(pb.ReadEventsRequest(), data)
+        set_name = SetName(request.start.resource_set)
+        if request.to.resource_set != set_name:
+            raise Rejected(ErrorCode.INVALID_ARGUMENT, "a range is of one resource set")
+        events = self._sources.here(set_name)
+        if events is None:
+            await self._pass_on("Read", set_name, request, context)
+            return
+        start, end = offset_of(request.start), offset_of(request.to)
+        await events.wait_for(end.index)
+        events.check(end)
+        async for encoded in events.blocks(start, end.index, with_content=not request.without_content):
+            for batch in encoded.batches:
+                await context.write(batch)
+
+    async def _tail(self, data: bytes, context: Context) -> None:
+        request = parse(pb.TailRequest(), data)
+        set_name = SetName(request.resource_set)
+        events = self._sources.here(set_name)
+        if events is None:
+            await self._pass_on("Tail", set_name, request, context)
+            return
+        position = offset_of(request.start) if request.HasField("start") else events.committed()
+        while True:
+            await self._next(events, position.index)
+            async for encoded in events.blocks(
+                position, events.committed().index, with_content=not request.without_content
+            ):
+                position = encoded.block.end
+                if encoded.block.events:
+                    for batch in encoded.batches:
+                        await context.write(batch)
+
+    @staticmethod
+    async def _next(events: SetEvents, index: int) -> None:
+        while events.committed().index <= index:
+            await asyncio.sleep(TAIL_LOOK_SECONDS)
+
+    async def _pass_on(
+        self, method: str, set_name: SetName, request: pb.ReadEventsRequest | pb.TailRequest, context: Context
+    ) -> None:
+        addresses = self._sources.addresses(set_name)
+        if request.is_forwarded or not addresses:
+            raise Rejected(ErrorCode.UNAVAILABLE, f"no replica of {set_name!r} here", set_name=set_name)
+        request.is_forwarded = True
+        call: Any = self._channels.to(addresses[0]).unary_stream(f"/lockstep.wire.v1.Events/{method}")
+        stream = call(request.SerializeToString())
+        try:
+            async for batch in stream:
+                await context.write(batch)
+        except grpc.aio.AioRpcError as error:
+            raise error_from(error, is_read=True) from error
+        finally:
+            stream.cancel()

@@ -1,0 +1,203 @@
+"""The committed events of one resource set as this broker can read them: blocks, made from its own store's journal when asked.
+
+Law: what is served is committed (R11), and belongs to the log that the offset names: a block that was made of a log which lost
+its end since (R7) is dropped. One reading of a set at a time makes blocks, and keeps them for a while; the others find them.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.frames import BadFrame
+from lockstep.core.ids import Epoch, LogIndex, SetName
+from lockstep.core.set_state import SetState
+from lockstep.runtime.driver import Driver
+from services.broker.core.events.blocks import Block, BlockCutter
+from services.broker.core.events.builder import DecodedFrame, EventBuilder
+from services.broker.core.events.planning import Offset
+from services.broker.core.events.state_names import StateNames
+from services.broker.core.replica import Replica
+from services.broker.events.batches import encode_batches
+from services.broker.events.journal import JournalReader
+
+CACHE_BYTES_MAX = 48 * 1024 * 1024
+"""Of encoded batches, per set: what a plan counts is what its readers get a moment later."""
+READING_BYTES = 8 * 1024 * 1024
+"""Of frames, in one reading of the journal."""
+BUILDERS_MAX = 8
+COMMIT_WAIT_SECONDS = 2.0
+"""A reader comes with a plan that another broker's replica gave: this one may be some milliseconds behind."""
+COMMIT_LOOK_SECONDS = 0.02
+
+
+@dataclass(slots=True)
+class EncodedBlock:
+    """A block in the form in which it is sent."""
+
+    block: Block
+    batches: list[bytes]
+
+    @property
+    def bytes(self) -> int:
+        return sum(map(len, self.batches))
+
+
+class SetEvents:
+    """Of one set; lives as long as the process."""
+
+    def __init__(self, set_name: SetName, driver: Driver, journal: JournalReader) -> None:
+        self.set_name = set_name
+        self._driver = driver
+        self._journal = journal
+        self._blocks: OrderedDict[tuple[LogIndex, bool], EncodedBlock] = OrderedDict()
+        """By (where it begins, with content); least recently used first."""
+        self._cached_bytes = 0
+        self._builders: OrderedDict[LogIndex, EventBuilder] = OrderedDict()
+        """Where readings ended, by their position: the next one goes on there."""
+        self._reading = asyncio.Lock()
+
+    # --- what is committed --------------------------------------------------------------------------------------------
+
+    def committed(self) -> Offset:
+        """The commit index as this broker knows it. Raises `Rejected` UNAVAILABLE while it has no memory of the set."""
+        _, index, _ = self._replica()
+        return self.offset_at(index)
+
+    def check(self, offset: Offset) -> None:
+        """Raises `Rejected` WRONG_EPOCH if the offset names content that this log does not have."""
+        state, index, _ = self._replica()
+        if offset.index <= index and state.epochs.epoch_at(offset.index) not in (offset.epoch, None):
+            raise Rejected(
+                ErrorCode.WRONG_EPOCH,
+                f"{self.set_name} has at {offset.index} a record of epoch {state.epochs.epoch_at(offset.index)},"
+                f" not of {offset.epoch}",
+                set_name=self.set_name,
+            )
+
+    async def wait_for(self, index: LogIndex) -> None:
+        """Until this broker knows that `index` is committed. Raises `Rejected` UNAVAILABLE if that takes too long."""
+        deadline = asyncio.get_running_loop().time() + COMMIT_WAIT_SECONDS
+        while self.committed().index < index:
+            if asyncio.get_running_loop().time() >= deadline:
+                raise Rejected(
+                    ErrorCode.UNAVAILABLE,
+                    f"{self.set_name} is committed here up to {self.committed().index}, {index} is asked for",
+                    set_name=self.set_name,
+                )
+            await asyncio.sleep(COMMIT_LOOK_SECONDS)
+
+    def _replica(self) -> tuple[SetState, LogIndex, Epoch]:
+        """(state, commit index, epoch) of this broker's replica."""
+        core = self._driver.core(self.set_name)
+        if isinstance(core, Replica):
+            if core.primary is not None:
+                return core.primary.context.state, core.primary.commit_index, core.primary.epoch
+            if core.backup is not None and core.backup.copy is not None:
+                return core.backup.copy.state, core.backup.copy.commit_index, core.backup.epoch
+        raise Rejected(
+            ErrorCode.UNAVAILABLE, f"no replica of {self.set_name} is loaded here", set_name=self.set_name
+        )
+
+    def offset_at(self, index: LogIndex) -> Offset:
+        """With the epoch of the record there; 0 if that is not known any more."""
+        state, _, _ = self._replica()
+        return Offset(index, state.epochs.epoch_at(index) or Epoch(0))
+
+    # --- blocks -------------------------------------------------------------------------------------------------------
+
+    async def blocks(
+        self, start: Offset, until: LogIndex, *, with_content: bool = True
+    ) -> AsyncIterator[EncodedBlock]:
+        """The blocks from `start` on, the last one cut at `until`, which is committed here. Raises `Rejected` as `check`, and
+        OUT_OF_RANGE or UNAVAILABLE as the store does.
+        """
+        self.check(start)
+        position = start.index
+        while position < until:
+            found = self._cached(position, with_content)
+            if found is None or found.block.end.index > until:
+                async with self._reading:
+                    found = self._cached(position, with_content)
+                    if found is None or found.block.end.index > until:
+                        found = await self._read_patiently(position, until, with_content)
+            yield found
+            position = found.block.end.index
+
+    def _cached(self, after: LogIndex, with_content: bool) -> EncodedBlock | None:
+        found = self._blocks.get((after, with_content))
+        if found is None:
+            return None
+        state, _, _ = self._replica()
+        if state.epochs.epoch_at(found.block.end.index) != found.block.end.epoch:
+            self._blocks.clear()
+            self._builders.clear()
+            self._cached_bytes = 0
+            return None
+        self._blocks.move_to_end((after, with_content))
+        return found
+
+    async def _read_patiently(self, after: LogIndex, until: LogIndex, with_content: bool) -> EncodedBlock:
+        """As `_read`. The store hears of the commit index with the next frame, or some tenths of a second later."""
+        deadline = asyncio.get_running_loop().time() + COMMIT_WAIT_SECONDS
+        while (found := await self._read(after, until, with_content)) is None:
+            if asyncio.get_running_loop().time() >= deadline:
+                text = f"the store of {self.set_name} shows nothing behind {after}"
+                raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=self.set_name)
+            await asyncio.sleep(COMMIT_LOOK_SECONDS)
+        return found
+
+    async def _read(self, after: LogIndex, until: LogIndex, with_content: bool) -> EncodedBlock | None:
+        """Make blocks from `after` on and keep them; answers the first, None if the store shows no frame."""
+        state, _, epoch = self._replica()
+        builder = self._builders.pop(after, None) or EventBuilder(StateNames(state), after)
+        cutter = BlockCutter(builder, until)
+        first: EncodedBlock | None = None
+        size = 0
+        frames = self._journal.frames(self.set_name, epoch, after, until)
+        try:
+            async with aclosing(frames):  # type: ignore[type-var]
+                async for frame in frames:
+                    await self._show_earlier(builder, frame)
+                    block = cutter.feed(frame)
+                    size += frame.header.frame_bytes
+                    if block is not None:
+                        encoded = self._keep(block, with_content)
+                        first = first or encoded
+                        # Other work of this process goes between blocks.
+                        await asyncio.sleep(0)
+                        if size >= READING_BYTES:
+                            break
+        except BadFrame as error:
+            raise Rejected(
+                ErrorCode.UNAVAILABLE, f"{self.set_name}: {error}", set_name=self.set_name
+            ) from error
+        block = cutter.rest()
+        if block is not None:
+            encoded = self._keep(block, with_content)
+            first = first or encoded
+        self._builders[builder.position] = builder
+        while len(self._builders) > BUILDERS_MAX:
+            self._builders.popitem(last=False)
+        return first
+
+    async def _show_earlier(self, builder: EventBuilder, frame: DecodedFrame) -> None:
+        """A transaction that ends in this frame began before the reading did."""
+        needed = builder.earlier_needed(frame)
+        if needed is not None:
+            _, _, epoch = self._replica()
+            earlier = self._journal.frames(self.set_name, epoch, needed, builder.known_after)
+            builder.show_earlier(needed, [frame async for frame in earlier])
+
+    def _keep(self, block: Block, with_content: bool) -> EncodedBlock:
+        batches = encode_batches(self.set_name, block.transactions, block.end, with_content)
+        encoded = EncodedBlock(block, batches)
+        block.transactions = []
+        self._blocks[(block.after, with_content)] = encoded
+        self._cached_bytes += encoded.bytes
+        while self._cached_bytes > CACHE_BYTES_MAX:
+            _, oldest = self._blocks.popitem(last=False)
+            self._cached_bytes -= oldest.bytes
+        return encoded

@@ -1,0 +1,266 @@
+"""Where the events of each set are: this broker's own replica, or another broker's (DESIGN 7: backups should serve).
+
+Law: what is asked of a primary goes to the primary; everything else to an in-sync backup as long as there is one.
+"""
+
+import time
+from collections.abc import Sequence
+
+import grpc.aio
+
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from lockstep.core.ids import BrokerId, Epoch, LogIndex, SetName, TimeMs
+from lockstep.core.requests import SubscriptionChange
+from lockstep.core.server_messages import BranchEnd
+from lockstep.runtime.cluster_view import ClusterView
+from lockstep.runtime.driver import Driver
+from lockstep.wire.v1 import events_pb2 as pb
+from services.broker.core.events.planning import (
+    BranchStands,
+    JointCommit,
+    LogView,
+    Mark,
+    Offset,
+    joint_commit,
+)
+from services.broker.events.journal import JournalReader
+from services.broker.events.set_events import SetEvents
+from services.broker.forwarding import Forwarding
+from services.broker.set_queries import SetQueries
+
+DESCRIBED_BLOCKS_MAX = 2_000
+"""In one description of a log: about two million events, or half a million small frames."""
+
+
+class EventSources:
+    """Lives as long as the process."""
+
+    def __init__(
+        self,
+        broker: BrokerId,
+        view: ClusterView,
+        driver: Driver,
+        journal: JournalReader,
+        forwarding: Forwarding,
+        queries: SetQueries,
+    ) -> None:
+        self._broker = broker
+        self._view = view
+        self._driver = driver
+        self._journal = journal
+        self._forwarding = forwarding
+        self._queries = queries
+        self._here: dict[SetName, SetEvents] = {}
+
+    def set_names(self) -> list[SetName]:
+        """All resource sets, by name."""
+        return [name for name in sorted(self._view.sets) if self._view.set_map(name) is not None]
+
+    def here(self, set_name: SetName) -> SetEvents | None:
+        """This broker's own; None if it has no replica."""
+        if self._driver.core(set_name) is None:
+            return None
+        found = self._here.get(set_name)
+        if found is None:
+            found = self._here[set_name] = SetEvents(set_name, self._driver, self._journal)
+        return found
+
+    def brokers(self, set_name: SetName) -> list[BrokerId]:
+        """Who should be asked, the best first: backups in sync (this broker before others), then the primary, then others."""
+        set_map = self._view.set_map(set_name)
+        if set_map is None:
+            raise Rejected(
+                ErrorCode.UNKNOWN_SET, f"no resource set {set_name[:80]!r}", set_name=set_name[:80]
+            )
+        in_sync = [member.broker for member in set_map.in_sync]
+        return sorted(
+            set_map.brokers,
+            key=lambda broker: (
+                broker not in in_sync,
+                broker == set_map.primary,
+                broker != self._broker,
+                set_map.brokers.index(broker),
+            ),
+        )
+
+    def addresses(self, set_name: SetName) -> list[str]:
+        return [address for broker in self.brokers(set_name) if (address := self._view.address(broker))]
+
+    # --- logs ---------------------------------------------------------------------------------------------------------
+
+    async def log_of(self, set_name: SetName, start: Offset, max_events: int) -> LogView:
+        """What the set's log offers behind `start`, from the first broker that can say it. Raises the last one's error; that what
+        is asked for is not kept any more is only believed when all say so.
+        """
+        problem: LockstepError | None = None
+        for broker in self.brokers(set_name):
+            try:
+                if broker == self._broker:
+                    return await self.describe(set_name, start, max_events)
+                request = pb.DescribeLogRequest(max_events=max_events)
+                request.start.CopyFrom(wire_offset(set_name, start))
+                response = await self._forwarding.to_broker(
+                    broker, "Events/DescribeLog", request, pb.DescribeLogResponse, is_read=True
+                )
+                return _log_view(start, response)
+            except LockstepError as error:
+                if problem is None or problem.code is not ErrorCode.OUT_OF_RANGE:
+                    problem = error
+            except grpc.aio.AioRpcError as error:
+                problem = problem or Rejected(ErrorCode.UNAVAILABLE, str(error.details()), set_name=set_name)
+        raise problem or Rejected(ErrorCode.UNAVAILABLE, f"nobody serves {set_name!r}", set_name=set_name)
+
+    async def describe(self, set_name: SetName, start: Offset, max_events: int) -> LogView:
+        """The same of this broker's own replica. Raises `Rejected` UNAVAILABLE without one."""
+        events = self.here(set_name)
+        if events is None:
+            raise Rejected(ErrorCode.UNAVAILABLE, f"no replica of {set_name!r} here", set_name=set_name)
+        await events.wait_for(start.index)
+        committed = events.committed()
+        marks: list[Mark] = []
+        joints: list[JointCommit] = []
+        total = 0
+        async for encoded in events.blocks(start, committed.index):
+            block = encoded.block
+            marks.append(block.mark)
+            joints += block.joint_commits
+            total += block.events
+            if (max_events and total >= max_events) or len(marks) >= DESCRIBED_BLOCKS_MAX:
+                break
+        is_end = (marks[-1].offset.index if marks else start.index) >= committed.index
+        return LogView(start, marks, joints, is_end, _wall_ms())
+
+    # --- primaries ----------------------------------------------------------------------------------------------------
+
+    async def change(
+        self,
+        set_name: SetName,
+        group: str,
+        change: SubscriptionChange,
+        floor: Offset | None = None,
+        *,
+        is_earliest: bool = False,
+    ) -> pb.ChangeSubscriptionResponse:
+        """Change a group at the set's primary; answers all groups of the set. Raises what the primary says."""
+        request = pb.ChangeSubscriptionRequest(
+            resource_set=set_name,
+            group=group,
+            change=pb.ChangeSubscriptionRequest.Change.ValueType(change.value),
+            is_earliest=is_earliest,
+        )
+        if floor is not None:
+            request.floor.CopyFrom(wire_offset(set_name, floor))
+        return await self.change_subscription(request)
+
+    async def change_subscription(
+        self, request: pb.ChangeSubscriptionRequest
+    ) -> pb.ChangeSubscriptionResponse:
+        """A call between brokers."""
+        set_name = SetName(request.resource_set)
+
+        async def here() -> pb.ChangeSubscriptionResponse:
+            events = self.here(set_name)
+            assert events is not None, "the primary of a set has a replica of it"
+            floor = offset_of(request.floor) if request.HasField("floor") else None
+            if floor is not None:
+                events.check(floor)
+            groups = await self._queries.change_subscription(
+                set_name,
+                request.group,
+                SubscriptionChange(request.change),
+                floor.index if floor is not None else None,
+                is_earliest=request.is_earliest,
+            )
+            response = pb.ChangeSubscriptionResponse()
+            for group in groups:
+                known = events.offset_at(group.floor)
+                response.groups.add(
+                    group=group.name, floor=wire_offset(set_name, known), is_started=group.is_started
+                )
+            return response
+
+        return await self._forwarding.at_primary(
+            set_name, "Events/ChangeSubscription", request, pb.ChangeSubscriptionResponse, here, is_read=True
+        )
+
+    async def stands(
+        self, set_name: SetName, xids: Sequence[bytes]
+    ) -> tuple[list[BranchStands], list[bytes]]:
+        """How these transactions' branches stand in a set, and the xids of all prepared branches, as its primary says."""
+        request = pb.FindBranchesRequest(resource_set=set_name, xids=xids)
+        response = await self.find_branches(request)
+        stands = [
+            BranchStands(BranchEnd(end.is_prepared, LogIndex(end.index), end.is_committed), Epoch(end.epoch))
+            for end in response.ends
+        ]
+        return stands, list(response.prepared)
+
+    async def find_branches(self, request: pb.FindBranchesRequest) -> pb.FindBranchesResponse:
+        """A call between brokers."""
+        set_name = SetName(request.resource_set)
+
+        async def here() -> pb.FindBranchesResponse:
+            events = self.here(set_name)
+            assert events is not None, "the primary of a set has a replica of it"
+            found = await self._queries.find_branches(set_name, tuple(request.xids))
+            response = pb.FindBranchesResponse(prepared=found.prepared)
+            for end in found.ends:
+                response.ends.add(
+                    is_prepared=end.is_prepared,
+                    index=end.index,
+                    is_committed=end.is_committed,
+                    epoch=events.offset_at(end.index).epoch,
+                )
+            return response
+
+        return await self._forwarding.at_primary(
+            set_name, "Events/FindBranches", request, pb.FindBranchesResponse, here, is_read=True
+        )
+
+
+def wire_offset(set_name: str, offset: Offset) -> pb.EventOffset:
+    return pb.EventOffset(resource_set=set_name, index=offset.index, epoch=offset.epoch)
+
+
+def offset_of(wire: pb.EventOffset) -> Offset:
+    return Offset(LogIndex(wire.index), Epoch(wire.epoch))
+
+
+def wire_log(set_name: SetName, log: LogView, committed: Offset) -> pb.DescribeLogResponse:
+    """What `log_of` reads again."""
+    return pb.DescribeLogResponse(
+        committed=wire_offset(set_name, committed),
+        now_ms=log.now_ms,
+        is_end=log.is_end,
+        marks=[
+            pb.DescribeLogResponse.Mark(
+                index=mark.offset.index, epoch=mark.offset.epoch, time_ms=mark.time_ms, events=mark.events
+            )
+            for mark in log.marks
+        ],
+        joint_commits=[
+            pb.DescribeLogResponse.JointCommit(
+                xid=joint.xid, index=joint.index, epoch=joint.before.epoch, time_ms=joint.time_ms
+            )
+            for joint in log.joint_commits
+        ],
+    )
+
+
+def _log_view(start: Offset, response: pb.DescribeLogResponse) -> LogView:
+    marks = [
+        Mark(Offset(LogIndex(mark.index), Epoch(mark.epoch)), TimeMs(mark.time_ms), mark.events)
+        for mark in response.marks
+    ]
+    joints = [
+        found
+        for joint in response.joint_commits
+        if (
+            found := joint_commit(joint.xid, LogIndex(joint.index), Epoch(joint.epoch), TimeMs(joint.time_ms))
+        )
+    ]
+    return LogView(start, marks, joints, response.is_end, response.now_ms)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
