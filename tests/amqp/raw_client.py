@@ -11,7 +11,8 @@ from typing import Any, Self
 from tests.amqp import codec
 from tests.amqp.codec import Frame, composite, performative
 
-SECONDS = 5.0
+SECONDS = 30.0
+"""For what has to come."""
 WINDOW = 2048
 FRAME_BYTES = 100_000
 

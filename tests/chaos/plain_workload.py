@@ -84,7 +84,7 @@ class PlainWorkload:
         try:
             yield
             self._is_sending = False
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 await asyncio.gather(*senders)
                 while await self._length():
                     await asyncio.sleep(0.1)

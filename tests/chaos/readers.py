@@ -79,7 +79,7 @@ class Reader:
         assert not failed, f"{self.name}: {failed}"
         assert not self._stopped, f"{self.name}'s consumer ended: {self._stopped}"
 
-    async def until_shown(self, seconds: float = 30.0) -> None:
+    async def until_shown(self, seconds: float = 60.0) -> None:
         """Returns when it has browsed and taken something: only then can harm meet it at work."""
         async with asyncio.timeout(seconds):
             while not (self.browses and self.deliveries):

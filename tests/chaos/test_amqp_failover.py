@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 IS_FULL = os.environ.get("LOCKSTEP_TESTS", "") == "full"
 ROUNDS, SECONDS, HARM_MIN = (3, 100.0, 17) if IS_FULL else (1, 0.0, 1)
 """Each round has a cluster of its own, whose log is read from its beginning."""
-GO_ON_SECONDS = 15.0
+GO_ON_SECONDS = 30.0
 """Within so long after harm every client has got something done."""
 SET, SECOND_SET = "east", "west"
 

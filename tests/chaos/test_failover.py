@@ -152,7 +152,7 @@ async def test_sigkill_of_etcd_under_load(deployment: Deployment) -> None:
         etcd.kill()
         await asyncio.sleep(5)
         deployment.cluster.etcd = await etcd.restart()
-        await deployment.until_in_sync(3, seconds=30)
+        await deployment.until_in_sync(3)
 
     await under_load(deployment, harm)
 
@@ -170,7 +170,7 @@ async def test_full_restart_by_sigkill_of_everything(deployment: Deployment) -> 
         cluster.etcd = await etcd.restart()
         await asyncio.gather(*(cluster.start_store(name) for name in cluster.brokers))
         await asyncio.gather(*(cluster.start_broker(name) for name in cluster.brokers))
-        await deployment.until_in_sync(3, seconds=30)
+        await deployment.until_in_sync(3)
 
     await under_load(deployment, harm)
     for set_name in SETS:

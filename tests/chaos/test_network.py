@@ -18,7 +18,7 @@ from tests.chaos.network_cluster import MACHINES, SCENARIOS
 
 pytestmark = pytest.mark.slow
 
-SCENARIO_SECONDS = 60.0
+SCENARIO_SECONDS = 180.0
 ROOT = Path(__file__).parents[2]
 
 
@@ -78,7 +78,7 @@ class Conductor:
             assert self._process.stdin is not None and self._process.stdout is not None
             self._process.stdin.close()
             try:
-                self._process.wait(20)
+                self._process.wait(60)
             except subprocess.TimeoutExpired:
                 self._process.kill()  # its children end with it
                 self._process.wait()

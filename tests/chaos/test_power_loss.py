@@ -42,7 +42,7 @@ async def under_load(
             await workload.committed_since(20)
             await harm(workload)
             await workload.committed_since(10)
-            await deployment.until_in_sync(3, seconds=30)
+            await deployment.until_in_sync(3)
         await workload.check()
     for set_name in SETS:
         hashes = await deployment.state_hashes(set_name)
@@ -95,7 +95,7 @@ async def test_power_loss_of_one_machine_and_of_two(machines: Machines) -> None:
             if len(lost) == 1:
                 await workload.committed_since(10)
             await cluster.give_power(lost)
-            await deployment.until_in_sync(3, seconds=30)
+            await deployment.until_in_sync(3)
 
     workload = await under_load(machines, "some", harm)
     assert workload.report.killed_in_flight >= 4
@@ -146,7 +146,7 @@ async def publish_until(
     for number in range(1000):
         body = b"%d" % number + bytes(BULK_BYTES)
         try:
-            await asyncio.wait_for(session.publish(queue, [body]), 20)
+            await asyncio.wait_for(session.publish(queue, [body]), 60)
         except Rejected as error:
             return kept, error
         kept.append(body)
@@ -172,7 +172,6 @@ async def test_a_full_disk_of_a_backup_costs_it_its_place_until_there_is_room(ma
                     lambda status: any(
                         one.name == SET and backup not in one.in_sync for one in status.view.sets
                     ),
-                    30,
                 )
                 is_removed = True
 
@@ -204,14 +203,14 @@ async def test_a_full_disk_of_the_primary_is_a_typed_error_and_ends_with_it(mach
             assert refused.code is ErrorCode.STORE_FULL, refused
             assert await deployment.primary_of(SET) == primary
             errors = workload.report.errors
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 # The store may have made room again, by consolidating, before the workload came upon a full disk.
                 while not (errors["STORE_FULL"] or errors["ROLLED_BACK"]):
                     more, _ = await publish_until(session, "full", lambda: False)
                     kept += more
                     await asyncio.sleep(0.1)
             await cluster.disks[primary].limit_free(None)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while True:
                     try:
                         await session.publish("full", [b"room again"])

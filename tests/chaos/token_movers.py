@@ -131,7 +131,7 @@ class TokenMovers:
                     task.cancel()
                 await asyncio.gather(*tasks, watch, return_exceptions=True)
 
-    async def note_kill(self, seconds: float = 20.0) -> None:
+    async def note_kill(self, seconds: float = 60.0) -> None:
         """Call right before harm is done: returns when a move waits for its commit; all that are under way count as hit."""
         deadline = time.monotonic() + seconds
         while not any(move.is_committing for move in self.moves[-50:]):

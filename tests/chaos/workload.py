@@ -75,7 +75,7 @@ class Workload:
         try:
             yield
             self._is_sending = False
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 await asyncio.gather(*senders)
                 while await self._count(self.input):
                     for mover in movers:
@@ -91,13 +91,13 @@ class Workload:
 
     async def note_kill(self) -> None:
         """Call right before harm is done: returns when something is under way, which then counts as hit."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while not self.in_flight:
             assert time.monotonic() < deadline, "no transaction is under way"
             await asyncio.sleep(0.001)
         self.report.killed_in_flight += len(self.in_flight)
 
-    async def committed_since(self, count: int, seconds: float = 30.0) -> None:
+    async def committed_since(self, count: int, seconds: float = 60.0) -> None:
         """Returns when `count` more transactions have committed: the cluster works again."""
         target = self.report.committed + count
         deadline = time.monotonic() + seconds

@@ -559,9 +559,9 @@ def set_timeout_too_long(rig: Rig) -> None:
 def set_timeout_zero(rig: Rig) -> None:
     s = rig.session()
     xid = rig.ended(s)
-    assert rig.set_timeout(s, xid, 1) == OK
+    assert rig.set_timeout(s, xid, 4) == OK
     assert rig.set_timeout(s, xid, 0) == OK
-    rig.pass_time(3)
+    rig.pass_time(6)
     assert rig.get_timeout(s, xid) == "0 s"
     assert rig.commit(s, xid, one_phase=True) == OK
 
@@ -570,9 +570,9 @@ def set_timeout_zero(rig: Rig) -> None:
 def prepared_does_not_time_out(rig: Rig) -> None:
     s = rig.session()
     xid = rig.ended(s)
-    assert rig.set_timeout(s, xid, 1) == OK
+    assert rig.set_timeout(s, xid, 4) == OK
     assert rig.prepare(s, xid) == OK
-    rig.pass_time(3)
+    rig.pass_time(6)
     assert rig.recover(s) == [xid]
     assert rig.commit(s, xid) == OK
     assert rig.bodies("q") == [b"in branch"]

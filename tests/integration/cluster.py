@@ -18,7 +18,8 @@ from lockstep.wire.v1 import cluster_pb2 as pb
 
 SETS = {"east": ["B1", "B2", "B3"], "west": ["B2", "B3", "B1"], "north": ["B3", "B1", "B2"]}
 """The first broker of each is its first primary."""
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
+"""For what has to happen: processes start slowly where much else runs."""
 
 
 class Deployment:

@@ -61,7 +61,7 @@ class Coordinators:
     async def end_of(self, client: CoordinatorClient) -> int | None:
         """The exit status of a process that is ending by itself."""
         child = self.child(client)
-        await asyncio.wait_for(child.exited(), 10)
+        await asyncio.wait_for(child.exited(), 30)
         return child.status
 
     async def stop(self) -> None:

@@ -22,7 +22,8 @@ STEPS = ("working", "ended", "closed", "prepared", "asked")
 when the commit is under way."""
 UNDONE = STEPS[:-1]
 """Nobody has asked for a commit: nothing may have happened."""
-SESSION_MS, TRANSACTION_MS = 2_000, 4_000
+SESSION_MS, TRANSACTION_MS = 4_000, 12_000
+"""Short for a client that dies; long for one that lives, among many."""
 
 
 def die() -> NoReturn:
@@ -37,7 +38,7 @@ async def main(step: str, brokers: str, dsn: str, participant: str) -> None:
         await session.consume("east.tokens", credit=1) as consumer,
         await psycopg.AsyncConnection.connect(dsn) as connection,
     ):
-        message = await consumer.next(20)
+        message = await consumer.next(60)
         assert message is not None, "there is a token for each"
         print(message.body.decode(), flush=True)
         await asyncio.to_thread(sys.stdin.read)

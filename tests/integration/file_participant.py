@@ -1,14 +1,17 @@
 """A tiny Participant service for tests, as a process: its branches are lines of a file.
 
 Law: a line is on the disk before it is answered. `python -m tests.integration.file_participant ADDRESS FILE`; the name of the
-participant says how it behaves: "ok", "refuses", "readonly", "slow" or "sluggish" (each answer takes a while), "vanishes" (dies
-when it is first told to commit) or "contradicts" (votes yes, and rolls back when it is told to commit).
+participant says how it behaves: "ok", "refuses", "readonly", "slow" (each answer takes a while), "held" (answers nothing while a
+file says so, see `held`), "vanishes" (dies when it is first told to commit) or "contradicts" (votes yes, and rolls back when it
+is told to commit).
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -19,7 +22,7 @@ from lockstep.runtime.rpc import service, unary
 from lockstep.runtime.xid_codec import decode_xid
 from lockstep.wire.v1 import participant_pb2 as pb
 
-DELAY_SECONDS = {"slow": 0.3, "sluggish": 2.0}
+DELAY_SECONDS = {"slow": 0.3}
 
 
 class FileParticipant:
@@ -40,7 +43,7 @@ class FileParticipant:
         )
 
     async def _prepare(self, request: pb.ParticipantPrepareRequest) -> pb.ParticipantPrepareResponse:
-        await _take_time(request.name)
+        await self._take_time(request.name)
         xid = str(decode_xid(request.xid))
         if request.name == "readonly":
             return pb.ParticipantPrepareResponse(vote=pb.PARTICIPANT_VOTE_READ_ONLY)
@@ -54,7 +57,7 @@ class FileParticipant:
         )
 
     async def _commit(self, request: pb.ParticipantCommitRequest) -> pb.ParticipantCommitResponse:
-        await _take_time(request.name)
+        await self._take_time(request.name)
         xid = str(decode_xid(request.xid))
         if request.name == "contradicts":
             self._write(xid, "rolled-back")
@@ -66,11 +69,16 @@ class FileParticipant:
         return pb.ParticipantCommitResponse(end=self._end(xid))
 
     async def _rollback(self, request: pb.ParticipantRollbackRequest) -> pb.ParticipantRollbackResponse:
-        await _take_time(request.name)
+        await self._take_time(request.name)
         xid = str(decode_xid(request.xid))
         if self._states.get(xid) in (None, "prepared"):
             self._write(xid, "rolled-back")
         return pb.ParticipantRollbackResponse(end=self._end(xid))
+
+    async def _take_time(self, name: str) -> None:
+        await asyncio.sleep(DELAY_SECONDS.get(name, 0))
+        while name == "held" and _hold_file(self._path).exists():
+            await asyncio.sleep(0.01)
 
     def _end(self, xid: str) -> "pb.ParticipantEnd.ValueType":
         ends = {"committed": pb.PARTICIPANT_END_COMMITTED, "rolled-back": pb.PARTICIPANT_END_ROLLED_BACK}
@@ -84,6 +92,20 @@ class FileParticipant:
         self._states[xid] = state
 
 
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Inside the block the participant of this file answers nothing by the name "held"."""
+    _hold_file(path).touch()
+    try:
+        yield
+    finally:
+        _hold_file(path).unlink()
+
+
+def _hold_file(path: Path) -> Path:
+    return path.with_suffix(".held")
+
+
 def read_states(path: Path) -> dict[str, str]:
     """The last state of every branch: what the participant knows after a restart."""
     if not path.exists():
@@ -91,10 +113,6 @@ def read_states(path: Path) -> dict[str, str]:
     # The last line may be half of one.
     lines = path.read_text().split("\n")[:-1]
     return dict(line.split(" ", 1) for line in lines)
-
-
-async def _take_time(name: str) -> None:
-    await asyncio.sleep(DELAY_SECONDS.get(name, 0))
 
 
 async def _serve(address: str, path: Path) -> None:

@@ -16,7 +16,7 @@ async def lockstep(deployment: Deployment, *words: str) -> tuple[int, str, str]:
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "LOCKSTEP_COORDINATORS": ""},
     )
-    out, err = await asyncio.wait_for(process.communicate(), 30)
+    out, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode is not None
     return process.returncode, out.decode(), err.decode()
 

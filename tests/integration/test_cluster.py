@@ -67,7 +67,7 @@ async def test_messages_are_consumed_accepted_and_gone(deployment: Deployment) -
         consumer = await session.consume("work", credit=10)
         bodies: list[bytes] = []
         for _ in range(100):
-            message = await consumer.next(5)
+            message = await consumer.next(30)
             assert message is not None, f"only {len(bodies)} messages came"
             bodies.append(message.body)
             message.accept()
@@ -103,7 +103,7 @@ async def test_a_name_belongs_to_one_set(deployment: Deployment) -> None:
             await session.declare_queue("unique", QueueOptions(), set_name="west")
         assert caught.value.code is ErrorCode.ALREADY_EXISTS
         await session.delete_queue("unique")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while True:
                 try:
                     await session.declare_queue("unique", QueueOptions(), set_name="west")
@@ -213,14 +213,14 @@ async def test_garbage_on_any_method_is_a_typed_error_and_stops_nobody(deploymen
             for method in METHODS:
                 call: Any = channel.unary_unary(f"/lockstep.wire.v1.{method}")
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await call(b"\xff\xfe garbage", timeout=5)
+                    await call(b"\xff\xfe garbage", timeout=30)
                 assert "lockstep-code" in dict(caught.value.trailing_metadata() or ()), method
             for method in ("Sessions/Open", "Primary/Acknowledge"):
-                stream: Any = channel.stream_stream(f"/lockstep.wire.v1.{method}")(timeout=5)
+                stream: Any = channel.stream_stream(f"/lockstep.wire.v1.{method}")(timeout=30)
                 await stream.write(b"\xff\xfe garbage")
                 assert await stream.code() is grpc.StatusCode.INVALID_ARGUMENT, method
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await channel.unary_unary("/lockstep.wire.v1.Cluster/Nothing")(b"", timeout=5)  # type: ignore[arg-type]
+                await channel.unary_unary("/lockstep.wire.v1.Cluster/Nothing")(b"", timeout=30)  # type: ignore[arg-type]
             assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
     await deployment.until_in_sync()
     assert [deployment[name].broker.pid for name in deployment.cluster.brokers] == pids

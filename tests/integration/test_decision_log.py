@@ -201,11 +201,11 @@ async def test_an_etcd_that_is_gone_leaves_everything_in_doubt(global_id: Global
 
 async def test_presence_is_renewed_and_comes_back(etcd: EtcdProcess) -> None:
     async with EtcdClient(etcd.endpoint) as client:
-        presence = Presence(client, "presence", ME, "here:1", 2)
+        presence = Presence(client, "presence", ME, "here:1", 4)
         running = asyncio.ensure_future(presence.run())
         await presence.registered()
         first = presence.revision
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(4.5)
         assert presence.revision == first and await client.get(presence.key) is not None
         entry = await client.get(presence.key)
         assert entry is not None and entry.value == b"here:1"

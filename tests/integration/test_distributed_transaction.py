@@ -105,7 +105,7 @@ async def test_a_message_a_row_and_a_message_in_another_set_commit_together(bank
     number = await bank.token()
     connection = await bank.connect()
     async with await bank.session.consume("east.tokens", credit=1) as consumer:
-        message = await consumer.next(10)
+        message = await consumer.next(30)
         assert message is not None
         async with bank.session.distributed_transaction() as tx:
             await tx.accept(message)
@@ -125,7 +125,7 @@ async def test_an_error_in_the_block_undoes_everything(bank: Bank) -> None:
     number = await bank.token()
     connection = await bank.connect()
     async with await bank.session.consume("east.tokens", credit=1) as consumer:
-        message = await consumer.next(10)
+        message = await consumer.next(30)
         assert message is not None
         tx = bank.session.distributed_transaction()
         with contextlib.suppress(ZeroDivisionError):
@@ -136,7 +136,7 @@ async def test_an_error_in_the_block_undoes_everything(bank: Bank) -> None:
                 await tx.publish("west.log", [b"moved %d" % number])
                 raise ZeroDivisionError
         assert tx.state is TransactionState.ROLLED_BACK
-        again = await consumer.next(10)
+        again = await consumer.next(30)
         assert again is not None
         assert (again.body, again.delivery_count) == (b"%d" % number, 1)
         await again.accept()
@@ -213,7 +213,7 @@ async def test_a_program_without_an_event_loop_does_the_same(deployment: Deploym
             session.consume("east.tokens", credit=1) as consumer,
             psycopg.connect(bank.dsn) as connection,
         ):
-            message = consumer.next(10)
+            message = consumer.next(30)
             assert message is not None
             with session.distributed_transaction() as tx:
                 tx.accept(message)
@@ -271,7 +271,7 @@ async def test_a_client_that_is_killed_at_any_step_leaves_all_or_nothing(
 async def test_a_transaction_that_touches_a_second_set_is_distributed_by_itself(bank: Bank) -> None:
     number = await bank.token()
     async with await bank.session.consume("east.tokens", credit=1) as consumer:
-        message = await consumer.next(10)
+        message = await consumer.next(30)
         assert message is not None
         async with bank.session.transaction() as tx:
             await tx.accept(message)
@@ -294,13 +294,13 @@ async def test_a_transaction_over_two_sets_is_undone_by_its_caller_and_by_an_ope
     logged = await bank.bodies("west.log")
     number = await bank.token()
     async with await bank.session.consume("east.tokens", credit=1) as consumer:
-        message = await consumer.next(10)
+        message = await consumer.next(30)
         assert message is not None
         tx = bank.session.transaction()
         await tx.accept(message)
         await tx.publish("west.log", [b"undone"])
         await tx.rollback()
-        again = await consumer.next(10)
+        again = await consumer.next(30)
         assert again is not None and again.body == b"%d" % number
         tx = bank.session.transaction()
         await tx.publish("west.log", [b"undone"])
@@ -311,7 +311,7 @@ async def test_a_transaction_over_two_sets_is_undone_by_its_caller_and_by_an_ope
         with pytest.raises(Rejected) as refused:
             await tx.commit()
         assert refused.value.code is ErrorCode.ROLLED_BACK
-        third = await consumer.next(10)
+        third = await consumer.next(30)
         assert third is not None and third.body == b"%d" % number
         await third.accept()
     assert await bank.bodies("west.log") == logged

@@ -18,6 +18,7 @@ from lockstep.runtime.etcd import (
     Delete,
     DeleteDone,
     DeleteEvent,
+    Entry,
     EtcdClient,
     EtcdInDoubt,
     EtcdRejected,
@@ -48,8 +49,16 @@ async def own_etcd(tmp_path: Path) -> AsyncGenerator[EtcdProcess]:
 
 
 async def following(watching: AsyncGenerator[WatchBatch]) -> WatchBatch:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         return await anext(watching)
+
+
+async def read(client: EtcdClient, key: str) -> Entry | None:
+    """As `get`, as soon as etcd can be reached."""
+    async with asyncio.timeout(30):
+        while True:
+            with contextlib.suppress(EtcdRejected):
+                return await client.get(key)
 
 
 # Reads and transactions
@@ -150,10 +159,10 @@ async def test_keys_go_with_their_lease(client: EtcdClient, prefix: str) -> None
 
 
 async def test_a_lease_ends_unless_it_is_renewed(client: EtcdClient, prefix: str) -> None:
-    kept, left = await client.lease_grant(1), await client.lease_grant(1)
+    kept, left = await client.lease_grant(3), await client.lease_grant(3)
     await client.transact([], [Put(prefix + "kept", b"", kept.lease_id)])
     await client.transact([], [Put(prefix + "left", b"", left.lease_id)])
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while await client.get(prefix + "left") is not None:
         assert time.monotonic() < deadline
         await client.lease_renew(kept.lease_id)
@@ -222,12 +231,12 @@ async def test_watch_is_lost_when_etcd_is_killed(own_etcd: EtcdProcess) -> None:
 
 
 async def test_watch_is_lost_when_etcd_hangs_but_not_when_nothing_happens(own_etcd: EtcdProcess) -> None:
-    async with EtcdClient(own_etcd.endpoint, timeout_seconds=0.3) as client:
+    async with EtcdClient(own_etcd.endpoint, timeout_seconds=1) as client:
         watching = client.watch_prefix("/", 1)
         await client.transact([], [Put("/x", b"1")])
         await following(watching)
         quiet = asyncio.ensure_future(following(watching))
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(4)
         await client.transact([], [Put("/x", b"2")])
         assert len((await quiet).events) == 1
 
@@ -235,7 +244,7 @@ async def test_watch_is_lost_when_etcd_hangs_but_not_when_nothing_happens(own_et
         stopped = time.monotonic()
         with pytest.raises(WatchLost, match="no sign of life"):
             await following(watching)
-        assert time.monotonic() - stopped < 1.5
+        assert time.monotonic() - stopped < 10
 
 
 async def test_closing_the_client_ends_what_waits(own_etcd: EtcdProcess) -> None:
@@ -251,7 +260,7 @@ async def test_closing_the_client_ends_what_waits(own_etcd: EtcdProcess) -> None
             asyncio.ensure_future(client.lease_renew(1)),
         ]
         await asyncio.sleep(0.2)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(10):
         results = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(result) for result in results] == [WatchLost, EtcdRejected, EtcdInDoubt, EtcdInDoubt]
     with pytest.raises(EtcdRejected, match="closed"):
@@ -267,13 +276,13 @@ async def test_nothing_reachable_is_a_definite_no() -> None:
         started = time.monotonic()
         with pytest.raises(EtcdRejected, match="no etcd endpoint can be reached"):
             await client.transact([], [Put("/x", b"")])
-        assert time.monotonic() - started < 1.0
+        assert time.monotonic() - started < 5
 
 
 async def test_a_hung_etcd_leaves_a_transaction_in_doubt_and_executes_it_at_most_once(
     own_etcd: EtcdProcess,
 ) -> None:
-    async with EtcdClient(own_etcd.endpoint, timeout_seconds=0.5) as client:
+    async with EtcdClient(own_etcd.endpoint, timeout_seconds=1.5) as client:
         before = await client.transact([], [Put("/x", b"0")])
         await hang(own_etcd.pid)
         with pytest.raises(EtcdInDoubt, match="DEADLINE_EXCEEDED"):
@@ -283,8 +292,7 @@ async def test_a_hung_etcd_leaves_a_transaction_in_doubt_and_executes_it_at_most
         with pytest.raises(EtcdRejected):
             await client.get("/x")
         os.kill(own_etcd.pid, signal.SIGCONT)
-        await asyncio.sleep(0.3)
-        entry = await client.get("/x")
+        entry = await read(client, "/x")
         assert entry is not None
         assert entry.mod_revision - before.revision <= 1
 
@@ -292,11 +300,14 @@ async def test_a_hung_etcd_leaves_a_transaction_in_doubt_and_executes_it_at_most
 async def test_an_answer_lost_on_the_way_is_in_doubt_though_it_was_executed_once(
     etcd: EtcdProcess, prefix: str
 ) -> None:
-    async with CuttableLink(etcd.endpoint) as link, EtcdClient(link.endpoint, timeout_seconds=1) as client:
+    async with CuttableLink(etcd.endpoint) as link, EtcdClient(link.endpoint, timeout_seconds=20) as client:
         before = await client.transact([], [Put(prefix + "x", b"0")])
         link.swallow_answers()
         sending = asyncio.ensure_future(client.transact([], [Put(prefix + "x", b"1")]))
-        await asyncio.sleep(0.3)
+        async with EtcdClient(etcd.endpoint) as other:
+            while (entry := await other.get(prefix + "x")) is None or entry.value != b"1":
+                assert not sending.done()
+                await asyncio.sleep(0.01)
         link.cut()
         with pytest.raises(EtcdInDoubt):
             await sending
@@ -310,7 +321,7 @@ async def test_another_endpoint_is_used_when_one_is_dead_or_silent(etcd: EtcdPro
     async with CuttableLink(etcd.endpoint) as silent:
         silent.swallow_answers()
         endpoints = f"http://127.0.0.1:{dead},{silent.endpoint},{etcd.endpoint}"
-        async with EtcdClient(endpoints, timeout_seconds=2) as client:
+        async with EtcdClient(endpoints, timeout_seconds=10) as client:
             for value in (b"1", b"2", b"3"):
                 assert (await client.transact([], [Put(prefix + "x", value)])).succeeded
 
@@ -336,8 +347,10 @@ async def test_calls_move_on_when_the_endpoint_in_use_dies_or_hangs(etcd: EtcdPr
 
 
 async def test_a_restarted_etcd_is_found_again_quickly(own_etcd: EtcdProcess) -> None:
-    async with EtcdClient(own_etcd.endpoint, timeout_seconds=0.5) as client:
+    async with EtcdClient(own_etcd.endpoint, timeout_seconds=2) as client:
         await client.transact([], [Put("/x", b"1")])
+        # As in `test_etcd_process`: this etcd may lose what it answered in the 0.1 s before a kill.
+        await asyncio.sleep(0.5)
         own_etcd.kill()
         with pytest.raises(EtcdRejected):
             await client.get("/x")
@@ -345,11 +358,8 @@ async def test_a_restarted_etcd_is_found_again_quickly(own_etcd: EtcdProcess) ->
         try:
             assert restarted.endpoint == own_etcd.endpoint
             ready = time.monotonic()
-            while True:
-                with contextlib.suppress(EtcdRejected):
-                    entry = await client.get("/x")
-                    break
-            assert time.monotonic() - ready < 1.5
+            entry = await read(client, "/x")
+            assert time.monotonic() - ready < 10
             assert entry is not None
             assert entry.value == b"1"
         finally:

@@ -32,7 +32,7 @@ class Proxy:
         return sorted(map(int, children.read_text().split()))
 
     def connect(self) -> BlockingConnection:
-        return BlockingConnection(f"amqp://127.0.0.1:{self.port}", timeout=10, allowed_mechs="ANONYMOUS")
+        return BlockingConnection(f"amqp://127.0.0.1:{self.port}", timeout=30, allowed_mechs="ANONYMOUS")
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def proxy(tmp_path: Path) -> AsyncIterator[Proxy]:
 
 async def until_both_work(proxy: Proxy) -> list[int]:
     """Waits until as many workers as there should be listen; returns their process ids."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             workers = proxy.workers()
             ready = proxy.process.log.read_text().count("event=ready")
@@ -76,13 +76,13 @@ async def test_workers_share_the_port_and_one_that_dies_comes_back(proxy: Proxy)
             connection = proxy.connect()
             connection.create_sender("letters").send(Message(body=f"{number}", durable=True))
             receiver = connection.create_receiver("letters", credit=1)
-            assert receiver.receive(timeout=10).body == f"{number}"
+            assert receiver.receive(timeout=30).body == f"{number}"
             receiver.accept()
             connection.close()
 
     await asyncio.to_thread(exchange, 12)
     os.kill(workers[0], signal.SIGKILL)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while proxy.process.log.read_text().count("event=ready") < WORKERS + 1:
             await asyncio.sleep(0.05)
     assert workers[1] in proxy.workers()
@@ -93,11 +93,11 @@ async def test_workers_share_the_port_and_one_that_dies_comes_back(proxy: Proxy)
 async def test_clients_hear_that_a_proxy_stops(proxy: Proxy) -> None:
     await until_both_work(proxy)
     connection = await asyncio.to_thread(proxy.connect)
-    stopping = asyncio.ensure_future(proxy.process.stop())
+    stopping = asyncio.ensure_future(proxy.process.stop(grace_seconds=30))
 
     def wait() -> str:
         try:
-            connection.wait(lambda: False, timeout=10)
+            connection.wait(lambda: False, timeout=30)
         except ConnectionException as error:
             return str(error)
         return ""

@@ -26,7 +26,7 @@ def test_its_programs_run(tmp_path: Path) -> None:
                 "127.0.0.1:5672", up.amqp_address
             )
             result = subprocess.run(
-                [sys.executable, "-c", source], capture_output=True, text=True, timeout=30, check=False
+                [sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False
             )
             assert result.returncode == 0, result.stderr
             printed.append(result.stdout)

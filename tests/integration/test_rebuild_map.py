@@ -197,7 +197,7 @@ async def test_etcd_that_was_set_back_is_overruled_by_the_disks(tmp_path: Path) 
         status = await deployment.until(
             "all replicas say that they have seen more",
             lambda status: all(
-                answer is not None and "rebuild-map" in answer.replicas[0].trouble
+                answer is not None and any("rebuild-map" in replica.trouble for replica in answer.replicas)
                 for answer in status.brokers.values()
             ),
         )

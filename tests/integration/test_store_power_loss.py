@@ -39,10 +39,16 @@ async def lose_power(disk: PowerLossFs, seed: int) -> None:
     await disk.mount()
 
 
+ACKNOWLEDGED_MIN = 30
+"""Appends, between two losses of power."""
+
+
 async def load_up(
     stream: StoreStream, end: int, epoch: int, seconds: float
 ) -> tuple[dict[int, bytes], int, int]:
-    """Appends as fast as it goes until the stream breaks or the time is over: (frames sent, acknowledged end, commit told)."""
+    """Appends as fast as it goes until the time is over and something was acknowledged: (frames sent, acknowledged end, commit
+    told).
+    """
     sent: dict[int, bytes] = {}
     acknowledged = end
 
@@ -57,7 +63,8 @@ async def load_up(
     deadline = asyncio.get_running_loop().time() + seconds
     index, commit = end, 0
     try:
-        while asyncio.get_running_loop().time() < deadline:
+        while (now := asyncio.get_running_loop().time()) < deadline or acknowledged < end + ACKNOWLEDGED_MIN:
+            assert now < deadline + 60, f"{acknowledged - end} appends were acknowledged in a minute"
             index += 1
             sent[index], commit = publishing(index, body_bytes=400, epoch=epoch), acknowledged
             await stream.send(AppendFrames(SET, Epoch(epoch), ME, (sent[index],), LogIndex(commit)))

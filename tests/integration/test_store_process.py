@@ -92,10 +92,14 @@ async def test_the_snapshot_has_the_state_hash_of_the_log(tmp_path: Path) -> Non
             state.apply_frame(Frame(check_frame(frame), frame, b""))
             await stream.append(frame, commit=first - 1)
         await stream.tell_commit(400)
-        await asyncio.sleep(0.5)
-        items, frames, loaded = await stream.load()
-        assert isinstance(loaded, StateLoaded)
-        assert loaded.snapshot_index > 300
+        async with asyncio.timeout(30):
+            # The store makes its snapshot beside its work.
+            while True:
+                items, frames, loaded = await stream.load()
+                assert isinstance(loaded, StateLoaded)
+                if loaded.snapshot_index > 300:
+                    break
+                await asyncio.sleep(0.1)
         assert len(frames) < 20
         assert await store.end() == 0
     async with store.running() as channel:
@@ -148,8 +152,7 @@ async def test_half_an_installation_leaves_an_empty_set_with_a_new_disk_id(tmp_p
         first = await stream.open()
         await stream.append(publishing(1))
         await stream.send(begin)
-        await stream.send(InstallItems(SET, Epoch(1), ME, items[:20]))
-        await asyncio.sleep(0.3)
+        assert isinstance(await stream.ask(InstallItems(SET, Epoch(1), ME, items[:20])), ItemsInstalled)
         await store.end(signal.SIGKILL)
     async with store.running() as channel:
         stream = StoreStream(channel)

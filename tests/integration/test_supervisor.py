@@ -22,7 +22,7 @@ STUBBORN = (
 
 
 async def wait_for_word(child: ChildProcess) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while "up" not in child.last_words():
             await asyncio.sleep(0.01)
 
@@ -84,7 +84,7 @@ asyncio.run(main())
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         parent.kill()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while is_alive(pid):
             await asyncio.sleep(0.01)
 
@@ -115,12 +115,13 @@ async def test_a_signal_to_one_that_has_just_exited_does_not_take_its_status(tmp
     quick = (
         sys.executable,
         "-c",
-        "import time; print('up', flush=True); time.sleep(0.3); raise SystemExit(3)",
+        "import time; print('up', flush=True); time.sleep(1.0); raise SystemExit(3)",
     )
     child = ChildProcess("quick", quick, tmp_path / "log")
     await child.start()
     await wait_for_word(child)
-    time.sleep(1.0)  # The event loop must not hear of the exit before the signal is sent.
+    while is_alive(child.pid):
+        time.sleep(0.01)  # The event loop must not hear of the exit before the signal is sent.
     child.resume()
     await child.exited()
     assert child.status == 3

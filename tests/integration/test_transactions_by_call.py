@@ -158,13 +158,13 @@ async def test_acquired_messages_are_accepted_with_the_transaction(caller: Calle
     )
     assert (await caller.transactions.Settle(release)).settled == 1
     assert await refused(caller.transactions.Settle(release)) is ErrorCode.STALE_DELIVERY
-    again = await caller.transactions.Acquire(pb.AcquireRequest(queue="jobs", wait_ms=1000))
+    again = await caller.transactions.Acquire(pb.AcquireRequest(queue="jobs", wait_ms=5000))
     assert [message.delivery_count for message in again.messages] == [1]
     # What a session holds is free again when it ends.
     await caller.transactions.EndSession(
         pb.EndSessionRequest(resource_set="east", session_id=again.session_id)
     )
-    last = await caller.transactions.Acquire(pb.AcquireRequest(queue="jobs", wait_ms=1000))
+    last = await caller.transactions.Acquire(pb.AcquireRequest(queue="jobs", wait_ms=5000))
     assert [message.body for message in last.messages] == [b"3"]
 
 

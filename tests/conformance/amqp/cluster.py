@@ -25,10 +25,10 @@ from tests.unit.services.proxy.security.certificates import Certificates
 
 SETS = "east", "west"
 USER, PASSWORD = "ada", "lovelace"
-STRICT_IDLE_SECONDS = 1.5
+STRICT_IDLE_SECONDS = 4.0
 STRICT_CREDIT = 10
 STRICT_HOLD_SECONDS = 0.5
-STRICT_TRANSACTION_SECONDS = 2.0
+STRICT_TRANSACTION_SECONDS = 4.0
 _Result = TypeVar("_Result")
 
 

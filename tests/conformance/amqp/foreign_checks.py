@@ -13,7 +13,7 @@ import pytest
 
 from tests.conformance.amqp.cluster import PASSWORD, USER, AmqpCluster
 
-RUN_SECONDS = 90.0
+RUN_SECONDS = 240.0
 
 
 def sentences(source: Path) -> list[str]:

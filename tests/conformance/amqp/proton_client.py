@@ -29,7 +29,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container, LinkOption
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender
 
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 30.0
 """For what has to happen."""
 QUIET_SECONDS = 0.15
 """For what must not."""

@@ -297,11 +297,11 @@ async def test_a_disposition_of_all_there_could_be(address: str) -> None:
 
 async def test_a_client_that_says_nothing_is_dropped(strict: str) -> None:
     async with await RawClient.opened(strict) as client:
-        assert await client.expect_end(10) == "amqp:resource-limit-exceeded"
+        assert await client.expect_end() == "amqp:resource-limit-exceeded"
 
 
 async def test_a_client_hears_something_as_often_as_it_wants(address: str) -> None:
-    async with await RawClient.opened(address, idle_time_out=400) as client:
-        for _ in range(5):
-            heard = await client.next_frame(0.4)
+    async with await RawClient.opened(address, idle_time_out=2000) as client:
+        for _ in range(3):
+            heard = await client.next_frame(2.0)
             assert heard is not None and heard.name == "empty"

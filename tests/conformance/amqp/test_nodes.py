@@ -133,7 +133,7 @@ def test_requests_are_answered_over_dynamic_sources(
         answering = pool.submit(answer_requests, amqp.port, queue, 5)
         asking = SyncRequestResponse(client.connection, queue)
         assert [asking.call(Message(body=number)).body for number in range(5)] == [0, 2, 4, 6, 8]
-        answering.result(timeout=10)
+        answering.result(timeout=30)
 
 
 # --- addresses ---

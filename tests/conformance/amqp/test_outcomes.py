@@ -157,4 +157,4 @@ def test_sender_is_answered_only_when_the_message_is_there(
         description = await amqp.session.describe(await amqp.session.set_of_target("", queue))
         return next(one.length for one in description.queues if one.name == queue)
 
-    assert amqp.run(asyncio.wait_for(count(), 5)) == 50
+    assert amqp.run(asyncio.wait_for(count(), 30)) == 50

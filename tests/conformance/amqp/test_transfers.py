@@ -16,7 +16,7 @@ MIB = 1024 * 1024
 
 
 def test_blocking_client_sends_and_receives(amqp: AmqpCluster, queue: str) -> None:
-    connection = BlockingConnection(f"127.0.0.1:{amqp.port}", timeout=10)
+    connection = BlockingConnection(f"127.0.0.1:{amqp.port}", timeout=30)
     try:
         sender = connection.create_sender(queue)
         assert sender.send(Message(body="hello")).remote_state == Delivery.ACCEPTED
@@ -166,7 +166,7 @@ def test_message_that_its_sender_aborts_did_not_happen(client: ProtonClient, que
 
 
 def test_refused_by_blocking_client_when_the_link_ends(amqp: AmqpCluster, queue: str) -> None:
-    connection = BlockingConnection(f"127.0.0.1:{amqp.strict_port}", timeout=10)
+    connection = BlockingConnection(f"127.0.0.1:{amqp.strict_port}", timeout=30)
     try:
         with pytest.raises(LinkDetached, match="amqp:not-found"):
             connection.create_sender(f"{queue} that is nowhere")

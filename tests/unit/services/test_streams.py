@@ -78,6 +78,8 @@ from services.primary.sessions import CLIENT_BYTES_MAX, SessionsService
 ORDERS, E1 = SetName("orders"), Epoch(1)
 B1, B2, I2 = BrokerId("B1"), BrokerId("B2"), Incarnation("i2")
 STALL_SECONDS = 1.0
+WAIT_SECONDS = 30.0
+"""For what has to happen."""
 Script = Callable[[AnyInput], list[AnyEffect]]
 
 
@@ -117,7 +119,7 @@ class Node:
 
     async def hears(self, *kinds: type, count: int = 1) -> list[Any]:
         """Waits until the core has heard `count` inputs of these kinds."""
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(WAIT_SECONDS):
             while len(found := [given for given in self.core.heard if isinstance(given, kinds)]) < count:
                 await asyncio.sleep(0.005)
         return found
@@ -162,7 +164,7 @@ async def subscribed(node: Node) -> int:
 async def test_frames_and_acknowledgements_travel_in_order(node: Node) -> None:
     stream = await subscribed(node)
     await node.do(*(TellBackup(ORDERS, stream, frames(b"%d" % n, commit_index=n)) for n in range(50)))
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(WAIT_SECONDS):
         while True:
             said = [given.message for given in await node.hears(PrimarySaid) if given.message != ACCEPTED]
             bodies = [pair[0] for message in said for pair in message.frames]
@@ -227,7 +229,7 @@ class Client:
         await self.call.write(encode_request(set_name, messages).SerializeToString())
 
     async def hear(self) -> Any:
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(WAIT_SECONDS):
             data = await self.call.read()
         return (
             None if data is grpc.aio.EOF else decode_response(parse(session_pb2.SessionResponse(), data))[1]
@@ -239,7 +241,7 @@ class Client:
 
     async def fails(self) -> tuple[grpc.StatusCode, str]:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await asyncio.wait_for(self._read_on(), 3)
+            await asyncio.wait_for(self._read_on(), WAIT_SECONDS)
         metadata = dict(caught.value.trailing_metadata() or ())
         return caught.value.code(), ErrorCode(int(str(metadata["lockstep-code"]))).name
 
@@ -391,7 +393,7 @@ async def test_a_client_that_does_not_read_loses_its_stream_and_what_waited_for_
         stream = await attached(node, client)
         waiting = node.sessions._streams[stream].outbox
         await node.do(*[TellClient(ORDERS, stream, big_delivery(), 0)] * 100)
-        async with asyncio.timeout(STALL_SECONDS + 3):
+        async with asyncio.timeout(STALL_SECONDS + WAIT_SECONDS):
             while not [given for given in node.core.heard if isinstance(given, ClientStreamClosed)]:
                 await asyncio.sleep(0.05)
         assert waiting.bytes_waiting == 0

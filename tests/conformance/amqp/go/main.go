@@ -19,7 +19,7 @@ import (
 	"github.com/Azure/go-amqp"
 )
 
-const checkTime = 8 * time.Second
+const checkTime = 30 * time.Second
 
 type told struct {
 	Port       int    `json:"port"`

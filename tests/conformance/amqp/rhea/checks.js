@@ -8,7 +8,7 @@ const fs = require('fs');
 const rhea = require('rhea');
 
 const told = JSON.parse(process.argv[2]);
-const CHECK_SECONDS = 8;
+const CHECK_SECONDS = 30;
 const checks = [];
 const check = (sentence, run) => checks.push({ sentence, run });
 let names = 0;

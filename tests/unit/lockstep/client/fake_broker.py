@@ -145,7 +145,7 @@ class FakeBroker:
         ).SerializeToString()
 
 
-async def eventually(is_true: Any, seconds: float = 5.0) -> None:
+async def eventually(is_true: Any, seconds: float = 30.0) -> None:
     """Waits until it is; fails after `seconds`."""
     async with asyncio.timeout(seconds):
         while not is_true():

@@ -1,6 +1,7 @@
 """The driver with a scripted core: order, batches, and what stops the process."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -10,7 +11,7 @@ from lockstep.core.clock import Now
 from lockstep.core.effects import AnyEffect, CloseClientStream, Halt, Note
 from lockstep.core.ids import SetName
 from lockstep.core.inputs import AnyInput, ClientStreamClosed, Tick
-from lockstep.runtime.driver import Driver
+from lockstep.runtime.driver import TICK_SECONDS, Driver
 
 ORDERS = SetName("orders")
 
@@ -125,7 +126,10 @@ async def test_stream_numbers_are_never_given_out_twice() -> None:
 
 async def test_ticks_come_to_every_set() -> None:
     driver, core, _ = make_driver(lambda given: [])
+    started = time.monotonic()
     ticking = asyncio.create_task(driver.run_ticks())
-    await asyncio.sleep(0.17)
+    async with asyncio.timeout(30):
+        while core.handled.count(Tick(ORDERS)) < 3:
+            await asyncio.sleep(0.01)
     ticking.cancel()
-    assert 2 <= core.handled.count(Tick(ORDERS)) <= 4
+    assert time.monotonic() - started >= 3 * TICK_SECONDS

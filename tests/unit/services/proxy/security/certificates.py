@@ -35,5 +35,5 @@ class Certificates:
         return ["-keyout", self.key(name), "-out", self.certificate(name)]
 
     def _openssl(self, arguments: list[str]) -> None:
-        done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, timeout=30)
+        done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr

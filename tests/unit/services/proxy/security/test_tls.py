@@ -71,7 +71,7 @@ async def converse(
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=server_context(settings))
     async with server:
         host, port = server.sockets[0].getsockname()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             reader, writer = await asyncio.open_connection(host, port, ssl=context)
             try:
                 writer.write(sent)
@@ -147,7 +147,7 @@ def test_files_that_are_no_certificates_are_named(made: Certificates, tmp_path: 
         ["openssl", "ec", "-in", made.key("server"), "-aes128", "-passout", "pass:x", "-out", str(encrypted)],
         check=True,
         capture_output=True,
-        timeout=30,
+        timeout=60,
     )
     good, key = made.certificate("server"), made.key("server")
     for settings, named in (

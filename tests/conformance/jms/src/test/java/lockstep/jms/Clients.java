@@ -28,10 +28,10 @@ final class Clients implements BeforeEachCallback, AfterEachCallback {
     static final List<String> PROXIES = List.of(System.getProperty("lockstep.proxies").split(","));
 
     /** How long a message may take that is there or on its way. */
-    static final long ARRIVES_MILLIS = 10_000;
+    static final long ARRIVES_MILLIS = 30_000;
 
     private static final String TIME_OUTS =
-            "jms.connectTimeout=10000&jms.requestTimeout=10000&jms.sendTimeout=10000&jms.closeTimeout=5000";
+            "jms.connectTimeout=30000&jms.requestTimeout=30000&jms.sendTimeout=30000&jms.closeTimeout=5000";
 
     private static final String FRAMES = Boolean.getBoolean("lockstep.frames") ? "?amqp.traceFrames=true" : "";
 
