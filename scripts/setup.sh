@@ -85,7 +85,7 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     say "creating $venv with $python"
     "$python" -m venv "$venv"
 fi
-say "installing the Python packages into $venv (about half a minute)"
+say "installing the Python packages into $venv (a minute or two: Spark is built from its source)"
 "$venv/bin/python" -m pip install -qq --disable-pip-version-check --editable '.[dev]'
 stamp >"$venv/.stamp"
 say "ready"

@@ -4,6 +4,7 @@ Law: an address that comes back is found again in tenths of a second, a peer tha
 answers, and no limit of gRPC is reached before one of our own with a name. Figures: `measurements.md`, section gRPC.
 """
 
+import grpc
 import grpc.aio
 
 GRPC_MESSAGE_BYTES_MAX = 160 * 1024 * 1024
@@ -29,7 +30,7 @@ _CHANNEL_OPTIONS = (
     # Nothing is sent twice behind our back.
     ("grpc.enable_retries", 0),
 )
-_SERVER_OPTIONS = (
+SERVER_OPTIONS = (
     *_SHARED_OPTIONS,
     # Two processes on one port would share its clients at random.
     ("grpc.so_reuseport", 0),
@@ -45,9 +46,16 @@ def open_channel(address: str) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
 
 
+def open_blocking_channel(address: str, roots: bytes | None = None) -> grpc.Channel:
+    """As `open_channel`, for programs without an event loop. `roots`: certificates in PEM, for TLS; None: no TLS."""
+    if roots is None:
+        return grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(roots), options=_CHANNEL_OPTIONS)
+
+
 def make_server() -> grpc.aio.Server:
     """A server without services and ports yet."""
-    return grpc.aio.server(options=_SERVER_OPTIONS)
+    return grpc.aio.server(options=SERVER_OPTIONS)
 
 
 class Channels:

@@ -75,7 +75,7 @@ async def abort(context: "grpc.aio.ServicerContext[Any, Any]", error: LockstepEr
     raise AssertionError("abort of a call returned")
 
 
-def error_from(error: grpc.aio.AioRpcError, is_read: bool = False) -> LockstepError:
+def error_from(error: grpc.aio.AioRpcError | grpc.Call, is_read: bool = False) -> LockstepError:
     """What the caller of an RPC gets for a gRPC error.
 
     `is_read`: the call changes nothing, so whatever went wrong with it did not happen.
@@ -96,7 +96,7 @@ def error_from(error: grpc.aio.AioRpcError, is_read: bool = False) -> LockstepEr
     return kind(code, text, **_details(metadata.get(DETAILS_KEY)))
 
 
-def is_ours(error: grpc.aio.AioRpcError) -> bool:
+def is_ours(error: grpc.aio.AioRpcError | grpc.Call) -> bool:
     """Whether a broker said it, and not the transport."""
     return any(name == CODE_KEY for name, _ in error.trailing_metadata() or ())
 

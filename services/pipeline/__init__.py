@@ -1,0 +1,1 @@
+"""Committed events in Spark: the source `lockstep`, jobs that make tables of them, and sinks that take each event once."""

@@ -1,0 +1,207 @@
+"""The PySpark data source `lockstep`: committed events as a stream (`readStream`) and as a batch (`read`).
+
+Law: a micro-batch is a consistent cut, and the same offsets give the same rows, however often, on whatever worker. Spark pickles
+the readers and forks its workers: nothing here holds a connection, or imports gRPC, before a method that needs it runs.
+
+Spark calls `initialOffset` more than once before the first checkpoint: a new group is pinned by the brokers, not by the answer.
+It calls `commit` one batch late and not at all for the last one, so what is acknowledged is always behind what is in the sinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from services.pipeline.schema import SCHEMA
+
+if TYPE_CHECKING:
+    from lockstep.client.event_offsets import EventOffset
+    from lockstep.client.events import EventsClient
+    from lockstep.wire.v1 import events_pb2 as pb
+    from services.pipeline.options import SourceOptions
+
+NAME = "lockstep"
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the source known to a session."""
+    spark.dataSource.register(LockstepSource)
+
+
+class LockstepSource(DataSource):
+    """Made by Spark for each query and each read."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return LockstepReader(dict(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return LockstepStreamReader(dict(self.options))
+
+
+class Part(InputPartition):
+    """One task's share, in plain values."""
+
+    def __init__(
+        self, resource_set: str, begin: tuple[int, int], end: tuple[int, int], brokers: tuple[str, ...]
+    ) -> None:
+        super().__init__(resource_set)
+        self.resource_set = resource_set
+        self.begin = begin
+        self.end = end
+        self.brokers = brokers
+
+
+class LockstepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in the driver's planning process as long as the query; copies of it read on workers."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options)
+        self._connected: EventsClient | None = None
+        self._plan: pb.PlanResponse | None = None
+        """The last one: its splits and brokers are for the batch that it ends."""
+        self._target: dict[str, EventOffset] | None = None
+        """Of a query that ends when all is read."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What goes to workers: neither the connection nor the plan.
+        return {**vars(self), "_connected": None, "_plan": None, "_target": None}
+
+    def initialOffset(self) -> dict[str, Any]:
+        from services.pipeline.options import plain
+
+        return plain(self._parsed().open(self._client()))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        limit = self._parsed().max_events
+        return ReadMaxRows(limit) if limit else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        from services.pipeline.planning import cut_of
+
+        options = self._parsed()
+        options.open(self._client())
+        plan = self._client().plan(options.group, {}, hold_seconds_max=options.hold_seconds)
+        self._target = cut_of(plan)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        from services.pipeline.options import offsets_from, plain
+        from services.pipeline.planning import cut_of, next_cut
+
+        options, known = self._parsed(), offsets_from(start)
+        self._plan = self._client().plan(
+            options.group,
+            known,
+            max_events=limit.max_rows if isinstance(limit, ReadMaxRows) else 0,
+            wait_seconds=options.wait_seconds if self._target is None else 0.0,
+            hold_seconds_max=options.hold_seconds,
+        )
+        return plain(next_cut(known, cut_of(self._plan), self._target))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        from services.pipeline.options import offsets_from
+
+        begins, ends = offsets_from(start), offsets_from(end)
+        if begins.keys() < ends.keys():
+            # A resource set that came later begins where the group stands in it: nothing of it is acknowledged yet.
+            begins = {**self._parsed().open(self._client()), **begins}
+        return _parts(begins, ends, self._plan)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, Part), "as `partitions` made it"
+        return _read(self._parsed(), partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        from services.pipeline.options import offsets_from
+
+        self._client().acknowledge(self._parsed().group, offsets_from(end))
+
+    def stop(self) -> None:
+        if self._connected is not None:
+            self._connected.close()
+            self._connected = None
+
+    def _parsed(self) -> SourceOptions:
+        from services.pipeline.options import SourceOptions
+
+        return SourceOptions.parse(self._options)
+
+    def _client(self) -> EventsClient:
+        if self._connected is None:
+            self._connected = self._parsed().connect()
+        return self._connected
+
+
+class LockstepReader(DataSourceReader):
+    """All that is kept for a group, up to `end`, or up to what is committed when the read is planned."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options)
+
+    def partitions(self) -> list[InputPartition]:
+        import json
+
+        from services.pipeline.options import SourceOptions, offsets_from
+        from services.pipeline.planning import cut_of
+
+        options = SourceOptions.parse(self._options)
+        with options.connect() as client:
+            begins = options.open(client)
+            plan = client.plan(options.group, begins, hold_seconds_max=options.hold_seconds)
+        ends = offsets_from(json.loads(options.end)) if options.end else cut_of(plan)
+        # Spark wants one at least; what it gets instead of none reads nothing.
+        return _parts(begins, ends, plan) or [Part("", (0, 0), (0, 0), ())]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        from services.pipeline.options import SourceOptions
+
+        assert isinstance(partition, Part), "as `partitions` made it"
+        return _read(SourceOptions.parse(self._options), partition)
+
+
+def _parts(
+    begins: dict[str, EventOffset], ends: dict[str, EventOffset], plan: pb.PlanResponse | None
+) -> list[InputPartition]:
+    from services.pipeline.planning import parts_of
+
+    return [
+        Part(
+            one.resource_set, (one.begin.index, one.begin.epoch), (one.end.index, one.end.epoch), one.brokers
+        )
+        for one in parts_of(begins, ends, plan)
+    ]
+
+
+def _read(options: SourceOptions, part: Part) -> Iterator[Any]:
+    """The record batches of a part."""
+    from lockstep.client.event_offsets import EventOffset
+    from services.pipeline.columns import as_record_batch
+
+    if part.begin == part.end:
+        return
+    with options.connect() as client:
+        for batch in client.read(
+            part.resource_set,
+            EventOffset(*part.begin),
+            EventOffset(*part.end),
+            brokers=part.brokers,
+            without_content=options.without_content,
+        ):
+            if batch.events.kinds:
+                yield as_record_batch(batch)

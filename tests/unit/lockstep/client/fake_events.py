@@ -1,0 +1,334 @@
+"""An events service over lists of transactions: honest about order, ranges and wholeness, and hurt at will.
+
+Law: the same range gives the same events, however it is cut. What a test does to it (`cut_after`, `is_away`) is what a broker
+that dies or is away does to its clients.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+import grpc
+
+from lockstep.core.errors import ErrorCode
+from lockstep.runtime.channels import SERVER_OPTIONS
+from lockstep.runtime.status import CODE_KEY
+from lockstep.wire.v1 import cluster_pb2
+from lockstep.wire.v1 import events_pb2 as pb
+from lockstep.wire.v1.events_pb2_grpc import EventsServicer, add_EventsServicer_to_server
+
+ENQUEUE, DEQUEUE = pb.EventBatch.KIND_ENQUEUE, pb.EventBatch.KIND_DEQUEUE
+BEGIN_MS = 1_700_000_000_000
+
+
+@dataclass(frozen=True)
+class Event:
+    """One effect on a queue. `position` None: the place of the event itself."""
+
+    kind: int
+    queue: str
+    body: bytes = b""
+    position: tuple[int, int] | None = None
+    reason: int = 0
+    source: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """What one record committed in one resource set."""
+
+    index: int
+    events: tuple[Event, ...]
+    time_ms: int = 0
+    """0: BEGIN_MS and as many milliseconds as the index."""
+    epoch: int = 1
+    global_id: bytes = b""
+    resource_sets: int = 1
+    xid_format: int = 0x4C4B5354
+    rollback_reason: int = 0
+    is_command: bool = False
+    """Outside any transaction."""
+    session: int = 3
+    duration_ms: int = 2
+
+    @property
+    def commit_time_ms(self) -> int:
+        return self.time_ms or BEGIN_MS + self.index
+
+
+Logs = dict[str, list[Transaction]]
+
+
+def enqueue(queue: str, body: bytes) -> Event:
+    return Event(ENQUEUE, queue, body)
+
+
+def dequeue(queue: str, index: int, ordinal: int) -> Event:
+    return Event(DEQUEUE, queue, position=(index, ordinal), reason=1)
+
+
+@dataclass
+class FakeEvents(EventsServicer):
+    """One broker; several of them may share `logs` and `groups`."""
+
+    logs: Logs
+    groups: dict[str, dict[str, pb.EventOffset]] = field(default_factory=dict)
+    batch_events: int = 3
+    cut_after: int = 0
+    """Reads end with UNAVAILABLE after so many batches; 0: never."""
+    is_away: bool = False
+    stalls_for: float = 0.0
+    """Seconds before the first batch of a read."""
+    floor: int = 0
+    """What is behind lower offsets is gone."""
+    asked: list[pb.ReadEventsRequest] = field(default_factory=list)
+    plans: list[pb.PlanRequest] = field(default_factory=list)
+    holds: set[str] = field(default_factory=set)
+    """Resource sets of which a plan gives nothing new."""
+
+    def OpenSubscription(
+        self, request: pb.OpenSubscriptionRequest, context: Any
+    ) -> pb.OpenSubscriptionResponse:
+        self._check(context)
+        is_new = request.group not in self.groups
+        if is_new:
+            begins = {name: self._end(name) for name in self.logs}
+            if request.start != request.START_LATEST:
+                begins = {name: pb.EventOffset(resource_set=name) for name in self.logs}
+            self.groups[request.group] = begins | {one.resource_set: one for one in request.offsets}
+        return pb.OpenSubscriptionResponse(offsets=self._group(request.group, context), is_new=is_new)
+
+    def CloseSubscription(self, request: Any, context: Any) -> pb.CloseSubscriptionResponse:
+        self._group(request.group, context)
+        del self.groups[request.group]
+        return pb.CloseSubscriptionResponse()
+
+    def ListSubscriptions(self, request: Any, context: Any) -> pb.ListSubscriptionsResponse:
+        self._check(context)
+        return pb.ListSubscriptionsResponse(
+            subscriptions=[
+                pb.ListSubscriptionsResponse.Subscription(group=name, acknowledged=offsets.values())
+                for name, offsets in sorted(self.groups.items())
+            ]
+        )
+
+    def Plan(self, request: pb.PlanRequest, context: Any) -> pb.PlanResponse:
+        """Cuts by commit time, never inside a transaction; with no limit everything."""
+        self._check(context)
+        self.plans.append(request)
+        begins = {one.resource_set: one for one in self._group(request.group, context)}
+        begins |= {name: pb.EventOffset(resource_set=name) for name in self.logs if name not in begins}
+        begins |= {one.resource_set: one for one in request.known}
+        ahead = sorted(
+            (one.commit_time_ms, name, one)
+            for name, log in self.logs.items()
+            if name not in self.holds
+            for one in log
+            if one.index > begins[name].index
+        )
+        ends = dict(begins)
+        events = dict.fromkeys(begins, 0)
+        last_ms = 0
+        for time_ms, name, one in ahead:
+            if request.max_events and sum(events.values()) >= request.max_events and time_ms > last_ms:
+                break
+            last_ms = time_ms
+            ends[name] = pb.EventOffset(resource_set=name, index=one.index, epoch=one.epoch)
+            events[name] += len(one.events)
+        response = pb.PlanResponse(time_ms=last_ms)
+        for name in sorted(begins):
+            planned = response.ranges.add(to=ends[name], events=events[name])
+            getattr(planned, "from").CopyFrom(begins[name])
+            between = [
+                one.index for one in self.logs[name] if begins[name].index < one.index < ends[name].index
+            ]
+            planned.splits.extend(
+                pb.EventOffset(resource_set=name, index=index, epoch=1) for index in between[9::10]
+            )
+        return response
+
+    def Read(self, request: pb.ReadEventsRequest, context: Any) -> Iterator[pb.EventBatch]:
+        self._check(context)
+        self.asked.append(request)
+        begin = getattr(request, "from")
+        log = self.logs.get(begin.resource_set or request.to.resource_set)
+        if log is None:
+            self._abort(context, grpc.StatusCode.NOT_FOUND, ErrorCode.UNKNOWN_SET, "no such resource set")
+        if begin.index < self.floor:
+            self._abort(context, grpc.StatusCode.OUT_OF_RANGE, ErrorCode.SEQUENCE_GAP, "it is gone")
+        at = next((one for one in log if one.index == begin.index), None)
+        if at is not None and at.epoch != begin.epoch:
+            self._abort(
+                context, grpc.StatusCode.FAILED_PRECONDITION, ErrorCode.WRONG_EPOCH, "another log's offset"
+            )
+        time.sleep(self.stalls_for)
+        chosen = [one for one in log if begin.index < one.index <= request.to.index]
+        batches = list(batches_of(chosen, request.to, begin, self.batch_events, request.without_content))
+        for number, batch in enumerate(batches, 1):
+            yield batch
+            if number == self.cut_after:
+                self._abort(context, grpc.StatusCode.UNAVAILABLE, ErrorCode.UNAVAILABLE, "cut")
+
+    def Acknowledge(self, request: pb.AcknowledgeEventsRequest, context: Any) -> Any:
+        self._group(request.group, context)
+        self.groups[request.group] |= {one.resource_set: one for one in request.offsets}
+        return pb.AcknowledgeEventsResponse()
+
+    def Tail(self, request: pb.TailRequest, context: Any) -> Iterator[pb.EventBatch]:
+        self._check(context)
+        begin = getattr(request, "from")
+        chosen = [one for one in self.logs[request.resource_set] if one.index > begin.index]
+        end = self._end(request.resource_set)
+        yield from batches_of(chosen, end, begin, self.batch_events, request.without_content)
+
+    def DescribeLog(self, request: Any, context: Any) -> pb.DescribeLogResponse:
+        self._abort(context, grpc.StatusCode.UNIMPLEMENTED, ErrorCode.NOT_IMPLEMENTED, "between brokers only")
+
+    def _end(self, name: str) -> pb.EventOffset:
+        log = self.logs[name]
+        index, epoch = (log[-1].index, log[-1].epoch) if log else (0, 0)
+        return pb.EventOffset(resource_set=name, index=index, epoch=epoch)
+
+    def _group(self, group: str, context: Any) -> list[pb.EventOffset]:
+        self._check(context)
+        if group not in self.groups:
+            self._abort(context, grpc.StatusCode.NOT_FOUND, ErrorCode.NOT_FOUND, f"no group {group}")
+        stands = {name: pb.EventOffset(resource_set=name) for name in self.logs} | self.groups[group]
+        return [offset for _, offset in sorted(stands.items())]
+
+    def _check(self, context: Any) -> None:
+        if self.is_away:
+            self._abort(context, grpc.StatusCode.UNAVAILABLE, ErrorCode.UNAVAILABLE, "away")
+
+    @staticmethod
+    def _abort(context: Any, status: grpc.StatusCode, code: ErrorCode, message: str) -> NoReturn:
+        context.set_trailing_metadata(((CODE_KEY, str(int(code))),))
+        context.abort(status, message)
+        raise AssertionError("abort of a call returned")
+
+
+def batches_of(
+    transactions: Sequence[Transaction],
+    end: pb.EventOffset,
+    begin: pb.EventOffset,
+    events_max: int,
+    without_content: bool = False,
+) -> Iterator[pb.EventBatch]:
+    """At most `events_max` events in each, so that long transactions go on in the next batch."""
+    pieces = [(one, place, event) for one in transactions for place, event in enumerate(one.events)]
+    covered = begin
+    for first in range(0, len(pieces), events_max):
+        batch = pb.EventBatch()
+        chosen = pieces[first : first + events_max]
+        for one, place, event in chosen:
+            if not batch.transactions or batch.transactions[-1].index != one.index:
+                _add_transaction(batch, end.resource_set, one, place)
+            batch.transactions[-1].events_here += 1
+            _add_event(batch, one, place, event, without_content)
+        for one, place, _ in chosen:
+            if place == len(one.events) - 1:
+                covered = pb.EventOffset(resource_set=end.resource_set, index=one.index, epoch=one.epoch)
+        batch.end.CopyFrom(covered)
+        batch.end.resource_set = end.resource_set
+        if first + events_max >= len(pieces):
+            batch.end.CopyFrom(end)
+        yield batch
+    if not pieces:
+        yield pb.EventBatch(end=end)
+
+
+def _add_transaction(batch: pb.EventBatch, resource_set: str, one: Transaction, place: int) -> None:
+    batch.transactions.add(
+        index=one.index,
+        epoch=one.epoch,
+        commit_time_ms=one.commit_time_ms,
+        duration_ms=one.duration_ms,
+        transaction_id="" if one.is_command else f"{resource_set}/{one.index - 1}.{one.epoch}",
+        xid_format=one.xid_format if one.global_id else 0,
+        global_id=one.global_id,
+        branch_id=b"\x00" if one.global_id else b"",
+        resource_sets=one.resource_sets,
+        events=len(one.events),
+        first_place=place,
+        rollback_reason=one.rollback_reason,
+        session=one.session,
+    )
+
+
+def _add_event(
+    batch: pb.EventBatch, one: Transaction, place: int, event: Event, without_content: bool
+) -> None:
+    names = [known.name for known in batch.resources]
+    if event.queue not in names:
+        names.append(event.queue)
+        batch.resources.add(id=sum(event.queue.encode()), name=event.queue)
+    index, ordinal = event.position if event.position is not None else (one.index, place)
+    events = batch.events
+    events.kinds.append(pb.EventBatch.Kind.Name(event.kind))  # type: ignore[arg-type]
+    events.resources.append(names.index(event.queue))
+    events.position_indexes.append(index)
+    events.position_ordinals.append(ordinal)
+    events.reasons.append(event.reason)
+    events.source_indexes.append(event.source[0])
+    events.source_ordinals.append(event.source[1])
+    events.expires_ms.append(0)
+    has_content = event.kind == ENQUEUE and not without_content
+    body = event.body if has_content else b""
+    events.properties_lengths.append(0)
+    events.body_lengths.append(len(body))
+    events.bodies += body
+    events.has_content.append(has_content)
+
+
+class FakeCluster:
+    """Says which brokers there are."""
+
+    def __init__(self) -> None:
+        self.members: list[str] = []
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        status: Any = grpc.unary_unary_rpc_method_handler(
+            self._status, response_serializer=cluster_pb2.GetClusterStatusResponse.SerializeToString
+        )
+        return grpc.method_handlers_generic_handler("lockstep.wire.v1.Cluster", {"GetStatus": status})
+
+    def _status(self, request: bytes, context: Any) -> cluster_pb2.GetClusterStatusResponse:
+        return cluster_pb2.GetClusterStatusResponse(
+            members=[
+                cluster_pb2.GetClusterStatusResponse.Member(broker=f"B{number}", address=address)
+                for number, address in enumerate(self.members, 1)
+            ]
+        )
+
+
+class Serving:
+    """Brokers, each on a port of its own, until the end of the `with`."""
+
+    def __init__(self, *brokers: FakeEvents) -> None:
+        self.brokers = brokers
+        self.cluster = FakeCluster()
+        self.addresses: list[str] = []
+        self._servers: list[grpc.Server] = []
+
+    def __enter__(self) -> Self:
+        for broker in self.brokers:
+            server = grpc.server(ThreadPoolExecutor(max_workers=8), options=SERVER_OPTIONS)
+            add_EventsServicer_to_server(broker, server)
+            server.add_generic_rpc_handlers((self.cluster.handler(),))
+            self.addresses.append(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+            server.start()
+            self._servers.append(server)
+        self.cluster.members = list(self.addresses)
+        return self
+
+    def stop(self, place: int) -> None:
+        self._servers[place].stop(grace=None).wait()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in self._servers:
+            server.stop(grace=None).wait()

@@ -1,0 +1,123 @@
+"""The client of committed events over fake brokers that die, hang, and are away."""
+
+import time
+
+import pytest
+
+from lockstep.client.event_errors import EventsOutOfRange, OffsetMismatch
+from lockstep.client.event_offsets import EventOffset
+from lockstep.client.event_reading import Range, read_range
+from lockstep.client.events import EventsClient, Start
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.wire.v1 import events_pb2 as pb
+from tests.unit.lockstep.client.fake_events import FakeEvents, Serving, Transaction, enqueue
+
+NOTHING = EventOffset(0, 0)
+
+
+def log_of(*sizes: int) -> list[Transaction]:
+    """Transactions of so many events, at the indexes 10, 20, ..."""
+    return [
+        Transaction(10 * number, tuple(enqueue("q", f"{number}.{place}".encode()) for place in range(size)))
+        for number, size in enumerate(sizes, 1)
+    ]
+
+
+def bodies(batches: "list[pb.EventBatch]") -> list[str]:
+    """Of all events, in order."""
+    found = []
+    for batch in batches:
+        at = 0
+        for length in batch.events.body_lengths:
+            found.append(batch.events.bodies[at : at + length].decode())
+            at += length
+    return found
+
+
+def test_a_group_is_opened_once_and_stands_where_it_acknowledged() -> None:
+    with (
+        Serving(FakeEvents({"east": log_of(1, 2), "west": []})) as serving,
+        EventsClient(serving.addresses) as client,
+    ):
+        first = client.open_subscription("g", Start.START_EARLIEST)
+        assert (first.is_new, first.offsets) == (True, {"east": NOTHING, "west": NOTHING})
+        client.acknowledge("g", {"east": EventOffset(10, 1)})
+        again = client.open_subscription("g")
+        assert (again.is_new, again.offsets["east"]) == (False, EventOffset(10, 1))
+        assert client.subscriptions()["g"]["east"] == EventOffset(10, 1)
+        client.close_subscription("g")
+        assert client.subscriptions() == {}
+        with pytest.raises(Rejected) as refused:
+            client.plan("g", {})
+        assert refused.value.code is ErrorCode.NOT_FOUND
+
+
+def test_a_read_that_is_cut_goes_on_at_another_broker_without_a_gap_or_a_repetition() -> None:
+    log = log_of(3, 7, 2, 1, 5)
+    cut = [FakeEvents({"east": log}, cut_after=count) for count in (2, 1)]
+    whole = FakeEvents({"east": log})
+    with Serving(*cut, whole) as serving, EventsClient(serving.addresses[:1]) as client:
+        batches = list(client.read("east", NOTHING, EventOffset(50, 1), brokers=serving.addresses))
+    assert bodies(batches) == [event.body.decode() for one in log for event in one.events]
+    # The second batch of the first broker ended inside a transaction: it was asked for again from its beginning.
+    assert [getattr(cut[1].asked[0], "from").index, getattr(whole.asked[0], "from").index] == [10, 10]
+
+
+def test_a_dead_broker_is_passed_by_and_others_are_learnt_from_the_cluster_map() -> None:
+    log = {"east": log_of(3)}
+    with Serving(FakeEvents(log), FakeEvents(log)) as serving:
+        serving.stop(0)
+        # Only the dead one and one that hears of the living are known at first.
+        away = FakeEvents(log, is_away=True)
+        with Serving(away) as knowing:
+            knowing.cluster.members = serving.addresses
+            with EventsClient([serving.addresses[0], *knowing.addresses], patience_seconds=10) as client:
+                assert len(list(client.read("east", NOTHING, EventOffset(10, 1)))) == 1
+
+
+def test_a_broker_that_hangs_is_left() -> None:
+    log = {"east": log_of(3)}
+    hung = FakeEvents(log, stalls_for=3.0)
+    with Serving(hung, FakeEvents(log)) as serving, EventsClient(serving.addresses) as client:
+        wanted = Range("east", NOTHING, EventOffset(10, 1))
+        began = time.monotonic()
+        batches = list(read_range(client._brokers, wanted, tuple(serving.addresses), 10.0, stall_seconds=0.5))
+        assert len(bodies(batches)) == 3
+        assert time.monotonic() - began < 2.9
+        assert hung.asked
+
+
+def test_the_search_ends_when_nobody_answers() -> None:
+    away = Serving(FakeEvents({"east": []}, is_away=True))
+    with away as serving, EventsClient(serving.addresses, patience_seconds=0.5) as client:
+        began = time.monotonic()
+        with pytest.raises(Rejected, match=r"no broker has answered for 0\.5 s") as refused:
+            client.plan("g", {})
+        assert refused.value.code is ErrorCode.UNAVAILABLE
+        with pytest.raises(Rejected, match="away"):
+            list(client.read("east", NOTHING, EventOffset(10, 1)))
+        assert time.monotonic() - began < 5
+
+
+def test_what_is_gone_and_what_is_another_log_are_errors_of_their_own() -> None:
+    with (
+        Serving(FakeEvents({"east": log_of(1, 1, 1)}, floor=10)) as serving,
+        EventsClient(serving.addresses) as client,
+    ):
+        with pytest.raises(EventsOutOfRange):
+            list(client.read("east", NOTHING, EventOffset(30, 1)))
+        with pytest.raises(OffsetMismatch):
+            list(client.read("east", EventOffset(20, 7), EventOffset(30, 1)))
+        with pytest.raises(Rejected) as refused:
+            list(client.read("south", NOTHING, EventOffset(30, 1)))
+        assert refused.value.code is ErrorCode.UNKNOWN_SET
+
+
+def test_the_tail_gives_what_is_committed() -> None:
+    with Serving(FakeEvents({"east": log_of(1, 2)})) as serving, EventsClient(serving.addresses) as client:
+        assert bodies(list(client.tail("east", EventOffset(10, 1)))) == ["2.0", "2.1"]
+
+
+def test_a_client_without_addresses_is_refused() -> None:
+    with pytest.raises(ValueError, match="no address"):
+        EventsClient(" , ")

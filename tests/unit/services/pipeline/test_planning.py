@@ -1,0 +1,50 @@
+"""Ends of micro-batches, and their parts."""
+
+from lockstep.client.event_offsets import EventOffset
+from lockstep.wire.v1 import events_pb2 as pb
+from services.pipeline.planning import PlannedPart, next_cut, parts_of
+
+
+def at(**indexes: int) -> dict[str, EventOffset]:
+    return {name: EventOffset(index, 1) for name, index in indexes.items()}
+
+
+def test_without_a_target_the_plan_is_the_cut() -> None:
+    assert next_cut(at(east=1), at(east=5, west=2), None) == at(east=5, west=2)
+
+
+def test_no_cut_goes_by_the_target_and_none_goes_back() -> None:
+    assert next_cut(at(east=1, west=4), at(east=9, west=4), at(east=5, west=3)) == at(east=5, west=4)
+
+
+def test_a_query_reaches_its_target_though_the_plan_moves_only_where_it_has_arrived() -> None:
+    start, target = at(east=5, west=1), at(east=5, west=8)
+    assert next_cut(start, at(east=9, west=1), target) == target
+
+
+def test_a_query_at_its_target_gets_nothing_more() -> None:
+    start = at(east=5, west=8)
+    assert next_cut(start, at(east=9, west=9, north=4), at(east=5, west=8)) == start
+
+
+def test_a_set_that_came_after_the_start_is_read_up_to_the_target() -> None:
+    assert next_cut(at(east=5), at(east=5, west=3), at(east=5, west=2)) == at(east=5, west=2)
+
+
+def test_parts_are_split_where_the_plan_says_so_and_empty_ranges_have_none() -> None:
+    plan = pb.PlanResponse()
+    planned = plan.ranges.add(to=EventOffset(30, 1).in_set("east"), brokers=["b:1", "a:1"])
+    planned.splits.extend(EventOffset(index, 1).in_set("east") for index in (5, 10, 20, 30))
+    parts = parts_of(at(east=5, west=4), at(east=30, west=4), plan)
+    assert parts == [
+        PlannedPart("east", EventOffset(first, 1), EventOffset(last, 1), ("b:1", "a:1"))
+        for first, last in ((5, 10), (10, 20), (20, 30))
+    ]
+
+
+def test_a_batch_whose_plan_is_forgotten_has_one_part_for_each_set() -> None:
+    parts = parts_of(at(east=5), at(east=30, west=2), None)
+    assert parts == [
+        PlannedPart("east", EventOffset(5, 1), EventOffset(30, 1)),
+        PlannedPart("west", EventOffset(0, 0), EventOffset(2, 1)),
+    ]

@@ -1,0 +1,184 @@
+"""The readers of the source as Spark calls them, without a JVM."""
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from services.pipeline.options import SourceOptions
+from services.pipeline.source import LockstepReader, LockstepStreamReader, Part
+from tests.unit.lockstep.client.fake_events import FakeEvents, Serving, Transaction, enqueue
+
+
+def log_of(count: int, size: int, first: int = 1) -> list[Transaction]:
+    return [
+        Transaction(10 * number, tuple(enqueue("q", f"{number}.{place}".encode()) for place in range(size)))
+        for number in range(first, first + count)
+    ]
+
+
+@pytest.fixture
+def broker() -> FakeEvents:
+    return FakeEvents({"east": log_of(30, 2), "west": log_of(5, 3), "north": []})
+
+
+@pytest.fixture
+def serving(broker: FakeEvents) -> Iterator[Serving]:
+    with Serving(broker) as serving:
+        yield serving
+
+
+@pytest.fixture
+def reader(serving: Serving) -> Iterator[LockstepStreamReader]:
+    reader = LockstepStreamReader(options(serving))
+    yield reader
+    reader.stop()
+
+
+def options(serving: Serving, **more: str) -> dict[str, str]:
+    return {"brokers": serving.addresses[0], "group": "g", "start": "earliest", "waitSeconds": "0", **more}
+
+
+def rows(reader: Any, parts: "list[Any]") -> list[tuple[str, int, int]]:
+    found = []
+    for part in parts:
+        # As Spark does it: a copy of the reader and of the part, in another process.
+        copy, its_part = pickle.loads(pickle.dumps((reader, part)))
+        for batch in copy.read(its_part):
+            found += list(
+                zip(
+                    *(batch.column(name).to_pylist() for name in ("resource_set", "index", "place")),
+                    strict=True,
+                )
+            )
+    return found
+
+
+def expected(broker: FakeEvents) -> list[tuple[str, int, int]]:
+    return [
+        (name, one.index, place)
+        for name, log in sorted(broker.logs.items())
+        for one in log
+        for place in range(len(one.events))
+    ]
+
+
+def test_a_new_group_is_pinned_once_however_often_it_is_asked_for(
+    broker: FakeEvents, serving: Serving
+) -> None:
+    first = LockstepStreamReader(options(serving, start="latest"))
+    start = first.initialOffset()
+    broker.logs["east"] += log_of(3, 1, first=50)
+    again = LockstepStreamReader(options(serving, start="latest")).initialOffset()
+    assert start == again == {"east": [300, 1], "north": [0, 0], "west": [50, 1]}
+    first.stop()
+
+
+def test_micro_batches_are_limited_whole_and_together_everything(
+    broker: FakeEvents, reader: LockstepStreamReader
+) -> None:
+    begin = start = reader.initialOffset()
+    found: list[tuple[str, int, int]] = []
+    count = 0
+    while (end := reader.latestOffset(start, ReadMaxRows(20))) != start:
+        batch = rows(reader, reader.partitions(start, end))
+        assert len(batch) <= 20 + 3
+        found += batch
+        start, count = end, count + 1
+    assert count > 3
+    assert sorted(found) == sorted(expected(broker))
+    # The same offsets again, of a reader that knows nothing of the plan.
+    fresh = LockstepStreamReader(reader._options)
+    assert rows(fresh, fresh.partitions(begin, end)) == expected(broker)
+    fresh.stop()
+
+
+def test_without_a_limit_everything_is_one_batch_split_in_parts(
+    broker: FakeEvents, reader: LockstepStreamReader
+) -> None:
+    begin = reader.initialOffset()
+    parts = reader.partitions(begin, reader.latestOffset(begin, ReadAllAvailable()))
+    assert [(part.resource_set, part.begin[0], part.end[0]) for part in parts if isinstance(part, Part)] == [
+        ("east", 0, 100),
+        ("east", 100, 200),
+        ("east", 200, 300),
+        ("west", 0, 50),
+    ]
+    assert rows(reader, list(parts)) == expected(broker)
+
+
+def test_a_query_of_what_is_there_ends_though_more_comes(
+    broker: FakeEvents, reader: LockstepStreamReader
+) -> None:
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    broker.logs["east"] += log_of(50, 2, first=40)
+    ends = []
+    while (end := reader.latestOffset(start, ReadMaxRows(20))) != start:
+        ends.append(end)
+        start = end
+    assert ends[-1] == {"east": [300, 1], "north": [0, 0], "west": [50, 1]}
+    assert len(ends) > 3
+
+
+def test_a_query_ends_at_its_target_although_a_set_is_held_back_afterwards(
+    broker: FakeEvents, reader: LockstepStreamReader
+) -> None:
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    broker.holds = {"west"}
+    ends = []
+    while (end := reader.latestOffset(start, ReadMaxRows(1000))) != start:
+        ends.append(end)
+        start = end
+        assert len(ends) < 10
+    assert ends[-1] == {"east": [300, 1], "north": [0, 0], "west": [50, 1]}
+
+
+def test_commit_acknowledges_and_a_new_checkpoint_begins_there(
+    broker: FakeEvents, serving: Serving, reader: LockstepStreamReader
+) -> None:
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(20))
+    reader.commit(end)
+    assert LockstepStreamReader(options(serving)).initialOffset() == end
+    assert broker.groups["g"]["east"].index == end["east"][0]
+
+
+def test_the_limit_is_the_option(serving: Serving) -> None:
+    assert LockstepStreamReader(options(serving, maxEvents="7")).getDefaultReadLimit() == ReadMaxRows(7)
+    assert LockstepStreamReader(options(serving, maxEvents="0")).getDefaultReadLimit() == ReadAllAvailable()
+
+
+def test_the_batch_reader_reads_what_is_kept_up_to_an_end(broker: FakeEvents, serving: Serving) -> None:
+    reader = LockstepReader(options(serving))
+    assert rows(reader, list(reader.partitions())) == expected(broker)
+    some = LockstepReader(options(serving, end='{"east": [20, 1]}'))
+    assert rows(some, list(some.partitions())) == expected(broker)[:4]
+
+
+def test_the_batch_reader_of_nothing_has_no_rows(serving: Serving) -> None:
+    reader = LockstepReader(options(serving, start="latest"))
+    assert rows(reader, list(reader.partitions())) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"group": "g"}, "brokers"),
+        ({"brokers": "a:1"}, "group"),
+        ({"brokers": "a:1", "group": "g", "maxEvents": "-1"}, "not negative"),
+        ({"brokers": "a:1", "group": "g", "start": '{"east": 7}'}, "offsets are"),
+        ({"brokers": "a:1", "group": "g", "start": "tomorrow"}, "Expecting value"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        SourceOptions.parse(given)
+
+
+def test_options_have_names_without_case() -> None:
+    parsed = SourceOptions.parse({"BROKERS": "a:1", "Group": "g", "maxevents": "5", "withoutContent": "True"})
+    assert (parsed.max_events, parsed.without_content) == (5, True)
