@@ -34,12 +34,11 @@ class Range:
 
     def request(self, at: EventOffset) -> pb.ReadEventsRequest:
         """For what is behind `at`."""
-        request = pb.ReadEventsRequest(
-            to=self.end.in_set(self.resource_set), without_content=self.without_content
+        return pb.ReadEventsRequest(
+            start=at.in_set(self.resource_set),
+            to=self.end.in_set(self.resource_set),
+            without_content=self.without_content,
         )
-        # A word of Python's own: it cannot be named in a call.
-        getattr(request, "from").CopyFrom(at.in_set(self.resource_set))
-        return request
 
 
 def read_range(

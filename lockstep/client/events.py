@@ -139,7 +139,7 @@ class EventsClient:
             address = search.next()
             request = pb.TailRequest(resource_set=resource_set, without_content=without_content)
             if begin is not None:
-                getattr(request, "from").CopyFrom(begin.in_set(resource_set))
+                request.start.CopyFrom(begin.in_set(resource_set))
             is_begun = False
             try:
                 for batch in EventsStub(self._brokers.to(address)).Tail(request):

@@ -31,8 +31,8 @@ ARROW_SCHEMA = pa.schema([pa.field(name, _TYPES[kind]) for name, kind in COLUMNS
 Integers: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
-def as_record_batch(batch: pb.EventBatch) -> pa.RecordBatch:
-    """All events of a batch, in order."""
+def as_record_batch(batch: pb.EventBatch, *, with_content: bool = True) -> pa.RecordBatch:
+    """All events of a batch, in order. `with_content`: it was read with properties and bodies."""
     events, transactions = batch.events, batch.transactions
     count = len(events.kinds)
     resource_set = batch.end.resource_set
@@ -43,6 +43,7 @@ def as_record_batch(batch: pb.EventBatch) -> pa.RecordBatch:
         **_of_transactions(resource_set, transactions, pa.array(of_transaction)),
         **_of_resources(batch, count),
         **_of_messages(resource_set, events, count),
+        **_of_contents(events, count, with_content),
         "resource_set": _repeated(resource_set, count),
         "place": pa.array(_places(transactions, here), pa.int32()),
     }
@@ -124,7 +125,6 @@ def _of_messages(resource_set: str, events: pb.EventBatch.Columns, count: int) -
     ordinals = _integers(events.position_ordinals, count)
     sources = _integers(events.source_indexes, count)
     expires = _integers(events.expires_ms, count)
-    has_content = np.fromiter(events.has_content, np.bool_, len(events.has_content))
     position_indexes = _numbers(indexes, pa.int64(), indexes)
     position_ordinals = _numbers(ordinals, pa.int32(), indexes)
     return {
@@ -139,14 +139,22 @@ def _of_messages(resource_set: str, events: pb.EventBatch.Columns, count: int) -
         "source_index": _numbers(sources, pa.int64(), sources),
         "source_ordinal": _numbers(_integers(events.source_ordinals, count), pa.int32(), sources),
         "expires": _numbers(expires * _MICROSECONDS, _TYPES["timestamp"], expires),
-        "properties": _contents(events.properties_lengths, events.properties, has_content, count),
-        "body": _contents(events.body_lengths, events.bodies, has_content, count),
     }
 
 
-def _contents(lengths: Sequence[int], data: bytes, is_there: Any, count: int) -> pa.Array:
+def _of_contents(events: pb.EventBatch.Columns, count: int, with_content: bool) -> dict[str, pa.Array]:
+    """What was published; a dead letter has its content where it was published."""
+    is_enqueue = _integers(events.kinds, count) == pb.EventBatch.KIND_ENQUEUE
+    is_there = is_enqueue & (_integers(events.source_indexes, count) == 0) & with_content
+    return {
+        "properties": _contents(events.properties_lengths, events.properties, is_there, count),
+        "body": _contents(events.body_lengths, events.bodies, is_there, count),
+    }
+
+
+def _contents(lengths: Sequence[int], data: bytes, is_there: Integers, count: int) -> pa.Array:
     """Values that stand one behind the other in `data`."""
-    if not len(lengths) or not is_there.any():
+    if not is_there.any():
         return pa.nulls(count, pa.binary())
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(_integers(lengths, count), out=offsets[1:])

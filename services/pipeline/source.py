@@ -204,4 +204,4 @@ def _read(options: SourceOptions, part: Part) -> Iterator[Any]:
             without_content=options.without_content,
         ):
             if batch.events.kinds:
-                yield as_record_batch(batch)
+                yield as_record_batch(batch, with_content=not options.without_content)

@@ -141,7 +141,7 @@ class FakeEvents(EventsServicer):
         response = pb.PlanResponse(time_ms=last_ms)
         for name in sorted(begins):
             planned = response.ranges.add(to=ends[name], events=events[name])
-            getattr(planned, "from").CopyFrom(begins[name])
+            planned.start.CopyFrom(begins[name])
             between = [
                 one.index for one in self.logs[name] if begins[name].index < one.index < ends[name].index
             ]
@@ -153,12 +153,12 @@ class FakeEvents(EventsServicer):
     def Read(self, request: pb.ReadEventsRequest, context: Any) -> Iterator[pb.EventBatch]:
         self._check(context)
         self.asked.append(request)
-        begin = getattr(request, "from")
+        begin = request.start
         log = self.logs.get(begin.resource_set or request.to.resource_set)
         if log is None:
             self._abort(context, grpc.StatusCode.NOT_FOUND, ErrorCode.UNKNOWN_SET, "no such resource set")
         if begin.index < self.floor:
-            self._abort(context, grpc.StatusCode.OUT_OF_RANGE, ErrorCode.SEQUENCE_GAP, "it is gone")
+            self._abort(context, grpc.StatusCode.OUT_OF_RANGE, ErrorCode.OUT_OF_RANGE, "it is gone")
         at = next((one for one in log if one.index == begin.index), None)
         if at is not None and at.epoch != begin.epoch:
             self._abort(
@@ -179,12 +179,18 @@ class FakeEvents(EventsServicer):
 
     def Tail(self, request: pb.TailRequest, context: Any) -> Iterator[pb.EventBatch]:
         self._check(context)
-        begin = getattr(request, "from")
+        begin = request.start
         chosen = [one for one in self.logs[request.resource_set] if one.index > begin.index]
         end = self._end(request.resource_set)
         yield from batches_of(chosen, end, begin, self.batch_events, request.without_content)
 
     def DescribeLog(self, request: Any, context: Any) -> pb.DescribeLogResponse:
+        self._abort(context, grpc.StatusCode.UNIMPLEMENTED, ErrorCode.NOT_IMPLEMENTED, "between brokers only")
+
+    def ChangeSubscription(self, request: Any, context: Any) -> pb.ChangeSubscriptionResponse:
+        self._abort(context, grpc.StatusCode.UNIMPLEMENTED, ErrorCode.NOT_IMPLEMENTED, "between brokers only")
+
+    def FindBranches(self, request: Any, context: Any) -> pb.FindBranchesResponse:
         self._abort(context, grpc.StatusCode.UNIMPLEMENTED, ErrorCode.NOT_IMPLEMENTED, "between brokers only")
 
     def _end(self, name: str) -> pb.EventOffset:
@@ -267,7 +273,7 @@ def _add_event(
         batch.resources.add(id=sum(event.queue.encode()), name=event.queue)
     index, ordinal = event.position if event.position is not None else (one.index, place)
     events = batch.events
-    events.kinds.append(pb.EventBatch.Kind.Name(event.kind))  # type: ignore[arg-type]
+    events.kinds.append(event.kind)
     events.resources.append(names.index(event.queue))
     events.position_indexes.append(index)
     events.position_ordinals.append(ordinal)
@@ -275,12 +281,10 @@ def _add_event(
     events.source_indexes.append(event.source[0])
     events.source_ordinals.append(event.source[1])
     events.expires_ms.append(0)
-    has_content = event.kind == ENQUEUE and not without_content
-    body = event.body if has_content else b""
+    body = b"" if without_content else event.body
     events.properties_lengths.append(0)
     events.body_lengths.append(len(body))
     events.bodies += body
-    events.has_content.append(has_content)
 
 
 class FakeCluster:

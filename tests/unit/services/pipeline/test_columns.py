@@ -30,7 +30,10 @@ def rows_of(transactions: list[Transaction], events_max: int = 1000, **options: 
     end = pb.EventOffset(resource_set="east", index=1000, epoch=1)
     begin = pb.EventOffset(resource_set="east")
     batches = batches_of(transactions, end, begin, events_max, **options)
-    return list(chain.from_iterable(as_record_batch(batch).to_pylist() for batch in batches))
+    with_content = not options.get("without_content", False)
+    return list(
+        chain.from_iterable(as_record_batch(one, with_content=with_content).to_pylist() for one in batches)
+    )
 
 
 def test_the_schema_is_to_the_letter_what_spark_makes_of_it() -> None:
@@ -108,6 +111,21 @@ def test_a_transaction_that_goes_on_in_the_next_batch_keeps_its_places() -> None
 def test_a_read_without_content_has_none() -> None:
     (row,) = rows_of([Transaction(10, (enqueue("q", b"hello"),))], without_content=True)
     assert (row["body"], row["properties"], row["message_id"]) == (None, None, "east/10.0")
+
+
+def test_a_dead_letter_says_where_it_stood_and_has_its_content_elsewhere() -> None:
+    (row,) = rows_of([Transaction(10, (Event(ENQUEUE, "dead", source=(4, 1)),))])
+    assert (row["source_index"], row["source_ordinal"], row["body"]) == (4, 1, None)
+
+
+def test_columns_of_zeros_may_be_absent() -> None:
+    batch = pb.EventBatch(end=pb.EventOffset(resource_set="east", index=5, epoch=1))
+    batch.transactions.add(index=5, epoch=1, events=1, events_here=1)
+    batch.resources.add(id=2, name="q")
+    batch.events.kinds.append(ENQUEUE)
+    batch.events.position_indexes.append(5)
+    (row,) = as_record_batch(batch).to_pylist()
+    assert (row["queue"], row["message_id"], row["body"], row["reason"]) == ("q", "east/5.0", b"", None)
 
 
 def test_a_rollback_has_no_queue_and_its_counts() -> None:
