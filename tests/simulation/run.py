@@ -159,6 +159,7 @@ def make_record(world: World, moving: list[str] | None = None) -> Record:
     observer.check_journals()
     record = Record(history=world.history, views=observer.views)
     record.models = {set_name: log.model() for set_name, log in observer.logs.items()}
+    record.logs = {set_name: log.frames() for set_name, log in observer.logs.items()}
     record.unresolved = sorted(world.unresolved)
     record.refused = observer.refused
     record.stuck = _moving(world) if moving is None else list(moving)

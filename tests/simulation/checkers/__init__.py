@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from tests.simulation.checkers import (
     chosen,
+    events,
     one_outcome,
     p1_atomic,
     p2_consistent,
@@ -27,5 +28,6 @@ CHECKERS: dict[str, Callable[[Record], Iterator[str]]] = {
     "P8": p8_fenced.check,
     "T3, T4": one_outcome.check,
     "AMQP 1.0, 3.5.3": chosen.check,
+    "DESIGN 7": events.check,
 }
 """Promise, rule of transactions, or section of AMQP -> its checker."""

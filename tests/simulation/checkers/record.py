@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lockstep.core.frames import Frame
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, QueueId, QueuePosition, SetName, TransactionKey
 from tests.simulation.distributed import DistributedTransaction
 from tests.simulation.history import History
@@ -35,6 +36,8 @@ class Record:
 
     history: History = field(default_factory=History)
     models: dict[SetName, LogModel] = field(default_factory=dict)
+    logs: dict[SetName, list[Frame]] = field(default_factory=dict)
+    """The committed frames, from the first on."""
     views: list[ReplicaView] = field(default_factory=list)
     """Samples taken during the run."""
     final_views: list[ReplicaView] = field(default_factory=list)
