@@ -46,7 +46,15 @@ class StoreMetrics(Collector):
         behind = GaugeMetricFamily(
             "lockstep_store_unconsolidated", "Log end less snapshot index.", labels=["set"]
         )
-        journal = GaugeMetricFamily("lockstep_store_journal_bytes", "Bytes of segment files.", labels=["set"])
+        journal = GaugeMetricFamily(
+            "lockstep_store_journal_bytes", "Bytes of the journal's segment files.", labels=["set"]
+        )
+        owed = GaugeMetricFamily(
+            "lockstep_store_owed_bytes", "Bytes of segment files kept for readers of events.", labels=["set"]
+        )
+        lowest = GaugeMetricFamily(
+            "lockstep_store_lowest_index", "Lowest index that readers can have.", labels=["set"]
+        )
         damaged = GaugeMetricFamily("lockstep_store_damaged", "1: the set is damaged.", labels=["set"])
         stalled = GaugeMetricFamily(
             "lockstep_store_stalled_seconds", "Age of the journal's job.", labels=["set"]
@@ -56,6 +64,8 @@ class StoreMetrics(Collector):
             log_end.add_metric(labels, status.log_end)
             behind.add_metric(labels, status.log_end - status.snapshot_index)
             journal.add_metric(labels, status.journal_bytes)
+            owed.add_metric(labels, status.owed_bytes)
+            lowest.add_metric(labels, status.lowest_index)
             damaged.add_metric(labels, float(bool(status.damage)))
             stalled.add_metric(labels, self._server.lanes.stalled_seconds(status.set_name))
-        yield from (log_end, behind, journal, damaged, stalled)
+        yield from (log_end, behind, journal, owed, lowest, damaged, stalled)

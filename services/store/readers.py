@@ -61,7 +61,11 @@ class ReaderMethods:
     async def read_journal(self, data: bytes, context: Context) -> None:
         request = parse(store_pb2.ReadJournalRequest(), data)
         question = ReadFrames(
-            check_set_name(request.resource_set), Epoch(request.epoch), LogIndex(request.from_index)
+            check_set_name(request.resource_set),
+            Epoch(request.epoch),
+            LogIndex(request.from_index),
+            LogIndex(request.to_index),
+            request.bytes_max,
         )
         async for answer in self._ask(question):
             assert isinstance(answer, FramesRead), answer
@@ -116,6 +120,7 @@ class ReaderMethods:
                             answer.message,
                             set=question.set_name,
                             highest_epoch=answer.highest_epoch,
+                            lowest_index=answer.lowest_index,
                         )
                     yield answer
                     is_last = not isinstance(answer, ItemsRead | FramesRead) or answer.is_last
@@ -135,6 +140,8 @@ def encode_status(status: SetStatus) -> store_pb2.StoredSet:
         highest_epoch=status.highest_epoch,
         journal_bytes=status.journal_bytes,
         damage=status.damage,
+        owed_bytes=status.owed_bytes,
+        lowest_index=status.lowest_index,
     )
 
 

@@ -42,8 +42,21 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> StoreSettings:
     parser.add_argument("--metrics-port", type=int, default=0, metavar="PORT")
     parser.add_argument("--segment-bytes", type=int, default=defaults.segment_bytes, metavar="N")
     parser.add_argument("--reserve-bytes", type=int, default=defaults.reserve_bytes, metavar="N")
+    parser.add_argument(
+        "--owed-bytes-max",
+        type=int,
+        default=defaults.owed_bytes_max,
+        metavar="N",
+        help="of each resource set, for committed events that a group of readers has not acknowledged (default: 16 GiB)",
+    )
     given = parser.parse_args(arguments)
-    if given.segment_bytes < 4096 or given.reserve_bytes < 0:
-        parser.error("--segment-bytes is at least 4096, --reserve-bytes not negative")
-    limits = StoreLimits(segment_bytes=given.segment_bytes, reserve_bytes=given.reserve_bytes)
+    if given.segment_bytes < 4096 or given.reserve_bytes < 0 or given.owed_bytes_max < 0:
+        parser.error(
+            "--segment-bytes is at least 4096, --reserve-bytes and --owed-bytes-max are not negative"
+        )
+    limits = StoreLimits(
+        segment_bytes=given.segment_bytes,
+        reserve_bytes=given.reserve_bytes,
+        owed_bytes_max=given.owed_bytes_max,
+    )
     return StoreSettings(given.data, given.listen, given.metrics_port, limits)

@@ -567,12 +567,15 @@ class ReadJournalRequest(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     FROM_INDEX_FIELD_NUMBER: _builtins.int
     TO_INDEX_FIELD_NUMBER: _builtins.int
+    BYTES_MAX_FIELD_NUMBER: _builtins.int
     resource_set: _builtins.str
     epoch: _builtins.int
     from_index: _builtins.int
     """0: from the first that is there."""
     to_index: _builtins.int
-    """0: up to the commit index, beyond which nothing is read."""
+    """The last frame is the one that holds it, if that is committed; 0: up to the commit index, and never beyond that."""
+    bytes_max: _builtins.int
+    """About so many bytes, at least one frame; 0: all."""
     def __init__(
         self,
         *,
@@ -580,10 +583,11 @@ class ReadJournalRequest(_message.Message):
         epoch: _builtins.int = ...,
         from_index: _builtins.int = ...,
         to_index: _builtins.int = ...,
+        bytes_max: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "from_index", b"from_index", "resource_set", b"resource_set", "to_index", b"to_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_max", b"bytes_max", "epoch", b"epoch", "from_index", b"from_index", "resource_set", b"resource_set", "to_index", b"to_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -855,6 +859,8 @@ class StoredSet(_message.Message):
     JOURNAL_BYTES_FIELD_NUMBER: _builtins.int
     DAMAGE_FIELD_NUMBER: _builtins.int
     SNAPSHOT_HASH_FIELD_NUMBER: _builtins.int
+    OWED_BYTES_FIELD_NUMBER: _builtins.int
+    LOWEST_INDEX_FIELD_NUMBER: _builtins.int
     resource_set: _builtins.str
     disk: _builtins.str
     log_end: _builtins.int
@@ -862,9 +868,14 @@ class StoredSet(_message.Message):
     commit_index: _builtins.int
     highest_epoch: _builtins.int
     journal_bytes: _builtins.int
+    """Of the segments that the state or the log still needs."""
     damage: _builtins.str
     snapshot_hash: _builtins.str
     """State hash of the durable state at snapshot_index; empty unless the store was asked to compute it."""
+    owed_bytes: _builtins.int
+    """Of segments that stay only for readers of committed events (DESIGN 5)."""
+    lowest_index: _builtins.int
+    """The lowest from which on ReadJournal has every frame; log_end + 1: none. 0: the set is not open."""
     def __init__(
         self,
         *,
@@ -877,10 +888,12 @@ class StoredSet(_message.Message):
         journal_bytes: _builtins.int = ...,
         damage: _builtins.str = ...,
         snapshot_hash: _builtins.str = ...,
+        owed_bytes: _builtins.int = ...,
+        lowest_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "damage", b"damage", "disk", b"disk", "highest_epoch", b"highest_epoch", "journal_bytes", b"journal_bytes", "log_end", b"log_end", "resource_set", b"resource_set", "snapshot_hash", b"snapshot_hash", "snapshot_index", b"snapshot_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "damage", b"damage", "disk", b"disk", "highest_epoch", b"highest_epoch", "journal_bytes", b"journal_bytes", "log_end", b"log_end", "lowest_index", b"lowest_index", "owed_bytes", b"owed_bytes", "resource_set", b"resource_set", "snapshot_hash", b"snapshot_hash", "snapshot_index", b"snapshot_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -90,7 +90,8 @@ class StoreServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReadJournal(self, request, context):
-        """Frames (durable parts) from `from_index` on, as they stand in the journal.
+        """Frames (durable parts) from the one that holds `from_index` on, as they stand in the journal, without a gap. Ends with the gRPC error
+        OUT_OF_RANGE (ErrorCode OUT_OF_RANGE, detail `lowest_index`) where what is asked for is not there any more, or cannot be read.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

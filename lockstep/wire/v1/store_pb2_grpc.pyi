@@ -40,7 +40,9 @@ class StoreStub:
     ReadSnapshot: _grpc.UnaryStreamMultiCallable[_store_pb2.ReadSnapshotRequest, _store_pb2.ReadSnapshotResponse]
     """Snapshot items in key order, from `from_key` on; for newcomers and inspection."""
     ReadJournal: _grpc.UnaryStreamMultiCallable[_store_pb2.ReadJournalRequest, _store_pb2.ReadJournalResponse]
-    """Frames (durable parts) from `from_index` on, as they stand in the journal."""
+    """Frames (durable parts) from the one that holds `from_index` on, as they stand in the journal, without a gap. Ends with the gRPC error
+    OUT_OF_RANGE (ErrorCode OUT_OF_RANGE, detail `lowest_index`) where what is asked for is not there any more, or cannot be read.
+    """
     ReadMessages: _grpc.UnaryUnaryMultiCallable[_store_pb2.ReadMessagesRequest, _store_pb2.ReadMessagesResponse]
     """Contents of messages that a broker dropped from its memory."""
     Fence: _grpc.UnaryUnaryMultiCallable[_store_pb2.FenceRequest, _store_pb2.FenceResponse]
@@ -60,7 +62,9 @@ class StoreAsyncStub(StoreStub):
     ReadSnapshot: _aio.UnaryStreamMultiCallable[_store_pb2.ReadSnapshotRequest, _store_pb2.ReadSnapshotResponse]  # type: ignore[assignment]
     """Snapshot items in key order, from `from_key` on; for newcomers and inspection."""
     ReadJournal: _aio.UnaryStreamMultiCallable[_store_pb2.ReadJournalRequest, _store_pb2.ReadJournalResponse]  # type: ignore[assignment]
-    """Frames (durable parts) from `from_index` on, as they stand in the journal."""
+    """Frames (durable parts) from the one that holds `from_index` on, as they stand in the journal, without a gap. Ends with the gRPC error
+    OUT_OF_RANGE (ErrorCode OUT_OF_RANGE, detail `lowest_index`) where what is asked for is not there any more, or cannot be read.
+    """
     ReadMessages: _aio.UnaryUnaryMultiCallable[_store_pb2.ReadMessagesRequest, _store_pb2.ReadMessagesResponse]  # type: ignore[assignment]
     """Contents of messages that a broker dropped from its memory."""
     Fence: _aio.UnaryUnaryMultiCallable[_store_pb2.FenceRequest, _store_pb2.FenceResponse]  # type: ignore[assignment]
@@ -95,7 +99,9 @@ class StoreServicer(metaclass=_abc_1.ABCMeta):
         request: _store_pb2.ReadJournalRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_store_pb2.ReadJournalResponse], _abc.AsyncIterator[_store_pb2.ReadJournalResponse]]:
-        """Frames (durable parts) from `from_index` on, as they stand in the journal."""
+        """Frames (durable parts) from the one that holds `from_index` on, as they stand in the journal, without a gap. Ends with the gRPC error
+        OUT_OF_RANGE (ErrorCode OUT_OF_RANGE, detail `lowest_index`) where what is asked for is not there any more, or cannot be read.
+        """
 
     @_abc_1.abstractmethod
     def ReadMessages(

@@ -2,8 +2,9 @@
 
 Law: never beyond the commit index (DESIGN R11, history 11), and a segment is dropped only when it is closed and the snapshot
 that covers it is durable. Every write carries all that changed up to the end of one frame, together with that frame's
-index: a crash leaves an older snapshot that is as good as a new one. Contents of transactions without outcome are items like all
-others, so no segment has to stay for them.
+index: a crash leaves an older snapshot that is as good as a new one. No state needs a segment that it covers: contents of
+transactions without outcome are items like all others. Readers of committed events may need it: a segment that holds what the
+state says is owed to somebody leaves the chain all the same, and the write that covers it lists it as owed (`owed_segments`).
 
 It follows the segment that is being written, too: a few bytes of journal accept thousands of messages, and a snapshot that did
 not know of them would make a recovery load them all. What a crash may set it back by is bounded in items, not in bytes.
@@ -21,16 +22,18 @@ from lockstep.core.set_state import SetState
 from lockstep.core.state_listener import StateListener
 from lockstep.core.store_protocol import StateItem
 from services.store.core.disk import (
-    DeleteSegments,
     DiskError,
     DiskProblem,
     ReadSegment,
     SnapshotFlush,
     SnapshotWrite,
 )
-from services.store.core.journal import FramesAt, Journal, Segment
+from services.store.core.journal import Journal
 from services.store.core.meta import SnapshotMeta, encode_meta
+from services.store.core.owed_keeping import delete_segments, must_trim, release, trim
+from services.store.core.owed_segments import owed_segment
 from services.store.core.procedure import Procedure, compute, read_bytes, read_items
+from services.store.core.segment import FramesAt, Segment
 from services.store.core.stored_set import Phase, StoredSet
 
 
@@ -48,6 +51,8 @@ class Consolidator(StateListener):
         """Written since the last flush."""
         self._is_flush_wanted = False
         """Nothing was appended for a while, and much would be lost by a crash."""
+        self._is_release_wanted = False
+        """Nothing was appended for a while, and what was appended before may say that less is owed."""
         self.is_resting = False
         """After a failure, until the next tick."""
 
@@ -59,23 +64,29 @@ class Consolidator(StateListener):
         if the.phase is not Phase.OPEN or journal is None or the.damage or the.loads or self.is_resting:
             return False
         behind_bytes = journal.bytes_between(self._applied(journal), the.commit_index)
-        if behind_bytes >= the.limits.unconsolidated_bytes or (
-            self._is_flush_wanted and self._journal is journal
-        ):
+        is_quiet_work = self._is_flush_wanted or self._is_release_wanted
+        if behind_bytes >= the.limits.unconsolidated_bytes or (is_quiet_work and self._journal is journal):
             return True
         if len(journal.segments) < 2 and not journal.is_last_closed:
             return False
         return bool(journal.closed_up_to(the.commit_index))
 
     def be_quiet(self) -> None:
-        """Nothing is being appended: a good moment to make durable what was consolidated, if it is worth it."""
+        """Nothing is being appended: a good moment to make durable what was consolidated, if it is worth it, and to see who is
+        owed what.
+        """
+        the, journal = self._the, self._the.journal
         unflushed = self._unflushed_items + len(self._dirty)
-        self._is_flush_wanted = unflushed >= self._the.limits.unflushed_quiet_items_max
+        self._is_flush_wanted = unflushed >= the.limits.unflushed_quiet_items_max
+        is_owed = journal is not None and bool(journal.owed.entries)
+        self._is_release_wanted = (
+            is_owed and journal is not None and self._applied(journal) < the.commit_index
+        )
 
     def give_up(self) -> None:
         """A job failed: forget the state, which may be ahead of what was written."""
         self._state, self._journal, self.is_resting = None, None, True
-        self._unflushed_items, self._is_flush_wanted = 0, False
+        self._unflushed_items, self._is_flush_wanted, self._is_release_wanted = 0, False, False
         self._dirty.clear()
 
     def run(self) -> Procedure[None]:
@@ -92,9 +103,12 @@ class Consolidator(StateListener):
                 return
         if not (yield from self._apply_up_to(journal, the.commit_index)):
             return
+        assert self._state is not None
+        self._is_release_wanted = False
+        yield from release(the, journal, self._state.owed_after())
         if self._is_flush_wanted:
             self._is_flush_wanted = False
-            yield from self._write(journal.first_number())
+            yield from self._write(journal, journal.first_number())
             yield from self._flush()
         elif self._unflushed_items >= self._unflushed_items_max():
             yield from self._flush()
@@ -131,19 +145,29 @@ class Consolidator(StateListener):
         self._state = state
 
     def _consolidate(self, journal: Journal, segment: Segment) -> Procedure[bool]:
-        """Apply one closed segment, write what it changed, drop it; answers whether to go on."""
+        """Apply one closed segment, write what it changed, let it go; answers whether to go on."""
         the = self._the
         last = LogIndex(0) if segment.is_empty else segment.last
         if not (yield from self._apply_up_to(journal, last)):
             return False
         assert self._state is not None and self._state.applied >= last, f"{segment} lacks a frame"
-        yield from self._write(self._number_behind(journal, segment))
+        yield from release(the, journal, self._state.owed_after())
+        yield from self._write(journal, self._number_behind(journal, segment))
         yield from self._flush()
         if self._must_stop(journal):
             return False
-        yield (DeleteSegments((segment.number,)),)
-        journal.drop({segment.number}, the.flushed_index)
-        return True
+        is_owed = self._is_owed(segment)
+        journal.let_go(segment.number, the.flushed_index, is_owed)
+        if not is_owed:
+            yield from delete_segments(the, (segment.number,))
+        elif must_trim(the):
+            yield from trim(the)
+        return not self._must_stop(journal)
+
+    def _is_owed(self, segment: Segment) -> bool:
+        """Said of one that is applied: the same until the next frame is."""
+        assert self._state is not None
+        return not segment.is_empty and segment.last > self._state.owed_after()
 
     def _apply_up_to(self, journal: Journal, last: LogIndex) -> Procedure[bool]:
         """Apply all whole frames up to `last`; writes whenever much has changed. Answers whether to go on."""
@@ -156,7 +180,7 @@ class Consolidator(StateListener):
             data = yield from read_bytes(ReadSegment(run.segment, run.offset, run.length))
             yield from compute(partial(self._apply, run, data))
             if len(self._dirty) >= the.limits.batch_items_max:
-                yield from self._write(run.segment)
+                yield from self._write(journal, run.segment)
             if self._must_stop(journal):
                 return False
         return True
@@ -183,12 +207,17 @@ class Consolidator(StateListener):
             except BadFrame as error:
                 raise DiskError(DiskProblem.CORRUPT, f"segment {run.segment}: {error}") from error
 
-    def _write(self, first_segment: int) -> Procedure[None]:
-        """Write what is dirty as one batch, with the index that the state has now."""
+    def _write(self, journal: Journal, first_segment: int) -> Procedure[None]:
+        """Write what is dirty as one batch, with the index that the state has now; all below `first_segment` is covered."""
         the, state = self._the, self._state
         assert state is not None
         puts, deletes = yield from compute(self._take_batch)
-        meta = SnapshotMeta(state.applied, tuple(state.epochs.entries), state.time_ms, first_segment)
+        leaving = (segment for segment in journal.segments if segment.number < first_segment)
+        owed = (
+            *journal.owed.entries,
+            *(owed_segment(segment) for segment in leaving if self._is_owed(segment)),
+        )
+        meta = SnapshotMeta(state.applied, tuple(state.epochs.entries), state.time_ms, first_segment, owed)
         yield (SnapshotWrite(puts, deletes, encode_meta(meta)),)
         self._unflushed_items += len(puts) + len(deletes)
         the.snapshot = meta

@@ -3,60 +3,20 @@
 Law: the journal describes what is durable and nothing else: it is told of a group when the group's sync has returned. Frames
 follow each other without gaps, epochs never fall. Segments are a chain: each is continued by the next number, unless a seal in
 the meta file says by which (see `meta.Seal`). Only the last segment is written to, and never at a place that was written before.
+A segment leaves the chain at its beginning; below it there may be some that are owed to readers.
 """
 
-from array import array
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from lockstep.core.epoch_table import EpochTable
 from lockstep.core.frames import FrameHeader
 from lockstep.core.ids import Epoch, LogIndex, TimeMs
 from services.store.core.journal_format import SEGMENT_HEADER_BYTES
-
-
-def _numbers() -> "array[int]":
-    return array("Q")
-
-
-@dataclass(slots=True)
-class Segment:
-    """One segment file. The three arrays have one element per frame."""
-
-    number: int
-    size_bytes: int
-    end: int = SEGMENT_HEADER_BYTES
-    """Where the next group goes."""
-    starts: "array[int]" = field(default_factory=_numbers, repr=False)
-    ends: "array[int]" = field(default_factory=_numbers, repr=False)
-    lasts: "array[int]" = field(default_factory=_numbers, repr=False)
-    """Last index of each frame; ascending."""
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.lasts
-
-    @property
-    def last(self) -> LogIndex:
-        """Last index of its last frame; it has one."""
-        return LogIndex(self.lasts[-1])
-
-    def add(self, start: int, header: FrameHeader) -> None:
-        self.starts.append(start)
-        self.ends.append(start + header.frame_bytes)
-        self.lasts.append(header.last)
-
-
-@dataclass(frozen=True, slots=True)
-class FramesAt:
-    """A run of frames that lie in one segment, in one stretch of bytes (group headers may lie between them)."""
-
-    segment: int
-    offset: int
-    length: int
-    spans: tuple[tuple[int, int], ...]
-    """(begin, end) of each frame, relative to `offset`."""
-    last: LogIndex
+from services.store.core.meta import OwedSegment
+from services.store.core.owed_segments import OwedSegments
+from services.store.core.segment import FramesAt, Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +31,16 @@ class Cut:
 class Journal:
     """The journal of one set that is open. Lives from one opening to the next; driven by its `StoredSet`."""
 
-    __slots__ = ("base", "epochs", "is_last_closed", "last_time_ms", "next_number", "segments")
+    __slots__ = ("base", "epochs", "is_last_closed", "last_time_ms", "next_number", "owed", "segments")
 
-    def __init__(self, base: LogIndex, epochs: EpochTable, time_ms: TimeMs, next_number: int) -> None:
+    def __init__(
+        self,
+        base: LogIndex,
+        epochs: EpochTable,
+        time_ms: TimeMs,
+        next_number: int,
+        owed: Sequence[OwedSegment] = (),
+    ) -> None:
         self.base = base
         """Index of the snapshot that it continues: the log's end while there are no frames."""
         self.epochs = epochs
@@ -86,6 +53,8 @@ class Journal:
         """
         self.next_number = next_number
         """Number of the segment that will continue the chain."""
+        self.owed = OwedSegments(owed)
+        """What has left the chain and stays for readers."""
 
     @property
     def end(self) -> LogIndex:
@@ -96,8 +65,19 @@ class Journal:
         return self.base
 
     @property
+    def lowest(self) -> LogIndex:
+        """The lowest index from which on every frame up to the end is there to be read; `end` + 1: none is."""
+        lowest = LogIndex(self.end + 1)
+        for segment in reversed(self.segments):
+            if not segment.is_empty:
+                if segment.last + 1 != lowest:
+                    return lowest
+                lowest = segment.first
+        return self.owed.lowest(lowest)
+
+    @property
     def bytes_total(self) -> int:
-        """Bytes of the segment files."""
+        """Bytes of the chain's segment files."""
         return sum(segment.size_bytes for segment in self.segments)
 
     @property
@@ -158,26 +138,13 @@ class Journal:
         self.epochs.cut(index)
         self.is_last_closed, self.next_number = True, next_number
 
-    def frames_behind(self, index: LogIndex, until: LogIndex, bytes_max: int) -> FramesAt | None:
-        """Where the frames behind `index`, up to the one ending with `until`, lie: as many as fit `bytes_max` and one segment, at
-        least one; None when there is none.
-        """
+    def frames_behind(
+        self, index: LogIndex, until: LogIndex, bytes_max: int, to: LogIndex | None = None
+    ) -> FramesAt | None:
+        """`Segment.frames_behind` of the chain's first segment that has any frame behind `index`."""
         for segment in self.segments:
-            if segment.is_empty or segment.last <= index:
-                continue
-            first = bisect_left(segment.lasts, index + 1)
-            limit = bisect_left(segment.lasts, until + 1)
-            if first >= limit:
-                return None
-            offset, behind = segment.starts[first], first + 1
-            while behind < limit and segment.ends[behind] - offset <= bytes_max:
-                behind += 1
-            spans = tuple(
-                (begin - offset, end - offset)
-                for begin, end in zip(segment.starts[first:behind], segment.ends[first:behind], strict=True)
-            )
-            length = segment.ends[behind - 1] - offset
-            return FramesAt(segment.number, offset, length, spans, LogIndex(segment.lasts[behind - 1]))
+            if not segment.is_empty and segment.last > index:
+                return segment.frames_behind(index, until, bytes_max, to)
         return None
 
     def bytes_between(self, index: LogIndex, until: LogIndex) -> int:
@@ -203,10 +170,15 @@ class Journal:
             closed.append(segment)
         return closed
 
-    def drop(self, numbers: set[int], covered: LogIndex) -> None:
-        """These leading segments are gone: the snapshot, durable at `covered`, holds what they held."""
+    def let_go(self, number: int, covered: LogIndex, is_owed: bool) -> None:
+        """The chain's first segment leaves it: the snapshot, durable at `covered`, holds what it held. `is_owed`: it stays for
+        readers, and the snapshot's meta says so.
+        """
+        segment = self.segments.pop(0)
+        assert segment.number == number, f"segment {number} is not the first, {segment.number} is"
         self.base = max(self.base, covered)
-        self.segments = [segment for segment in self.segments if segment.number not in numbers]
+        if is_owed:
+            self.owed.take(segment)
 
     def first_number(self) -> int:
         """The lowest segment of the chain, or the one that will be."""

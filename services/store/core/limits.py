@@ -40,3 +40,8 @@ class StoreLimits:
     still write (accepts, commits, deletions), the other half for the snapshot, so that a full disk can still consolidate, and
     so free, what it has.
     """
+    owed_bytes_max: int = 16 << 30
+    """Segments of one set that stay only because committed events in them are owed to a group, or because a transaction in them
+    has no outcome. Beyond it the oldest go, and whoever comes for them hears OUT_OF_RANGE: readers that never come back must not
+    fill the disk. They go as well when less than twice the reserve is free. 16 GiB last a set that takes 2 MB/s for two hours.
+    """

@@ -9,8 +9,8 @@ from lockstep.core.frames import BadFrame, check_frame
 from lockstep.core.ids import LogIndex
 from lockstep.core.store_protocol import LoadState, StateChunk, StateItem, StateLoaded
 from services.store.core.disk import DiskError, DiskProblem, Lane, ReadSegment
-from services.store.core.journal import FramesAt
 from services.store.core.procedure import Procedure, read_bytes, read_items
+from services.store.core.segment import FramesAt
 from services.store.core.stored_set import StoredSet
 
 

@@ -46,15 +46,28 @@ class SetMeta(msgspec.Struct, frozen=True, array_like=True):
     seals: tuple[Seal, ...] = ()
 
 
+class OwedSegment(msgspec.Struct, frozen=True, array_like=True):
+    """A segment below the chain that is kept for readers."""
+
+    number: int
+    size_bytes: int
+    end: int
+    """Offset behind its last group that counts; a seal may have ended it early, and is forgotten meanwhile."""
+    first: LogIndex
+    last: LogIndex
+
+
 class SnapshotMeta(msgspec.Struct, frozen=True, array_like=True):
-    """What the snapshot's items are the state of."""
+    """What the snapshot's items are the state of. Fields are added at the end with a default."""
 
     index: LogIndex
     epochs: tuple[tuple[Epoch, LogIndex], ...]
     """The epoch table up to `index`: (epoch, first index)."""
     time_ms: TimeMs
     first_segment: int
-    """The lowest segment that may hold frames behind `index`; all below are void."""
+    """The lowest segment that may hold frames behind `index`; all below are void, or owed."""
+    owed: tuple[OwedSegment, ...] = ()
+    """Ascending. One whose file is gone was dropped after this was written."""
 
 
 class BadMeta(ValueError):

@@ -182,7 +182,7 @@ def _make_ready(the: StoredSet, found: Recovered) -> Procedure[None]:
 
 
 def seal(the: StoredSet, new: Seal, **changes: object) -> Procedure[None]:
-    """Make a seal durable, and `changes` to the meta with it; seals of segments that the snapshot has made void are forgotten."""
+    """Make a seal durable, and `changes` to the meta with it; seals of segments that have left the chain are forgotten."""
     assert the.journal is not None
     first = min(the.journal.first_number(), new.number)
     kept = tuple(old for old in the.meta.seals if old.number >= first and old.number != new.number)
@@ -198,6 +198,9 @@ def create_next_segment(the: StoredSet, bytes_min: int) -> Procedure[None]:
     try:
         if the.spare != number or size > the.limits.segment_bytes:
             yield (create_step(the, number, size),)
+    except DiskError:
+        the.is_room_stale = True
+        raise
     finally:
         the.is_chain_changing = False
     the.spare = None
@@ -218,7 +221,7 @@ def create_spare(the: StoredSet) -> Procedure[None]:
     try:
         yield (create_step(the, number, the.limits.segment_bytes),)
     except DiskError as error:
-        the.has_no_spare = True
+        the.has_no_spare = the.is_room_stale = True
         the.note("no spare segment", error.message)
         return
     the.number_max = max(the.number_max, number)

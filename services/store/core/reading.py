@@ -6,7 +6,6 @@ that a fence makes an epoch durable.
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
 from lockstep.core.errors import ErrorCode
@@ -17,40 +16,22 @@ from lockstep.core.item_values import decode_content
 from lockstep.core.items import message_key
 from lockstep.core.records import Message, Publish
 from services.store.core.disk import Lane
+from services.store.core.frame_reading import read_frames
 from services.store.core.journal import Journal
 from services.store.core.loading import has_room, read_run
-from services.store.core.messages import ReaderReply
 from services.store.core.opening import raise_epoch, read_set
 from services.store.core.procedure import Procedure, read_items, read_values
 from services.store.core.requests import (
-    AnyReaderAnswer,
-    AnyReaderRequest,
     ContentsRead,
     FenceSet,
-    FramesRead,
     ItemsRead,
     ReadContents,
     ReadFrames,
     ReadItems,
-    ReadRefused,
     SetFenced,
     SurveySet,
 )
-from services.store.core.stored_set import Phase, StoredSet
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderWaiting:
-    """A reader's request that was not answered yet."""
-
-    stream: int
-    request: AnyReaderRequest
-
-    def reply(self, the: StoredSet, answer: AnyReaderAnswer) -> None:
-        the.effects.append(ReaderReply(self.stream, answer))
-
-    def refuse(self, the: StoredSet, code: ErrorCode, message: str) -> None:
-        self.reply(the, ReadRefused(code, message, the.meta.highest_epoch))
+from services.store.core.stored_set import Phase, ReaderWaiting, StoredSet
 
 
 def fence(the: StoredSet, reader: ReaderWaiting) -> Procedure[None]:
@@ -72,23 +53,20 @@ def fence(the: StoredSet, reader: ReaderWaiting) -> Procedure[None]:
 def answer_reader(the: StoredSet, reader: ReaderWaiting) -> Procedure[None]:
     """Answer anything but a fence. Runs in the read lane."""
     request = reader.request
+    if isinstance(request, ReadFrames):
+        journal = _readable(the, reader)
+        if journal is not None:
+            yield from read_frames(the, reader, request, journal)
+        return
     the.loads += 1
     try:
         yield from the.wait_for(Lane.SNAPSHOT)
-        journal = the.journal
-        if the.phase is not Phase.OPEN or journal is None:
-            reader.refuse(the, ErrorCode.UNAVAILABLE, "the set is not open")
+        journal = _readable(the, reader)
+        if journal is None:
             return
-        if request.epoch < the.meta.highest_epoch:
-            text = f"epoch {request.epoch} is below {the.meta.highest_epoch}"
-            reader.refuse(the, ErrorCode.WRONG_EPOCH, text)
-            return
-        # From here on the set may be closed, or an installation may wait to begin: what this lane reads stays until it is done.
         match request:
             case ReadItems():
                 yield from _read_items(the, reader, request)
-            case ReadFrames():
-                yield from _read_frames(the, reader, request, journal)
             case ReadContents():
                 yield from _read_contents(the, reader, request, journal)
             case FenceSet() | SurveySet():
@@ -97,6 +75,21 @@ def answer_reader(the: StoredSet, reader: ReaderWaiting) -> Procedure[None]:
                 assert_never(request)
     finally:
         the.loads -= 1
+
+
+def _readable(the: StoredSet, reader: ReaderWaiting) -> Journal | None:
+    """The set's journal; None if the reader was refused.
+
+    From here on the set may be closed, or an installation may wait to begin: what this lane reads stays until it is done.
+    """
+    if the.phase is not Phase.OPEN or the.journal is None:
+        reader.refuse(the, ErrorCode.UNAVAILABLE, "the set is not open")
+        return None
+    if reader.request.epoch < the.meta.highest_epoch:
+        text = f"epoch {reader.request.epoch} is below {the.meta.highest_epoch}"
+        reader.refuse(the, ErrorCode.WRONG_EPOCH, text)
+        return None
+    return the.journal
 
 
 def _read_items(the: StoredSet, reader: ReaderWaiting, request: ReadItems) -> Procedure[None]:
@@ -112,18 +105,6 @@ def _read_items(the: StoredSet, reader: ReaderWaiting, request: ReadItems) -> Pr
             reader.reply(the, ItemsRead(items, the.snapshot_index, True))
             return
     reader.reply(the, ItemsRead((), the.snapshot_index, True))
-
-
-def _read_frames(
-    the: StoredSet, reader: ReaderWaiting, request: ReadFrames, journal: Journal
-) -> Procedure[None]:
-    index = LogIndex(max(request.from_index - 1, 0))
-    while (run := journal.frames_behind(index, the.commit_index, the.limits.chunk_bytes)) is not None:
-        reader.reply(the, FramesRead((yield from read_run(the, run)), False))
-        if not (yield from has_room(the, reader.stream)):
-            return
-        index = run.last
-    reader.reply(the, FramesRead((), True))
 
 
 def _read_contents(

@@ -11,10 +11,18 @@ from dataclasses import dataclass, field
 from lockstep.core.epoch_table import EpochTable
 from lockstep.core.ids import LogIndex, TimeMs
 from services.store.core.disk import DiskError, DiskProblem, ReadSnapshotMeta, SettleSegment
-from services.store.core.journal import Journal, Segment
+from services.store.core.journal import Journal
 from services.store.core.journal_format import SEGMENT_HEADER_BYTES, salt_of
-from services.store.core.meta import BadMeta, Seal, SetMeta, SnapshotMeta, decode_snapshot_meta
+from services.store.core.meta import (
+    BadMeta,
+    OwedSegment,
+    Seal,
+    SetMeta,
+    SnapshotMeta,
+    decode_snapshot_meta,
+)
 from services.store.core.procedure import Procedure, list_segments, read_bytes
+from services.store.core.segment import Segment
 from services.store.core.segment_scan import SegmentScan
 
 
@@ -34,7 +42,7 @@ class Recovered:
     torn: str = ""
     """Why the last segment of the journal must be sealed where the journal ends; "": it need not."""
     void: list[int] = field(default_factory=list)
-    """Segment files that belong to nothing and may be deleted."""
+    """Segment files that belong to nothing, are owed to nobody, and may be deleted."""
 
 
 def recover(meta: SetMeta, scan_bytes: int) -> Procedure[Recovered]:
@@ -54,7 +62,8 @@ def recover(meta: SetMeta, scan_bytes: int) -> Procedure[Recovered]:
     number_max = max([first - 1, *sizes, *(seal.next_number - 1 for seal in meta.seals)])
     base = snapshot.index if snapshot else LogIndex(0)
     epochs = EpochTable(list(snapshot.epochs) if snapshot else [])
-    journal = Journal(base, epochs, snapshot.time_ms if snapshot else TimeMs(0), first)
+    owed = _owed_that_are_there(snapshot, sizes) if snapshot else []
+    journal = Journal(base, epochs, snapshot.time_ms if snapshot else TimeMs(0), first, owed)
     found = Recovered(journal, snapshot, max(meta.commit_index, base), number_max, damage, not damage)
     if damage:
         return found  # without the snapshot there is no state, however good the frames behind it are
@@ -103,7 +112,17 @@ def _walk(
             found.damage = found.torn or f"segment {number} is missing, but segment {other} is there"
             return
     chain = {segment.number for segment in journal.segments}
-    found.void = sorted(set(sizes) - chain)
+    found.void = sorted(set(sizes) - chain - {entry.number for entry in journal.owed.entries})
+
+
+def _owed_that_are_there(snapshot: SnapshotMeta, sizes: dict[int, int]) -> list[OwedSegment]:
+    """The youngest of those listed, without a gap between them. None is read: how many there are says how much happened."""
+    found: list[OwedSegment] = []
+    for entry in reversed(snapshot.owed):
+        if sizes.get(entry.number, 0) < entry.end or (found and entry.last + 1 != found[-1].first):
+            break
+        found.append(entry)
+    return found[::-1]
 
 
 def _is_given_up(seal: Seal | None) -> bool:

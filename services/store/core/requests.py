@@ -39,9 +39,15 @@ class ReadItems(ReaderRequest):
 
 @dataclass(frozen=True, slots=True)
 class ReadFrames(ReaderRequest):
-    """Frames behind the snapshot or from `from_index` on, up to the commit index. Answered with `FramesRead` like `ReadItems`."""
+    """Frames from the one that holds `from_index` on (0: from the lowest that is there), to the one that holds `to_index` (0: to
+    the last), never beyond the commit index. Answered with `FramesRead` like `ReadItems`; refused with OUT_OF_RANGE below what
+    is there.
+    """
 
     from_index: LogIndex
+    to_index: LogIndex = LogIndex(0)
+    bytes_max: int = 0
+    """About so many bytes of frames are read, at least one frame; 0: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,8 @@ class ReadRefused:
     code: ErrorCode
     message: str
     highest_epoch: Epoch
+    lowest_index: LogIndex = LogIndex(0)
+    """Of OUT_OF_RANGE: the lowest that can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,12 @@ class SetStatus:
     commit_index: LogIndex
     highest_epoch: Epoch
     journal_bytes: int
+    """Of the chain."""
     damage: str
+    owed_bytes: int
+    """Of segments below the chain, kept for readers."""
+    lowest_index: LogIndex
+    """The lowest from which on all frames can be read; behind the end: none can. 0: the set is not open."""
 
 
 @dataclass(frozen=True, slots=True)

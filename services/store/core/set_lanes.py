@@ -46,10 +46,11 @@ from services.store.core.opening import (
     set_aside,
     write_meta,
 )
+from services.store.core.owed_keeping import must_trim, trim
 from services.store.core.procedure import Procedure
-from services.store.core.reading import ReaderWaiting, answer_reader, fence
+from services.store.core.reading import answer_reader, fence
 from services.store.core.requests import FenceSet, SurveySet
-from services.store.core.stored_set import Phase, StoredSet, Waiting, code_of
+from services.store.core.stored_set import Phase, ReaderWaiting, StoredSet, Waiting, code_of
 from services.store.core.surveying import survey
 
 
@@ -64,12 +65,11 @@ class SetLanes:
         """Lanes whose procedure waits for anything to happen, not for a job."""
         self._taken: list[Waiting] = []
         """What the journal lane's procedure is answering."""
-        self._readers: list[ReaderWaiting] = []
         self._reader: ReaderWaiting | None = None
 
     @property
     def is_idle(self) -> bool:
-        return not self._running and not self.the.waiting and not self._readers
+        return not self._running and not self.the.waiting and not self.the.readers
 
     def request(self, stream: int, request: AnyStoreRequest | FenceSet | SurveySet) -> None:
         waiting = Waiting(stream, request, _size_of(request))
@@ -77,11 +77,12 @@ class SetLanes:
         self.the.waiting_bytes += waiting.size
 
     def read(self, reader: ReaderWaiting) -> None:
-        self._readers.append(reader)
+        self.the.readers.append(reader)
 
     def close_stream(self, stream: int) -> None:
-        """What waits for the stream is not waited for any more; what it asked for is done all the same."""
+        """What waits for the stream is not waited for any more; what its writer asked for is done all the same."""
         self.the.unsent.pop(stream, None)
+        self.the.readers = [reader for reader in self.the.readers if reader.stream != stream]
         if self._running:
             self.the.closed_streams.add(stream)
 
@@ -99,6 +100,7 @@ class SetLanes:
         """Write the commit index if nothing else has told it to the disk lately; `is_last`: whatever was told."""
         the = self.the
         is_quiet = is_last or not the.has_appended
+        the.is_room_stale = not is_last  # Others fill the file system, too.
         the.has_appended = the.has_no_spare = self.consolidator.is_resting = False
         if Lane.JOURNAL in self._running or the.waiting or the.phase is not Phase.OPEN or the.damage:
             return
@@ -118,12 +120,14 @@ class SetLanes:
             if Lane.JOURNAL not in self._running and the.waiting:
                 self._start(Lane.JOURNAL, self._next_procedure())
                 progress = True
-            if Lane.READ not in self._running and self._readers:
-                self._reader = self._readers.pop(0)
-                self._start(Lane.READ, answer_reader(the, self._reader))
+            if Lane.READ not in self._running and (reader := self._next_reader()) is not None:
+                self._reader = reader
+                self._start(Lane.READ, answer_reader(the, reader))
                 progress = True
             if Lane.SPARE not in self._running and self._wants_spare():
                 self._start(Lane.SPARE, create_spare(the))
+            if Lane.SNAPSHOT not in self._running and must_trim(the):
+                self._start(Lane.SNAPSHOT, trim(the))
             if Lane.SNAPSHOT not in self._running and self.consolidator.has_work():
                 self._start(Lane.SNAPSHOT, self.consolidator.run())
             if self._parked:
@@ -134,6 +138,14 @@ class SetLanes:
             the.closed_streams.clear()
         effects, the.effects = the.effects, []
         return effects
+
+    def _next_reader(self) -> ReaderWaiting | None:
+        """The first that can be sent anything: a slow one holds nobody up."""
+        the = self.the
+        for place, reader in enumerate(the.readers):
+            if the.unsent[reader.stream] < the.limits.chunks_unsent_max:
+                return the.readers.pop(place)
+        return None
 
     def _wants_spare(self) -> bool:
         """Once per segment: when half of it is used."""

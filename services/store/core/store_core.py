@@ -20,9 +20,9 @@ from services.store.core.messages import (
     StreamClosed,
     Tick,
 )
-from services.store.core.reading import ReaderWaiting
 from services.store.core.requests import FenceSet, SetStatus, SurveySet
 from services.store.core.set_lanes import SetLanes
+from services.store.core.stored_set import ReaderWaiting
 
 
 class StoreCore:

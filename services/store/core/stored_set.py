@@ -26,9 +26,16 @@ from lockstep.core.store_protocol import (
 from services.store.core.disk import DiskProblem, Lane
 from services.store.core.journal import Journal
 from services.store.core.limits import StoreLimits
-from services.store.core.messages import Note, Reply, StoreEffect
+from services.store.core.messages import Note, ReaderReply, Reply, StoreEffect
 from services.store.core.meta import SetMeta, SnapshotMeta
-from services.store.core.requests import FenceSet, SetStatus, SurveySet
+from services.store.core.requests import (
+    AnyReaderAnswer,
+    AnyReaderRequest,
+    FenceSet,
+    ReadRefused,
+    SetStatus,
+    SurveySet,
+)
 
 
 class Phase(Enum):
@@ -48,6 +55,22 @@ class Waiting:
     request: AnyStoreRequest | FenceSet | SurveySet
     size: int
     """Bytes of its frames or items."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderWaiting:
+    """A reader's request that was not answered yet, or the rest of one."""
+
+    stream: int
+    request: AnyReaderRequest
+
+    def reply(self, the: "StoredSet", answer: AnyReaderAnswer) -> None:
+        the.effects.append(ReaderReply(self.stream, answer))
+
+    def refuse(
+        self, the: "StoredSet", code: ErrorCode, message: str, lowest_index: LogIndex = LogIndex(0)
+    ) -> None:
+        self.reply(the, ReadRefused(code, message, the.meta.highest_epoch, lowest_index))
 
 
 class StoredSet:
@@ -77,6 +100,8 @@ class StoredSet:
         """Highest segment number ever used."""
         self.spare: int | None = None
         """A segment that is created and not yet used; it would be the journal's `next_number`."""
+        self.readers: list[ReaderWaiting] = []
+        """In the order of their turns."""
         self.loads = 0
         """Readers of snapshot and frames: the consolidator waits for them."""
         self.unsent: Counter[int] = Counter()
@@ -97,7 +122,11 @@ class StoredSet:
         self.has_no_spare = False
         """The spare segment could not be created; not tried again before the next tick."""
         self.free_bytes = FREE_BYTES_UNKNOWN
-        """On the file system, when the last group was written."""
+        """On the file system, when it was measured last: with every group, and while something is owed with every tick."""
+        self.is_room_stale = False
+        """The room on the file system is to be measured again: something is kept that may have to make place."""
+        self.segment_read: int | None = None
+        """The segment that a reader of frames is reading: not deleted meanwhile."""
         self.has_appended = False
         """Since the last tick."""
 
@@ -177,6 +206,8 @@ class StoredSet:
             self.meta.highest_epoch,
             journal.bytes_total if journal else 0,
             self.damage,
+            journal.owed.bytes_total if journal else 0,
+            journal.lowest if journal else LogIndex(0),
         )
 
     def change_chain(self) -> Generator[tuple[()], tuple[()], None]:

@@ -10,14 +10,25 @@ from hypothesis import strategies as st
 from lockstep.core.frames import Frame, check_frame, encode_frame
 from lockstep.core.ids import Epoch, LogIndex, QueueId, TimeMs, place
 from lockstep.core.items import Item
-from lockstep.core.records import AnyRecord, DeclareQueue, Dequeue, EpochBegins, Message, Publish
+from lockstep.core.records import (
+    AdvanceSubscription,
+    AnyRecord,
+    DeclareQueue,
+    Dequeue,
+    EpochBegins,
+    Message,
+    OpenSubscription,
+    Publish,
+)
 from lockstep.core.set_state import SetState
 from lockstep.core.state_hash import state_hash
 from lockstep.core.store_protocol import Appended, StateLoaded, Truncate, Truncated
 from services.store.core.messages import Requested, Tick
+from services.store.core.requests import FramesRead, ReadFrames
 from tests.unit.services.store.store_rig import ME, SET, StoreRig, appending
 
 QUEUE = QueueId(1)
+GROUP = LogIndex(2)
 
 
 @dataclass
@@ -31,6 +42,8 @@ class LogModel:
     """Highest commit index told; always the end of an acknowledged frame."""
     epoch: int = 1
     positions: list[int] = field(default_factory=list)
+    owed_lag: int | None = None
+    """How far behind the log a group of readers is; None: it never acknowledges anything."""
 
     @property
     def end(self) -> int:
@@ -52,6 +65,11 @@ class LogModel:
                 records.append(Dequeue(None, None, 0, QUEUE, (position,)))  # type: ignore[arg-type]
             elif index % 7 == 0:
                 records.append(EpochBegins(None, Epoch(self.epoch), "b", False))
+            elif index == GROUP:
+                records.append(OpenSubscription(None, "g", GROUP))
+            elif index % 11 == 0 and self.owed_lag is not None:
+                done = LogIndex(max(index - self.owed_lag, 0))
+                records.append(AdvanceSubscription(None, GROUP, done))
             else:
                 message = Message((QUEUE,), b"p", bytes([index % 256]) * body_bytes, is_durable=True)
                 records.append(Publish(None, None, 0, (message,)))
@@ -65,6 +83,15 @@ class LogModel:
         )
         self.frames.append(made.durable)
         return made.durable
+
+    def owed_after(self) -> int:
+        """The highest that ever was, of what is committed: less than that a store need not have."""
+        state, highest = SetState(SET), 0
+        for durable in self.frames:
+            if check_frame(durable).last <= self.commit:
+                state.apply_frame(Frame(check_frame(durable), durable, b""))
+                highest = max(highest, state.owed_after())
+        return highest
 
     def cut(self, count: int) -> None:
         del self.frames[count:]
@@ -89,7 +116,8 @@ class History:
     """One run: the model, the store, and what must hold whenever the store was opened."""
 
     def __init__(self, seed: int) -> None:
-        self.model, self.rig = LogModel(), StoreRig(seed=seed)
+        lag = random.Random(seed).choice((None, 0, 30))
+        self.model, self.rig = LogModel(owed_lag=lag), StoreRig(seed=seed)
         self.check_opening()
 
     def append(self, counts: list[int], body_bytes: int, steps: int | None) -> None:
@@ -154,6 +182,28 @@ class History:
         assert frames == [data for data in model.frames if check_frame(data).first > loaded.snapshot_index]
         assert state_hash(state_of(items, frames)) == state_hash(model.state())
         model.positions = [] if not model.frames else list(model.state().queues.by_id[QUEUE].entries)
+        self.check_owed(LogIndex(opened.commit_index))
+
+    def check_owed(self, commit: LogIndex) -> None:
+        """Readers get all that is owed, as it was written and piece by piece."""
+        index = min(self.model.owed_after(), commit)
+        expected = [
+            data
+            for data in self.model.frames
+            if check_frame(data).last > index and check_frame(data).last <= commit
+        ]
+        found: list[bytes] = []
+        while index < commit:
+            request = ReadFrames(SET, Epoch(self.model.epoch), LogIndex(index + 1), commit, bytes_max=2000)
+            *pieces, last = self.rig.ask_reader(request)
+            assert isinstance(last, FramesRead), last
+            for piece in pieces:
+                assert isinstance(piece, FramesRead), piece
+                found += piece.frames
+            if not pieces:
+                break
+            index = check_frame(found[-1]).last
+        assert found == expected
 
     def _end_of(self, count: int) -> int:
         return check_frame(self.model.frames[count - 1]).last if count else 0
