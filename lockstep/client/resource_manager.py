@@ -4,7 +4,7 @@ Law: a verb answers an `XaStatus` or raises: `XaError` where the resource manage
 What a session does in a branch, between its `start` and `end`, happens if the branch commits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from lockstep.client.command_batches import CommandBatches, Confirmation
 from lockstep.client.consumer import Message, stale
@@ -110,9 +110,13 @@ class ResourceManager:
         """Ends this session's work in a branch (`RBROLLBACK`: it can only be rolled back), or suspends it."""
         return await self._verb("end", xid, lambda name: c.EndCommand(0, name, 0, fail, suspend))
 
-    async def prepare(self, xid: Xid) -> XaStatus:
-        """Votes, when the branch is durable at every in-sync broker; any number of them at once."""
-        return await self._verb("prepare", xid, lambda name: c.PrepareBranchCommand(0, name))
+    async def prepare(self, xid: Xid, resource_sets: Sequence[str] = ()) -> XaStatus:
+        """Votes, when the branch is durable at every in-sync broker; any number of them at once.
+
+        `resource_sets`: all in which the transaction has branches, as readers of committed events are told; empty: not known.
+        """
+        sets = tuple(resource_sets)
+        return await self._verb("prepare", xid, lambda name: c.PrepareBranchCommand(0, name, sets))
 
     async def commit(self, xid: Xid, *, one_phase: bool = False) -> XaStatus:
         return await self._verb("commit", xid, lambda name: c.CommitBranchCommand(0, name, one_phase))

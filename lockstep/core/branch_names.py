@@ -21,6 +21,8 @@ FORMAT_ID = 0x4C4B5354
 GLOBAL_ID_BYTES = 16
 RANDOM_BYTES = 10
 GENERATION_TAG_CHARACTERS = 8
+PARTICIPANTS_MAX = 64
+"""Of a transaction: its branches have the numbers below it."""
 
 
 class BranchName(NamedTuple):

@@ -214,6 +214,9 @@ class EndCommand(BranchCommand):
 class PrepareBranchCommand(BranchCommand):
     """Vote. Answered when the branch is prepared on every in-sync member; with other commands behind it meanwhile (T9)."""
 
+    resource_sets: tuple[str, ...] = ()
+    """All in which the transaction has branches, as far as whoever prepares it says; for readers of committed events."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommitBranchCommand(BranchCommand):

@@ -37,8 +37,10 @@ def encode_branch_verb(command: BranchVerb) -> pb.ClientMessage:
         case c.EndCommand(number, xid, operations, is_failed, is_suspended):
             end = _Wire.End(xid=xid, operations=operations, is_failed=is_failed, is_suspended=is_suspended)
             return _Wire(number=number, end=end)
-        case c.PrepareBranchCommand(number, xid):
-            return _Wire(number=number, prepare_branch=_Wire.PrepareBranch(xid=xid))
+        case c.PrepareBranchCommand(number, xid, resource_sets):
+            return _Wire(
+                number=number, prepare_branch=_Wire.PrepareBranch(xid=xid, resource_sets=resource_sets)
+            )
         case c.CommitBranchCommand(number, xid, is_one_phase):
             commit = _Wire.CommitBranch(xid=xid, is_one_phase=is_one_phase)
             return _Wire(number=number, commit_branch=commit)
@@ -67,7 +69,9 @@ DECODE_VERB: dict[str, Callable[[int, pb.ClientMessage], BranchVerb]] = {
     "end": lambda number, wire: c.EndCommand(
         number, wire.end.xid, wire.end.operations, wire.end.is_failed, wire.end.is_suspended
     ),
-    "prepare_branch": lambda number, wire: c.PrepareBranchCommand(number, wire.prepare_branch.xid),
+    "prepare_branch": lambda number, wire: c.PrepareBranchCommand(
+        number, wire.prepare_branch.xid, tuple(wire.prepare_branch.resource_sets)
+    ),
     "commit_branch": lambda number, wire: c.CommitBranchCommand(
         number, wire.commit_branch.xid, wire.commit_branch.is_one_phase
     ),

@@ -146,7 +146,7 @@ class CoordinatorDriver:
             return
         match effect.verb:
             case Verb.PREPARE:
-                self.feed(Voted(effect.ticket, await port.prepare(participant, xid)))
+                self.feed(Voted(effect.ticket, await port.prepare(participant, xid, effect.together)))
             case Verb.COMMIT | Verb.COMMIT_ONE_PHASE:
                 one_phase = effect.verb is Verb.COMMIT_ONE_PHASE
                 completion = await port.commit(participant, xid, one_phase=one_phase)

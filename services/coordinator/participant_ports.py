@@ -48,8 +48,10 @@ class ParticipantPort(ABC):
         """Raises `Rejected` (INVALID_ARGUMENT) for a name that is none of this kind; asks nobody."""
 
     @abstractmethod
-    async def prepare(self, participant: ParticipantName, xid: Xid) -> Vote:
-        """OK only if the branch is prepared durably."""
+    async def prepare(
+        self, participant: ParticipantName, xid: Xid, together: tuple[ParticipantName, ...]
+    ) -> Vote:
+        """OK only if the branch is prepared durably. `together`: all participants of the transaction."""
 
     @abstractmethod
     async def commit(self, participant: ParticipantName, xid: Xid, *, one_phase: bool) -> Completion:
@@ -94,7 +96,9 @@ class GrpcParticipants(ParticipantPort):
     def check(self, participant: ParticipantName) -> None:
         _parse(participant)
 
-    async def prepare(self, participant: ParticipantName, xid: Xid) -> Vote:
+    async def prepare(
+        self, participant: ParticipantName, xid: Xid, together: tuple[ParticipantName, ...]
+    ) -> Vote:
         address, name = _parse(participant)
         request = pb.ParticipantPrepareRequest(name=name, xid=encode_xid(xid))
         response = await self._call(address, "Prepare", request, pb.ParticipantPrepareResponse())

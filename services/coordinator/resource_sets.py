@@ -55,10 +55,14 @@ class ResourceSets(ParticipantPort):
                 participant=participant[:80],
             )
 
-    async def prepare(self, participant: ParticipantName, xid: Xid) -> Vote:
+    async def prepare(
+        self, participant: ParticipantName, xid: Xid, together: tuple[ParticipantName, ...]
+    ) -> Vote:
+        resource_sets = sorted(name.removeprefix(KIND) for name in together if name.startswith(KIND))
+
         async def prepare(manager: ResourceManager) -> Vote:
             try:
-                return vote(await manager.prepare(xid))
+                return vote(await manager.prepare(xid, resource_sets))
             except XaError as error:
                 return refused_vote(error.code, error.state)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from lockstep.core.branch_names import RANDOM_BYTES, new_global_id
+from lockstep.core.branch_names import RANDOM_BYTES, ParticipantName, new_global_id
 from lockstep.core.commands import (
     AnyCommand,
     CommitBranchCommand,
@@ -182,7 +182,7 @@ class Coordinator(Client):
     def _tell_branch(self, effect: TellBranch) -> None:
         """One verb of the set's resource manager; what is not answered in time is told as `UNREACHABLE`, once."""
         session = self.sessions[SetName(effect.participant.removeprefix(KIND))]
-        promise = session.submit(_command(effect.verb, effect.xid))
+        promise = session.submit(_command(effect.verb, effect.xid, effect.together))
         is_answered: list[bool] = []
 
         def answer() -> None:
@@ -202,10 +202,10 @@ class Coordinator(Client):
             side.break_off()
 
 
-def _command(verb: Verb, xid: Xid) -> AnyCommand:
+def _command(verb: Verb, xid: Xid, together: tuple[ParticipantName, ...]) -> AnyCommand:
     match verb:
         case Verb.PREPARE:
-            return PrepareBranchCommand(0, xid.encode())
+            return PrepareBranchCommand(0, xid.encode(), together)
         case Verb.COMMIT | Verb.COMMIT_ONE_PHASE:
             return CommitBranchCommand(0, xid.encode(), verb is Verb.COMMIT_ONE_PHASE)
         case Verb.ROLL_BACK:

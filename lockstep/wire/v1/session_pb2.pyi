@@ -860,15 +860,21 @@ class ClientMessage(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
         XID_FIELD_NUMBER: _builtins.int
+        RESOURCE_SETS_FIELD_NUMBER: _builtins.int
         xid: _builtins.bytes
+        @_builtins.property
+        def resource_sets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+            """All in which the transaction has branches, for readers of committed events; empty: not known."""
+
         def __init__(
             self,
             *,
             xid: _builtins.bytes = ...,
+            resource_sets: _abc.Iterable[_builtins.str] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["xid", b"xid"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["resource_sets", b"resource_sets", "xid", b"xid"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

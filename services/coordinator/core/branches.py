@@ -116,7 +116,8 @@ class Branches:
     def _call(self, number: int, branch: Branch) -> None:
         branch.ticket = self._context.ticket(self._owner, number)
         branch.tries += 1
-        self._context.say(TellBranch(branch.ticket, branch.participant, branch.xid, self._verb))
+        together = self.participants if self._verb is Verb.PREPARE else ()
+        self._context.say(TellBranch(branch.ticket, branch.participant, branch.xid, self._verb, together))
 
     def _pause(self, branch: Branch, now: Now) -> None:
         branch.due_ms = now.boottime_ms + self._context.pause_ms(branch.tries)

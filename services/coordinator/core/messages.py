@@ -267,6 +267,8 @@ class TellBranch:
     participant: ParticipantName
     xid: Xid
     verb: Verb
+    together: tuple[ParticipantName, ...] = ()
+    """Of prepare: all participants, for those who tell readers of events which resource sets to read up to one cut."""
 
 
 @dataclass(frozen=True, slots=True)

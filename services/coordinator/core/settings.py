@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from lockstep.core.branch_names import PARTICIPANTS_MAX
+
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorLimits:
@@ -45,7 +47,7 @@ class CoordinatorLimits:
     """Before a call or a write is tried again; doubled each time."""
     retry_ms_max: int = 2_000
     """Longest pause between two tries: what a participant waits at most after it is back."""
-    participants_max: int = 64
+    participants_max: int = PARTICIPANTS_MAX
     """In one transaction: all resource sets of a cluster, and more; the entry in etcd stays small."""
     name_bytes_max: int = 256
     """Of a participant."""

@@ -6,6 +6,7 @@ and a successor answers as this primary would have. A verb that makes no sense w
 
 from typing import assert_never
 
+from lockstep.core.branch_names import PARTICIPANTS_MAX
 from lockstep.core.commands import (
     BranchCommand,
     CommitBranchCommand,
@@ -44,7 +45,7 @@ from lockstep.core.transactions import Undone
 from lockstep.core.tx_buffer import DtxBuffer
 from lockstep.core.xa import HEURISTIC_STATUS, UNDONE_STATUS, BranchState, XaStatus
 from lockstep.core.xid import Xid
-from services.primary.core.context import Context, Request, TransactionProgress
+from services.primary.core.context import Context, Request, TransactionProgress, check_name
 from services.primary.core.transacting import append_rollback, check_open, evict_touched, open_tx
 
 Found = DtxBuffer | Undone | Outcome | None
@@ -219,7 +220,20 @@ def prepare(context: Context, request: Request, command: PrepareBranchCommand) -
         _end_open(context, branch, Prepare(None, branch.key, True, command.xid))
         _answer(context, request, XaStatus.RDONLY)
         return
-    _end_open(context, branch, Prepare(request.ref, branch.key, False, command.xid, context.now.wall_ms))
+    _check_resource_sets(context, command)
+    prepared = Prepare(
+        request.ref, branch.key, False, command.xid, context.now.wall_ms, command.resource_sets
+    )
+    _end_open(context, branch, prepared)
+
+
+def _check_resource_sets(context: Context, command: PrepareBranchCommand) -> None:
+    if len(command.resource_sets) > PARTICIPANTS_MAX:
+        raise Rejected(
+            ErrorCode.INVALID_ARGUMENT, f"a transaction has at most {PARTICIPANTS_MAX} participants"
+        )
+    for name in command.resource_sets:
+        check_name("resource set", name, context.settings.name_bytes_max)
 
 
 def commit(context: Context, request: Request, command: CommitBranchCommand) -> None:

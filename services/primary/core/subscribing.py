@@ -6,7 +6,7 @@ once: nothing here has a command number.
 
 from collections import deque
 
-from lockstep.core.branch_names import BranchName, branch_name, branch_xid
+from lockstep.core.branch_names import PARTICIPANTS_MAX, BranchName, branch_name, branch_xid
 from lockstep.core.clock import Now
 from lockstep.core.effects import Note
 from lockstep.core.errors import ErrorCode, Rejected
@@ -20,8 +20,6 @@ from lockstep.core.xid import Xid
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context
 
-PARTICIPANTS_MAX = 64
-"""Of a transaction of our coordinator: branches have the numbers below it."""
 _SAMPLES = 64
 """Of the log's end, over the retention."""
 

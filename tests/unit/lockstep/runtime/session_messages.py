@@ -79,7 +79,7 @@ commands = st.one_of(
     st.builds(c.SelectDtxCommand, numbers, st.booleans(), st.booleans()),
     st.builds(c.StartCommand, numbers, xids, st.booleans(), st.booleans(), st.none() | keys),
     st.builds(c.EndCommand, numbers, xids, counts, st.booleans(), st.booleans()),
-    st.builds(c.PrepareBranchCommand, numbers, xids),
+    st.builds(c.PrepareBranchCommand, numbers, xids, st.lists(names, max_size=3).map(tuple)),
     st.builds(c.CommitBranchCommand, numbers, xids, st.booleans()),
     st.builds(c.RollbackBranchCommand, numbers, xids),
     st.builds(c.ForgetBranchCommand, numbers, xids),
