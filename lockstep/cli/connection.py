@@ -17,7 +17,7 @@ from rich.table import Table
 
 from lockstep.client import Client, Rejected, connect
 from lockstep.core.errors import InDoubt, LockstepError
-from lockstep.runtime.local_cluster import FIRST_PORT
+from lockstep.runtime.well_known_ports import FIRST_PORT
 
 DEFAULT_BROKERS = ",".join(f"127.0.0.1:{FIRST_PORT + place}" for place in range(3))
 

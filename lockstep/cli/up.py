@@ -13,7 +13,8 @@ import typer
 from lockstep.cli.connection import Json, console, print_json_line, run, show_table, table
 from lockstep.cli.status import lost_sets
 from lockstep.client import Client, ErrorCode, Rejected, connect
-from lockstep.runtime.local_cluster import AMQP_PORT, FIRST_PORT, LocalCluster
+from lockstep.runtime.local_cluster import LocalCluster
+from lockstep.runtime.well_known_ports import AMQP_PORT, FIRST_PORT
 from lockstep.wire.v1 import cluster_pb2 as pb
 
 READY_SECONDS = 30.0

@@ -24,11 +24,8 @@ from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.etcd_process import EtcdProcess
 from lockstep.runtime.ports import choose_ports, is_free
 from lockstep.runtime.supervisor import ChildProcess, wait_for_port
+from lockstep.runtime.well_known_ports import FIRST_PORT
 
-FIRST_PORT = 7071
-"""Of the first broker; the others follow. Where `lockstep` looks for a cluster unless told otherwise."""
-AMQP_PORT = 5672
-"""Of the first proxy, if it is free: where AMQP clients look."""
 STOP_SECONDS = 8.0
 """A stopping broker hands its sets over, which may take a few seconds, before it is killed."""
 

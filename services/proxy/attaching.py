@@ -37,9 +37,10 @@ TEMPORARY = "temporary"
 class Owner(IncomingOwner, outgoing_link.Owner, Protocol):
     """What attaching needs of the connection."""
 
-    container: str
     temporary: dict[str, None]
 
+    @property
+    def container(self) -> str: ...
     def check(self, action: Action, resource: str) -> None: ...
 
 

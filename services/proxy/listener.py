@@ -8,9 +8,10 @@ import logging
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from services.proxy.connection import AmqpConnection, Surroundings
+from services.proxy.connection import AmqpConnection
 from services.proxy.security.identity import Identity
 from services.proxy.security.sasl_layer import SaslLayer, SaslState
+from services.proxy.surroundings import Surroundings
 
 _log = logging.getLogger("lockstep.proxy")
 

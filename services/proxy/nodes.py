@@ -153,11 +153,12 @@ class Nodes:
             if rejected.code is not ErrorCode.ALREADY_EXISTS:
                 raise
 
-    async def declare_own_queue(self, name: str) -> None:
-        """Declares a queue that ends with this worker's session at the latest. Raises `Rejected` if another session has it."""
+    async def declare_own_queue(self, name: str, set_name: str = "") -> None:
+        """Declares a queue that ends with this worker's session at the latest, in a set that its name decides unless told
+        otherwise. Raises `Rejected` if another session has it."""
         options = QueueOptions(is_durable=False, is_exclusive=True)
         try:
-            await self.session.declare_queue(name, options, set_name=await self._set_for(name))
+            await self.session.declare_queue(name, options, set_name=set_name or await self._set_for(name))
         except Rejected as rejected:
             if rejected.code is ErrorCode.ALREADY_EXISTS:
                 self.session.forget_target("", name)

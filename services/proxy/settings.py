@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from lockstep.runtime.well_known_ports import AMQP_PORT
 from services.proxy.security.settings import SecuritySettings, add_security_arguments, security_of
 
-AMQP_PORT = 5672
 LISTEN = f"127.0.0.1:{AMQP_PORT}"
 
 

@@ -27,7 +27,7 @@ async def subscribe(nodes: Nodes, wanted: Wanted) -> str:
     """A queue for one subscriber, as long as he listens; returns its name. Raises `Rejected`."""
     name = f"{TEMPORARY_QUEUE}{uuid.uuid4()}"
     set_name = await nodes.session.set_of_target(wanted.topic.name, "")
-    await nodes.declare_queue(name, QueueOptions(is_durable=False, is_exclusive=True), set_name)
+    await nodes.declare_own_queue(name, set_name)
     await _bind(nodes, wanted, name)
     return name
 

@@ -112,10 +112,6 @@ class Worker:
     def drop_connection(self, connection: ClientSocket) -> None:
         self._sockets.pop(connection, None)
 
-    def forget_connection(self, connection: AmqpConnection) -> None:
-        """It is over: its container may connect again."""
-        self.containers.release(connection.container, connection)
-
     def keep(self, task: asyncio.Task[None]) -> None:
         """Keeps a task until it is done."""
         self._tasks.add(task)

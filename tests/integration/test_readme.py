@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from lockstep.cli.connection import DEFAULT_BROKERS
 from lockstep.cli.demo.data import load_rows
 from lockstep.cli.main import app
-from lockstep.runtime.local_cluster import FIRST_PORT
+from lockstep.runtime.well_known_ports import FIRST_PORT
 from tests.integration.test_command_line import Up
 
 README = (Path(__file__).parent.parent.parent / "README.md").read_text()

@@ -1,0 +1,56 @@
+"""The sessions that a client has begun on its connection (AMQP 1.0, 2.5).
+
+Law: a begin begins one session on one channel. Links that were refused count until they are detached: the engine holds them.
+"""
+
+from proton import Link, Session
+
+from services.proxy.settings import ProxyLimits
+
+
+class AmqpSessions:
+    """Lives as long as its connection."""
+
+    def __init__(self, limits: ProxyLimits) -> None:
+        self._limits = limits
+        self._begun: dict[Session, int] = {}
+        """Each with the links that the client has attached on it and not detached."""
+
+    def begin(self, session: Session) -> bool:
+        """Answers a begin; False: it begins no session.
+
+        The engine lets a client begin a session on two channels, as if it answered one of ours: freed with one of them, it would
+        still be known by the other. And two sessions on one channel, of which one stays for ever.
+        """
+        if session in self._begun or len(self._begun) > self._limits.channels_max:
+            return False
+        self._begun[session] = 0
+        session.incoming_capacity = self._limits.session_window_bytes
+        session.open()
+        return True
+
+    def end(self, session: Session) -> None:
+        """Answers an end; its links are gone before."""
+        del self._begun[session]
+        session.close()
+        session.free()
+
+    def attach(self, link: Link) -> bool:
+        """Counts a link of the client's; False: there are too many."""
+        self._begun[_keep_session(link)] += 1
+        return sum(self._begun.values()) <= 2 * self._limits.links_max
+
+    def detach(self, link: Link) -> None:
+        """The client has detached it."""
+        self._begun[_keep_session(link)] -= 1
+
+
+def _keep_session(link: Link) -> Session:
+    """Has whoever keeps this object of a link keep the link's session, too, and let go of it after the link; returns it.
+
+    An object that is the last to hold an ended session lets go of the link, then of the session, which frees the link while it
+    is being freed. (The dictionary is the object's own: its attributes are kept by the engine's link.)
+    """
+    session = link.session
+    link.__dict__["kept_session"] = session
+    return session

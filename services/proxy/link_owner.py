@@ -1,0 +1,151 @@
+"""What the links of a connection ask of it: its transactions, addresses and permissions, room for output, the turn's end.
+
+Law: what links have to publish or settle waits for the end of the turn, or for what must not come before it.
+"""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from proton import Link
+
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from services.proxy.amqp_transaction import AmqpTransaction
+from services.proxy.amqp_transactions import AmqpTransactions
+from services.proxy.coordinator_link import Declare
+from services.proxy.core.conditions import CONNECTION_FORCED, Condition
+from services.proxy.engine_words import Handle
+from services.proxy.nodes import Target
+from services.proxy.output_room import HeldUp, OutputRoom
+from services.proxy.relay_targets import RelayTargets
+from services.proxy.security.identity import Identity
+from services.proxy.security.users import Action
+from services.proxy.surroundings import Surroundings
+
+
+class Connection(Protocol):
+    """What it passes on to the connection."""
+
+    identity: Identity
+    container: str
+
+    def wrote(self) -> None: ...
+    def close(self, condition: Condition | None) -> None: ...
+    def end_link(self, link: Link, condition: Condition) -> None: ...
+    def run(self, work: Coroutine[Any, Any, None]) -> None: ...
+
+
+class Touched(Protocol):
+    """A link with something to publish or settle at the end of the turn."""
+
+    def flush(self) -> None: ...
+
+
+class LinkOwner:
+    """Lives as long as its connection."""
+
+    def __init__(self, connection: Connection, worker: Surroundings, room: OutputRoom) -> None:
+        self.temporary: dict[str, None] = {}
+        """Addresses of the connection's dynamic nodes."""
+        self.reclaims = worker.reclaims
+        self.returning = worker.returning
+        self.transactions = AmqpTransactions(worker.nodes.session, worker.settings.limits)
+        self._connection = connection
+        self._nodes = worker.nodes
+        self._permissions = worker.permissions
+        self._room = room
+        self._relay = RelayTargets(worker.nodes, lambda text: self.check(Action.PUBLISH, text))
+        self._partial_bytes = 0
+        self._partial_bytes_max = worker.settings.limits.partial_bytes_max
+        self._touched: dict[Touched, None] = {}
+
+    # --- the connection ---
+
+    @property
+    def container(self) -> str:
+        """Of the client."""
+        return self._connection.container
+
+    def wrote(self) -> None:
+        """Something is to be said."""
+        self._connection.wrote()
+
+    def end_link(self, link: Link, condition: Condition) -> None:
+        """Closes a link with a reason."""
+        self._connection.end_link(link, condition)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs something to its end, even if this connection ends before."""
+        self._connection.run(work)
+
+    def give_up(self, error: LockstepError) -> None:
+        """Nobody can tell the outcome of something that the client waits for: without an answer it knows that."""
+        self._connection.close(Condition(CONNECTION_FORCED, f"in doubt: {error.message}"))
+
+    # --- the end of the turn ---
+
+    def touched(self, link: Touched) -> None:
+        """It has something to publish, or outcomes to tell."""
+        self._touched[link] = None
+
+    def untouched(self, link: Touched) -> None:
+        """It is gone."""
+        self._touched.pop(link, None)
+
+    def flush_links(self) -> None:
+        """Publishes and settles what came in this turn."""
+        touched, self._touched = self._touched, {}
+        for link in touched:
+            link.flush()
+
+    # --- room ---
+
+    def room(self, link: Handle) -> int:
+        """Bytes of messages that may wait to be written."""
+        return self._room.left(link)
+
+    def held_up(self, link: HeldUp) -> None:
+        """There is no room for what it has to send: it is told when there may be."""
+        self._room.hold_up(link)
+
+    def take_partial(self, size: int) -> bool:
+        """Counts bytes of unfinished messages; False: too many."""
+        self._partial_bytes += size
+        return self._partial_bytes <= self._partial_bytes_max
+
+    # --- addresses ---
+
+    def check(self, action: Action, resource: str) -> None:
+        """Raises `Rejected` (UNAUTHORIZED) unless whom the connection speaks for may do that."""
+        identity = self._connection.identity
+        if not self._permissions.may(identity, action, resource):
+            raise Rejected(ErrorCode.UNAUTHORIZED, f"{identity.user!r} may not {action} {resource!r}")
+
+    def known_target(self, text: str) -> Target | None:
+        """Of an address that a message on the anonymous relay has named before."""
+        return self._relay.known(text)
+
+    def find_target(self, text: str, found: Callable[[Target | Rejected], None]) -> None:
+        """Tells `found` the target of an address, or why there is none."""
+
+        async def find() -> None:
+            found(await self._relay.find(text))
+
+        self.run(find())
+
+    def forget_target(self, target: Target) -> None:
+        """Its set says that it is not there."""
+        self._nodes.forget_target(target)
+
+    # --- transactions ---
+
+    def declare(self, declare: Declare) -> AmqpTransaction:
+        """Begins a transaction, or a branch. Raises `Rejected`."""
+        return self.transactions.declare(declare.global_id)
+
+    def transaction(self, name: bytes) -> AmqpTransaction | None:
+        """The open one of that name."""
+        return self.transactions.get(name)
+
+    def forget(self, transaction: AmqpTransaction) -> None:
+        """It is being ended."""
+        self.transactions.forget(transaction)

@@ -1,0 +1,271 @@
+"""The links of a connection, from attach to detach (AMQP 1.0, 2.6): by what handle the engine knows them, what they are here.
+
+Law: a link that is being attached or ended is answered when its nodes are ready or gone, and not at all if the client ended it
+before. What ends takes everything with it that was made for it.
+"""
+
+from collections.abc import Coroutine
+from typing import Any, Protocol, TypeVar
+
+from proton import Endpoint, Event, Link, Receiver, Terminus
+
+from lockstep.core.errors import LockstepError
+from services.proxy.amqp_sessions import AmqpSessions
+from services.proxy.attaching import Attaching
+from services.proxy.coordinator_link import CoordinatorLink
+from services.proxy.core.conditions import (
+    ILLEGAL_STATE,
+    NOT_ALLOWED,
+    RESOURCE_LIMIT,
+    TRANSFER_LIMIT,
+    Condition,
+    condition_of,
+)
+from services.proxy.delivery_states import end_link
+from services.proxy.engine_path import path
+from services.proxy.engine_words import UNREADABLE, Handle
+from services.proxy.incoming_link import IncomingLink
+from services.proxy.link_owner import LinkOwner
+from services.proxy.nodes import Nodes
+from services.proxy.outgoing_link import OutgoingLink
+from services.proxy.output_room import OutputRoom
+from services.proxy.settings import ProxyLimits
+from services.proxy.termini import answer_coordinator
+
+ProxyLink = IncomingLink | OutgoingLink | CoordinatorLink
+_Found = TypeVar("_Found")
+
+
+class Connection(Protocol):
+    """What links need of their connection to begin and end."""
+
+    @property
+    def was_opened(self) -> bool: ...
+    @property
+    def is_over(self) -> bool: ...
+    def wrote(self) -> None: ...
+    def close(self, condition: Condition | None) -> None: ...
+    def unreadable(self, error: BaseException) -> None: ...
+    def run(self, work: Coroutine[Any, Any, None]) -> None: ...
+
+
+class Links:
+    """Lives as long as its connection, which drives it."""
+
+    def __init__(
+        self, connection: Connection, owner: LinkOwner, room: OutputRoom, nodes: Nodes, limits: ProxyLimits
+    ) -> None:
+        self._connection = connection
+        self._owner = owner
+        self._room = room
+        self._nodes = nodes
+        self._limits = limits
+        self._attaching = Attaching(owner, nodes, limits)
+        self._sessions = AmqpSessions(limits)
+        self._attached: dict[Handle, tuple[ProxyLink | None, Link]] = {}
+        """Every link that is attached, or being attached (None)."""
+        self._closing: dict[Link, None] = {}
+        """Links that the client has ended, and whose end is answered when their nodes are gone."""
+
+    def __len__(self) -> int:
+        return len(self._attached)
+
+    # --- what comes on them ---
+
+    def delivered(self, handle: Handle, delivery: Handle) -> None:
+        """Transfers came in on a link, or the client said something of a delivery."""
+        known = self._attached.get(handle)
+        made = known[0] if known is not None else None
+        if made is None:
+            self._stray(handle, known)
+        elif isinstance(made, OutgoingLink):
+            if not made.disposition(delivery):
+                self._stray(handle, known)
+        else:
+            self._owner.touched(made)
+            made.receive()
+
+    def _stray(self, handle: Handle, known: tuple[ProxyLink | None, Link] | None) -> None:
+        """A delivery on a link that takes none: not yet, not any more, or never."""
+        if path.has_unsent(handle):
+            # The engine takes it for one of ours. It must not live on: settled, it would be freed and still be known by its id.
+            text = "a transfer on a link on which the client receives"
+            self._connection.close(Condition(NOT_ALLOWED, text))
+        elif known is None:
+            path.drop_received(handle)
+        elif isinstance(known[1], Receiver):
+            del self._attached[handle]
+            self._refuse(known[1], Condition(TRANSFER_LIMIT, "a transfer without credit"))
+
+    def flowed(self, handle: Handle) -> None:
+        """The client changed the credit of a link, or wants it drained."""
+        known = self._attached.get(handle)
+        if known is not None and isinstance(known[0], OutgoingLink):
+            known[0].flow()
+
+    def give_back_late(self, now: float) -> None:
+        """Messages that wait for their client for too long go back. `now`: seconds of the event loop."""
+        for link, _ in list(self._attached.values()):
+            if isinstance(link, OutgoingLink):
+                link.give_back_late(now)
+
+    # --- sessions ---
+
+    def session_opened(self, event: Event) -> None:
+        """The client begins one."""
+        if not self._connection.was_opened or not self._sessions.begin(_known(event.session)):
+            self._connection.close(Condition(ILLEGAL_STATE, "a begin that begins no session"))
+
+    def session_closed(self, event: Event) -> None:
+        """The client ends one, with all of its links."""
+        session = _known(event.session)
+        for handle, (_, link) in list(self._attached.items()):
+            if link.session == session:
+                self._drop(handle, is_lost=False)
+                self._abandon(link)
+        for link in list(self._closing):
+            if link.session == session:
+                del self._closing[link]
+        self._sessions.end(session)
+
+    # --- they begin ---
+
+    def link_opened(self, event: Event) -> None:
+        """The client attaches one."""
+        link = _known(event.link)
+        handle = path.handle_of(link)
+        if link.name is None:
+            raise ValueError("a link without a name")
+        if not self._sessions.attach(link):
+            text = "too many links, most of them refused or never detached"
+            self._connection.close(Condition(RESOURCE_LIMIT, text))
+            return
+        if len(self._attached) >= self._limits.links_max:
+            self._refuse(link, Condition(RESOURCE_LIMIT, f"{len(self._attached)} links are attached"))
+            return
+        self._attached[handle] = None, link
+        if isinstance(link, Receiver) and link.remote_target.type == Terminus.COORDINATOR:
+            self._coordinate(handle, link)
+            return
+        self._connection.run(self._attach(handle, link))
+
+    async def _attach(self, handle: Handle, link: Link) -> None:
+        try:
+            made = await self._attaching.attach(link)
+        except LockstepError as error:
+            if self._attached.pop(handle, None) is not None:
+                self._refuse(link, condition_of(error))
+                self._connection.wrote()
+            self._abandon(link)
+            return
+        except UNREADABLE as error:
+            self._connection.unreadable(error)
+            self._abandon(link)
+            return
+        if handle not in self._attached:
+            # Detached, or the connection ended, meanwhile.
+            self._abandon(link)
+            return
+        self._attached[handle] = made, link
+        link.open()
+        made.open()
+        self._connection.wrote()
+        if isinstance(made, OutgoingLink):
+            made.flow()
+
+    def _coordinate(self, handle: Handle, link: Receiver) -> None:
+        made = CoordinatorLink(self._owner, link)
+        self._attached[handle] = made, link
+        answer_coordinator(link)
+        link.open()
+        made.open()
+
+    def _refuse(self, link: Link, condition: Condition) -> None:
+        """Attach without the terminus that was asked for, then detach (2.6.3); without both, because some clients look at one."""
+        link.source.type = link.target.type = Terminus.UNSPECIFIED
+        link.open()
+        end_link(link, condition)
+
+    # --- they end ---
+
+    def link_closed(self, event: Event) -> None:
+        """The client detaches one, or closes it."""
+        link = _known(event.link)
+        self._sessions.detach(link)
+        is_close = event.type is Event.LINK_REMOTE_CLOSE
+        self._drop(path.handle_of(link), is_lost=False)
+        work = self._attaching.detached(link, is_closed=is_close)
+        if work is None:
+            self._answer_close(link, is_close, None)
+        else:
+            # Whoever hears that it ended may count on that.
+            self._closing[link] = None
+            self._connection.run(self._close_behind(work, link, is_close))
+
+    async def _close_behind(self, work: Coroutine[Any, Any, None], link: Link, is_close: bool) -> None:
+        condition = None
+        try:
+            await work
+        except LockstepError as error:
+            condition = condition_of(error)
+        if link in self._closing and not self._connection.is_over:
+            del self._closing[link]
+            self._answer_close(link, is_close, condition)
+            self._connection.wrote()
+
+    def _answer_close(self, link: Link, is_close: bool, condition: Condition | None) -> None:
+        if link.state & Endpoint.LOCAL_UNINIT:
+            link.open()
+        if link.state & Endpoint.LOCAL_ACTIVE:
+            if is_close:
+                end_link(link, condition)
+            else:
+                link.detach()
+        link.free()
+
+    def end_link(self, link: Link, condition: Condition) -> None:
+        """Closes a link with a reason."""
+        self._drop(path.handle_of(link), is_lost=False)
+        self._abandon(link)
+        if link.state & Endpoint.LOCAL_ACTIVE:
+            end_link(link, condition)
+        self._connection.wrote()
+
+    def end(self, *, is_lost: bool) -> None:
+        """The connection ends: so do all of its links and dynamic nodes. `is_lost`: the client has not said so."""
+        self._owner.flush_links()
+        self._closing.clear()
+        for handle in list(self._attached):
+            self._drop(handle, is_lost=is_lost)
+        temporary = self._owner.temporary
+        for address in list(temporary):
+            del temporary[address]
+            self._connection.run(self._nodes.delete_temporary(address))
+
+    def _abandon(self, link: Link) -> None:
+        """It is gone without an answer; what ends with it ends."""
+        work = self._attaching.detached(link, is_closed=False)
+        if work is not None:
+            self._connection.run(work)
+
+    def _drop(self, handle: Handle, *, is_lost: bool) -> None:
+        """The link and all handles of its deliveries are no more."""
+        made, _ = self._attached.pop(handle, (None, None))
+        if made is None:
+            return
+        if isinstance(made, CoordinatorLink):
+            # What came before belongs to its transactions, and is rolled back with them.
+            self._owner.flush_links()
+        self._owner.untouched(made)
+        made.flush()
+        if isinstance(made, OutgoingLink):
+            self._room.forget(made)
+            made.end(is_lost=is_lost)
+        else:
+            made.end()
+
+
+def _known(found: _Found | None) -> _Found:
+    """Of an event that is about it."""
+    assert found is not None
+    return found
