@@ -1,15 +1,12 @@
 """The workload with an account of every attempt: what each transaction's caller heard of it against what the queues show.
 
-Law: each attempt writes its own number beside what it publishes. So at the end the queues say of every single attempt whether it
-committed, as a whole, and that has to be what its caller heard, then or when asking again. Readers look on meanwhile; the
+Law: as of the account (`account.py`), and what a caller heard when asking again is the same. Readers look on meanwhile; the
 committed log judges what they were shown (`committed_logs.py`).
 """
 
 import asyncio
 import contextlib
-import itertools
 import time
-from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -22,23 +19,12 @@ from lockstep.client.transaction import Transaction
 from lockstep.core.commands import OutgoingMessage
 from lockstep.core.errors import InDoubt, Rejected
 from lockstep.runtime.channels import Channels
+from tests.chaos.account import MARK, Account, Attempt, Shown
 from tests.chaos.readers import Reader
 from tests.chaos.workload import BATCH, PACE_SECONDS, Workload
 
 IMPATIENT = SessionSettings(session_timeout_ms=4_000, give_up_ms=400)
 """Of senders: they give up while a fault lasts, and ask for the outcomes of what they had in flight."""
-_MARK = b">"
-
-
-@dataclass(slots=True)
-class Attempt:
-    """One transaction, as its caller knows it."""
-
-    bodies: frozenset[bytes]
-    is_move: bool
-    transaction: Transaction
-    is_committed: bool | None = None
-    """None: nobody could tell."""
 
 
 @dataclass(slots=True)
@@ -75,10 +61,9 @@ class AuditedWorkload(Workload):
         self.outputs = (f"{set_name}-{name}-out-1", f"{set_name}-{name}-out-2")
         self.audit = Audit()
         self.commit_times: list[float] = []
-        self.attempts: dict[bytes, Attempt] = {}
+        self.account = Account()
         self.outcomes: list[Outcome] = []
         """Heard when asking again."""
-        self._numbers = itertools.count(1)
         self._impatient = Client(addresses, IMPATIENT)
         self._channels = Channels()
         queues = (self.input, *self.outputs)
@@ -100,26 +85,15 @@ class AuditedWorkload(Workload):
     async def check(self) -> None:
         """All that the base checks, and every attempt by itself."""
         await super().check()
-        seen: list[dict[bytes, set[bytes]]] = []
-        for queue in self.outputs:
-            by_mark: dict[bytes, set[bytes]] = defaultdict(set)
-            async with self.client.session() as session:
-                async for message in session.browse(queue):
-                    for mark in message.properties.split(_MARK):
-                        by_mark[mark].add(message.body)
-            seen.append(by_mark)
-        unknown = {mark for by_mark in seen for mark in by_mark} - self.attempts.keys()
-        assert not unknown, f"marks of nobody: {sorted(unknown)[:10]}"
+        await self._check_attempts([await self._marked_numbers(queue) for queue in self.outputs])
+
+    async def _marked_numbers(self, queue: str) -> list[Shown]:
+        async with self.client.session() as session:
+            return [(message.body, message.properties.split(MARK)) async for message in session.browse(queue)]
+
+    async def _check_attempts(self, outputs: Iterable[Iterable[Shown]]) -> None:
         moves: list[frozenset[bytes]] = []
-        for mark, attempt in self.attempts.items():
-            there = [by_mark.get(mark, set()) for by_mark in seen]
-            is_there = any(there)
-            if is_there:
-                assert all(found == attempt.bodies for found in there), f"torn: {attempt} shows {there}"
-            if attempt.is_committed is not None:
-                assert is_there == attempt.is_committed, (
-                    f"its caller heard otherwise: {attempt} shows {there}"
-                )
+        for attempt, is_there in self.account.compare(outputs):
             if is_there and attempt.is_move:
                 moves.append(attempt.bodies)
             await self._check_attempt(attempt, is_there)
@@ -127,13 +101,15 @@ class AuditedWorkload(Workload):
 
     async def _check_attempt(self, attempt: Attempt, is_there: bool) -> None:
         """What was in doubt is asked for again; what never got that far is not there."""
-        if attempt.is_committed is None and not attempt.transaction.was_in_doubt:
+        transaction = attempt.transaction
+        assert transaction is not None, "an attempt by gRPC has its transaction"
+        if attempt.is_committed is None and not transaction.was_in_doubt:
             assert not is_there, f"its commit was never sent: {attempt}"
             self.audit.not_sent += 1
         self.audit.attempts += 1
         self.audit.committed += is_there
-        if attempt.transaction.was_in_doubt and attempt.transaction.id is not None:
-            await self._ask_again(attempt, is_there)
+        if transaction.was_in_doubt and transaction.id is not None:
+            await self._ask_again(transaction.id, attempt, is_there)
 
     def _check_readers(self, moves: Iterable[frozenset[bytes]]) -> None:
         """P1 and P3 as clients see them: whoever looked at an output saw whole transactions, and committed ones only."""
@@ -164,9 +140,8 @@ class AuditedWorkload(Workload):
                 sequence += 1
             await asyncio.sleep(PACE_SECONDS)
 
-    async def _ask_again(self, attempt: Attempt, is_there: bool) -> None:
-        assert attempt.transaction.id is not None
-        outcome = await self.client.get_outcome(attempt.transaction.id, fence=True, patience_seconds=20)
+    async def _ask_again(self, transaction_id: str, attempt: Attempt, is_there: bool) -> None:
+        outcome = await self.client.get_outcome(transaction_id, fence=True, patience_seconds=20)
         assert (outcome.state is OutcomeState.COMMITTED) == is_there, f"{attempt} and {outcome}"
         self.outcomes.append(outcome)
         self.audit.asked_again += 1
@@ -180,11 +155,11 @@ class AuditedWorkload(Workload):
         queues: Iterable[str],
         messages: Iterable[Message],
     ) -> bool | None:
-        mark = b"%d" % next(self._numbers)
+        mark = self.account.next_mark()
         moved = list(messages)
         outgoing = self._outgoing(mark, bodies, moved)
         attempt = Attempt(frozenset(message.body for message in outgoing), bool(moved), transaction)
-        self.attempts[mark] = attempt
+        self.account.attempts[mark] = attempt
         self.in_flight.add(transaction)
         try:
             async with transaction:
@@ -219,7 +194,7 @@ class AuditedWorkload(Workload):
     def _outgoing(self, mark: bytes, bodies: list[bytes], moved: list[Message]) -> list[OutgoingMessage]:
         """What an attempt publishes, with its mark: behind the marks of those who published it before."""
         if moved:
-            return [_marked(message.properties + _MARK + mark, message.body) for message in moved]
+            return [_marked(message.properties + MARK + mark, message.body) for message in moved]
         return [_marked(mark, body) for body in bodies]
 
     def summary(self) -> str:

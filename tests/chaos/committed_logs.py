@@ -13,7 +13,8 @@ from lockstep.core.ids import Epoch, LogIndex, SetName, parse_transaction_id
 from lockstep.runtime.channels import open_channel
 from lockstep.wire.v1 import store_pb2 as pb
 from lockstep.wire.v1.store_pb2_grpc import StoreStub
-from tests.chaos.audited_workload import Attempt, AuditedWorkload
+from tests.chaos.account import Attempt
+from tests.chaos.audited_workload import AuditedWorkload
 from tests.simulation.checkers import CHECKERS
 from tests.simulation.checkers.record import Record
 from tests.simulation.history import Operation, OutcomeHeard
@@ -76,7 +77,7 @@ def check_against_clients(set_name: str, frames: Iterable[bytes], workload: Audi
         for indexed in decode_records(Frame(header, durable, b"")):
             model.apply(indexed, Epoch(header.epoch))
     record = Record(models={SetName(set_name): model})
-    for mark, attempt in workload.attempts.items():
+    for mark, attempt in workload.account.attempts.items():
         record.history.operations += _operations(mark.decode(), attempt)
     for reader in workload.readers:
         assert reader.browses and reader.deliveries, f"{reader.name} was shown nothing"
@@ -90,10 +91,11 @@ def check_against_clients(set_name: str, frames: Iterable[bytes], workload: Audi
 
 def _operations(mark: str, attempt: Attempt) -> list[Operation]:
     """What its caller heard of one transaction: the publishes in it, and the commit."""
-    if attempt.transaction.id is None:
+    transaction = attempt.transaction
+    if transaction is None or transaction.id is None:
         return []
-    set_name, key = parse_transaction_id(attempt.transaction.id)
-    client, was_in_doubt = f"attempt {mark}", attempt.transaction.was_in_doubt
+    set_name, key = parse_transaction_id(transaction.id)
+    client, was_in_doubt = f"attempt {mark}", transaction.was_in_doubt
     publish = Operation(client, set_name, "publish", 0, tuple(sorted(attempt.bodies)), transaction=key)
     commit = Operation(client, set_name, "commit", 0, transaction=key, is_in_doubt=was_in_doubt)
     if attempt.is_committed is not None:

@@ -6,8 +6,9 @@ cannot ask for an outcome: a discharge without an answer may have happened, and 
 """
 
 import asyncio
+import itertools
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -18,27 +19,17 @@ from lockstep.client.consumer import Message
 from lockstep.client.session import Session
 from lockstep.client.transaction import Transaction
 from lockstep.core.commands import OutgoingMessage, QueueOptions
+from tests.chaos.account import MARK, Attempt, Shown
 from tests.chaos.amqp_client import AmqpClient, ConnectionLost, Controller, Refused, connect_to_any
-from tests.chaos.audited_workload import Attempt, AuditedWorkload
+from tests.chaos.audited_workload import AuditedWorkload
 from tests.chaos.liveness import Liveness
 from tests.chaos.workload import BATCH, PACE_SECONDS
 
-_MARK = b">"
 CREDIT = 20
 ROLLED_BACK_SHARE, BROKEN_OFF_SHARE, LEFT_SHARE = 0.05, 0.01, 0.01
 """Of AMQP transactions: rolled back by their client; its connection is cut before the discharge; right behind it."""
 BACKLOG_MAX, WIDE_BACKLOG_MAX = 60, 20
 """Messages that senders are ahead of movers: what is left at the end is moved in a moment."""
-
-
-@dataclass(slots=True)
-class AmqpAttempt:
-    """One transaction of an AMQP client, as the client knows it."""
-
-    bodies: frozenset[bytes]
-    is_move: bool
-    is_committed: bool | None = False
-    """False: it was not asked to, or refused; None: it was, and nobody has heard."""
 
 
 @dataclass(slots=True)
@@ -75,7 +66,6 @@ class MixedWorkload(AuditedWorkload):
         super().__init__(client, addresses, set_name, name=name, senders=sum(senders), movers=sum(movers))
         self.name = name
         self.amqp = AmqpReport()
-        self.amqp_attempts: dict[bytes, AmqpAttempt] = {}
         self._proxies = list(proxies)
         self._liveness = liveness
         self._grpc_senders, self._grpc_movers = senders[0], movers[0]
@@ -110,7 +100,7 @@ class MixedWorkload(AuditedWorkload):
     # --- gRPC ---
 
     def _outgoing(self, mark: bytes, bodies: list[bytes], moved: list[Message]) -> list[OutgoingMessage]:
-        return [OutgoingMessage(b"", body + _MARK + mark, True, 0, ()) for body in bodies]
+        return [OutgoingMessage(b"", body + MARK + mark, True, 0, ()) for body in bodies]
 
     async def _commit(
         self,
@@ -153,7 +143,7 @@ class MixedWorkload(AuditedWorkload):
                     mark, attempt = self._begin(bodies, is_move=False)
                     try:
                         for body in bodies:
-                            await link.send(_durable(body + _MARK + mark), transaction)
+                            await link.send(_durable(body + MARK + mark), transaction)
                         declared = await self._discharge(client, controller, attempt, transaction)
                     finally:
                         self.in_flight.discard(mark)
@@ -192,7 +182,7 @@ class MixedWorkload(AuditedWorkload):
                     try:
                         for target in targets:
                             for one in taken:
-                                await target.send(_durable(one.body + _MARK + mark), transaction)
+                                await target.send(_durable(one.body + MARK + mark), transaction)
                         for place, one in enumerate(taken):
                             source.retire(one, transaction, is_settled=place % 2 == 0)
                         source.grant(len(taken))
@@ -205,15 +195,17 @@ class MixedWorkload(AuditedWorkload):
             finally:
                 await client.close()
 
-    def _begin(self, bodies: Sequence[bytes], *, is_move: bool) -> tuple[bytes, AmqpAttempt]:
-        mark = b"%d" % next(self._numbers)
-        attempt = AmqpAttempt(frozenset(body + _MARK + mark for body in bodies), is_move)
-        self.amqp_attempts[mark] = attempt
+    def _begin(self, bodies: Sequence[bytes], *, is_move: bool) -> tuple[bytes, Attempt]:
+        """An attempt that did not happen until it was asked to; returns its mark, too."""
+        mark = self.account.next_mark()
+        marked = frozenset(body + MARK + mark for body in bodies)
+        attempt = Attempt(marked, is_move, transaction=None, is_committed=False)
+        self.account.attempts[mark] = attempt
         self.in_flight.add(mark)
         return mark, attempt
 
     async def _discharge(
-        self, client: AmqpClient, controller: Controller, attempt: AmqpAttempt, transaction: bytes
+        self, client: AmqpClient, controller: Controller, attempt: Attempt, transaction: bytes
     ) -> "asyncio.Future[bytes]":
         """Ends a transaction and declares the next one, without waiting in between. Raises `ConnectionLost`."""
         choice = random.random()
@@ -254,55 +246,24 @@ class MixedWorkload(AuditedWorkload):
 
     async def check(self) -> None:
         """Nothing lost, nothing twice, nothing torn; and of every attempt what its client heard."""
-        shown = [await self._bodies(queue) for queue in self.outputs]
-        numbers = [Counter(body.partition(_MARK)[0] for body in bodies) for bodies in shown]
-        self._check_numbers(*numbers)
-        there: list[dict[bytes, set[bytes]]] = []
-        for bodies in shown:
-            by_mark: dict[bytes, set[bytes]] = defaultdict(set)
-            for body in bodies:
-                number, *marks = body.split(_MARK)
-                assert len(marks) == 2, f"not sent once and moved once: {body!r}"
-                for mark in marks:
-                    by_mark[mark].add(number)
-            there.append(by_mark)
-        unknown = (
-            {mark for by_mark in there for mark in by_mark} - self.attempts.keys() - self.amqp_attempts.keys()
-        )
-        assert not unknown, f"marks of nobody: {sorted(unknown)[:10]}"
-        moves = []
-        attempts: dict[bytes, Attempt | AmqpAttempt] = {**self.attempts, **self.amqp_attempts}
-        for mark, attempt in attempts.items():
-            found = [by_mark.get(mark, set()) for by_mark in there]
-            wanted = {body.partition(_MARK)[0] for body in attempt.bodies}
-            is_there = any(found)
-            assert not is_there or all(one == wanted for one in found), f"torn: {attempt} shows {found}"
-            if attempt.is_committed is not None:
-                assert is_there == attempt.is_committed, (
-                    f"its client heard otherwise: {attempt} shows {found}"
-                )
-            if is_there and attempt.is_move:
-                moves.append(attempt.bodies)
-            if isinstance(attempt, AmqpAttempt):
-                self._count_amqp(attempt, is_there)
-            else:
-                await self._check_attempt(attempt, is_there)
-        self._check_readers(moves)
+        shown = [await self._marked_numbers(queue) for queue in self.outputs]
+        first, second = [Counter(number for number, _ in output) for output in shown]
+        self._check_numbers(first, second)
+        for number, marks in itertools.chain(*shown):
+            assert len(marks) == 2, f"not sent once and moved once: {number!r} by {marks}"
+        await self._check_attempts(shown)
 
-    def _check_numbers(self, first: Counter[bytes], second: Counter[bytes]) -> None:
-        twice = {number for counted in (first, second) for number, count in counted.items() if count > 1}
-        assert not twice, f"duplicated: {sorted(twice)[:10]} of {len(twice)}"
-        torn = first.keys() ^ second.keys()
-        assert not torn, f"torn: {sorted(torn)[:10]} of {len(torn)}"
-        lost = self.confirmed - first.keys()
-        assert not lost, f"lost: {sorted(lost)[:10]} of {len(lost)}"
-        invented = first.keys() - self.confirmed - self.doubtful
-        assert not invented, f"never confirmed, but there: {sorted(invented)[:10]} of {len(invented)}"
-        by_sending = Counter(number.rpartition(b".")[0] for number in first)
-        split = {name for name, count in by_sending.items() if count != BATCH}
-        assert not split, f"parts of transactions: {sorted(split)[:10]}"
+    async def _marked_numbers(self, queue: str) -> list[Shown]:
+        parts = [body.split(MARK) for body in await self._bodies(queue)]
+        return [(number, marks) for number, *marks in parts]
 
-    def _count_amqp(self, attempt: AmqpAttempt, is_there: bool) -> None:
+    async def _check_attempt(self, attempt: Attempt, is_there: bool) -> None:
+        if attempt.transaction is None:
+            self._count_amqp(attempt, is_there)
+        else:
+            await super()._check_attempt(attempt, is_there)
+
+    def _count_amqp(self, attempt: Attempt, is_there: bool) -> None:
         self.amqp.attempts += 1
         self.amqp.committed += is_there
         if attempt.is_committed is None:
@@ -323,8 +284,7 @@ class MixedWorkload(AuditedWorkload):
                 f"gRPC {kind} in doubt at first": self.report.asked,
                 "messages moved by transactions": sum(
                     len(attempt.bodies)
-                    for attempts in (self.attempts, self.amqp_attempts)
-                    for attempt in attempts.values()
+                    for attempt in self.account.attempts.values()
                     if attempt.is_move and attempt.is_committed
                 ),
             }

@@ -110,6 +110,12 @@ class Workload:
     async def check(self) -> None:
         """Nothing lost, nothing twice, nothing torn."""
         first, second = [Counter(await self._bodies(queue)) for queue in self.outputs]
+        self._check_numbers(first, second)
+
+    # Inside
+
+    def _check_numbers(self, first: Counter[bytes], second: Counter[bytes]) -> None:
+        """What the two outputs show."""
         twice = {body for counted in (first, second) for body, count in counted.items() if count > 1}
         assert not twice, f"duplicated: {sorted(twice)[:10]} of {len(twice)}"
         torn = first.keys() ^ second.keys()
@@ -121,8 +127,6 @@ class Workload:
         by_transaction: Counter[bytes] = Counter(body.rpartition(b".")[0] for body in first)
         split = {name for name, count in by_transaction.items() if count != BATCH}
         assert not split, f"parts of transactions: {sorted(split)[:10]}"
-
-    # Inside
 
     async def _send(self, sender: int) -> None:
         sequence = 0
