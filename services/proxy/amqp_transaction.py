@@ -7,6 +7,7 @@ returns to its queue in order if it is rolled back. Outcomes other than accepted
 """
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -122,11 +123,14 @@ class AmqpTransaction:
         is_committed = False
         try:
             if self._failure is not None:
-                await self._transaction.rollback()
-                raise Rejected(
-                    ErrorCode.ROLLED_BACK, f"the transaction was rolled back: {self._failure.message}"
-                ) from self._failure
-            await self._transaction.commit()
+                await self._roll_back()
+                raise _rolled_back(self._failure) from self._failure
+            try:
+                await self._transaction.commit()
+            except Rejected as rejected:
+                if rejected.code is ErrorCode.UNKNOWN_SESSION:
+                    raise _rolled_back(rejected) from rejected
+                raise
             is_committed = True
         finally:
             self._ended(is_committed)
@@ -135,12 +139,17 @@ class AmqpTransaction:
         """Ends it without effect."""
         await self._finish_steps()
         try:
-            if self._transaction.state is TransactionState.OPEN:
-                await self._transaction.rollback()
+            await self._roll_back()
         finally:
             self._ended(False)
 
     # Inside
+
+    async def _roll_back(self) -> None:
+        """Without its commit it does not happen, whoever ends it: an error says nothing more."""
+        if self._transaction.state is TransactionState.OPEN:
+            with contextlib.suppress(LockstepError):
+                await self._transaction.rollback()
 
     def _watch(self, confirmation: Confirmation, done: Callable[[BaseException | None], None]) -> None:
         def heard(confirmed: Confirmation) -> None:
@@ -174,3 +183,7 @@ class AmqpTransaction:
         at_end, self._at_end = self._at_end, []
         for act in at_end:
             act(is_committed)
+
+
+def _rolled_back(why: Rejected) -> Rejected:
+    return Rejected(ErrorCode.ROLLED_BACK, f"the transaction was rolled back: {why.message}")

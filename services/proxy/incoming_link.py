@@ -1,8 +1,8 @@
 """A link on which a client sends: transfers become publishes, and their confirmations outcomes (AMQP 1.0, 2.6.7, 2.6.12).
 
 Law: a message is accepted when it is durable at every in-sync member, and not before; rejected only if it did not happen.
-What nobody could tell ends the connection without an outcome. What comes in one turn of the event loop for one target is one
-batch, and all that a link sends keeps its order.
+What nobody could tell ends the connection without an outcome, and so does the end of the session behind it. What comes in one
+turn of the event loop for one target is one batch, and all that a link sends keeps its order.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from proton import Link, Receiver
 from lockstep.client.command_batches import Confirmation
 from lockstep.core.amqp.sections import address_of, split
 from lockstep.core.commands import OutgoingMessage
-from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from services.proxy.amqp_transaction import AmqpTransaction
 from services.proxy.core.conditions import (
     DECODE_ERROR,
@@ -24,6 +24,7 @@ from services.proxy.core.conditions import (
     TRANSFER_LIMIT,
     Condition,
     condition_of,
+    ends_connection,
 )
 from services.proxy.delivery_states import reject
 from services.proxy.engine_path import path
@@ -226,6 +227,9 @@ class IncomingLink:
         """The address of the first that waits is known now, or is none."""
         if self._is_over:
             return
+        if isinstance(target, Rejected) and ends_connection(target):
+            self._owner.give_up(target)
+            return
         posted: list[asyncio.Event] = []
         while self._waiting:
             delivery, message, _, transaction, event = self._waiting.popleft()
@@ -279,7 +283,7 @@ class IncomingLink:
             self._owner.forget_target(posts.target)
         if self._is_over:
             return
-        if isinstance(error, InDoubt):
+        if isinstance(error, LockstepError) and ends_connection(error):
             self._owner.give_up(error)
             return
         self._unanswered -= len(posts.messages)

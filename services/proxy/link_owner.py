@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from proton import Link
 
-from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 from services.proxy.amqp_transaction import AmqpTransaction
 from services.proxy.amqp_transactions import AmqpTransactions
 from services.proxy.coordinator_link import Declare
@@ -78,8 +78,9 @@ class LinkOwner:
         self._connection.run(work)
 
     def give_up(self, error: LockstepError) -> None:
-        """Nobody can tell the outcome of something that the client waits for: without an answer it knows that."""
-        self._connection.close(Condition(CONNECTION_FORCED, f"in doubt: {error.message}"))
+        """Ends the connection: without an answer the client knows that nobody can tell the outcome, and it connects again."""
+        known = "in doubt" if isinstance(error, InDoubt) else "not done"
+        self._connection.close(Condition(CONNECTION_FORCED, f"{known}: {error.message}"))
 
     # --- the end of the turn ---
 

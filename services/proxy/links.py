@@ -20,6 +20,7 @@ from services.proxy.core.conditions import (
     TRANSFER_LIMIT,
     Condition,
     condition_of,
+    ends_connection,
 )
 from services.proxy.delivery_states import end_link
 from services.proxy.engine_path import path
@@ -154,7 +155,7 @@ class Links:
             made = await self._attaching.attach(link)
         except LockstepError as error:
             if self._attached.pop(handle, None) is not None:
-                self._refuse(link, condition_of(error))
+                self._refuse_or_give_up(link, error)
                 self._connection.wrote()
             self._abandon(link)
             return
@@ -179,6 +180,12 @@ class Links:
         answer_coordinator(link)
         link.open()
         made.open()
+
+    def _refuse_or_give_up(self, link: Link, error: LockstepError) -> None:
+        if ends_connection(error):
+            self._owner.give_up(error)
+        else:
+            self._refuse(link, condition_of(error))
 
     def _refuse(self, link: Link, condition: Condition) -> None:
         """Attach without the terminus that was asked for, then detach (2.6.3); without both, because some clients look at one."""
@@ -207,6 +214,8 @@ class Links:
         try:
             await work
         except LockstepError as error:
+            if ends_connection(error):
+                self._owner.give_up(error)
             condition = condition_of(error)
         if link in self._closing and not self._connection.is_over:
             del self._closing[link]

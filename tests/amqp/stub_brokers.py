@@ -26,9 +26,9 @@ BODY = b"m" * 40
 EPOCH = Epoch(1)
 
 
-def stub_nodes() -> Nodes:
-    """The proxy's nodes, over brokers that say yes."""
-    session = cast(Session, StubSession())
+def stub_nodes(stub: "StubSession | None" = None) -> Nodes:
+    """The proxy's nodes, over brokers that say yes, or over this session."""
+    session = cast(Session, stub or StubSession())
     status = SimpleNamespace(view=SimpleNamespace(sets=[SimpleNamespace(name="stub")]))
 
     async def ask() -> Any:
@@ -95,6 +95,24 @@ class StubSession:
 
     def transaction(self, *, timeout_ms: int = 0) -> "StubTransaction":
         return StubTransaction()
+
+
+class EndedSession(StubSession):
+    """A session that is over, as it is for a proxy that was stalled: nothing that is asked of it happens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches = EndedBatches()
+
+    async def _make(self, name: str) -> None:
+        raise _ended()
+
+    def transaction(self, *, timeout_ms: int = 0) -> "StubTransaction":
+        return EndedTransaction()
+
+
+def _ended() -> Rejected:
+    return Rejected(ErrorCode.UNKNOWN_SESSION, "the session is over")
 
 
 class StubSet:
@@ -190,3 +208,22 @@ class StubTransaction:
     async def rollback(self) -> None:
         await asyncio.sleep(0)
         self.state = TransactionState.ROLLED_BACK
+
+
+class EndedBatches(StubBatches):
+    """Refuses in the next turn of the event loop."""
+
+    def publish(self, *_: Any) -> Confirmation:
+        future: Confirmation = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(future.set_exception, _ended())
+        return future
+
+
+class EndedTransaction(StubTransaction):
+    """Its begin was never sent."""
+
+    async def commit(self) -> None:
+        raise _ended()
+
+    async def rollback(self) -> None:
+        raise _ended()

@@ -5,7 +5,7 @@ Law: one table; every code has a condition.
 
 from typing import NamedTuple
 
-from lockstep.core.errors import ErrorCode, LockstepError
+from lockstep.core.errors import ErrorCode, InDoubt, LockstepError
 
 
 class Condition(NamedTuple):
@@ -49,7 +49,7 @@ _BY_CODE = {
     ErrorCode.ROLLBACK_ONLY: ROLLED_BACK,
     ErrorCode.ROLLED_BACK: ROLLED_BACK,
     ErrorCode.SEQUENCE_GAP: INTERNAL_ERROR,
-    ErrorCode.UNKNOWN_SESSION: INTERNAL_ERROR,
+    ErrorCode.UNKNOWN_SESSION: CONNECTION_FORCED,
     ErrorCode.STALE_DELIVERY: ILLEGAL_STATE,
     ErrorCode.NOT_PRIMARY: RESOURCE_LOCKED,
     ErrorCode.WRONG_EPOCH: RESOURCE_LOCKED,
@@ -70,6 +70,11 @@ _BY_CODE = {
 def condition_of(error: LockstepError) -> Condition:
     """What a client hears of an error."""
     return Condition(_BY_CODE[error.code], error.message)
+
+
+def ends_connection(error: LockstepError) -> bool:
+    """Whether the client has to connect again: nobody knows the outcome, or the session is over by which it had what it has."""
+    return isinstance(error, InDoubt) or error.code is ErrorCode.UNKNOWN_SESSION
 
 
 def condition_of_code(code: ErrorCode, message: str) -> Condition:
