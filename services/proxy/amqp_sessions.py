@@ -15,6 +15,8 @@ class AmqpSessions:
         self._limits = limits
         self._begun: dict[Session, int] = {}
         """Each with the links that the client has attached on it and not detached."""
+        self._lossy: dict[Session, None] = {}
+        """On which the client may still send the rest of what was refused."""
 
     def begin(self, session: Session) -> bool:
         """Answers a begin; False: it begins no session.
@@ -32,6 +34,7 @@ class AmqpSessions:
     def end(self, session: Session) -> None:
         """Answers an end; its links are gone before."""
         del self._begun[session]
+        self._lossy.pop(session, None)
         session.close()
         session.free()
 
@@ -43,6 +46,20 @@ class AmqpSessions:
     def detach(self, link: Link) -> None:
         """The client has detached it."""
         self._begun[_keep_session(link)] -= 1
+
+    def refused(self, session: Session) -> None:
+        """A link was ended by us: what the client has sent on it meanwhile comes, and nobody takes it."""
+        self._lossy[session] = None
+
+    def restore_windows(self) -> None:
+        """Gives windows back what nobody took. To be called when the links have taken all that came.
+
+        The engine counts the rest of a settled delivery to what waits in the session, and never takes it off again.
+        """
+        for session in self._lossy:
+            wanted = self._limits.session_window_bytes + session.incoming_bytes
+            if session.incoming_capacity != wanted:
+                session.incoming_capacity = wanted
 
 
 def _keep_session(link: Link) -> Session:

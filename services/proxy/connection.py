@@ -108,6 +108,7 @@ class AmqpConnection:
         finally:
             self._is_in_turn = False
         self._owner.flush_links()
+        self._links.restore_windows()
         if self._engine.is_input_over:
             # Of some of what is no frame the engine says nothing, and would take nothing until its idle time-out.
             self.close(Condition(FRAMING_ERROR, "bytes that are no frames"))

@@ -93,6 +93,7 @@ class Links:
             text = "a transfer on a link on which the client receives"
             self._connection.close(Condition(NOT_ALLOWED, text))
         elif known is None:
+            # Of a link that was refused: it is in the sessions' account already.
             path.drop_received(handle)
         elif isinstance(known[1], Receiver):
             del self._attached[handle]
@@ -111,6 +112,10 @@ class Links:
                 link.give_back_late(now)
 
     # --- sessions ---
+
+    def restore_windows(self) -> None:
+        """At the end of a turn: windows get back what came on links that are refused."""
+        self._sessions.restore_windows()
 
     def session_opened(self, event: Event) -> None:
         """The client begins one."""
@@ -189,6 +194,7 @@ class Links:
 
     def _refuse(self, link: Link, condition: Condition) -> None:
         """Attach without the terminus that was asked for, then detach (2.6.3); without both, because some clients look at one."""
+        self._sessions.refused(link.session)
         link.source.type = link.target.type = Terminus.UNSPECIFIED
         link.open()
         end_link(link, condition)
@@ -237,6 +243,7 @@ class Links:
         self._drop(path.handle_of(link), is_lost=False)
         self._abandon(link)
         if link.state & Endpoint.LOCAL_ACTIVE:
+            self._sessions.refused(link.session)
             end_link(link, condition)
         self._connection.wrote()
 

@@ -1,0 +1,40 @@
+"""Limits of a worker and of its connections, as clients meet them."""
+
+from services.proxy.core.conditions import RESOURCE_LIMIT
+from services.proxy.settings import ProxyLimits
+from tests.amqp import codec
+from tests.amqp.codec import composite
+from tests.amqp.raw_client import RawClient
+from tests.amqp.stub_proxy import serving
+
+
+async def test_a_connection_too_many_is_dropped_and_the_others_stay() -> None:
+    async with serving(ProxyLimits(connections_max=2)) as proxy:
+        async with await RawClient.begun(proxy.address) as first, await RawClient.begun(proxy.address):
+            async with await RawClient.connected(proxy.address) as third:
+                third.send(codec.AMQP_HEADER)
+                assert await third.next_frame() is None
+            assert len(proxy.worker.connections) == 2
+            await first.attach_sender("sender", "queue")
+            first.say("close")
+            await first.expect("close")
+            assert await first.expect_end() is None
+            async with await RawClient.begun(proxy.address) as next_one:
+                await next_one.attach_sender("sender", "queue")
+
+
+async def test_a_transaction_too_many_is_refused_and_other_connections_have_theirs() -> None:
+    async with (
+        serving(ProxyLimits(transactions_max=2)) as proxy,
+        await RawClient.begun(proxy.address) as greedy,
+        await RawClient.begun(proxy.address) as other,
+    ):
+        await greedy.attach_coordinator()
+        await other.attach_coordinator()
+        first, _ = await greedy.declare(), await greedy.declare()
+        refused = await greedy.outcome_of(greedy.transfer(codec.request(composite("declare"))))
+        assert refused.name == "rejected"
+        assert codec.named(refused["error"])["condition"] == RESOURCE_LIMIT
+        assert await other.declare()
+        assert (await greedy.discharge(first)).name == "accepted"
+        assert await greedy.declare()
