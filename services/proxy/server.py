@@ -16,7 +16,7 @@ from pathlib import Path
 from lockstep.runtime.metrics import serve_metrics
 from services.proxy.samples import ProxySamples
 from services.proxy.security.settings import TlsSettings
-from services.proxy.security.tls import server_context
+from services.proxy.security.tls_files import TlsFiles
 from services.proxy.security.users import Users
 from services.proxy.security.users_file import UsersFile
 from services.proxy.settings import ProxySettings
@@ -73,7 +73,7 @@ async def _listen(worker: Worker, address: str, tls: TlsSettings | None) -> asyn
         int(port),
         backlog=BACKLOG,
         reuse_port=True,
-        ssl=None if tls is None else server_context(tls),
+        ssl=None if tls is None else TlsFiles(tls).context,
         ssl_handshake_timeout=None if tls is None else worker.settings.limits.handshake_seconds,
     )
 

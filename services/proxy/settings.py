@@ -45,7 +45,7 @@ class ProxyLimits:
     hold_seconds: float = 5.0
     """Messages that a client has no credit or no room for any more go back to their queue after so long."""
     transactions_max: int = 200
-    """Open ones of one connection; a fifth of what a set allows the proxy."""
+    """Open ones of one connection: a twenty-fifth of what a set allows the session of all of a worker's clients."""
     transaction_seconds: float = 300.0
     """Open ones are rolled back after so long. 0: never."""
     stop_seconds: float = 3.0

@@ -31,8 +31,9 @@ class PrimarySettings:
     any more does not fill the disks."""
     transactions_open_max: int = 10_000
     """Open transactions in one resource set."""
-    session_transactions_open_max: int = 1000
-    """Of them, those of one session: a tenth, so that a client that forgets to end its own leaves the others theirs."""
+    session_transactions_open_max: int = 5000
+    """Of them, those of one session: half, so that a client that forgets to end its own leaves the others theirs. A proxy has one
+    session for all of its clients, each of whose connections it limits by itself."""
     early_messages_max: int = 20_000
     """Messages of clients that wait for the epoch to serve: an attach and a heartbeat are all that a client sends before it heard
     of the epoch, so half as many clients may wait, and no more have a stream of one broker."""

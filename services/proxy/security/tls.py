@@ -28,7 +28,7 @@ _SHORT_NAMES = {
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """For asyncio's `create_server(ssl=...)`; reads the files once. TLS 1.2 or newer.
+    """What the files say now. TLS 1.2 or newer.
 
     Raises `ValueError` for files that cannot be read, are no certificate or key, or do not belong together.
     """
@@ -36,6 +36,8 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A client of TLS 1.2 could make the server negotiate again and again.
     context.options |= ssl.OP_NO_RENEGOTIATION
+    # Who resumes a session is not asked for a certificate again, though its authority may be trusted no longer.
+    context.num_tickets = 0
     try:
         context.load_cert_chain(settings.certificate, settings.key or None, password=_no_password)
     except OSError as error:

@@ -9,18 +9,20 @@ from tests.amqp.stub_proxy import serving
 
 
 async def test_a_connection_too_many_is_dropped_and_the_others_stay() -> None:
-    async with serving(ProxyLimits(connections_max=2)) as proxy:
-        async with await RawClient.begun(proxy.address) as first, await RawClient.begun(proxy.address):
-            async with await RawClient.connected(proxy.address) as third:
-                third.send(codec.AMQP_HEADER)
-                assert await third.next_frame() is None
-            assert len(proxy.worker.connections) == 2
-            await first.attach_sender("sender", "queue")
-            first.say("close")
-            await first.expect("close")
-            assert await first.expect_end() is None
-            async with await RawClient.begun(proxy.address) as next_one:
-                await next_one.attach_sender("sender", "queue")
+    async with (
+        serving(ProxyLimits(connections_max=2)) as proxy,
+        await RawClient.begun(proxy.address) as first,
+        await RawClient.begun(proxy.address),
+    ):
+        async with await RawClient.connected(proxy.address) as third:
+            third.send(codec.AMQP_HEADER)
+            assert await third.next_frame() is None
+        await first.attach_sender("sender", "queue")
+        first.say("close")
+        await first.expect("close")
+        assert await first.expect_end() is None
+        async with await RawClient.begun(proxy.address) as next_one:
+            await next_one.attach_sender("sender", "queue")
 
 
 async def test_a_transaction_too_many_is_refused_and_other_connections_have_theirs() -> None:
