@@ -153,7 +153,7 @@ class AmqpTransaction:
 
     def _watch(self, confirmation: Confirmation, done: Callable[[BaseException | None], None]) -> None:
         def heard(confirmed: Confirmation) -> None:
-            error = None if confirmed.cancelled() else confirmed.exception()
+            error = confirmed.exception()
             if isinstance(error, LockstepError):
                 self._note(error)
             done(error)

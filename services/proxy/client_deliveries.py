@@ -218,11 +218,12 @@ class ClientDeliveries:
     def _answer_when_done(self, confirmation: Confirmation, waiting: list[_Owed], disposition: int) -> None:
         """The client waits for our settlement: it follows the broker's word."""
 
+        is_accept = disposition == Disposition.ACCEPT
+
         def answer(done: Confirmation) -> None:
             if self._is_over:
                 return
-            is_done = not done.cancelled() and done.exception() is None
-            self._settle_owed(waiting, is_accepted=is_done and disposition == Disposition.ACCEPT)
+            self._settle_owed(waiting, is_accepted=done.exception() is None and is_accept)
 
         confirmation.add_done_callback(answer)
 

@@ -70,6 +70,7 @@ class AmqpConnection:
             Event.LINK_REMOTE_DETACH: self._links.link_closed,
             Event.LINK_REMOTE_CLOSE: self._links.link_closed,
         }
+        worker.traffic.logins += 1
         self._tick()
 
     def __repr__(self) -> str:

@@ -4,7 +4,7 @@ Law: what was said before a discharge on any link of the connection is part of t
 if nobody can tell that, the connection ends without one. A link that is lost rolls back what it declared.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, NamedTuple, Protocol
 
 from proton import Described, Link, Message, Receiver
@@ -21,6 +21,7 @@ from services.proxy.core.conditions import (
 from services.proxy.delivery_states import reject
 from services.proxy.engine_path import path
 from services.proxy.engine_words import UNREADABLE, Handle, declared
+from services.proxy.traffic import End, Traffic
 
 CREDIT = 16
 """Declares and discharges that a client may pipeline."""
@@ -43,6 +44,8 @@ class Discharge(NamedTuple):
 
 class Owner(Protocol):
     """What a coordinator link needs of its connection."""
+
+    traffic: Traffic
 
     def declare(self, declare: Declare) -> AmqpTransaction: ...
     def transaction(self, name: bytes) -> AmqpTransaction | None: ...
@@ -105,6 +108,7 @@ class CoordinatorLink:
         for transaction in list(self._declared.values()):
             self._owner.forget(transaction)
             self._owner.run(transaction.rollback())
+        self._owner.traffic.transactions[End.REFUSED] += len(self._declared)
         self._declared.clear()
 
     def flush(self) -> None:
@@ -160,22 +164,23 @@ class CoordinatorLink:
             self._reject(delivery, Condition(UNKNOWN_TRANSACTION, "no such transaction"))
             return
         self._owner.forget(transaction)
-        work = transaction.rollback if request.is_failed else transaction.commit
-        self._owner.run(self._finish(delivery, transaction, work))
+        self._owner.run(self._finish(delivery, transaction, is_commit=not request.is_failed))
 
-    async def _finish(
-        self, delivery: Handle, transaction: AmqpTransaction, work: Callable[[], Coroutine[Any, Any, None]]
-    ) -> None:
+    async def _finish(self, delivery: Handle, transaction: AmqpTransaction, *, is_commit: bool) -> None:
+        ends = self._owner.traffic.transactions
         try:
-            await work()
+            await (transaction.commit() if is_commit else transaction.rollback())
         except Rejected as rejected:
+            ends[End.REFUSED] += 1
             condition = condition_of(rejected)
             if rejected.code is ErrorCode.ROLLED_BACK and transaction.is_late:
                 condition = Condition(TRANSACTION_TIMEOUT, rejected.message)
             self._reject(delivery, condition)
         except InDoubt as doubt:
+            ends[End.IN_DOUBT] += 1
             self._owner.give_up(doubt)
         else:
+            ends[End.DONE if is_commit else End.REFUSED] += 1
             if not self._is_over:
                 path.accept(delivery)
                 self._owner.wrote()

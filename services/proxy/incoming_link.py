@@ -30,6 +30,7 @@ from services.proxy.delivery_states import reject
 from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle, StateCode, transactional
 from services.proxy.nodes import Target
+from services.proxy.traffic import End, Traffic, end_of
 
 _SHARED_REFUSALS = {ErrorCode.QUEUE_FULL, ErrorCode.TOO_LARGE, ErrorCode.INVALID_ARGUMENT}
 """Refusals of a batch that may be due to one of its messages."""
@@ -37,6 +38,8 @@ _SHARED_REFUSALS = {ErrorCode.QUEUE_FULL, ErrorCode.TOO_LARGE, ErrorCode.INVALID
 
 class Owner(Protocol):
     """What a sending client's link needs of its connection."""
+
+    traffic: Traffic
 
     def transaction(self, name: bytes) -> AmqpTransaction | None: ...
     def known_target(self, text: str) -> Target | None: ...
@@ -203,6 +206,7 @@ class IncomingLink:
         self, delivery: Handle, is_settled: bool, transaction: AmqpTransaction | None, condition: Condition
     ) -> None:
         """It did not happen, and its transaction will not (4.4.1)."""
+        self._owner.traffic.messages_in[End.REFUSED] += 1
         if transaction is not None:
             transaction.fail(Rejected(ErrorCode.INVALID_ARGUMENT, condition.description))
         if delivery is not None:
@@ -270,7 +274,7 @@ class IncomingLink:
         transaction.publish(target, posts.messages, lambda error: self._answer(posts, error))
 
     def _confirmed(self, posts: _Posts, done: Confirmation) -> None:
-        error = None if done.cancelled() else done.exception()
+        error = done.exception()
         if isinstance(error, Rejected) and error.code in _SHARED_REFUSALS and len(posts.messages) > 1:
             for message, delivery in zip(posts.messages, posts.deliveries, strict=True):
                 self._publish(_Posts(posts.target, None, [message], [delivery]))
@@ -279,6 +283,7 @@ class IncomingLink:
 
     def _answer(self, posts: _Posts, error: BaseException | None) -> None:
         """All of these are there, or none."""
+        self._owner.traffic.messages_in[end_of(error)] += len(posts.messages)
         if isinstance(error, Rejected) and error.code is ErrorCode.NOT_FOUND:
             self._owner.forget_target(posts.target)
         if self._is_over:

@@ -48,6 +48,7 @@ class LinkOwner:
         """Addresses of the connection's dynamic nodes."""
         self.reclaims = worker.reclaims
         self.returning = worker.returning
+        self.traffic = worker.traffic
         self.transactions = AmqpTransactions(worker.nodes.session, worker.settings.limits)
         self._connection = connection
         self._nodes = worker.nodes

@@ -22,6 +22,7 @@ from services.proxy.core.conditions import RESOURCE_DELETED, Condition, conditio
 from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle
 from services.proxy.settings import ProxyLimits
+from services.proxy.traffic import Traffic
 
 _SIZE_FIRST = 512 * 1024
 """Bytes that a message is taken for before any has come: nobody knows yet, and few are enough to learn it."""
@@ -29,6 +30,8 @@ _SIZE_FIRST = 512 * 1024
 
 class Owner(client_deliveries.Owner, Protocol):
     """What a receiving client's link needs of its connection."""
+
+    traffic: Traffic
 
     def room(self, link: Handle) -> int: ...
     def held_up(self, link: "OutgoingLink") -> None: ...
@@ -245,6 +248,7 @@ class OutgoingLink:
             elif not is_browser:
                 accepted.setdefault(epoch, []).append(message.position)
             count -= 1
+        self._owner.traffic.messages_out += tag - self._next_tag
         self._next_tag = tag
         if count > 0:
             self._owner.held_up(self)

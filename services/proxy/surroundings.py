@@ -9,6 +9,7 @@ from services.proxy.reclaiming import Reclaims
 from services.proxy.returning import Returning
 from services.proxy.security.users import Permissions
 from services.proxy.settings import ProxySettings
+from services.proxy.traffic import Traffic
 
 
 class Wire(Protocol):
@@ -28,5 +29,6 @@ class Surroundings(Protocol):
     reclaims: Reclaims
     returning: Returning
     containers: Containers
+    traffic: Traffic
 
     def keep(self, task: "asyncio.Task[None]") -> None: ...

@@ -23,6 +23,7 @@ from services.proxy.security.settings import TlsSettings
 from services.proxy.security.tls import peer_identity
 from services.proxy.security.users import AllowAll, Permissions, Users
 from services.proxy.settings import ProxySettings
+from services.proxy.traffic import Traffic
 
 _log = logging.getLogger("lockstep.proxy")
 
@@ -42,6 +43,7 @@ class Worker:
         self.settings = settings
         self.reclaims = Reclaims()
         self.returning = Returning()
+        self.traffic = Traffic()
         self.permissions: Permissions = AllowAll()
         self._users = users
         self.has_passwords = users is not None

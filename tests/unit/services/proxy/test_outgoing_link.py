@@ -22,6 +22,7 @@ from services.proxy.outgoing_link import OutgoingLink
 from services.proxy.reclaiming import Reclaims
 from services.proxy.returning import Returning
 from services.proxy.settings import ProxyLimits
+from services.proxy.traffic import Traffic
 
 EPOCH = Epoch(1)
 NAME = b"transaction"
@@ -83,6 +84,7 @@ class Rig:
         self.broker = Broker()
         self.reclaims = Reclaims()
         self.returning = Returning()
+        self.traffic = Traffic()
         self.transactions: dict[bytes, AmqpTransaction] = {}
         self.received: list[Delivery] = []
         self.heard: list[tuple[str, int, bool]] = []
