@@ -1,6 +1,7 @@
 """A raw AMQP client for tests: bytes out as they are given, performatives in.
 
-Law: it does nothing by itself: no credit, no answer, no heartbeat. Every wait has an end.
+Law: it does nothing by itself: no credit, no answer, no heartbeat. Every wait has an end, also by being cancelled
+(`asyncio.wait_for` of Python 3.11 swallows a cancellation that meets what it waits for).
 """
 
 import asyncio
@@ -73,7 +74,8 @@ class RawClient:
 
     async def sent(self) -> None:
         """Waits until the kernel has all of it."""
-        await asyncio.wait_for(self._writer.drain(), SECONDS)
+        async with asyncio.timeout(SECONDS):
+            await self._writer.drain()
 
     async def begin(self, channel: int = 0, **fields: Any) -> Frame:
         """Begins a session."""
@@ -156,7 +158,8 @@ class RawClient:
     async def skip(self, seconds: float = 0.5) -> None:
         """Reads whatever there is."""
         try:
-            await asyncio.wait_for(self._reader.read(65536), seconds)
+            async with asyncio.timeout(seconds):
+                await self._reader.read(65536)
         except (TimeoutError, ConnectionError):
             pass
 
@@ -164,14 +167,16 @@ class RawClient:
 
     async def expect_header(self, header: bytes = codec.AMQP_HEADER) -> None:
         """The protocol header."""
-        got = await asyncio.wait_for(self._reader.readexactly(8), SECONDS)
+        async with asyncio.timeout(SECONDS):
+            got = await self._reader.readexactly(8)
         assert got == header, got
 
     async def next_frame(self, seconds: float = SECONDS) -> Frame | None:
         """The next frame; None: the connection has ended."""
         try:
-            size = await asyncio.wait_for(self._reader.readexactly(4), seconds)
-            rest = await asyncio.wait_for(self._reader.readexactly(int.from_bytes(size) - 4), seconds)
+            async with asyncio.timeout(seconds):
+                size = await self._reader.readexactly(4)
+                rest = await self._reader.readexactly(int.from_bytes(size) - 4)
         except (asyncio.IncompleteReadError, ConnectionError):
             return None
         return codec.read_frame(size + rest)
