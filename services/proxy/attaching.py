@@ -14,6 +14,7 @@ from lockstep.core.errors import ErrorCode, Rejected
 from services.proxy import outgoing_link
 from services.proxy.client_deliveries import Source
 from services.proxy.core.addresses import (
+    TEMPORARY_QUEUE,
     TEMPORARY_TOPICS_EXCHANGE,
     Address,
     NodeKind,
@@ -136,7 +137,7 @@ class Attaching:
 
     def _check_owner(self, queue: str) -> None:
         """A temporary queue is consumed by the connection that made it: the broker knows only whose proxy that is."""
-        if parse_address(queue).name.startswith("temporary-queue:") and queue not in self._owner.temporary:
+        if queue.startswith(TEMPORARY_QUEUE) and queue not in self._owner.temporary:
             raise Rejected(ErrorCode.LOCKED, f"{queue} belongs to another connection")
 
     async def _subscribe(self, link: Sender, topic: Address, key: str | None, selector: str) -> OutgoingLink:

@@ -55,6 +55,7 @@ _NEEDED = (
     "pn_link_flow",
     "pn_link_get_drain",
     "pn_link_is_receiver",
+    "pn_link_is_sender",
     "pn_link_recv",
     "pn_link_send",
     "pn_link_session",

@@ -34,6 +34,8 @@ from services.proxy.traffic import End, Traffic, end_of
 
 _SHARED_REFUSALS = {ErrorCode.QUEUE_FULL, ErrorCode.TOO_LARGE, ErrorCode.INVALID_ARGUMENT}
 """Refusals of a batch that may be due to one of its messages."""
+_OVERHEAD = 64 * 1024
+"""Of sections that are not counted as the message's own."""
 
 
 class Owner(Protocol):
@@ -317,7 +319,3 @@ class IncomingLink:
             # A client that says that it has used more credit than it had gets no more for it.
             path.grant(self._handle, min(missing, self._window))
             self._owner.wrote()
-
-
-_OVERHEAD = 64 * 1024
-"""Of sections that are not counted as the message's own."""

@@ -29,8 +29,6 @@ from services.proxy.core.addresses import (
 
 SETS_SECONDS = 5.0
 """How old the list of sets may be by which a new node's set is chosen."""
-
-
 TARGETS_KEPT = 10_000
 """Addresses whose targets are remembered: a client may name any number."""
 
@@ -92,12 +90,12 @@ class Nodes:
                 if rejected.code is not ErrorCode.NOT_FOUND:
                     raise
                 if address.kind is NodeKind.QUEUE:
-                    if address.is_temporary:
+                    if address.is_of_proxies:
                         raise
                     await self.create_queue(address.name, rejected)
                     return Target("", address.name, *await self.session.of_target("", address.name))
         topic = address if address.kind is NodeKind.TOPIC else as_topic(address)
-        if topic.is_temporary:
+        if topic.is_temporary_topic:
             # A queue of its name, which nothing is published to, says that it is there.
             await self.session.of_target("", topic.key)
         try:

@@ -16,8 +16,6 @@ KEY_NAMES = (
     "apache.org:legacy-amqp-direct-binding:string",
     0x0000_468C_0000_0000,
 )
-
-
 COORDINATOR_CAPABILITIES = Array(
     UNDESCRIBED,  # type: ignore[arg-type]
     Data.SYMBOL,

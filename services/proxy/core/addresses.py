@@ -22,6 +22,7 @@ TEMPORARY_TOPICS_EXCHANGE = "lockstep.temporary-topics"
 SUBSCRIPTION_QUEUE = "subscription:"
 CONTAINER_CLAIM = "container:"
 """Exclusive queues whose names say which containers are connected: names are unique in the cluster (DESIGN 2)."""
+_QUEUES_OF_PROXIES = TEMPORARY_QUEUE, SUBSCRIPTION_QUEUE, CONTAINER_CLAIM
 
 QUEUE_CAPABILITIES = frozenset({"queue", "temporary-queue"})
 TOPIC_CAPABILITIES = frozenset({"topic", "temporary-topic"})
@@ -43,9 +44,14 @@ class Address(NamedTuple):
     key: str = ""
 
     @property
-    def is_temporary(self) -> bool:
-        """It is made by a dynamic source or target and by nothing else."""
-        return self.name.startswith(TEMPORARY_QUEUE) or self.key.startswith(TEMPORARY_TOPIC)
+    def is_temporary_topic(self) -> bool:
+        """It was made for a dynamic source or target, if it is there."""
+        return self.key.startswith(TEMPORARY_TOPIC)
+
+    @property
+    def is_of_proxies(self) -> bool:
+        """Proxies make it for what a client asks for, and not because a client names it."""
+        return self.name.startswith(_QUEUES_OF_PROXIES)
 
 
 def parse_address(text: str, capabilities: Collection[str] = ()) -> Address:
@@ -54,7 +60,7 @@ def parse_address(text: str, capabilities: Collection[str] = ()) -> Address:
         return _prefixed(NodeKind.QUEUE, text.removeprefix(QUEUE_PREFIX))
     if text.startswith(TOPIC_PREFIX):
         return _prefixed(NodeKind.TOPIC, text.removeprefix(TOPIC_PREFIX))
-    if text.startswith((TEMPORARY_QUEUE, SUBSCRIPTION_QUEUE, CONTAINER_CLAIM)):
+    if text.startswith(_QUEUES_OF_PROXIES):
         return Address(NodeKind.QUEUE, text)
     if text.startswith(TEMPORARY_TOPIC):
         return Address(NodeKind.TOPIC, TEMPORARY_TOPICS_EXCHANGE, text)

@@ -52,6 +52,18 @@ def test_topic_is_made_for_the_capability_and_for_the_prefix(
     assert not exists(amqp, queue)
 
 
+@pytest.mark.parametrize("prefix", ["", "queue://"])
+@pytest.mark.parametrize("kind", ["container:", "subscription:", "temporary-queue:"])
+def test_queue_that_proxies_make_is_not_made_by_naming_it(
+    amqp: AmqpCluster, client: ProtonClient, queue: str, prefix: str, kind: str
+) -> None:
+    with pytest.raises(LinkDetached, match="amqp:not-found"):
+        client.sender(f"{prefix}{kind}{queue}")
+    with pytest.raises(LinkDetached, match="amqp:not-found"):
+        client.receiver(f"{prefix}{kind}{queue}", Capabilities("queue"))
+    assert not exists(amqp, f"{kind}{queue}")
+
+
 def test_unknown_addresses_are_refused_where_the_policy_makes_no_nodes(amqp: AmqpCluster, queue: str) -> None:
     with ProtonClient(amqp.strict_port) as client:
         for options in ((), (Capabilities("queue"),), (Capabilities("topic"),)):
