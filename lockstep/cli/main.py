@@ -5,6 +5,7 @@ import typer
 from lockstep.cli import (
     cluster,
     demo,
+    events,
     exchange,
     messages,
     queue,
@@ -35,6 +36,7 @@ app.command("transfer")(transfer.transfer)
 app.command("outcome")(messages.outcome)
 app.add_typer(tx.app, name="tx", help="Branches of distributed transactions, and those in doubt.")
 app.add_typer(user.app, name="user", help="Users of the AMQP proxy.")
+app.add_typer(events.app, name="events", help="Committed events, and the groups that read them.")
 app.command("promote")(cluster.promote)
 app.add_typer(cluster.app, name="cluster", help="What operators do in an emergency.")
 app.command("demo")(demo.demo)

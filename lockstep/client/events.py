@@ -122,6 +122,15 @@ class EventsClient:
         wanted = Range(resource_set, begin, end, without_content)
         return read_range(self._brokers, wanted, tuple(brokers), self._patience_seconds)
 
+    def read_plan(self, plan: pb.PlanResponse, *, without_content: bool = False) -> Iterator[pb.EventBatch]:
+        """All events of a plan, one resource set after the other. Raises as `read`."""
+        for part in plan.ranges:
+            begin, end = EventOffset.of(part.start), EventOffset.of(part.to)
+            if begin != end:
+                yield from self.read(
+                    part.to.resource_set, begin, end, brokers=part.brokers, without_content=without_content
+                )
+
     def acknowledge(self, group: str, offsets: Offsets) -> None:
         """The group is done with everything up to these offsets."""
         request = pb.AcknowledgeEventsRequest(group=group, offsets=as_messages(offsets))

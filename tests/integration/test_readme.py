@@ -30,7 +30,12 @@ def test_its_programs_run(tmp_path: Path) -> None:
             )
             assert result.returncode == 0, result.stderr
             printed.append(result.stdout)
-    assert printed == ["hello\n", "[b'11', b'22', b'33']\n", ""]
+    assert printed == [
+        "hello\n",
+        "[b'11', b'22', b'33']\n",
+        "",
+        "declare shipments b''\nenqueue shipments b'one'\n",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +43,7 @@ def test_its_programs_run(tmp_path: Path) -> None:
 )
 def test_its_commands_exist(line: str) -> None:
     words = line.split()
-    depth = 2 if words[0] in {"set", "queue", "exchange", "cluster", "tx"} else 1
+    depth = 2 if words[0] in {"set", "queue", "exchange", "cluster", "tx", "events"} else 1
     assert CliRunner().invoke(app, [*words[:depth], "--help"]).exit_code == 0
 
 

@@ -12,8 +12,10 @@ from lockstep.runtime.wire import parse
 from lockstep.wire.v1 import store_pb2 as pb
 from services.broker.core.events.builder import DecodedFrame
 
-READ_SECONDS = 30.0
-"""Of one reading, which is of some megabytes."""
+READ_SECONDS = 10.0
+"""Of one piece."""
+PIECE_BYTES = 1024 * 1024
+"""Of frames in one call: while the store reads, its consolidator waits."""
 
 
 class JournalReader:
@@ -26,20 +28,29 @@ class JournalReader:
     async def frames(
         self, set_name: SetName, epoch: Epoch, after: LogIndex, until: LogIndex
     ) -> AsyncIterator[DecodedFrame]:
-        """The frames behind `after` up to the one with `until`. Whoever has enough closes the iterator.
+        """The frames behind `after` up to the one with `until`, as far as the store knows them to be committed.
 
         Raises `Rejected` OUT_OF_RANGE if the first is not there any more, UNAVAILABLE if the store cannot be read now.
         """
+        position = after
+        while position < until:
+            pieces = await self._piece(set_name, epoch, position, until)
+            if not pieces:
+                return
+            for durable in pieces:
+                frame = DecodedFrame.of(durable)
+                position = frame.header.last
+                yield frame
+
+    async def _piece(self, set_name: SetName, epoch: Epoch, after: LogIndex, until: LogIndex) -> list[bytes]:
         request = pb.ReadJournalRequest(
-            resource_set=set_name, epoch=epoch, from_index=after + 1, to_index=until
+            resource_set=set_name, epoch=epoch, from_index=after + 1, to_index=until, bytes_max=PIECE_BYTES
         )
         call: Any = self._channels.to(self._address).unary_stream("/lockstep.wire.v1.Store/ReadJournal")
-        stream = call(request.SerializeToString(), timeout=READ_SECONDS)
+        found: list[bytes] = []
         try:
-            async for data in stream:
-                for durable in parse(pb.ReadJournalResponse(), data).frames:
-                    yield DecodedFrame.of(durable)
+            async for data in call(request.SerializeToString(), timeout=READ_SECONDS):
+                found += parse(pb.ReadJournalResponse(), data).frames
         except grpc.aio.AioRpcError as error:
             raise error_from(error, is_read=True) from error
-        finally:
-            stream.cancel()
+        return found
