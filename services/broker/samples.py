@@ -7,6 +7,8 @@ from lockstep.runtime.driver import Driver
 from lockstep.runtime.metrics import Sample
 from lockstep.wire.v1 import cluster_pb2 as pb
 from services.broker.doubt_samples import doubt_samples
+from services.broker.event_samples import event_samples
+from services.broker.events.planner import Planner
 from services.broker.lease_loop import LeaseLoop
 from services.broker.status_report import StatusReport
 from services.primary.server import PrimaryService
@@ -23,12 +25,14 @@ class BrokerSamples:
         primary: PrimaryService,
         lease: LeaseLoop,
         report: StatusReport,
+        planner: Planner,
     ) -> None:
         self._driver = driver
         self._sessions = sessions
         self._primary = primary
         self._lease = lease
         self._report = report
+        self._planner = planner
 
     def read(self) -> Iterator[Sample]:
         driver = self._driver
@@ -47,6 +51,7 @@ class BrokerSamples:
         for set_name in driver.set_names:
             yield from _of_replica(self._report.replica(set_name))
         yield from doubt_samples(driver)
+        yield from event_samples(driver, self._planner)
 
 
 def _of_replica(replica: pb.Replica) -> Iterator[Sample]:

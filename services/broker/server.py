@@ -156,7 +156,9 @@ class Broker:
             rebuild,
             self._watcher.read_set,
         )
-        self._samples = BrokerSamples(driver, self._sessions, self._primary_service, self._lease, report)
+        self._samples = BrokerSamples(
+            driver, self._sessions, self._primary_service, self._lease, report, self._events.planner
+        )
         self._server: grpc.aio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._cleanup = contextlib.ExitStack()

@@ -42,6 +42,13 @@ class Planner:
 
     def __init__(self, sources: EventSources) -> None:
         self._sources = sources
+        self._held_since_ms: dict[SetName, int] = {}
+        """Of the last plan."""
+
+    def held_seconds(self) -> dict[SetName, float]:
+        """How long ago what holds the last plan committed, by set."""
+        now_ms = time.time_ns() // 1_000_000
+        return {name: max(now_ms - since, 0) / 1000 for name, since in self._held_since_ms.items()}
 
     # --- groups -------------------------------------------------------------------------------------------------------
 
@@ -146,6 +153,7 @@ class Planner:
             logs = await self._logs(known, request.max_events)
             cut = choose(logs, request.max_events)
             await self._close(cut, logs, request.hold_ms_max)
+            self._held_since_ms = cut.held_since_ms
             if any(_is_worth(cut.ends[name], log) for name, log in logs.items()):
                 return self._response(cut, logs)
             if time.monotonic() >= deadline:

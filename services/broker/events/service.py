@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import SetName
 from lockstep.runtime.channels import Channels
 from lockstep.runtime.rpc import Context, service, unary, unary_stream
@@ -29,11 +29,11 @@ class EventsService:
     def __init__(self, sources: EventSources, channels: Channels) -> None:
         self._sources = sources
         self._channels = channels
-        self._planner = Planner(sources)
+        self.planner = Planner(sources)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """For `grpc.aio.Server.add_generic_rpc_handlers`."""
-        planner, sources = self._planner, self._sources
+        planner, sources = self.planner, self._sources
         return service(
             "Events",
             {
@@ -66,12 +66,19 @@ class EventsService:
         if events is None:
             await self._pass_on("Read", set_name, request, context)
             return
-        start, end = offset_of(request.start), offset_of(request.to)
-        await events.wait_for(end.index)
-        events.check(end)
-        async for encoded in events.blocks(start, end.index, with_content=not request.without_content):
-            for batch in encoded.batches:
-                await context.write(batch)
+        is_begun = False
+        try:
+            async for encoded in events.range(
+                offset_of(request.start), offset_of(request.to), with_content=not request.without_content
+            ):
+                for batch in encoded.batches:
+                    await context.write(batch)
+                is_begun = True
+        except Rejected as error:
+            # This broker may have come to the set with a snapshot, while others have the whole log.
+            if error.code is not ErrorCode.OUT_OF_RANGE or is_begun or request.is_forwarded:
+                raise
+            await self._pass_on("Read", set_name, request, context)
 
     async def _tail(self, data: bytes, context: Context) -> None:
         request = parse(pb.TailRequest(), data)
@@ -99,16 +106,26 @@ class EventsService:
     async def _pass_on(
         self, method: str, set_name: SetName, request: pb.ReadEventsRequest | pb.TailRequest, context: Context
     ) -> None:
-        addresses = self._sources.addresses(set_name)
-        if request.is_forwarded or not addresses:
-            raise Rejected(ErrorCode.UNAVAILABLE, f"no replica of {set_name!r} here", set_name=set_name)
+        """What the first other broker says that says anything; the last one's error if none does."""
+        problem: LockstepError = Rejected(
+            ErrorCode.UNAVAILABLE, f"no replica of {set_name!r} here", set_name=set_name
+        )
+        if request.is_forwarded:
+            raise problem
         request.is_forwarded = True
-        call: Any = self._channels.to(addresses[0]).unary_stream(f"/lockstep.wire.v1.Events/{method}")
-        stream = call(request.SerializeToString())
-        try:
-            async for batch in stream:
-                await context.write(batch)
-        except grpc.aio.AioRpcError as error:
-            raise error_from(error, is_read=True) from error
-        finally:
-            stream.cancel()
+        for address in self._sources.others(set_name):
+            call: Any = self._channels.to(address).unary_stream(f"/lockstep.wire.v1.Events/{method}")
+            stream = call(request.SerializeToString())
+            is_begun = False
+            try:
+                async for batch in stream:
+                    is_begun = True
+                    await context.write(batch)
+                return
+            except grpc.aio.AioRpcError as error:
+                problem = error_from(error, is_read=True)
+                if is_begun:
+                    break
+            finally:
+                stream.cancel()
+        raise problem

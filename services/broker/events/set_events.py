@@ -126,6 +126,14 @@ class SetEvents:
             yield found
             position = found.block.end.index
 
+    async def range(self, start: Offset, end: Offset, *, with_content: bool) -> AsyncIterator[EncodedBlock]:
+        """The blocks of a range that somebody was given. Raises `Rejected` as `blocks`, and UNAVAILABLE while it is not committed
+        here."""
+        await self.wait_for(end.index)
+        self.check(end)
+        async for encoded in self.blocks(start, end.index, with_content=with_content):
+            yield encoded
+
     def _cached(self, after: LogIndex, with_content: bool) -> EncodedBlock | None:
         found = self._blocks.get((after, with_content))
         if found is None:

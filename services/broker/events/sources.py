@@ -86,6 +86,11 @@ class EventSources:
     def addresses(self, set_name: SetName) -> list[str]:
         return [address for broker in self.brokers(set_name) if (address := self._view.address(broker))]
 
+    def others(self, set_name: SetName) -> list[str]:
+        """Addresses of the same without this broker."""
+        brokers = [broker for broker in self.brokers(set_name) if broker != self._broker]
+        return [address for broker in brokers if (address := self._view.address(broker))]
+
     # --- logs ---------------------------------------------------------------------------------------------------------
 
     async def log_of(self, set_name: SetName, start: Offset, max_events: int) -> LogView:
