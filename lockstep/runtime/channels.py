@@ -25,8 +25,10 @@ _CHANNEL_OPTIONS = (
     *_SHARED_OPTIONS,
     # 0.1 s instead of 1.3-1.9 s until a restarted process is connected again.
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 200),
+    # Its name misleads: so long an attempt to connect may take. One that is given up sooner than a busy server, or a long way,
+    # lets it succeed is made for ever.
+    ("grpc.min_reconnect_backoff_ms", 2_000),
     # Nothing is sent twice behind our back.
     ("grpc.enable_retries", 0),
 )

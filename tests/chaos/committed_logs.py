@@ -22,6 +22,7 @@ from tests.simulation.log_model import LogModel
 
 _ANY_EPOCH = 1 << 40
 """Not below what the store has seen; reading raises nothing."""
+READ_SECONDS = 60.0
 PROMISES = ("P1", "P2", "P3", "P4", "P6", "P8")
 
 
@@ -29,9 +30,8 @@ async def read_journal(address: str, set_name: str) -> dict[int, bytes]:
     """Committed frames by their first index."""
     async with open_channel(address) as channel:
         request = pb.ReadJournalRequest(resource_set=set_name, epoch=_ANY_EPOCH)
-        frames = [
-            frame async for answer in StoreStub(channel).ReadJournal(request) for frame in answer.frames
-        ]
+        answers = StoreStub(channel).ReadJournal(request, wait_for_ready=True, timeout=READ_SECONDS)
+        frames = [frame async for answer in answers for frame in answer.frames]
     return {check_frame(frame).first: frame for frame in frames}
 
 

@@ -33,10 +33,10 @@ def broker() -> Iterator[FakeBroker]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(30)
     yield running[0]
     loop.call_soon_threadsafe(stopping.set)
-    thread.join(10)
+    thread.join(30)
     loop.close()
 
 
