@@ -49,7 +49,8 @@ class AmqpSessions:
 
     def refused(self, session: Session) -> None:
         """A link was ended by us: what the client has sent on it meanwhile comes, and nobody takes it."""
-        self._lossy[session] = None
+        if session in self._begun:
+            self._lossy[session] = None
 
     def restore_windows(self) -> None:
         """Gives windows back what nobody took. To be called when the links have taken all that came.

@@ -13,11 +13,14 @@ from pathlib import Path
 import pytest
 
 from lockstep.core.scram_credentials import ITERATIONS_MIN, SALT_BYTES, credentials_of, user_line
+from lockstep.runtime.supervisor import ChildProcess
+from services.proxy.worker import SESSION
 from tests.conformance import jms_suite
 from tests.conformance.jms_control import Wish, controlled_by
 from tests.integration.cluster import SETS, Deployment, deployed
 
 IS_TRACED = os.environ.get("LOCKSTEP_JMS_FRAMES", "") == "1"
+STALL_SECONDS = 2 * SESSION.session_timeout_ms / 1000
 USER, PASSWORD = "jms", "a password"
 MECHANISMS = ("--mechanism", "ANONYMOUS", "--mechanism", "PLAIN", "--mechanism", "SCRAM-SHA-256")
 NOT_IMPLEMENTED = {
@@ -73,6 +76,7 @@ async def run_suite(tests: list[str], directory: Path) -> Results:
         wishes: dict[str, Wish] = {
             "kill-proxy": lambda place: deployment.cluster.proxies[proxies[int(place)]].kill(),
             "start-proxy": lambda place: deployment.cluster.start_proxy(proxies[int(place)]),
+            "stall-proxy": lambda place: stall(deployment.cluster.proxies[proxies[int(place)]]),
             "kill-primaries": lambda: kill_primaries(deployment),
         }
         async with controlled_by(wishes) as control:
@@ -84,6 +88,13 @@ async def run_suite(tests: list[str], directory: Path) -> Results:
     for result in found:
         results[result.test].append(result)
     return results
+
+
+async def stall(proxy: ChildProcess) -> None:
+    """It hangs for so long that the brokers end its session."""
+    proxy.stall()
+    await asyncio.sleep(STALL_SECONDS)
+    proxy.resume()
 
 
 async def kill_primaries(deployment: Deployment) -> None:

@@ -28,6 +28,11 @@ final class Cluster {
         ask("start-proxy " + place);
     }
 
+    /** Stalls the proxy of this place for longer than its session lasts; returns when it goes on. */
+    static void stallProxy(int place) {
+        ask("stall-proxy " + place);
+    }
+
     /** Kills every broker in turn that is the primary of a set, and starts it again when another serves it. */
     static void killPrimaries() {
         ask("kill-primaries");

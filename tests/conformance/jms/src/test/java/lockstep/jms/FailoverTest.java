@@ -32,7 +32,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.extension.RegisterExtension;
 import org.junit.jupiter.api.parallel.Isolated;
 
-/** Failover URLs across killed proxies and killed primaries: nothing is lost, and moves happen once. */
+/** Failover URLs across killed and stalled proxies and killed primaries: nothing is lost, and moves happen once. */
 @Order(Integer.MAX_VALUE)
 @Isolated
 @Timeout(180)
@@ -163,8 +163,22 @@ class FailoverTest {
 
     @Test
     void sendsAcrossKilledProxiesLoseNothing() throws Exception {
+        assertSendsLoseNothing(this::killEachProxy);
+    }
+
+    @Test
+    void sendsAcrossStalledProxiesLoseNothing() throws Exception {
+        assertSendsLoseNothing(FailoverTest::stallEachProxy);
+    }
+
+    @Test
+    void transactedMovesAcrossStalledProxiesHappenOnce() throws Exception {
+        assertMovedOnce(FailoverTest::stallEachProxy);
+    }
+
+    private void assertSendsLoseNothing(Runnable doHarm) throws Exception {
         int count = 400;
-        CompletableFuture<Void> harm = CompletableFuture.runAsync(this::killEachProxy);
+        CompletableFuture<Void> harm = CompletableFuture.runAsync(doHarm);
         List<String> sent = new ArrayList<>();
         MessageProducer producer = session.createProducer(queue);
         for (int number = 0; number < count || !harm.isDone(); number++) {
@@ -174,7 +188,7 @@ class FailoverTest {
         harm.get(30, TimeUnit.SECONDS);
         List<String> arrived = contents(sent.size(), queue);
         assertEquals(new TreeSet<>(sent), new TreeSet<>(arrived));
-        // The send that was under way when its proxy died is repeated, whether or not it had arrived.
+        // The send that was under way when its proxy died or stalled is repeated, whether or not it had arrived.
         assertTrue(arrived.size() <= sent.size() + 2, () -> "duplicates: " + (arrived.size() - sent.size()));
     }
 
@@ -292,6 +306,12 @@ class FailoverTest {
         for (int place = 0; place < 2; place++) {
             killProxy(place);
             startProxy(place);
+        }
+    }
+
+    private static void stallEachProxy() {
+        for (int place = 0; place < 2; place++) {
+            Cluster.stallProxy(place);
         }
     }
 
