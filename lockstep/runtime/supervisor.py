@@ -143,7 +143,7 @@ class ChildProcess:
         return self._process
 
 
-async def wait_for_port(child: ChildProcess, address: str, seconds: float = 20.0) -> None:
+async def wait_for_port(child: ChildProcess, address: str, seconds: float = 60.0) -> None:
     """Returns when something listens at `address`; raises `Rejected` (UNAVAILABLE) if the child exits before, or in time."""
     host, _, port = address.rpartition(":")
     deadline = time.monotonic() + seconds

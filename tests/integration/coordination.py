@@ -28,7 +28,7 @@ from lockstep.wire.v1 import coordinator_pb2 as pb
 from services.coordinator.settings import EXIT_AT
 from tests.integration.file_participant import read_states
 
-SETTLE_SECONDS = 20.0
+SETTLE_SECONDS = 60.0
 COMMITTED, ROLLED_BACK = pb.DISTRIBUTED_STATE_COMMITTED, pb.DISTRIBUTED_STATE_ROLLED_BACK
 _Response = TypeVar("_Response", bound=Message)
 _Seen = TypeVar("_Seen")

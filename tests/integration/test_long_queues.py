@@ -51,7 +51,7 @@ async def test_a_queue_longer_than_memory_is_delivered_whole_also_after_a_failov
 
 async def _consume(session: Session, first: int, last: int) -> None:
     """Takes and accepts messages `first` to `last` (exclusive), each intact and in its place."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     consumer = await session.consume("deep", credit=200)
     accepted = None
     for number in range(first, last):
