@@ -7,10 +7,10 @@ import pytest
 from services.proxy.core.conditions import CONNECTION_FORCED, ROLLED_BACK
 from tests.amqp import codec
 from tests.amqp.raw_client import RawClient, attach_receiver, attach_sender
-from tests.amqp.stub_brokers import EndedSession
+from tests.amqp.stub_brokers import MISSING, EndedSession
 from tests.amqp.stub_proxy import serving
 
-MESSAGE = codec.described(codec.ulong(0x75), codec.binary(b"body"))
+MESSAGE = codec.message(b"body")
 
 
 @pytest.fixture
@@ -25,6 +25,14 @@ async def test_a_message_that_was_not_taken_ends_the_connection_without_an_outco
     client.transfer(MESSAGE)
     assert await client.expect_end() == CONNECTION_FORCED
     assert not [frame for frame in client.passed if frame.name == "disposition"]
+
+
+async def test_a_node_of_the_anonymous_relay_that_could_not_be_made_ends_the_connection(
+    client: RawClient,
+) -> None:
+    await client.attach_sender("relay", None)
+    client.transfer(codec.message(b"body", codec.composite("properties", to=f"{MISSING} as yet")))
+    assert await client.expect_end() == CONNECTION_FORCED
 
 
 @pytest.mark.parametrize("is_sender", [True, False])

@@ -13,7 +13,7 @@ from tests.amqp.raw_client import RawClient, credit
 from tests.amqp.stub_brokers import DELIVERIES_MAX, EndedSession
 from tests.amqp.stub_proxy import StubProxy, serving
 
-MESSAGE = codec.described(codec.ulong(0x75), codec.binary(b"body"))
+MESSAGE = codec.message(b"body")
 
 
 def shown(proxy: StubProxy) -> dict[str, float]:
