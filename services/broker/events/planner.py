@@ -128,8 +128,12 @@ class Planner:
             _, prepared = await self._sources.stands(name, ())
             xids.update(_named(prepared))
         for name, offset in floors.items():
-            log = await self._sources.log_of(name, offset, 0)
-            xids.update({joint.global_id: joint.xid for joint in log.joint_commits})
+            while True:
+                log = await self._sources.log_of(name, offset, 0)
+                xids.update({joint.global_id: joint.xid for joint in log.joint_commits})
+                offset = log.end
+                if log.is_end:
+                    break
         return await self._stands(floors, xids)
 
     async def _stands(

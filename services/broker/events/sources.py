@@ -30,6 +30,8 @@ from services.broker.set_queries import SetQueries
 
 DESCRIBED_BLOCKS_MAX = 2_000
 """In one description of a log: about two million events, or half a million small frames."""
+DESCRIBE_SECONDS = 2.0
+"""For one description: whoever asked for more asks again, and callers wait for ten seconds."""
 
 
 class EventSources:
@@ -125,12 +127,14 @@ class EventSources:
         marks: list[Mark] = []
         joints: list[JointCommit] = []
         total = 0
+        deadline = time.monotonic() + DESCRIBE_SECONDS
         async for encoded in events.blocks(start, committed.index):
             block = encoded.block
             marks.append(block.mark)
             joints += block.joint_commits
             total += block.events
-            if (max_events and total >= max_events) or len(marks) >= DESCRIBED_BLOCKS_MAX:
+            is_enough = max_events and total >= max_events
+            if is_enough or len(marks) >= DESCRIBED_BLOCKS_MAX or time.monotonic() >= deadline:
                 break
         is_end = (marks[-1].offset.index if marks else start.index) >= committed.index
         return LogView(start, marks, joints, is_end, _wall_ms())

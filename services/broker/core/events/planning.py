@@ -75,10 +75,16 @@ class LogView:
     def end(self) -> Offset:
         return self.marks[-1].offset if self.marks else self.start
 
+    @property
+    def end_ms(self) -> int:
+        """Commit time of the last mark; 0 without one."""
+        return self.marks[-1].time_ms if self.marks else 0
+
 
 Ends = Mapping[tuple[SetName, GlobalId], BranchEnd]
 """How transactions stand in each set; absent: there is no branch of it."""
 _NO_BRANCH = BranchEnd()
+_FOREVER = 1 << 62
 
 
 @dataclass(slots=True)
@@ -95,9 +101,8 @@ class Cut:
 
 def choose(logs: Mapping[SetName, LogView], max_events: int) -> Cut:
     """The latest cut by one commit time, with about `max_events` (0: any number) but at least one mark. Not closed yet."""
-    behind = [log.marks[-1].time_ms for log in logs.values() if log.marks and not log.is_end]
-    # A log whose marks end before its end says nothing of what follows; an idle set answers the present.
-    time_ms = min(behind) if behind else max((log.now_ms for log in logs.values()), default=0)
+    # A log whose marks end before its end says nothing of what follows.
+    time_ms = min((log.end_ms for log in logs.values() if not log.is_end), default=_FOREVER)
     marks = sorted((mark.time_ms, mark.events) for log in logs.values() for mark in log.marks)
     total = 0
     for place, (mark_ms, events) in enumerate(marks):
@@ -112,7 +117,9 @@ def choose(logs: Mapping[SetName, LogView], max_events: int) -> Cut:
     for name, log in logs.items():
         below = [mark for mark in log.marks if mark.time_ms <= time_ms]
         ends[name] = below[-1].offset if below else log.start
-    return Cut(ends, time_ms)
+    # An idle set answers the present.
+    present_ms = min((log.now_ms for log in logs.values() if log.is_end), default=time_ms)
+    return Cut(ends, min(time_ms, present_ms))
 
 
 def close(
