@@ -445,8 +445,11 @@ class DescribeLogRequest(_message.Message):
 
     START_FIELD_NUMBER: _builtins.int
     MAX_EVENTS_FIELD_NUMBER: _builtins.int
+    AT_LEAST_FIELD_NUMBER: _builtins.int
     max_events: _builtins.int
     """At most about so many events; 0: no limit."""
+    at_least: _builtins.int
+    """Wait until the broker knows this index to be committed; 0: what it knows is enough."""
     @_builtins.property
     def start(self) -> Global___EventOffset: ...
     def __init__(
@@ -454,10 +457,11 @@ class DescribeLogRequest(_message.Message):
         *,
         start: Global___EventOffset | None = ...,
         max_events: _builtins.int = ...,
+        at_least: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_events", b"max_events", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_least", b"at_least", "max_events", b"max_events", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -505,11 +509,14 @@ class DescribeLogResponse(_message.Message):
         INDEX_FIELD_NUMBER: _builtins.int
         EPOCH_FIELD_NUMBER: _builtins.int
         TIME_MS_FIELD_NUMBER: _builtins.int
+        EVENTS_BEFORE_FIELD_NUMBER: _builtins.int
         xid: _builtins.bytes
         index: _builtins.int
         epoch: _builtins.int
         """Of this record, and of the one before it: no epoch begins with a commit."""
         time_ms: _builtins.int
+        events_before: _builtins.int
+        """Events between the last mark before it and itself."""
         def __init__(
             self,
             *,
@@ -517,10 +524,11 @@ class DescribeLogResponse(_message.Message):
             index: _builtins.int = ...,
             epoch: _builtins.int = ...,
             time_ms: _builtins.int = ...,
+            events_before: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "index", b"index", "time_ms", b"time_ms", "xid", b"xid"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "events_before", b"events_before", "index", b"index", "time_ms", b"time_ms", "xid", b"xid"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -726,6 +734,9 @@ class FindBranchesResponse(_message.Message):
 
     ENDS_FIELD_NUMBER: _builtins.int
     PREPARED_FIELD_NUMBER: _builtins.int
+    COMMITTED_FIELD_NUMBER: _builtins.int
+    committed: _builtins.int
+    """What was committed when this was so, or more."""
     @_builtins.property
     def ends(self) -> _containers.RepeatedCompositeFieldContainer[Global___FindBranchesResponse.BranchEnd]:
         """One for each of `xids`."""
@@ -739,10 +750,11 @@ class FindBranchesResponse(_message.Message):
         *,
         ends: _abc.Iterable[Global___FindBranchesResponse.BranchEnd] | None = ...,
         prepared: _abc.Iterable[_builtins.bytes] | None = ...,
+        committed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends", b"ends", "prepared", b"prepared"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "ends", b"ends", "prepared", b"prepared"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

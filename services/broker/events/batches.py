@@ -6,7 +6,7 @@ does not fit goes on in the next batch, and `end` says how far everything is the
 
 from collections.abc import Iterable, Sequence
 
-from lockstep.core.ids import ORDINAL_BITS, ORDINAL_MAX, Epoch, LogIndex, SetName, transaction_id
+from lockstep.core.ids import ORDINAL_BITS, ORDINAL_MAX, SetName, transaction_id
 from lockstep.core.xid import Xid
 from lockstep.wire.v1 import events_pb2 as pb
 from services.broker.core.events.planning import Offset
@@ -20,11 +20,12 @@ CONTENT_BYTES_MAX = 3 * 1024 * 1024
 def encode_batches(
     set_name: SetName,
     transactions: Iterable[CommittedTransaction],
+    start: Offset,
     end: Offset,
     with_content: bool,
 ) -> list[bytes]:
-    """Serialised `EventBatch`es of these transactions, at least one; they are all of a range that ends at `end`."""
-    writer = _Writer(set_name, with_content)
+    """Serialised `EventBatch`es of these transactions, at least one; they are all of a range from `start` to `end`."""
+    writer = _Writer(set_name, start, with_content)
     for transaction in transactions:
         writer.add(transaction)
     return writer.finish(end)
@@ -33,11 +34,11 @@ def encode_batches(
 class _Writer:
     """One call's batches."""
 
-    def __init__(self, set_name: SetName, with_content: bool) -> None:
+    def __init__(self, set_name: SetName, start: Offset, with_content: bool) -> None:
         self._set_name = set_name
         self._with_content = with_content
         self._done: list[bytes] = []
-        self._last = Offset(LogIndex(0), Epoch(0))
+        self._last = start
         """The last transaction that is there as a whole."""
         self._begin()
 

@@ -10,29 +10,28 @@ from collections.abc import Iterable, Mapping
 
 from lockstep.core.branch_names import GlobalId, branch_name
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import Epoch, LogIndex, SetName
+from lockstep.core.ids import LogIndex, SetName
 from lockstep.core.requests import SubscriptionChange
 from lockstep.core.xid import Xid
 from lockstep.wire.v1 import events_pb2 as pb
 from services.broker.core.events.planning import (
     BranchStands,
     Cut,
+    Cutting,
     LogView,
     Offset,
-    choose,
-    close,
     first_cut,
     split_points,
 )
-from services.broker.events.sources import EventSources, offset_of, wire_offset
+from services.broker.events.sources import NOTHING, EventSources, offset_of, wire_offset
 
 WAIT_MS_MAX = 60_000
 LOOK_SECONDS = 0.1
 """Between two looks for something new, and for the end of a transaction that a new group waits for."""
 FIRST_CUT_SECONDS = 15.0
 """A new group waits so long for transactions that are being committed; their coordinators need far less."""
-
-
+LOOKED_AT_MAX = 1_000_000
+"""Events of each set, where transactions hold each other and have ended behind what was looked at."""
 EMPTY_MS = 60_000
 """A part of a log in which nothing was committed is planned when it is so old: what is kept for a group moves on all the same."""
 
@@ -58,7 +57,10 @@ class Planner:
         is_earliest = request.start != pb.OpenSubscriptionRequest.START_LATEST
         floors: dict[SetName, Offset] = {}
         started = 0
+        is_known = await self._is_started(request.group)
         for name in self._sources.set_names():
+            if is_known and await self._find(name, request.group) is None:
+                await self._begin_at_beginning(name, request.group)
             floor = given.get(name) if request.start == pb.OpenSubscriptionRequest.START_OFFSETS else None
             response = await self._sources.change(
                 name, request.group, SubscriptionChange.OPEN, floor, is_earliest=is_earliest
@@ -103,6 +105,19 @@ class Planner:
         )
         return pb.AcknowledgeEventsResponse()
 
+    async def _find(self, name: SetName, group: str) -> pb.ChangeSubscriptionResponse.Group | None:
+        response = await self._sources.change(name, group, SubscriptionChange.NONE)
+        return next((one for one in response.groups if one.group == group), None)
+
+    async def _is_started(self, group: str) -> bool:
+        """Whether a group has begun: a set that it is not in came since, or has left it behind."""
+        found = [await self._find(name, group) for name in self._sources.set_names()]
+        return any(one is not None and one.is_started for one in found)
+
+    async def _begin_at_beginning(self, name: SetName, group: str) -> pb.ChangeSubscriptionResponse.Group:
+        await self._sources.change(name, group, SubscriptionChange.OPEN, NOTHING)
+        return _group(await self._sources.change(name, group, SubscriptionChange.START, NOTHING), group)
+
     async def _start(self, group: str, floors: Mapping[SetName, Offset]) -> dict[SetName, Offset]:
         """Where a group begins that holds everything behind `floors`: the next closed cut."""
         deadline = time.monotonic() + FIRST_CUT_SECONDS
@@ -124,12 +139,14 @@ class Planner:
     ) -> dict[GlobalId, dict[SetName, BranchStands]]:
         """Of every transaction that is prepared somewhere, or has committed behind a floor."""
         xids: dict[GlobalId, bytes] = {}
+        committed: dict[SetName, LogIndex] = {}
         for name in floors:
-            _, prepared = await self._sources.stands(name, ())
+            _, prepared, committed[name] = await self._sources.stands(name, ())
             xids.update(_named(prepared))
         for name, offset in floors.items():
+            # What was not prepared any more has ended in a part of the log that a backup may not know yet.
             while True:
-                log = await self._sources.log_of(name, offset, 0)
+                log = await self._sources.log_of(name, offset, 0, committed[name])
                 xids.update({joint.global_id: joint.xid for joint in log.joint_commits})
                 offset = log.end
                 if log.is_end:
@@ -142,7 +159,7 @@ class Planner:
         found: dict[GlobalId, dict[SetName, BranchStands]] = {global_id: {} for global_id in xids}
         if xids:
             for name in names:
-                stands, _ = await self._sources.stands(name, list(xids.values()))
+                stands, _, _ = await self._sources.stands(name, list(xids.values()))
                 for global_id, stand in zip(xids, stands, strict=True):
                     found[global_id][name] = stand
         return found
@@ -153,13 +170,16 @@ class Planner:
         """Raises `Rejected` NOT_FOUND for a group that is not there (any more), OUT_OF_RANGE, WRONG_EPOCH, UNAVAILABLE."""
         known = await self._known(request)
         deadline = time.monotonic() + min(request.wait_ms, WAIT_MS_MAX) / 1000
+        max_events = request.max_events
         while True:
-            logs = await self._logs(known, request.max_events)
-            cut = choose(logs, request.max_events)
-            await self._close(cut, logs, request.hold_ms_max)
+            logs = await self._logs(known, max_events)
+            cut = await self._cut(logs, max_events, request.hold_ms_max)
             self._held_since_ms = cut.held_since_ms
             if any(_is_worth(cut.ends[name], log) for name, log in logs.items()):
                 return self._response(cut, logs)
+            if max_events and cut.is_short and max_events < LOOKED_AT_MAX:
+                max_events *= 2
+                continue
             if time.monotonic() >= deadline:
                 return self._response(Cut({name: log.start for name, log in logs.items()}, cut.time_ms), logs)
             await asyncio.sleep(LOOK_SECONDS)
@@ -170,14 +190,12 @@ class Planner:
         for name in self._sources.set_names():
             if name in known:
                 continue
-            response = await self._sources.change(name, request.group, SubscriptionChange.NONE)
-            if request.group not in {group.group for group in response.groups}:
-                if not known:
+            group = await self._find(name, request.group)
+            if group is None:
+                if not known and not await self._is_started(request.group):
                     raise Rejected(ErrorCode.NOT_FOUND, f"no group {request.group[:80]!r}: open it first")
-                nothing = Offset(LogIndex(0), Epoch(0))
-                await self._sources.change(name, request.group, SubscriptionChange.OPEN, nothing)
-                response = await self._sources.change(name, request.group, SubscriptionChange.START, nothing)
-            known[name] = offset_of(_group(response, request.group).floor)
+                group = await self._begin_at_beginning(name, request.group)
+            known[name] = offset_of(group.floor)
         return dict(sorted(known.items()))
 
     async def _logs(self, known: Mapping[SetName, Offset], max_events: int) -> dict[SetName, LogView]:
@@ -186,22 +204,19 @@ class Planner:
         )
         return dict(zip(known, logs, strict=True))
 
-    async def _close(self, cut: Cut, logs: Mapping[SetName, LogView], hold_ms_max: int) -> None:
-        joints = [
-            joint
-            for name, log in logs.items()
-            for joint in log.joint_commits
-            if joint.index <= cut.ends[name].index
-        ]
-        if len(logs) < 2 or not joints:
-            return
-        stands = await self._stands(logs, {joint.global_id: joint.xid for joint in joints})
-        ends = {
-            (name, global_id): stand.end
-            for global_id, branches in stands.items()
-            for name, stand in branches.items()
-        }
-        close(cut, logs, ends, time.time_ns() // 1_000_000, hold_ms_max)
+    async def _cut(self, logs: Mapping[SetName, LogView], max_events: int, hold_ms_max: int) -> Cut:
+        cutting = Cutting(logs, max_events, time.time_ns() // 1_000_000, hold_ms_max)
+        while asked := cutting.questions():
+            stands = await self._stands(logs, asked)
+            cutting.learn(
+                asked,
+                {
+                    (name, global_id): stand.end
+                    for global_id, branches in stands.items()
+                    for name, stand in branches.items()
+                },
+            )
+        return cutting.cut
 
     def _response(self, cut: Cut, logs: Mapping[SetName, LogView]) -> pb.PlanResponse:
         response = pb.PlanResponse(time_ms=cut.time_ms, split=[global_id.hex() for global_id in cut.split])
@@ -209,7 +224,7 @@ class Planner:
             end = cut.ends[name]
             planned = response.ranges.add(
                 to=wire_offset(name, end),
-                events=sum(mark.events for mark in log.marks if mark.offset.index <= end.index),
+                events=log.events_up_to(end),
                 splits=[wire_offset(name, point) for point in split_points(log.start, end, log.marks)],
                 brokers=self._sources.addresses(name),
                 held_since_ms=cut.held_since_ms.get(name, 0),
@@ -225,9 +240,8 @@ def _is_worth(end: Offset, log: LogView) -> bool:
     Every acknowledgement is a record: without this, each empty plan would make the next one.
     """
     planned = [mark for mark in log.marks if mark.offset.index <= end.index]
-    return any(mark.events for mark in planned) or (
-        bool(planned) and planned[0].time_ms <= log.now_ms - EMPTY_MS
-    )
+    is_old = bool(planned) and planned[0].time_ms <= log.now_ms - EMPTY_MS
+    return is_old or log.events_up_to(end) > 0
 
 
 def _group(response: pb.ChangeSubscriptionResponse, name: str) -> pb.ChangeSubscriptionResponse.Group:

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
-from lockstep.core.ids import SetName
+from lockstep.core.ids import LogIndex, SetName
 from lockstep.runtime.channels import Channels
 from lockstep.runtime.rpc import Context, service, unary, unary_stream
 from lockstep.runtime.status import error_from
@@ -52,7 +52,9 @@ class EventsService:
 
     async def _describe_log(self, request: pb.DescribeLogRequest) -> pb.DescribeLogResponse:
         set_name = SetName(request.start.resource_set)
-        log = await self._sources.describe(set_name, offset_of(request.start), request.max_events)
+        log = await self._sources.describe(
+            set_name, offset_of(request.start), request.max_events, LogIndex(request.at_least)
+        )
         events = self._sources.here(set_name)
         assert events is not None, "described just now"
         return wire_log(set_name, log, events.committed())

@@ -6,25 +6,22 @@ its end since (R7) is dropped. One reading of a set at a time makes blocks, and 
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from typing import Protocol
 
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.frames import BadFrame
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.core.set_state import SetState
-from lockstep.runtime.driver import Driver
 from services.broker.core.events.blocks import Block, BlockCutter
 from services.broker.core.events.builder import DecodedFrame, EventBuilder
 from services.broker.core.events.planning import Offset
 from services.broker.core.events.state_names import StateNames
-from services.broker.core.replica import Replica
 from services.broker.events.batches import encode_batches
-from services.broker.events.journal import JournalReader
+from services.broker.events.block_cache import BlockCache, EncodedBlock
+from services.broker.events.loaded_set import LoadedSet
 
-CACHE_BYTES_MAX = 48 * 1024 * 1024
-"""Of encoded batches, per set: what a plan counts is what its readers get a moment later."""
 READING_BYTES = 8 * 1024 * 1024
 """Of frames, in one reading of the journal."""
 BUILDERS_MAX = 8
@@ -33,43 +30,41 @@ COMMIT_WAIT_SECONDS = 2.0
 COMMIT_LOOK_SECONDS = 0.02
 
 
-@dataclass(slots=True)
-class EncodedBlock:
-    """A block in the form in which it is sent."""
+class Journal(Protocol):
+    """Of this broker's own store (`JournalReader`)."""
 
-    block: Block
-    batches: list[bytes]
-
-    @property
-    def bytes(self) -> int:
-        return sum(map(len, self.batches))
+    def frames(
+        self, set_name: SetName, epoch: Epoch, after: LogIndex, until: LogIndex
+    ) -> AsyncIterator[DecodedFrame]: ...
 
 
 class SetEvents:
     """Of one set; lives as long as the process."""
 
-    def __init__(self, set_name: SetName, driver: Driver, journal: JournalReader) -> None:
+    def __init__(self, set_name: SetName, loaded: Callable[[], LoadedSet], journal: Journal) -> None:
+        """`loaded` raises `Rejected` UNAVAILABLE while this broker has no memory of the set."""
         self.set_name = set_name
-        self._driver = driver
+        self._loaded = loaded
         self._journal = journal
-        self._blocks: OrderedDict[tuple[LogIndex, bool], EncodedBlock] = OrderedDict()
-        """By (where it begins, with content); least recently used first."""
-        self._cached_bytes = 0
-        self._builders: OrderedDict[LogIndex, EventBuilder] = OrderedDict()
-        """Where readings ended, by their position: the next one goes on there."""
+        self._blocks = BlockCache()
+        self._builders: OrderedDict[LogIndex, tuple[SetState, EventBuilder]] = OrderedDict()
+        """Where readings ended, by their position, with the state that they have names from: the next one goes on there."""
         self._reading = asyncio.Lock()
 
     # --- what is committed --------------------------------------------------------------------------------------------
 
     def committed(self) -> Offset:
         """The commit index as this broker knows it. Raises `Rejected` UNAVAILABLE while it has no memory of the set."""
-        _, index, _ = self._replica()
-        return self.offset_at(index)
+        return self.offset_at(self._loaded().commit_index)
 
     def check(self, offset: Offset) -> None:
         """Raises `Rejected` WRONG_EPOCH if the offset names content that this log does not have."""
-        state, index, _ = self._replica()
-        if offset.index <= index and state.epochs.epoch_at(offset.index) not in (offset.epoch, None):
+        loaded = self._loaded()
+        state = loaded.state
+        if offset.index <= loaded.commit_index and state.epochs.epoch_at(offset.index) not in (
+            offset.epoch,
+            None,
+        ):
             raise Rejected(
                 ErrorCode.WRONG_EPOCH,
                 f"{self.set_name} has at {offset.index} a record of epoch {state.epochs.epoch_at(offset.index)},"
@@ -89,22 +84,9 @@ class SetEvents:
                 )
             await asyncio.sleep(COMMIT_LOOK_SECONDS)
 
-    def _replica(self) -> tuple[SetState, LogIndex, Epoch]:
-        """(state, commit index, epoch) of this broker's replica."""
-        core = self._driver.core(self.set_name)
-        if isinstance(core, Replica):
-            if core.primary is not None:
-                return core.primary.context.state, core.primary.commit_index, core.primary.epoch
-            if core.backup is not None and core.backup.copy is not None:
-                return core.backup.copy.state, core.backup.copy.commit_index, core.backup.epoch
-        raise Rejected(
-            ErrorCode.UNAVAILABLE, f"no replica of {self.set_name} is loaded here", set_name=self.set_name
-        )
-
     def offset_at(self, index: LogIndex) -> Offset:
         """With the epoch of the record there; 0 if that is not known any more."""
-        state, _, _ = self._replica()
-        return Offset(index, state.epochs.epoch_at(index) or Epoch(0))
+        return Offset(index, self._loaded().state.epochs.epoch_at(index) or Epoch(0))
 
     # --- blocks -------------------------------------------------------------------------------------------------------
 
@@ -135,16 +117,14 @@ class SetEvents:
             yield encoded
 
     def _cached(self, after: LogIndex, with_content: bool) -> EncodedBlock | None:
-        found = self._blocks.get((after, with_content))
+        found = self._blocks.find(after, with_content)
         if found is None:
             return None
-        state, _, _ = self._replica()
-        if state.epochs.epoch_at(found.block.end.index) != found.block.end.epoch:
+        end = found.block.end
+        if self._loaded().state.epochs.epoch_at(end.index) not in (end.epoch, None):
             self._blocks.clear()
             self._builders.clear()
-            self._cached_bytes = 0
             return None
-        self._blocks.move_to_end((after, with_content))
         return found
 
     async def _read_patiently(self, after: LogIndex, until: LogIndex, with_content: bool) -> EncodedBlock:
@@ -159,12 +139,12 @@ class SetEvents:
 
     async def _read(self, after: LogIndex, until: LogIndex, with_content: bool) -> EncodedBlock | None:
         """Make blocks from `after` on and keep them; answers the first, None if the store shows no frame."""
-        state, _, epoch = self._replica()
-        builder = self._builders.pop(after, None) or EventBuilder(StateNames(state), after)
+        loaded = self._loaded()
+        builder = self._builder(loaded.state, after)
         cutter = BlockCutter(builder, until)
         first: EncodedBlock | None = None
         size = 0
-        frames = self._journal.frames(self.set_name, epoch, after, until)
+        frames = self._journal.frames(self.set_name, loaded.epoch, after, until)
         try:
             async with aclosing(frames):  # type: ignore[type-var]
                 async for frame in frames:
@@ -186,26 +166,28 @@ class SetEvents:
         if block is not None:
             encoded = self._keep(block, with_content)
             first = first or encoded
-        self._builders[builder.position] = builder
+        self._builders[builder.position] = loaded.state, builder
         while len(self._builders) > BUILDERS_MAX:
             self._builders.popitem(last=False)
         return first
+
+    def _builder(self, state: SetState, after: LogIndex) -> EventBuilder:
+        """One whose names go on with the state; that of a replica which was loaded again since does not."""
+        known, builder = self._builders.pop(after, (None, None))
+        return builder if builder is not None and known is state else EventBuilder(StateNames(state), after)
 
     async def _show_earlier(self, builder: EventBuilder, frame: DecodedFrame) -> None:
         """A transaction that ends in this frame began before the reading did."""
         needed = builder.earlier_needed(frame)
         if needed is not None:
-            _, _, epoch = self._replica()
+            epoch = self._loaded().epoch
             earlier = self._journal.frames(self.set_name, epoch, needed, builder.known_after)
             builder.show_earlier(needed, [frame async for frame in earlier])
 
     def _keep(self, block: Block, with_content: bool) -> EncodedBlock:
-        batches = encode_batches(self.set_name, block.transactions, block.end, with_content)
+        start = self.offset_at(block.after)
+        batches = encode_batches(self.set_name, block.transactions, start, block.end, with_content)
         encoded = EncodedBlock(block, batches)
         block.transactions = []
-        self._blocks[(block.after, with_content)] = encoded
-        self._cached_bytes += encoded.bytes
-        while self._cached_bytes > CACHE_BYTES_MAX:
-            _, oldest = self._blocks.popitem(last=False)
-            self._cached_bytes -= oldest.bytes
+        self._blocks.keep(encoded, with_content)
         return encoded

@@ -5,6 +5,7 @@ Law: what is asked of a primary goes to the primary; everything else to an in-sy
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import grpc.aio
 
@@ -24,6 +25,7 @@ from services.broker.core.events.planning import (
     joint_commit,
 )
 from services.broker.events.journal import JournalReader
+from services.broker.events.loaded_set import loaded_set
 from services.broker.events.set_events import SetEvents
 from services.broker.forwarding import Forwarding
 from services.broker.set_queries import SetQueries
@@ -32,6 +34,8 @@ DESCRIBED_BLOCKS_MAX = 2_000
 """In one description of a log: about two million events, or half a million small frames."""
 DESCRIBE_SECONDS = 2.0
 """For one description: whoever asked for more asks again, and callers wait for ten seconds."""
+NOTHING = Offset(LogIndex(0), Epoch(0))
+"""The beginning of every log."""
 
 
 class EventSources:
@@ -64,7 +68,9 @@ class EventSources:
             return None
         found = self._here.get(set_name)
         if found is None:
-            found = self._here[set_name] = SetEvents(set_name, self._driver, self._journal)
+            found = self._here[set_name] = SetEvents(
+                set_name, partial(loaded_set, self._driver, set_name), self._journal
+            )
         return found
 
     def brokers(self, set_name: SetName) -> list[BrokerId]:
@@ -95,16 +101,18 @@ class EventSources:
 
     # --- logs ---------------------------------------------------------------------------------------------------------
 
-    async def log_of(self, set_name: SetName, start: Offset, max_events: int) -> LogView:
-        """What the set's log offers behind `start`, from the first broker that can say it. Raises the last one's error; that what
-        is asked for is not kept any more is only believed when all say so.
+    async def log_of(
+        self, set_name: SetName, start: Offset, max_events: int, at_least: LogIndex = NOTHING.index
+    ) -> LogView:
+        """What the set's log offers behind `start`, from the first broker that can say it, and knows `at_least` to be committed.
+        Raises the last one's error; that what is asked for is not kept any more is only believed when all say so.
         """
         problem: LockstepError | None = None
         for broker in self.brokers(set_name):
             try:
                 if broker == self._broker:
-                    return await self.describe(set_name, start, max_events)
-                request = pb.DescribeLogRequest(max_events=max_events)
+                    return await self.describe(set_name, start, max_events, at_least)
+                request = pb.DescribeLogRequest(max_events=max_events, at_least=at_least)
                 request.start.CopyFrom(wire_offset(set_name, start))
                 response = await self._forwarding.to_broker(
                     broker, "Events/DescribeLog", request, pb.DescribeLogResponse, is_read=True
@@ -117,12 +125,14 @@ class EventSources:
                 problem = problem or Rejected(ErrorCode.UNAVAILABLE, str(error.details()), set_name=set_name)
         raise problem or Rejected(ErrorCode.UNAVAILABLE, f"nobody serves {set_name!r}", set_name=set_name)
 
-    async def describe(self, set_name: SetName, start: Offset, max_events: int) -> LogView:
+    async def describe(
+        self, set_name: SetName, start: Offset, max_events: int, at_least: LogIndex = NOTHING.index
+    ) -> LogView:
         """The same of this broker's own replica. Raises `Rejected` UNAVAILABLE without one."""
         events = self.here(set_name)
         if events is None:
             raise Rejected(ErrorCode.UNAVAILABLE, f"no replica of {set_name!r} here", set_name=set_name)
-        await events.wait_for(start.index)
+        await events.wait_for(max(start.index, at_least))
         committed = events.committed()
         marks: list[Mark] = []
         joints: list[JointCommit] = []
@@ -194,15 +204,17 @@ class EventSources:
 
     async def stands(
         self, set_name: SetName, xids: Sequence[bytes]
-    ) -> tuple[list[BranchStands], list[bytes]]:
-        """How these transactions' branches stand in a set, and the xids of all prepared branches, as its primary says."""
+    ) -> tuple[list[BranchStands], list[bytes], LogIndex]:
+        """As its primary says: how these transactions' branches stand in a set, the xids of all prepared branches, and what was
+        committed when this was so.
+        """
         request = pb.FindBranchesRequest(resource_set=set_name, xids=xids)
         response = await self.find_branches(request)
         stands = [
             BranchStands(BranchEnd(end.is_prepared, LogIndex(end.index), end.is_committed), Epoch(end.epoch))
             for end in response.ends
         ]
-        return stands, list(response.prepared)
+        return stands, list(response.prepared), LogIndex(response.committed)
 
     async def find_branches(self, request: pb.FindBranchesRequest) -> pb.FindBranchesResponse:
         """A call between brokers."""
@@ -212,7 +224,7 @@ class EventSources:
             events = self.here(set_name)
             assert events is not None, "the primary of a set has a replica of it"
             found = await self._queries.find_branches(set_name, tuple(request.xids))
-            response = pb.FindBranchesResponse(prepared=found.prepared)
+            response = pb.FindBranchesResponse(prepared=found.prepared, committed=events.committed().index)
             for end in found.ends:
                 response.ends.add(
                     is_prepared=end.is_prepared,
@@ -249,7 +261,11 @@ def wire_log(set_name: SetName, log: LogView, committed: Offset) -> pb.DescribeL
         ],
         joint_commits=[
             pb.DescribeLogResponse.JointCommit(
-                xid=joint.xid, index=joint.index, epoch=joint.before.epoch, time_ms=joint.time_ms
+                xid=joint.xid,
+                index=joint.index,
+                epoch=joint.before.epoch,
+                time_ms=joint.time_ms,
+                events_before=joint.events_before,
             )
             for joint in log.joint_commits
         ],
@@ -265,7 +281,13 @@ def _log_view(start: Offset, response: pb.DescribeLogResponse) -> LogView:
         found
         for joint in response.joint_commits
         if (
-            found := joint_commit(joint.xid, LogIndex(joint.index), Epoch(joint.epoch), TimeMs(joint.time_ms))
+            found := joint_commit(
+                joint.xid,
+                LogIndex(joint.index),
+                Epoch(joint.epoch),
+                TimeMs(joint.time_ms),
+                joint.events_before,
+            )
         )
     ]
     return LogView(start, marks, joints, response.is_end, response.now_ms)

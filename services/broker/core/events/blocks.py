@@ -72,8 +72,10 @@ class BlockCutter:
 
 
 def _joint_commits(transactions: list[CommittedTransaction]) -> Iterator[JointCommit]:
+    events = 0
     for done in transactions:
         if done.is_joint:
-            found = joint_commit(done.xid, done.index, done.epoch, done.time_ms)
+            found = joint_commit(done.xid, done.index, done.epoch, done.time_ms, events)
             if found is not None:
                 yield found
+        events += done.events

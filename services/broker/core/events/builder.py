@@ -192,6 +192,8 @@ class EventBuilder:
         open_one = self._open.get(record.transaction)
         if open_one is not None and open_one.is_prepared and record.reason not in _ENDS_PREPARED:
             return None
+        if open_one is None and record.transaction[1] != epoch:
+            return None  # It ended with its epoch.
         done = self._command(indexed, epoch, time_ms)
         done.key, done.rollback_reason = record.transaction, record.reason
         if open_one is not None:

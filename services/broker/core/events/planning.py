@@ -5,7 +5,7 @@ has committed at or below the cut in one set has ended at or below it in every s
 siblings until its set has any outcome; only the sets that it ties are held.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -45,16 +45,20 @@ class JointCommit:
     before: Offset
     """Where a cut is that has not got it."""
     time_ms: TimeMs
+    events_before: int = 0
+    """Between the last mark before it and itself."""
 
 
-def joint_commit(xid: bytes, index: LogIndex, epoch: Epoch, time_ms: TimeMs) -> JointCommit | None:
+def joint_commit(
+    xid: bytes, index: LogIndex, epoch: Epoch, time_ms: TimeMs, events_before: int = 0
+) -> JointCommit | None:
     """None for a branch of another transaction manager. `epoch`: of the record before, too, as no epoch begins with a commit."""
     try:
         name = branch_name(Xid.decode(xid))
     except ValueError:
         return None
     before = Offset(LogIndex(index - 1), epoch)
-    return JointCommit(name.global_id, xid, index, before, time_ms)
+    return JointCommit(name.global_id, xid, index, before, time_ms, events_before)
 
 
 @dataclass(slots=True)
@@ -80,6 +84,14 @@ class LogView:
         """Commit time of the last mark; 0 without one."""
         return self.marks[-1].time_ms if self.marks else 0
 
+    def events_up_to(self, end: Offset) -> int:
+        """Behind the start. `end`: the start, a mark, or the place before a joint commit."""
+        events = sum(mark.events for mark in self.marks if mark.offset.index <= end.index)
+        for joint in self.joint_commits:
+            if joint.before == end:
+                return events + joint.events_before
+        return events
+
 
 Ends = Mapping[tuple[SetName, GlobalId], BranchEnd]
 """How transactions stand in each set; absent: there is no branch of it."""
@@ -97,13 +109,22 @@ class Cut:
     held_since_ms: dict[SetName, int] = field(default_factory=dict)
     """Of the first transaction that holds a set back."""
     split: list[GlobalId] = field(default_factory=list)
+    is_short: bool = False
+    """A set is held by what has ended behind what was looked at."""
 
 
-def choose(logs: Mapping[SetName, LogView], max_events: int) -> Cut:
-    """The latest cut by one commit time, with about `max_events` (0: any number) but at least one mark. Not closed yet."""
+def choose(
+    logs: Mapping[SetName, LogView], max_events: int, stuck_since_ms: Mapping[SetName, int] | None = None
+) -> Cut:
+    """The latest cut by one commit time, with about `max_events` (0: any number) but at least one mark. Not closed yet.
+
+    `stuck_since_ms`: sets that stay where they are, and so hold nobody by their times.
+    """
+    stuck = stuck_since_ms or {}
+    free = {name: log for name, log in logs.items() if name not in stuck}
     # A log whose marks end before its end says nothing of what follows.
-    time_ms = min((log.end_ms for log in logs.values() if not log.is_end), default=_FOREVER)
-    marks = sorted((mark.time_ms, mark.events) for log in logs.values() for mark in log.marks)
+    time_ms = min((log.end_ms for log in free.values() if not log.is_end), default=_FOREVER)
+    marks = sorted((mark.time_ms, mark.events) for log in free.values() for mark in log.marks)
     total = 0
     for place, (mark_ms, events) in enumerate(marks):
         total += events
@@ -113,13 +134,13 @@ def choose(logs: Mapping[SetName, LogView], max_events: int) -> Cut:
             # What has the time of the mark before goes with it.
             time_ms = marks[place - 1][0]
             break
-    ends = {}
-    for name, log in logs.items():
+    ends = {name: log.start for name, log in logs.items()}
+    for name, log in free.items():
         below = [mark for mark in log.marks if mark.time_ms <= time_ms]
         ends[name] = below[-1].offset if below else log.start
     # An idle set answers the present.
     present_ms = min((log.now_ms for log in logs.values() if log.is_end), default=time_ms)
-    return Cut(ends, min(time_ms, present_ms))
+    return Cut(ends, min([time_ms, present_ms, *stuck.values()]), dict(stuck))
 
 
 def close(
@@ -128,6 +149,7 @@ def close(
     """Lower the cut until it is closed. `hold_ms_max` after its commit a transaction does not hold any more, and is listed as
     split; 0: it always does.
     """
+    seen = {(name, joint.global_id): joint.index for name, log in logs.items() for joint in log.joint_commits}
     is_changed = True
     while is_changed:
         is_changed = False
@@ -135,7 +157,7 @@ def close(
             for joint in log.joint_commits:
                 if joint.index > cut.ends[name].index:
                     break
-                if _is_below_elsewhere(cut, logs, ends, name, joint.global_id):
+                if _is_below_elsewhere(cut, logs, ends, seen, name, joint.global_id):
                     continue
                 if hold_ms_max and now_ms - joint.time_ms >= hold_ms_max:
                     if joint.global_id not in cut.split:
@@ -149,13 +171,90 @@ def close(
 
 
 def _is_below_elsewhere(
-    cut: Cut, logs: Mapping[SetName, LogView], ends: Ends, here: SetName, global_id: GlobalId
+    cut: Cut,
+    logs: Mapping[SetName, LogView],
+    ends: Ends,
+    seen: Mapping[tuple[SetName, GlobalId], LogIndex],
+    here: SetName,
+    global_id: GlobalId,
 ) -> bool:
-    for name in logs:
+    is_below = True
+    for name, log in logs.items():
+        if name == here:
+            continue
         end = ends.get((name, global_id), _NO_BRANCH)
-        if name != here and (end.is_prepared or end.index > cut.ends[name].index):
-            return False
-    return True
+        # An outcome may be forgotten while its commit is still to be read.
+        index = max(end.index, seen.get((name, global_id), 0))
+        if end.is_prepared or index > cut.ends[name].index:
+            is_below = False
+            cut.is_short |= not end.is_prepared and not log.is_end and index > log.end.index
+    return is_below
+
+
+class Cutting:
+    """Makes one plan. Whoever drives it answers its questions about transactions until there are none."""
+
+    def __init__(
+        self, logs: Mapping[SetName, LogView], max_events: int, now_ms: int = 0, hold_ms_max: int = 0
+    ) -> None:
+        self.cut = Cut({name: log.start for name, log in logs.items()})
+        """The plan, once there are no questions."""
+        self._logs = logs
+        self._max_events = max_events
+        self._now_ms = now_ms
+        self._hold_ms_max = hold_ms_max
+        self._known: set[GlobalId] = set()
+        self._ends: dict[tuple[SetName, GlobalId], BranchEnd] = {}
+        self._unknown: dict[GlobalId, bytes] = {}
+
+    def questions(self) -> dict[GlobalId, bytes]:
+        """Transactions that one has to know next, each with the xid of a branch of it."""
+        self._unknown = {}
+        self.cut = self._make()
+        return self._unknown
+
+    def learn(self, asked: Iterable[GlobalId], ends: Ends) -> None:
+        """How the branches of these transactions stand in every set."""
+        self._known.update(asked)
+        self._ends.update(ends)
+
+    def _make(self) -> Cut:
+        cut = self._closed(choose(self._logs, self._max_events))
+        stuck = self._stuck(cut)
+        if not stuck or self._unknown:
+            return cut
+        # What lets a set go may be later than what was looked at of its log: then no one time does.
+        far = self._closed(Cut({name: log.end for name, log in self._logs.items()}, cut.time_ms))
+        if self._unknown or any(far.ends[name] != self._logs[name].start for name in stuck):
+            return far
+        # What was looked at of a set that stays must not hold the sets that it is not tied to.
+        found = 0
+        while found < len(stuck) and not self._unknown:
+            found = len(stuck)
+            cut = self._closed(choose(self._logs, self._max_events, stuck))
+            stuck |= self._stuck(cut)
+        cut.is_short = far.is_short
+        return cut
+
+    def _closed(self, cut: Cut) -> Cut:
+        if len(self._logs) > 1:
+            self._unknown = {
+                joint.global_id: joint.xid
+                for name, log in self._logs.items()
+                for joint in log.joint_commits
+                if joint.index <= cut.ends[name].index and joint.global_id not in self._known
+            }
+        if not self._unknown:
+            close(cut, self._logs, self._ends, self._now_ms, self._hold_ms_max)
+        return cut
+
+    def _stuck(self, cut: Cut) -> dict[SetName, int]:
+        """Sets that are held where they are, and since when."""
+        return {
+            name: since_ms
+            for name, since_ms in cut.held_since_ms.items()
+            if cut.ends[name] == self._logs[name].start
+        }
 
 
 class BranchStands(NamedTuple):

@@ -1,4 +1,4 @@
-"""Names of queues and exchanges, from a state that is at or behind what is being read."""
+"""Names of queues and exchanges, from a state that has applied at least what is being read."""
 
 from lockstep.core.ids import ExchangeId, LogIndex, QueueId
 from lockstep.core.set_state import SetState
@@ -14,7 +14,7 @@ class StateNames:
         """The name of a durable queue that exists at `at`; None for one that was deleted before."""
         live = self._state.queues.by_id.get(queue)
         if live is not None:
-            return live.name
+            return live.name if live.is_durable else None
         deleted = self._state.subscriptions.deleted(queue)
         return deleted.name if deleted is not None and deleted.index > at else None
 

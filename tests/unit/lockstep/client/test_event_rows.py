@@ -12,6 +12,7 @@ from services.broker.core.events.transactions import CommittedTransaction, Effec
 from services.broker.events.batches import encode_batches
 
 SET = SetName("east")
+START = Offset(LogIndex(0), Epoch(0))
 END = Offset(LogIndex(20), Epoch(2))
 
 
@@ -41,6 +42,7 @@ def test_every_event_has_its_own_content_and_place() -> None:
             committed(9, published, accepted, begun=8, xid=xid.encode()),
             committed(11, Effects(EventKind.DECLARE, 11, "new")),
         ],
+        START,
         END,
         True,
     )
@@ -65,7 +67,7 @@ def test_every_event_has_its_own_content_and_place() -> None:
 def test_what_was_dead_lettered_says_where_it_came_from() -> None:
     left = Effects(EventKind.DEAD_LETTER, 3, "in", (place(5, 0),), reason=DequeueReason.REJECTED)
     came = Effects(EventKind.ENQUEUE, 4, "dead", (place(12, 0),), sources=(place(5, 0),))
-    (data,) = encode_batches(SET, [committed(12, left, came)], END, True)
+    (data,) = encode_batches(SET, [committed(12, left, came)], START, END, True)
     one, two = events_in(pb.EventBatch.FromString(data))
     assert (one.kind, one.position, one.source) == ("dead_letter", (5, 0), (0, 0))
     assert (two.kind, two.position, two.source, two.body) == ("enqueue", (12, 0), (5, 0), b"")

@@ -1,0 +1,58 @@
+"""What readers of a log get, wherever they begin, for tests."""
+
+from collections.abc import Iterator, Sequence
+
+from lockstep.core.frames import Frame
+from lockstep.core.ids import LogIndex, QueuePosition, place
+from lockstep.core.set_state import SetState
+from services.broker.core.events.builder import DecodedFrame, EventBuilder
+from services.broker.core.events.state_names import StateNames
+from services.broker.core.events.transactions import CommittedTransaction, EventKind
+from tests.unit.lockstep.core.history import Log
+
+KINDS_OF_MESSAGES = (EventKind.ENQUEUE, EventKind.DEQUEUE, EventKind.EXPIRE, EventKind.DEAD_LETTER)
+
+
+def told(log: Log, after: int = 0, state: SetState | None = None) -> list[CommittedTransaction]:
+    """All that a reader gets who begins behind `after`. `state`: whose names it gets; by default the log's own."""
+    log.flush()
+    return list(read(log.frames, after, StateNames(state or log.state)))
+
+
+def read(frames: Sequence[Frame], after: int, names: StateNames) -> Iterator[CommittedTransaction]:
+    """As a broker reads its journal."""
+    decoded = [DecodedFrame.of(frame.durable) for frame in frames]
+    builder = EventBuilder(names, LogIndex(after))
+    for frame in decoded:
+        if frame.header.last <= after:
+            continue
+        needed = builder.earlier_needed(frame)
+        if needed is not None:
+            builder.show_earlier(
+                needed,
+                [
+                    other
+                    for other in decoded
+                    if other.header.last > needed and other.header.first <= builder.known_after
+                ],
+            )
+        yield from builder.feed(frame)
+
+
+def words(done: CommittedTransaction) -> list[str]:
+    """Its events: 'enqueue q 5.0'."""
+    return [
+        f"{effects.kind.name.lower()} {effects.name} {position >> 24}.{position & 0xFFFFFF}"
+        if effects.kind in KINDS_OF_MESSAGES
+        else f"{effects.kind.name.lower()} {effects.name}".strip()
+        for effects in done.effects
+        for position in effects.positions
+    ]
+
+
+def all_words(transactions: Sequence[CommittedTransaction]) -> list[str]:
+    return [word for done in transactions for word in words(done)]
+
+
+def position(index: int, ordinal: int = 0) -> QueuePosition:
+    return QueuePosition(place(LogIndex(index), ordinal))

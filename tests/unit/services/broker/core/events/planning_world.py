@@ -1,0 +1,197 @@
+"""A world of resource sets with their logs, transactions over them, and observers that lag behind: what plans are made of.
+
+Law: as our coordinator does it, a transaction is prepared in all of its sets before it is committed in any. What is true of the
+world is known to it alone; plans are made of what it shows.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from lockstep.core.branch_names import GLOBAL_ID_BYTES, GlobalId, branch_xid, generation_tag
+from lockstep.core.ids import Epoch, LogIndex, SetName, TimeMs
+from lockstep.core.server_messages import BranchEnd
+from services.broker.core.events.planning import (
+    BranchStands,
+    Cut,
+    Cutting,
+    LogView,
+    Mark,
+    Offset,
+    joint_commit,
+)
+
+START = Offset(LogIndex(0), Epoch(0))
+EPOCH = Epoch(1)
+TAG = generation_tag("a1b2c3d4-0000")
+LOOKED_AT_MAX = 1_000
+
+
+def global_id(number: int) -> GlobalId:
+    return GlobalId(number.to_bytes(GLOBAL_ID_BYTES, "big"))
+
+
+def xid_of(name: GlobalId) -> bytes:
+    return branch_xid(name, 0, TAG).encode()
+
+
+def at(index: int) -> Offset:
+    return Offset(LogIndex(index), EPOCH) if index else START
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One record of a log."""
+
+    time_ms: int
+    events: int = 0
+    joint: GlobalId | None = None
+    """It commits a branch of this transaction."""
+
+
+@dataclass
+class Joint:
+    """A transaction over several sets."""
+
+    name: GlobalId
+    to_prepare: list[SetName]
+    prepared: list[SetName] = field(default_factory=list)
+    ended: dict[SetName, int] = field(default_factory=dict)
+    """Index of the record that ended the branch."""
+    committed: dict[SetName, int] = field(default_factory=dict)
+
+    @property
+    def is_over(self) -> bool:
+        return not self.to_prepare and not self.prepared
+
+
+class World:
+    """Goes on step by step. `random` is hypothesis's, so that failures shrink."""
+
+    def __init__(self, random: Random, sets: int) -> None:
+        self.random = random
+        self.now_ms = 1_000_000
+        self.logs: dict[SetName, list[Entry]] = {SetName(f"set{number}"): [] for number in range(sets)}
+        self.skews = {name: random.randint(-300, 300) for name in self.logs}
+        """Of the clocks of the primaries."""
+        self.joints: list[Joint] = []
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def append(self, name: SetName, events: int = 0, joint: GlobalId | None = None) -> int:
+        log = self.logs[name]
+        last = log[-1].time_ms if log else 0
+        log.append(Entry(max(last, self.now_ms + self.skews[name]), events, joint))
+        return len(log)
+
+    def step(self) -> None:
+        self.now_ms += self.random.choice((0, 1, 1, 5))
+        running = [joint for joint in self.joints if not joint.is_over]
+        if running and self.random.random() < 0.6:
+            self.go_on(self.random.choice(running))
+        elif self.random.random() < 0.4:
+            names = self.random.sample(sorted(self.logs), self.random.randint(2, len(self.logs)))
+            self.joints.append(Joint(global_id(len(self.joints) + 1), names))
+        else:
+            self.append(self.random.choice(sorted(self.logs)), self.random.choice((0, 1, 1, 4)))
+
+    def go_on(self, joint: Joint) -> None:
+        """The next thing that happens to a transaction."""
+        if joint.to_prepare:
+            name = joint.to_prepare.pop()
+            joint.prepared.append(name)
+            self.append(name)
+        else:
+            name = joint.prepared.pop(self.random.randrange(len(joint.prepared)))
+            is_heuristic = self.random.random() < 0.1
+            index = self.append(name, 1, None if is_heuristic else joint.name)
+            joint.ended[name] = index
+            if not is_heuristic:
+                joint.committed[name] = index
+
+    def finish(self) -> None:
+        """Everything that runs ends."""
+        for joint in self.joints:
+            while not joint.is_over:
+                self.go_on(joint)
+
+    # --- what is seen -------------------------------------------------------------------------------------------------
+
+    def view(
+        self, name: SetName, start: Offset, max_events: int = 0, lag: int = 0, block: int = 3
+    ) -> LogView:
+        """Of a broker that knows all but the last `lag` records to be committed."""
+        log = self.logs[name]
+        committed = max(len(log) - lag, start.index)
+        view = LogView(start, marks := [], joints := [], False, self.now_ms)
+        total = events = 0
+        for index in range(start.index + 1, committed + 1):
+            entry = log[index - 1]
+            if entry.joint is not None:
+                found = joint_commit(
+                    xid_of(entry.joint), LogIndex(index), EPOCH, TimeMs(entry.time_ms), events
+                )
+                assert found is not None
+                joints.append(found)
+            events += entry.events
+            if (index - start.index) % block == 0 or index == committed:
+                marks.append(Mark(at(index), TimeMs(entry.time_ms), events))
+                total, events = total + events, 0
+                if max_events and total >= max_events:
+                    break
+        view.is_end = view.end.index >= committed
+        return view
+
+    def stands(self, names: Iterable[GlobalId]) -> dict[GlobalId, dict[SetName, BranchStands]]:
+        """As the primaries know it now."""
+        wanted = set(names)
+        found: dict[GlobalId, dict[SetName, BranchStands]] = {}
+        for joint in self.joints:
+            if joint.name in wanted:
+                found[joint.name] = {name: BranchStands(self._end(joint, name), EPOCH) for name in self.logs}
+        return found
+
+    def ends(self, names: Iterable[GlobalId]) -> dict[tuple[SetName, GlobalId], BranchEnd]:
+        return {
+            (name, joint): stand.end
+            for joint, branches in self.stands(names).items()
+            for name, stand in branches.items()
+        }
+
+    @staticmethod
+    def _end(joint: Joint, name: SetName) -> BranchEnd:
+        return BranchEnd(name in joint.prepared, LogIndex(joint.ended.get(name, 0)), name in joint.committed)
+
+    # --- what is true -------------------------------------------------------------------------------------------------
+
+    def torn(self, ends: Mapping[SetName, Offset]) -> Iterator[GlobalId]:
+        """Transactions of which a cut has a part and not the rest."""
+        for joint in self.joints:
+            has_part = any(index <= ends[name].index for name, index in joint.committed.items())
+            is_over = joint.is_over and all(index <= ends[name].index for name, index in joint.ended.items())
+            if has_part and not is_over:
+                yield joint.name
+
+    def events(self, name: SetName, start: Offset, end: Offset) -> int:
+        return sum(entry.events for entry in self.logs[name][start.index : end.index])
+
+
+def make_plan(
+    world: World,
+    known: Mapping[SetName, Offset],
+    max_events: int = 0,
+    lags: Mapping[SetName, int] | None = None,
+) -> tuple[Cut, dict[SetName, LogView]]:
+    """As the planner of a broker does it."""
+    while True:
+        logs = {
+            name: world.view(name, start, max_events, (lags or {}).get(name, 0))
+            for name, start in known.items()
+        }
+        cutting = Cutting(logs, max_events, world.now_ms)
+        while asked := cutting.questions():
+            cutting.learn(asked, world.ends(asked))
+        is_stuck = not any(log.events_up_to(cutting.cut.ends[name]) for name, log in logs.items())
+        if not (is_stuck and max_events and cutting.cut.is_short and max_events < LOOKED_AT_MAX):
+            return cutting.cut, logs
+        max_events *= 2

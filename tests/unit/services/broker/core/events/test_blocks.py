@@ -1,0 +1,88 @@
+"""Blocks: stretches of a log between records, counted and marked."""
+
+from lockstep.core.branch_names import GLOBAL_ID_BYTES, GlobalId, branch_xid, generation_tag
+from lockstep.core.ids import LogIndex
+from lockstep.core.records import Commit
+from services.broker.core.events.blocks import BLOCK_EVENTS, BLOCK_FRAMES, Block, BlockCutter
+from services.broker.core.events.builder import DecodedFrame, EventBuilder
+from services.broker.core.events.planning import Offset
+from services.broker.core.events.state_names import StateNames
+from tests.unit.lockstep.core.history import Log, message
+
+XID = branch_xid(GlobalId(bytes(GLOBAL_ID_BYTES)), 1, generation_tag("a1b2c3d4-0000")).encode()
+
+
+def blocks(log: Log, after: int = 0, until: int = 1 << 40) -> list[Block]:
+    log.flush()
+    cutter = BlockCutter(EventBuilder(StateNames(log.state), LogIndex(after)), LogIndex(until))
+    found = []
+    for frame in log.frames:
+        if frame.header.last > after and frame.header.first <= until:
+            block = cutter.feed(DecodedFrame.of(frame.durable))
+            if block is not None:
+                found.append(block)
+    rest = cutter.rest()
+    return found if rest is None else [*found, rest]
+
+
+def busy_log(frames: int, messages: int) -> Log:
+    log = Log()
+    queue = log.queue("q")
+    log.flush()
+    for _ in range(frames):
+        log.publish(*(message((queue,)) for _ in range(messages)))
+        log.flush()
+    return log
+
+
+def test_blocks_follow_each_other_and_hold_everything_once() -> None:
+    log = busy_log(20, 300)
+    found = blocks(log)
+    assert [block.after for block in found] == [0, *(block.end.index for block in found[:-1])]
+    assert found[-1].end == Offset(log.state.applied, log.epoch)
+    assert sum(block.events for block in found) == 20 * 300 + 1
+    assert all(block.events >= BLOCK_EVENTS for block in found[:-1])
+    assert [block.mark.events for block in found] == [
+        sum(done.events for done in block.transactions) for block in found
+    ]
+
+
+def test_a_block_ends_where_little_is_committed_too() -> None:
+    found = blocks(busy_log(BLOCK_FRAMES + 10, 1))
+    assert len(found) == 2
+
+
+def test_a_block_that_is_cut_inside_a_frame_and_the_next_one_hold_everything_once() -> None:
+    log = Log()
+    queue = log.queue("q")
+    for _ in range(5):
+        log.publish(message((queue,)))
+    whole = [done.index for block in blocks(log) for done in block.transactions]
+    for until in range(1, 6):
+        (first,) = blocks(log, until=until)
+        (second,) = blocks(log, after=until)
+        assert first.end == Offset(LogIndex(until), log.epoch)
+        assert [done.index for block in (first, second) for done in block.transactions] == whole
+
+
+def test_nothing_to_read_is_no_block() -> None:
+    log = busy_log(1, 1)
+    assert blocks(log, after=log.state.applied) == []
+
+
+def test_a_block_knows_the_commits_of_our_coordinator_and_what_stands_before_them() -> None:
+    log = Log()
+    queue = log.queue("q")
+    ours, other = log.begin(XID), log.begin(b"of somebody else")
+    for key, xid in ((ours, XID), (other, b"of somebody else")):
+        log.publish(message((queue,)), transaction=key)
+        log.prepare(key, xid)
+    log.publish(message((queue,)), message((queue,)))
+    log.append(Commit(None, other))
+    commit = log.append(Commit(None, ours))
+    log.publish(message((queue,)))
+    (block,) = blocks(log)
+    (joint,) = block.joint_commits
+    assert (joint.xid, joint.index, joint.before) == (XID, commit, Offset(LogIndex(commit - 1), log.epoch))
+    assert joint.events_before == 1 + 2 + 1
+    assert block.events == 1 + 2 + 1 + 1 + 1

@@ -1,0 +1,341 @@
+"""Plans are consistent cuts, and go on (DESIGN 7; histories 15 and 28)."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockstep.core.ids import Epoch, LogIndex, SetName, TimeMs
+from lockstep.core.server_messages import BranchEnd
+from lockstep.core.xid import Xid
+from services.broker.core.events.planning import (
+    SPLIT_EVENTS,
+    BranchStands,
+    Cut,
+    Cutting,
+    LogView,
+    Mark,
+    Offset,
+    choose,
+    close,
+    first_cut,
+    joint_commit,
+    split_points,
+)
+from tests.unit.services.broker.core.events.planning_world import (
+    EPOCH,
+    START,
+    Joint,
+    World,
+    at,
+    global_id,
+    make_plan,
+    xid_of,
+)
+
+ONE, TWO, THREE = SetName("set0"), SetName("set1"), SetName("set2")
+WORLDS = st.builds(World, st.randoms(use_true_random=True), st.integers(2, 4))
+
+
+def quiet_world(sets: int = 2) -> World:
+    """One that does only what a test says, with clocks that agree."""
+    world = World(Random(0), sets)
+    world.skews = dict.fromkeys(world.logs, 0)
+    return world
+
+
+def end(world: World, joint: Joint, name: SetName, *, is_committed: bool = True) -> None:
+    joint.prepared.remove(name)
+    joint.ended[name] = world.append(name, 1, joint.name if is_committed else None)
+    if is_committed:
+        joint.committed[name] = joint.ended[name]
+
+
+def prepared(world: World, *names: SetName) -> Joint:
+    joint = Joint(global_id(len(world.joints) + 1), [], list(names))
+    for name in names:
+        world.append(name)
+    world.joints.append(joint)
+    return joint
+
+
+def chosen_without_closing(world: World) -> Cut:
+    return choose({name: world.view(name, START) for name in world.logs}, 0)
+
+
+# --- any world ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.fuzz
+@given(WORLDS, st.integers(0, 60), st.sampled_from((0, 1, 3, 10)))
+def test_every_plan_is_closed_and_none_goes_back(world: World, steps: int, max_events: int) -> None:
+    random = world.random
+    known = dict.fromkeys(world.logs, START)
+    for _ in range(steps):
+        world.step()
+        if random.random() < 0.4:
+            lags = {name: random.choice((0, 0, 2, 7)) for name in world.logs}
+            cut, logs = make_plan(world, known, max_events, lags)
+            assert not list(world.torn(cut.ends)), "part of a transaction lies below the cut"
+            for name, offset in cut.ends.items():
+                assert known[name].index <= offset.index <= logs[name].end.index
+                assert logs[name].events_up_to(offset) == world.events(name, known[name], offset)
+            known = cut.ends
+
+
+@pytest.mark.fuzz
+@given(WORLDS, st.integers(0, 60), st.sampled_from((0, 1, 3, 10)))
+def test_plans_reach_the_end_once_everything_has_ended_and_is_seen(
+    world: World, steps: int, max_events: int
+) -> None:
+    for _ in range(steps):
+        world.step()
+    world.finish()
+    known = dict.fromkeys(world.logs, START)
+    everything = sum(len(log) for log in world.logs.values())
+    for _ in range(everything + 1):
+        cut, _ = make_plan(world, known, max_events)
+        assert not list(world.torn(cut.ends))
+        known = cut.ends
+    for name, log in world.logs.items():
+        assert world.events(name, known[name], at(len(log))) == 0, f"{name} is never planned to its end"
+
+
+@pytest.mark.fuzz
+@given(WORLDS, st.integers(1, 60))
+def test_a_group_begins_at_a_closed_cut(world: World, steps: int) -> None:
+    floors: dict[SetName, Offset] = {}
+    names = sorted(world.logs)
+    for step in range(steps):
+        world.step()
+        # The sets are asked one after the other, while the world goes on.
+        if step % (steps // len(names) + 1) == 0:
+            floors[names[len(floors)]] = at(len(world.logs[names[len(floors)]]))
+    for name in names[len(floors) :]:
+        floors[name] = at(len(world.logs[name]))
+    cut = first_cut(floors, world.stands(joint.name for joint in world.joints))
+    if cut is None:
+        world.finish()
+        cut = first_cut(floors, world.stands(joint.name for joint in world.joints))
+    assert cut is not None, "everything has ended"
+    assert not list(world.torn(cut))
+    assert all(cut[name].index >= floor.index for name, floor in floors.items())
+
+
+@pytest.mark.fuzz
+@given(WORLDS, st.integers(0, 60))
+def test_outcomes_that_are_forgotten_tear_nothing_that_is_looked_at(world: World, steps: int) -> None:
+    """Who reads an old log: the commits are there, and nobody remembers the branches."""
+    for _ in range(steps):
+        world.step()
+    world.finish()
+    for lag in range(max(map(len, world.logs.values()), default=0)):
+        logs = {name: world.view(name, START) for name in world.logs}
+        cut = choose(logs, 0)
+        cut.ends[ONE] = at(max(len(world.logs[ONE]) - lag, 0))
+        close(cut, logs, {})
+        both = [joint for joint in world.joints if len(joint.committed) == len(joint.ended)]
+        world.joints = both
+        assert not list(world.torn(cut.ends))
+
+
+# --- histories ----------------------------------------------------------------------------------------------------------
+
+
+def test_history_15_a_half_that_is_applied_later_holds_the_other() -> None:
+    world = quiet_world()
+    joint = prepared(world, ONE, TWO)
+    world.now_ms += 11
+    end(world, joint, TWO)
+    world.now_ms += 1
+    world.append(ONE, 1)
+    torn = chosen_without_closing(world)
+    assert list(world.torn(torn.ends)) == [joint.name], "one commit time alone is not enough"
+    cut, _ = make_plan(world, dict.fromkeys(world.logs, START))
+    assert cut.ends == {ONE: at(2), TWO: at(1)}
+    assert cut.held_since_ms == {TWO: world.now_ms - 1}
+    end(world, joint, ONE)
+    cut, _ = make_plan(world, cut.ends)
+    assert cut.ends == {ONE: at(3), TWO: at(2)}
+    assert not cut.held_since_ms
+
+
+def test_history_15_as_a_lagging_replica_sees_it() -> None:
+    """The half is committed; who is asked for the log does not know it yet."""
+    world = quiet_world()
+    joint = prepared(world, ONE, TWO)
+    end(world, joint, TWO)
+    end(world, joint, ONE)
+    known, lags = dict.fromkeys(world.logs, START), {ONE: 1}
+    torn = choose({name: world.view(name, START, lag=lags.get(name, 0)) for name in world.logs}, 0)
+    assert list(world.torn(torn.ends)) == [joint.name]
+    cut, _ = make_plan(world, known, lags=lags)
+    assert cut.ends == {ONE: at(1), TWO: at(1)}
+    cut, _ = make_plan(world, cut.ends)
+    assert cut.ends == {ONE: at(2), TWO: at(2)}
+
+
+def test_history_28_any_outcome_of_a_branch_lets_its_siblings_go() -> None:
+    world = quiet_world()
+    joint = prepared(world, ONE, TWO)
+    end(world, joint, ONE)
+    cut, _ = make_plan(world, dict.fromkeys(world.logs, START))
+    assert cut.ends[ONE] == at(1)
+    end(world, joint, TWO, is_committed=False)
+    cut, _ = make_plan(world, cut.ends)
+    assert cut.ends == {ONE: at(2), TWO: at(2)}
+
+
+def test_history_28_a_branch_that_is_lost_holds_nobody() -> None:
+    world = quiet_world()
+    joint = prepared(world, ONE, TWO)
+    end(world, joint, ONE)
+    joint.prepared.remove(TWO)
+    cut, _ = make_plan(world, dict.fromkeys(world.logs, START))
+    assert cut.ends == {ONE: at(2), TWO: at(1)}
+
+
+# --- what holds whom ----------------------------------------------------------------------------------------------------
+
+
+def test_only_the_sets_that_a_transaction_ties_are_held() -> None:
+    world = quiet_world(3)
+    joint = prepared(world, ONE, TWO)
+    end(world, joint, ONE)
+    world.append(ONE, 1)
+    world.append(THREE, 1)
+    cut, _ = make_plan(world, dict.fromkeys(world.logs, START))
+    assert cut.ends == {ONE: at(1), TWO: at(1), THREE: at(1)}
+
+
+def test_a_set_that_is_held_for_long_does_not_hold_others_by_its_times() -> None:
+    """What is looked at of a held set is always the same part of its log, while time goes on in the others."""
+    world = quiet_world(3)
+    joint = prepared(world, ONE, TWO)
+    end(world, joint, ONE)
+    known = dict.fromkeys(world.logs, START)
+    for _ in range(50):
+        world.now_ms += 10
+        world.append(ONE, 1)
+        world.append(THREE, 1)
+        known = make_plan(world, known, max_events=4)[0].ends
+    assert known[ONE] == at(1)
+    assert known[THREE].index >= 48
+    end(world, joint, TWO)
+    for _ in range(50):
+        known = make_plan(world, known, max_events=4)[0].ends
+    assert known == {ONE: at(52), TWO: at(2), THREE: at(50)}
+
+
+def test_transactions_that_hold_each_other_beyond_what_is_looked_at() -> None:
+    world = quiet_world()
+    first, second = prepared(world, ONE, TWO), prepared(world, ONE, TWO)
+    end(world, first, ONE)
+    end(world, second, TWO)
+    for _ in range(30):
+        world.now_ms += 1
+        world.append(ONE, 1)
+        world.append(TWO, 1)
+    end(world, first, TWO)
+    end(world, second, ONE)
+    known = dict.fromkeys(world.logs, START)
+    for _ in range(3):
+        known = make_plan(world, known, max_events=2)[0].ends
+    assert known == {ONE: at(34), TWO: at(34)}
+
+
+def test_a_transaction_that_is_held_too_long_is_listed_as_split() -> None:
+    world = quiet_world()
+    joint = prepared(world, ONE, TWO)
+    world.now_ms += 100
+    end(world, joint, ONE)
+
+    def plan(now_ms: int, hold_ms_max: int) -> Cut:
+        logs = {name: world.view(name, START) for name in world.logs}
+        cutting = Cutting(logs, 0, now_ms, hold_ms_max)
+        while asked := cutting.questions():
+            cutting.learn(asked, world.ends(asked))
+        return cutting.cut
+
+    assert plan(world.now_ms + 999, 1_000).ends[ONE] == at(1)
+    assert plan(world.now_ms + 10**9, 0).ends[ONE] == at(1), "0: for ever"
+    late = plan(world.now_ms + 1_000, 1_000)
+    assert late.ends[ONE] == at(2)
+    assert late.split == [joint.name]
+    assert not late.held_since_ms
+
+
+def test_clocks_that_stand_behind_the_log_hold_nothing() -> None:
+    """A primary whose clock was far ahead has died: its times stay in the log."""
+    world = quiet_world()
+    world.skews[ONE] = 3_600_000
+    world.append(ONE, 1)
+    world.append(TWO, 1)
+    cut, _ = make_plan(world, dict.fromkeys(world.logs, START))
+    assert cut.ends == {ONE: at(1), TWO: at(1)}
+
+
+def test_a_plan_has_about_as_many_events_as_were_asked_for() -> None:
+    world = quiet_world()
+    for _ in range(60):
+        world.now_ms += 1
+        world.append(ONE, 1)
+        world.append(TWO, 1)
+    cut, logs = make_plan(world, dict.fromkeys(world.logs, START), max_events=20)
+    planned = sum(log.events_up_to(cut.ends[name]) for name, log in logs.items())
+    assert 15 <= planned <= 25
+    assert abs(cut.ends[ONE].index - cut.ends[TWO].index) <= 3, "of both logs, up to one time"
+
+
+def test_events_in_front_of_a_held_commit_are_planned_and_counted() -> None:
+    world = quiet_world()
+    joint = prepared(world, ONE, TWO)
+    world.append(ONE, 5)
+    end(world, joint, ONE)
+    world.append(ONE, 7)
+    cut, logs = make_plan(world, dict.fromkeys(world.logs, START))
+    assert cut.ends[ONE] == at(2)
+    assert logs[ONE].events_up_to(cut.ends[ONE]) == 5
+
+
+# --- small words --------------------------------------------------------------------------------------------------------
+
+
+def test_a_first_cut_waits_for_a_transaction_that_has_ended_below_it_in_one_set_only() -> None:
+    stand = {
+        ONE: BranchStands(BranchEnd(index=LogIndex(4)), EPOCH),
+        TWO: BranchStands(BranchEnd(True), EPOCH),
+    }
+    assert first_cut({ONE: at(4), TWO: at(9)}, {global_id(1): stand}) is None
+    assert first_cut({ONE: at(3), TWO: at(9)}, {global_id(1): stand}) == {ONE: at(3), TWO: at(9)}
+
+
+def test_a_first_cut_takes_in_the_halves_of_what_lies_below_it() -> None:
+    def stands(one: int, two: int) -> dict[SetName, BranchStands]:
+        return {
+            ONE: BranchStands(BranchEnd(index=LogIndex(one)), EPOCH),
+            TWO: BranchStands(BranchEnd(index=LogIndex(two)), Epoch(2)),
+        }
+
+    floors = {ONE: at(4), TWO: at(9)}
+    assert first_cut(floors, {}) == floors
+    chained = {global_id(1): stands(4, 12), global_id(2): stands(7, 11)}
+    assert first_cut(floors, chained) == {ONE: at(7), TWO: Offset(LogIndex(12), Epoch(2))}
+    assert first_cut(floors, {global_id(1): stands(5, 12)}) == floors
+
+
+def test_branches_of_other_coordinators_are_no_joint_commits() -> None:
+    foreign = Xid(1, b"theirs", b"1").encode()
+    assert joint_commit(foreign, LogIndex(5), EPOCH, TimeMs(1)) is None
+    ours = joint_commit(xid_of(global_id(3)), LogIndex(5), EPOCH, TimeMs(1))
+    assert ours is not None
+    assert (ours.global_id, ours.before) == (global_id(3), at(4))
+
+
+def test_a_long_range_may_be_read_in_parts_of_about_equal_size() -> None:
+    marks = [Mark(at(index), TimeMs(0), SPLIT_EVENTS // 4) for index in range(1, 21)]
+    assert split_points(START, at(20), marks) == [at(4), at(8), at(12), at(16)]
+    assert split_points(START, at(3), marks) == []
+    assert split_points(at(10), at(20), marks) == [at(14), at(18)]
+    assert LogView(START, marks).events_up_to(at(20)) == 5 * SPLIT_EVENTS
