@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from lockstep.core.ids import DiskId, SetName
+from lockstep.core.ids import DiskId, LogIndex, SetName
 from lockstep.core.store_protocol import StateItem
 from services.store.core.disk import (
     AnyStep,
@@ -130,6 +130,8 @@ class VirtualDisk:
         """Called before every step; raises `DiskError` for one that is to fail."""
         self.is_syncing = True
         """False: a lying disk whose syncs do nothing. For proving that tests notice."""
+        self.gone: dict[SetName, LogIndex] = {}
+        """For the checkers: what is at or below need not be here, by set. A snapshot took its place, or a limit was reached."""
         self._disk_ids = 0
 
     def kill(self, chance: random.Random) -> None:

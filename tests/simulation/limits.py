@@ -60,6 +60,15 @@ def _replica_settings(options: Options, random: Random) -> ReplicaSettings:
 
 def store_limits(options: Options, random: Random) -> StoreLimits:
     """Segments are small in every world: a virtual disk keeps them in memory."""
+    limits = _store_limits(options, random)
+    if not options.has_subscriber:
+        return limits
+    segment = min(limits.segment_bytes, 8 * KIB)
+    owed = Random(f"owed {options.seed}").choice((16 * segment, limits.owed_bytes_max, limits.owed_bytes_max))
+    return replace(limits, segment_bytes=segment, unconsolidated_bytes=segment // 8, owed_bytes_max=owed)
+
+
+def _store_limits(options: Options, random: Random) -> StoreLimits:
     segment = random.choice((16, 64, 256)) * KIB if options.small_limits else 1024 * KIB
     limits = StoreLimits(segment_bytes=segment, reserve_bytes=1024 * KIB)
     if not options.small_limits:

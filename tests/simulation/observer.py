@@ -159,8 +159,8 @@ class Observer:
                     frames = [held.frames[first][1] for first in held.firsts]
                     log.check_journal(frames, held.name)
         for store in self._world.stores.values():
-            for set_name, journal in sorted(store.journals.items()):
-                self.logs[set_name].check_journal(journal, f"the disk of {store.broker}")
+            for set_name, reading in sorted(store.journals.items()):
+                self.logs[set_name].check_journal(reading.frames, f"the disk of {store.broker}")
                 self._world.branches.reach("journals compared")
 
     def loss_accepted(self, set_name: SetName, after: LogIndex) -> None:

@@ -96,6 +96,8 @@ class Options:
     """Content that a replica keeps in memory; 0: as much as the default, which is never reached."""
     has_choosers: bool = False
     """Messages have colours, and some clients work with selectors, browsers, drains and exclusion."""
+    has_subscriber: bool = False
+    """A group of readers is owed committed events; segments are smaller than small."""
     coordination: CoordinationOptions | None = None
     """None: there are no coordinators."""
     network: NetworkOptions = field(default_factory=NetworkOptions)
@@ -110,6 +112,10 @@ CHOOSING_SHARE = 0.5
 """Of seeds with clients that choose."""
 
 
+SUBSCRIBER_SHARE = 0.4
+"""Of seeds with a group of readers."""
+
+
 def draw(seed: int) -> Options:
     """The options of a seed."""
     random = Random(f"options {seed}")
@@ -118,6 +124,7 @@ def draw(seed: int) -> Options:
     bodies = Random(f"bodies {seed}")
     resident = bodies.choice((1, 400, 4000)) if bodies.random() < RESIDENT_SHARE else 0
     choosers = Random(f"choosers {seed}")
+    subscriber = Random(f"has subscriber {seed}")
     return Options(
         seed=seed,
         min_in_sync=random.choice((1, 2, 2, 2)),
@@ -135,6 +142,7 @@ def draw(seed: int) -> Options:
         small_limits=random.random() < 0.7,
         resident_bytes_max=resident,
         has_choosers=choosers.random() < CHOOSING_SHARE,
+        has_subscriber=subscriber.random() < SUBSCRIBER_SHARE,
         network=NetworkOptions(
             delay_us=random.choice((50, 200, 1000, 5000)),
             loss=random.choice((0.0, 0.0, 0.001, 0.01)),

@@ -20,6 +20,7 @@ from tests.simulation.loop import MS, SECOND
 from tests.simulation.options import CoordinationOptions, Options
 from tests.simulation.parts import Parts
 from tests.simulation.replica_view import at_rest, names_astray, view_of
+from tests.simulation.subscriber import Subscriber
 from tests.simulation.workloads import start_work
 from tests.simulation.workloads.distributing import distribute
 from tests.simulation.workloads.visiting import visit
@@ -55,7 +56,7 @@ def run(options: Options, parts: Parts | None = None, traced: frozenset[SetName]
     try:
         _safety(world)
         moving = _liveness(world)
-        _read_journals(world)
+        read_journals(world)
         moving = moving or _at_rest_again(world)
         record = make_record(world, moving)
         for promise, check in CHECKERS.items():
@@ -80,6 +81,8 @@ def _safety(world: World) -> None:
         _start_distributing(world, world.options.coordination)
     if world.parts.prepare is not None:
         world.parts.prepare(world)
+    if world.options.has_subscriber:
+        world.subscribers.append(Subscriber(world))
     if world.options.visit_gap_us:
         world.loop.after(3 * SECOND, world.welcome, visit)
     world.loop.after(2 * SECOND, world.faults.start)
@@ -131,8 +134,8 @@ def _moving(world: World) -> list[str]:
     return at_rest(world) + names_astray(world) + world.coordinators.at_work()
 
 
-def _read_journals(world: World) -> None:
-    """Have all stores read what they hold, for the comparison with the committed logs."""
+def read_journals(world: World) -> None:
+    """Have all stores read what they hold, for the comparison with the committed logs, and with what is owed."""
     for entry in world.set_maps():
         for store in world.stores.values():
             if store.is_alive:
@@ -160,6 +163,8 @@ def make_record(world: World, moving: list[str] | None = None) -> Record:
     record = Record(history=world.history, views=observer.views)
     record.models = {set_name: log.model() for set_name, log in observer.logs.items()}
     record.logs = {set_name: log.frames() for set_name, log in observer.logs.items()}
+    for _, store in sorted(world.stores.items()):
+        record.readings += store.journals.values() if store.is_alive else ()
     record.unresolved = sorted(world.unresolved)
     record.refused = observer.refused
     record.stuck = _moving(world) if moving is None else list(moving)

@@ -5,10 +5,12 @@ loses the process and none of what it wrote; a power loss takes what was not syn
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
+from lockstep.core.frames import decode_header
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, SetName
-from lockstep.core.store_protocol import StateChunk
+from lockstep.core.store_protocol import BeginInstall, StateChunk
 from services.store.core.disk import (
     CreateSegment,
     DeleteSegments,
@@ -37,7 +39,8 @@ from services.store.core.messages import (
     StreamClosed,
     Tick,
 )
-from services.store.core.requests import FramesRead, ReadContents, ReadFrames
+from services.store.core.requests import FramesRead, ReadContents, ReadFrames, ReadRefused, SetStatus
+from tests.simulation.checkers.record import JournalReading
 from tests.simulation.hellos import StoreHello, StorePing, StorePong
 from tests.simulation.loop import MS, SECOND
 from tests.simulation.network import Side
@@ -57,6 +60,11 @@ _SLOW_STEPS = (
     WriteMeta,
 )
 
+_LOSSES = ("damage accepted", "owed segment unreadable", "owed segments dropped")
+"""Notes of a store that has given up frames that it may owe."""
+
+_PIECE_BYTES = 5000
+
 _HANDOVER_US = 20
 
 
@@ -70,9 +78,9 @@ class Store(Process):
         self.core = world.parts.make_store_core(world.store_limits)
         self._streams: dict[int, Side] = {}
         self._count = 0
-        self.journals: dict[SetName, list[bytes]] = {}
+        self.journals: dict[SetName, JournalReading] = {}
         """What `read_journal` found."""
-        self._journal_reads: dict[int, SetName] = {}
+        self._journal_reads: dict[int, ReadFrames] = {}
         world.network.listen(f"store:{broker}", host, self._accept)
         world.loop.after(world.random.randrange(SECOND), self._tick)
 
@@ -110,6 +118,8 @@ class Store(Process):
         elif isinstance(message, ReadContents):
             self._handle(ReaderRequested(stream, message))
         else:
+            if isinstance(message, BeginInstall):
+                self._is_gone_up_to(message.set_name, message.index)
             self._handle(Requested(stream, message))  # type: ignore[arg-type]
 
     def _gone(self, stream: int) -> None:
@@ -130,25 +140,52 @@ class Store(Process):
                 self._read(effect)
             case Note():
                 self.world.branches.reach(f"store: {effect.event}")
+                if effect.event in _LOSSES:
+                    self._is_gone_up_to(effect.set_name, self._status(effect.set_name).lowest_index - 1)
             case _:
                 assert_never(effect)
 
     # --- looking into it, for the checkers ---
 
     def read_journal(self, set_name: SetName, epoch: Epoch) -> None:
-        """Have the set's frames up to the commit index read; they come into `journals` soon."""
+        """Have the set's frames up to the commit index read, piece by piece; they come into `journals` soon."""
+        if all(status.set_name != set_name for status in self.core.status()):
+            return
+        status = self._status(set_name)
+        if status.owed_bytes:
+            self.world.branches.reach("segments owed at the end")
+        floor = self.disk.gone.get(set_name, LogIndex(0))
+        self.journals[set_name] = JournalReading(self.broker, set_name, status.commit_index, floor)
+        self._read_on(ReadFrames(set_name, epoch, LogIndex(0), bytes_max=_PIECE_BYTES))
+
+    def _read_on(self, request: ReadFrames) -> None:
         self._count += 1
-        self._journal_reads[self._count] = set_name
-        self.feed(ReaderRequested(self._count, ReadFrames(set_name, epoch, LogIndex(0))))
+        self._journal_reads[self._count] = request
+        self.feed(ReaderRequested(self._count, request))
 
     def _read(self, effect: ReaderReply) -> None:
+        answer = effect.answer
         if effect.stream in self._streams:
-            self._streams[effect.stream].send(effect.answer)
+            self._streams[effect.stream].send(answer)
             return
-        set_name = self._journal_reads.get(effect.stream)
-        if set_name is not None and isinstance(effect.answer, FramesRead):
-            self.journals.setdefault(set_name, []).extend(effect.answer.frames)
+        request = self._journal_reads.get(effect.stream)
+        if request is None:
+            return
+        reading = self.journals[request.set_name]
+        if isinstance(answer, ReadRefused):
+            reading.refusal = answer.message
+        elif isinstance(answer, FramesRead):
+            reading.frames.extend(answer.frames)
             self.feed(ChunkSent(effect.stream))
+            end = decode_header(reading.frames[-1]).last if reading.frames else LogIndex(0)
+            if answer.is_last and end >= request.from_index and reading.frames:
+                self._read_on(replace(request, from_index=LogIndex(end + 1)))
+
+    def _status(self, set_name: SetName) -> SetStatus:
+        return next(status for status in self.core.status() if status.set_name == set_name)
+
+    def _is_gone_up_to(self, set_name: SetName, index: int) -> None:
+        self.disk.gone[set_name] = LogIndex(max(index, self.disk.gone.get(set_name, 0)))
 
     def _work(
         self,

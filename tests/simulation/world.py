@@ -32,6 +32,7 @@ from tests.simulation.parts import Parts
 from tests.simulation.process import Process
 from tests.simulation.promises import Actor
 from tests.simulation.store import Store
+from tests.simulation.subscriber import Subscriber
 
 
 class World:
@@ -73,6 +74,8 @@ class World:
         self.clients: list[Client] = []
         self.visitors: list[Client] = []
         """Clients that come and leave in the middle of something; some are dead."""
+        self.subscribers: list[Subscriber] = []
+        """Groups of readers of committed events."""
         self.coordinators = Coordinators(self)
         self.etcd.execute(self._create_sets)
 

@@ -16,8 +16,9 @@ from functools import partial
 
 from lockstep.core import restoration
 from lockstep.core.frames import BadFrame, Frame, check_frame
-from lockstep.core.ids import LogIndex, MessageId, index_of
+from lockstep.core.ids import LogIndex, MessageId, TransactionKey, index_of
 from lockstep.core.items import ENTRY, MESSAGE, numbers_in
+from lockstep.core.outcomes import Outcome
 from lockstep.core.set_state import SetState
 from lockstep.core.state_listener import StateListener
 from lockstep.core.store_protocol import StateItem
@@ -47,6 +48,8 @@ class Consolidator(StateListener):
         """The journal that the state was loaded beside; another one means that the set was opened again."""
         self._dirty: dict[bytes, None] = {}
         """Keys changed since the last write, in the order of their first change."""
+        self._spans_from = LogIndex(0)
+        """Where the earliest began of the transactions that have ended in what was applied last; 0: none has."""
         self._unflushed_items = 0
         """Written since the last flush."""
         self._is_flush_wanted = False
@@ -58,6 +61,9 @@ class Consolidator(StateListener):
 
     def item_changed(self, key: bytes) -> None:
         self._dirty[key] = None
+
+    def transaction_ended(self, key: TransactionKey, outcome: Outcome) -> None:
+        self._spans_from = min(self._spans_from or key[0], key[0])
 
     def has_work(self) -> bool:
         the, journal = self._the, self._the.journal
@@ -103,9 +109,8 @@ class Consolidator(StateListener):
                 return
         if not (yield from self._apply_up_to(journal, the.commit_index)):
             return
-        assert self._state is not None
         self._is_release_wanted = False
-        yield from release(the, journal, self._state.owed_after())
+        yield from release(the, journal, self._owed_after(journal))
         if self._is_flush_wanted:
             self._is_flush_wanted = False
             yield from self._write(journal, journal.first_number())
@@ -151,12 +156,12 @@ class Consolidator(StateListener):
         if not (yield from self._apply_up_to(journal, last)):
             return False
         assert self._state is not None and self._state.applied >= last, f"{segment} lacks a frame"
-        yield from release(the, journal, self._state.owed_after())
+        yield from release(the, journal, self._owed_after(journal))
         yield from self._write(journal, self._number_behind(journal, segment))
         yield from self._flush()
         if self._must_stop(journal):
             return False
-        is_owed = self._is_owed(segment)
+        is_owed = self._is_owed(journal, segment)
         journal.let_go(segment.number, the.flushed_index, is_owed)
         if not is_owed:
             yield from delete_segments(the, (segment.number,))
@@ -164,10 +169,20 @@ class Consolidator(StateListener):
             yield from trim(the)
         return not self._must_stop(journal)
 
-    def _is_owed(self, segment: Segment) -> bool:
+    def _is_owed(self, journal: Journal, segment: Segment) -> bool:
         """Said of one that is applied: the same until the next frame is."""
+        return not segment.is_empty and segment.last > self._owed_after(journal)
+
+    def _owed_after(self, journal: Journal) -> LogIndex:
+        """Everything at or below it is owed to nobody. The events of a transaction that is owed, because it ended behind what the
+        groups are done with, are in the frames from its beginning on (history 19).
+        """
         assert self._state is not None
-        return not segment.is_empty and segment.last > self._state.owed_after()
+        applied, owed_after = self._state.applied, self._state.owed_after()
+        ends = [(entry.last, entry.spans_from) for entry in journal.owed.entries]
+        ends += [(segment.last, segment.spans_from) for segment in journal.segments if not segment.is_empty]
+        begins = [LogIndex(begin - 1) for last, begin in ends if begin and min(last, applied) > owed_after]
+        return min([owed_after, *begins])
 
     def _apply_up_to(self, journal: Journal, last: LogIndex) -> Procedure[bool]:
         """Apply all whole frames up to `last`; writes whenever much has changed. Answers whether to go on."""
@@ -178,7 +193,9 @@ class Consolidator(StateListener):
             if run is None:
                 break
             data = yield from read_bytes(ReadSegment(run.segment, run.offset, run.length))
+            self._spans_from = LogIndex(0)
             yield from compute(partial(self._apply, run, data))
+            journal.spans(run.segment, self._spans_from)
             if len(self._dirty) >= the.limits.batch_items_max:
                 yield from self._write(journal, run.segment)
             if self._must_stop(journal):
@@ -215,9 +232,16 @@ class Consolidator(StateListener):
         leaving = (segment for segment in journal.segments if segment.number < first_segment)
         owed = (
             *journal.owed.entries,
-            *(owed_segment(segment) for segment in leaving if self._is_owed(segment)),
+            *(owed_segment(segment) for segment in leaving if self._is_owed(journal, segment)),
         )
-        meta = SnapshotMeta(state.applied, tuple(state.epochs.entries), state.time_ms, first_segment, owed)
+        spans = tuple(
+            (segment.number, segment.spans_from)
+            for segment in journal.segments
+            if segment.number >= first_segment and segment.spans_from
+        )
+        meta = SnapshotMeta(
+            state.applied, tuple(state.epochs.entries), state.time_ms, first_segment, owed, spans
+        )
         yield (SnapshotWrite(puts, deletes, encode_meta(meta)),)
         self._unflushed_items += len(puts) + len(deletes)
         the.snapshot = meta

@@ -170,6 +170,12 @@ class Journal:
             closed.append(segment)
         return closed
 
+    def spans(self, number: int, begin: LogIndex) -> None:
+        """The earliest of the transactions that were found to end in a segment of the chain began at `begin`; 0: none did."""
+        segment = next(segment for segment in self.segments if segment.number == number)
+        if begin:
+            segment.spans_from = min(begin, segment.spans_from or begin)
+
     def let_go(self, number: int, covered: LogIndex, is_owed: bool) -> None:
         """The chain's first segment leaves it: the snapshot, durable at `covered`, holds what it held. `is_owed`: it stays for
         readers, and the snapshot's meta says so.

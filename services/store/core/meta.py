@@ -55,6 +55,8 @@ class OwedSegment(msgspec.Struct, frozen=True, array_like=True):
     """Offset behind its last group that counts; a seal may have ended it early, and is forgotten meanwhile."""
     first: LogIndex
     last: LogIndex
+    spans_from: LogIndex = LogIndex(0)
+    """As `Segment.spans_from`."""
 
 
 class SnapshotMeta(msgspec.Struct, frozen=True, array_like=True):
@@ -68,6 +70,8 @@ class SnapshotMeta(msgspec.Struct, frozen=True, array_like=True):
     """The lowest segment that may hold frames behind `index`; all below are void, or owed."""
     owed: tuple[OwedSegment, ...] = ()
     """Ascending. One whose file is gone was dropped after this was written."""
+    spans: tuple[tuple[int, LogIndex], ...] = ()
+    """(number, spans_from) of the chain's segments in which transactions ended up to `index`."""
 
 
 class BadMeta(ValueError):

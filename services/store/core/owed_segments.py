@@ -82,4 +82,6 @@ class OwedSegments:
 
 def owed_segment(segment: Segment) -> OwedSegment:
     """What the meta says of a closed segment that has frames."""
-    return OwedSegment(segment.number, segment.size_bytes, segment.end, segment.first, segment.last)
+    return OwedSegment(
+        segment.number, segment.size_bytes, segment.end, segment.first, segment.last, segment.spans_from
+    )

@@ -78,6 +78,7 @@ def _walk(
 ) -> Procedure[None]:
     """Scans the chain of segments, then makes sure that nothing of the log lies outside of it."""
     journal, number = found.journal, found.journal.next_number
+    spans = dict(found.snapshot.spans) if found.snapshot else {}
     behind: list[int] = []
     while number in sizes or _is_given_up(seals.get(number)):
         seal = seals.get(number)
@@ -88,7 +89,7 @@ def _walk(
             journal.segments.append(Segment(number, sizes.get(number, SEGMENT_HEADER_BYTES)))
         else:
             yield (SettleSegment(number),)
-            journal.segments.append(Segment(number, sizes[number]))
+            journal.segments.append(Segment(number, sizes[number], spans_from=spans.get(number, LogIndex(0))))
             scan = SegmentScan(journal, salt, seal.end if seal else None, scan_bytes)
             found.torn = yield from scan.run()
             found.commit_index = max(found.commit_index, scan.commit_index)

@@ -35,6 +35,8 @@ class Segment:
     """Where the next group goes."""
     first: LogIndex = LogIndex(0)
     """First index of its first frame; 0 while it has none. Frames of a segment follow each other without gaps."""
+    spans_from: LogIndex = LogIndex(0)
+    """Where the earliest began of the transactions that end in it, as far as it is consolidated; 0: none ends in it."""
     starts: "array[int]" = field(default_factory=_numbers, repr=False)
     ends: "array[int]" = field(default_factory=_numbers, repr=False)
     lasts: "array[int]" = field(default_factory=_numbers, repr=False)

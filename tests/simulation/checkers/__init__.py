@@ -6,6 +6,7 @@ from tests.simulation.checkers import (
     chosen,
     events,
     one_outcome,
+    owed,
     p1_atomic,
     p2_consistent,
     p3_isolated,
@@ -29,5 +30,6 @@ CHECKERS: dict[str, Callable[[Record], Iterator[str]]] = {
     "T3, T4": one_outcome.check,
     "AMQP 1.0, 3.5.3": chosen.check,
     "DESIGN 7": events.check,
+    "DESIGN 5": owed.check,
 }
 """Promise, rule of transactions, or section of AMQP -> its checker."""

@@ -31,6 +31,20 @@ class ReplicaView:
 
 
 @dataclass(slots=True)
+class JournalReading:
+    """What a reader got of a store at the end of a run, piece by piece from the lowest index that was there."""
+
+    broker: BrokerId
+    set_name: SetName
+    commit_index: LogIndex
+    """The store's, when the reading began."""
+    floor: LogIndex
+    """The disk need not have what is at or below it: a snapshot was installed there, or a limit or damage took it away."""
+    frames: list[bytes] = field(default_factory=list)
+    refusal: str = ""
+
+
+@dataclass(slots=True)
 class Record:
     """Everything that the checkers get."""
 
@@ -38,6 +52,7 @@ class Record:
     models: dict[SetName, LogModel] = field(default_factory=dict)
     logs: dict[SetName, list[Frame]] = field(default_factory=dict)
     """The committed frames, from the first on."""
+    readings: list[JournalReading] = field(default_factory=list)
     views: list[ReplicaView] = field(default_factory=list)
     """Samples taken during the run."""
     final_views: list[ReplicaView] = field(default_factory=list)

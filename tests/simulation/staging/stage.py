@@ -25,7 +25,7 @@ from tests.simulation.parts import Parts
 from tests.simulation.process import Process
 from tests.simulation.promises import Promise
 from tests.simulation.replica_view import at_rest, names_astray
-from tests.simulation.run import make_record
+from tests.simulation.run import make_record, read_journals
 from tests.simulation.staging.scripted_client import ScriptedClient
 from tests.simulation.world import World
 
@@ -256,6 +256,7 @@ class Stage:
             is_closed = is_closing and all(session.is_closed for session in sessions)
             if is_closed and not at_rest(world) and not names_astray(world):
                 break
+        read_journals(world)
         record = make_record(world)
         for promise, check in CHECKERS.items():
             self.broken += [f"{promise}: {sentence}" for sentence in check(record)]

@@ -143,6 +143,35 @@ def test_content_of_a_transaction_without_outcome_stays_until_it_has_one() -> No
     assert rig.core.status()[0].owed_bytes == 0
 
 
+@pytest.mark.parametrize("has_crashed", [False, True])
+def test_content_of_a_transaction_that_ended_behind_what_a_group_is_done_with_stays(
+    has_crashed: bool,
+) -> None:
+    """History 19: the end is owed, and with it the messages that were there long before."""
+    rig = StoreRig(replace(SMALL, unconsolidated_bytes=1000))
+    rig.open()
+    key = LogIndex(3), Epoch(1)
+    message = Message((QUEUE,), b"", b"content", is_durable=True)
+    rig.append_ok(data_of(1), data_of(2), frame(3, records=[Publish(None, key, 0, (message,))]))
+    for index in range(4, 100):
+        rig.append_ok(data_of(index), commit=index - 1)
+    rig.append_ok(frame(100, records=[AdvanceSubscription(None, GROUP, LogIndex(98))]))
+    rig.append_ok(frame(101, records=[Prepare(None, key, True)]))
+    rig.tell_commit(101)
+    settle(rig)
+    if has_crashed:
+        rig.crash()
+        rig.open()
+    for index in range(102, 200):
+        rig.append_ok(data_of(index), commit=index - 1)
+    settle(rig)
+    assert b"content" in b"".join(read(rig, 3, 3))
+    rig.append_ok(frame(200, records=[AdvanceSubscription(None, GROUP, LogIndex(190))]))
+    rig.tell_commit(200)
+    settle(rig)
+    assert rig.core.status()[0].lowest_index > 101
+
+
 def test_what_is_owed_is_there_after_a_crash_and_recovery_reads_none_of_it() -> None:
     rig = rig_with(200)
     rig.crash()
