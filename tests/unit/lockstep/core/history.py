@@ -21,10 +21,12 @@ from lockstep.core.ids import (
 from lockstep.core.queues import Queue
 from lockstep.core.records import (
     AcceptCommand,
+    AdvanceSubscription,
     AnyRecord,
     Begin,
     Bind,
     CloseSession,
+    CloseSubscription,
     CommandRef,
     Commit,
     DeclareExchange,
@@ -40,6 +42,7 @@ from lockstep.core.records import (
     Message,
     Move,
     OpenSession,
+    OpenSubscription,
     Prepare,
     Publish,
     RejectCommand,
@@ -195,6 +198,7 @@ class Writer:
             + [self._end_prepared] * 2
             + [self._session] * 2
             + [self._forget, self._mark]
+            + [self._subscribe] * 2
         )
         if self.random.random() < 0.03:
             self.log.begin_epoch(is_restarted=self.random.random() < 0.4)
@@ -400,3 +404,18 @@ class Writer:
         buffer = self._open()
         if buffer is not None and self._chance(0.3):
             self.log.append(MarkRollbackOnly(None, buffer.key), is_durable=False)
+
+    def _subscribe(self) -> None:
+        """Open a group, or have one go on or end; sometimes one that was closed."""
+        state = self.log.state
+        groups = sorted(state.subscriptions.by_id)
+        floor = LogIndex(self.random.randint(0, state.applied))
+        if not groups or self._chance(0.3):
+            self._names += 1
+            self.log.append(OpenSubscription(None, f"group-{self._names}", floor))
+            return
+        group = self.random.choice([*groups, LogIndex(self.random.randint(1, state.applied))])
+        if self._chance(0.7):
+            self.log.append(AdvanceSubscription(None, group, floor))
+        else:
+            self.log.append(CloseSubscription(None, group))

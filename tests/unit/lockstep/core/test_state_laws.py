@@ -49,6 +49,9 @@ def assert_equal(one: SetState, other: SetState) -> None:
     assert one.transactions.live == other.transactions.live
     assert one.outcomes.all() == other.outcomes.all()
     assert one.epochs == other.epochs
+    assert one.subscriptions.by_id == other.subscriptions.by_id
+    assert one.subscriptions.by_name == other.subscriptions.by_name
+    assert one.subscriptions.all_deleted() == other.subscriptions.all_deleted()
     for queue_id, queue in one.queues.by_id.items():
         twin = other.queues.by_id[queue_id]
         for name in ("entries", "locks", "delivery_counts", "expiries", "transient_positions", "bytes"):

@@ -1,0 +1,324 @@
+"""Groups that read committed events at a primary, and how branches of our coordinator stand (DESIGN 7)."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from lockstep.core.branch_names import GLOBAL_ID_BYTES, GlobalId, branch_xid, generation_tag
+from lockstep.core.commands import (
+    CommitBranchCommand,
+    EndCommand,
+    PrepareBranchCommand,
+    RollbackBranchCommand,
+    SelectDtxCommand,
+    StartCommand,
+)
+from lockstep.core.effects import Note
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import LogIndex
+from lockstep.core.records import AdvanceSubscription, CloseSubscription, OpenSubscription
+from lockstep.core.requests import ChangeSubscription, FindBranches, SubscriptionChange
+from lockstep.core.server_messages import BranchEnd, BranchesFound, SubscriptionsAnswer
+from lockstep.core.subscriptions import Group
+from lockstep.core.xid import Xid
+from services.primary.core.settings import PrimarySettings
+from services.primary.core.subscribing import PARTICIPANTS_MAX
+from tests.unit.services.primary.primary_rig import Rig, RigClient, publish
+
+HOUR_MS = 3_600_000
+TAG = generation_tag("a1b2c3d4-0000")
+RECORDS = OpenSubscription | AdvanceSubscription | CloseSubscription
+
+
+class Caller:
+    """Another service of the broker: it asks on a stream as clients have."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.client = rig.client()
+        self._requests = 0
+
+    def change(
+        self,
+        change: SubscriptionChange,
+        group: str = "spark",
+        floor: int | None = None,
+        *,
+        is_earliest: bool = False,
+    ) -> SubscriptionsAnswer:
+        self._requests += 1
+        index = None if floor is None else LogIndex(floor)
+        self._say(ChangeSubscription(self._requests, group, change, index, is_earliest))
+        (answer,) = [
+            one for one in self.client.heard_of(SubscriptionsAnswer) if one.request == self._requests
+        ]
+        return answer
+
+    def open(self, group: str = "spark", floor: int | None = None) -> Group:
+        answer = self.change(SubscriptionChange.OPEN, group, floor)
+        assert answer.code is ErrorCode.NONE, answer
+        return next(one for one in answer.groups if one.name == group)
+
+    def find(self, *xids: Xid) -> BranchesFound:
+        self._requests += 1
+        self._say(FindBranches(self._requests, tuple(xid.encode() for xid in xids)))
+        return self.client.heard_of(BranchesFound)[-1]
+
+    def _say(self, request: ChangeSubscription | FindBranches) -> None:
+        self.client.say(request)  # type: ignore[arg-type]
+
+
+def records(rig: Rig) -> Iterator[RECORDS]:
+    return (record for record in rig.records() if isinstance(record, RECORDS))
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+@pytest.fixture
+def caller(rig: Rig) -> Caller:
+    return Caller(rig)
+
+
+def test_a_group_begins_at_the_logs_end(rig: Rig, caller: Caller) -> None:
+    caller.client.declare("q")
+    end = rig.state.applied
+    group = caller.open()
+    assert (group.name, group.floor, group.is_started) == ("spark", end, False)
+
+
+def test_opening_twice_opens_once(rig: Rig, caller: Caller) -> None:
+    first = caller.open()
+    caller.client.declare("q")
+    assert caller.open() == first
+    assert len(list(records(rig))) == 1
+
+
+def test_a_group_begins_where_it_is_told_but_never_beyond_the_log(rig: Rig, caller: Caller) -> None:
+    caller.client.declare("q")
+    assert caller.open("early", 1).floor == 1
+    end = rig.state.applied
+    assert caller.open("late", 1 << 40).floor == end
+    assert caller.open("all", 0).floor == 0
+
+
+def test_the_earliest_is_where_somebody_is_owed_from(rig: Rig, caller: Caller) -> None:
+    caller.client.declare("q")
+    end = rig.state.applied
+    alone = caller.change(SubscriptionChange.OPEN, "alone", is_earliest=True)
+    assert alone.groups[0].floor == end, "nothing is kept for anybody"
+    caller.open("first", 1)
+    caller.client.declare("other")
+    second = caller.change(SubscriptionChange.OPEN, "second", is_earliest=True)
+    assert [(group.name, group.floor) for group in second.groups] == [
+        ("alone", end),
+        ("first", 1),
+        ("second", 1),
+    ]
+
+
+def test_a_group_starts_once_and_goes_on_cumulatively(rig: Rig, caller: Caller) -> None:
+    for number in range(5):
+        caller.client.declare(f"q{number}")
+    caller.open(floor=1)
+    for change, floor, expected in (
+        (SubscriptionChange.START, 2, 2),
+        (SubscriptionChange.START, 4, 2),
+        (SubscriptionChange.ADVANCE, 3, 3),
+        (SubscriptionChange.ADVANCE, 3, 3),
+        (SubscriptionChange.ADVANCE, 1, 3),
+        (SubscriptionChange.ADVANCE, 5, 5),
+    ):
+        (group,) = caller.change(change, floor=floor).groups
+        assert (group.floor, group.is_started) == (expected, True), f"{change} {floor}"
+    assert len(list(records(rig))) == 4, "what changes nothing is not written"
+    rig.check_log()
+
+
+def test_a_group_that_starts_where_it_stands_has_started(caller: Caller) -> None:
+    group = caller.open(floor=1)
+    (started,) = caller.change(SubscriptionChange.START, floor=group.floor).groups
+    assert started.is_started
+
+
+def test_an_acknowledgement_beyond_the_log_is_one_of_the_log(rig: Rig, caller: Caller) -> None:
+    caller.open(floor=0)
+    (group,) = caller.change(SubscriptionChange.ADVANCE, floor=1 << 40).groups
+    assert group.floor < rig.state.applied
+
+
+def test_what_is_not_open_is_not_found(caller: Caller) -> None:
+    for change in (SubscriptionChange.START, SubscriptionChange.ADVANCE):
+        answer = caller.change(change, "nobody", 1)
+        assert (answer.code, answer.groups) == (ErrorCode.NOT_FOUND, ())
+        assert "nobody" in answer.message
+
+
+def test_closing_twice_closes_once(rig: Rig, caller: Caller) -> None:
+    caller.open()
+    for _ in range(2):
+        answer = caller.change(SubscriptionChange.CLOSE)
+        assert (answer.code, answer.groups) == (ErrorCode.NONE, ())
+    assert len(list(records(rig))) == 2
+    assert caller.open().floor == rig.state.applied - 1, "a new one"
+
+
+@pytest.mark.parametrize("name", ["", "x" * 10_000, "line\nbreak", "\x00"])
+def test_a_group_has_a_name_that_can_be_read(name: str, rig: Rig, caller: Caller) -> None:
+    answer = caller.change(SubscriptionChange.OPEN, name)
+    assert answer.code is ErrorCode.INVALID_ARGUMENT
+    assert not list(records(rig))
+
+
+def test_there_are_not_more_groups_than_the_limit() -> None:
+    caller = Caller(Rig(PrimarySettings(subscriptions_max=2)))
+    caller.open("one")
+    caller.open("two")
+    answer = caller.change(SubscriptionChange.OPEN, "three")
+    assert answer.code is ErrorCode.UNAVAILABLE
+    assert "subscriptions_max" in answer.message
+    caller.open("two")
+    caller.change(SubscriptionChange.CLOSE, "one")
+    caller.open("three")
+
+
+def test_nothing_is_told_before_it_is_committed() -> None:
+    rig = Rig(holds_store=True)
+    client = rig.client()
+    rig.acknowledge()
+    client.say(ChangeSubscription(1, "spark", SubscriptionChange.OPEN))  # type: ignore[arg-type]
+    assert not client.heard_of(SubscriptionsAnswer)
+    client.say(ChangeSubscription(2, "", SubscriptionChange.NONE))  # type: ignore[arg-type]
+    assert not client.heard_of(SubscriptionsAnswer), "it would tell of a group that may be lost"
+    rig.acknowledge()
+    assert [len(answer.groups) for answer in client.heard_of(SubscriptionsAnswer)] == [1, 1]
+
+
+def test_a_successor_has_the_groups() -> None:
+    first = Rig()
+    group = Caller(first).open()
+    second = Caller(Rig(predecessor=first, is_restarted=True))
+    assert second.change(SubscriptionChange.NONE).groups == (group,)
+
+
+# --- groups that are left behind ----------------------------------------------------------------------------------------
+
+
+def behind(rig: Rig) -> list[Note]:
+    return [note for note in rig.notes if note.event == "subscription_left_behind"]
+
+
+def wait(rig: Rig, hours: int) -> None:
+    for _ in range(hours):
+        rig.pass_time(HOUR_MS)
+
+
+def test_a_group_that_is_owed_what_is_too_old_is_closed_with_a_warning() -> None:
+    rig = Rig(PrimarySettings(subscription_retention_ms=10 * HOUR_MS))
+    caller = Caller(rig)
+    caller.open()
+    caller.client.declare("q")
+    wait(rig, 9)
+    assert caller.change(SubscriptionChange.NONE).groups
+    wait(rig, 3)
+    assert caller.change(SubscriptionChange.NONE).groups == ()
+    (note,) = behind(rig)
+    assert note.is_warning
+    assert "spark" in note.details
+    assert caller.change(SubscriptionChange.ADVANCE, floor=1).code is ErrorCode.NOT_FOUND
+    rig.check_log()
+
+
+def test_a_group_that_goes_on_is_not_closed() -> None:
+    rig = Rig(PrimarySettings(subscription_retention_ms=10 * HOUR_MS))
+    caller = Caller(rig)
+    caller.open("reader")
+    caller.open("sleeper")
+    for number in range(40):
+        caller.client.declare(f"q{number}")
+        caller.change(SubscriptionChange.ADVANCE, "reader", rig.state.applied)
+        wait(rig, 1)
+    assert [group.name for group in caller.change(SubscriptionChange.NONE).groups] == ["reader"]
+    assert len(behind(rig)) == 1
+
+
+def test_a_successor_counts_from_its_beginning() -> None:
+    settings = PrimarySettings(subscription_retention_ms=10 * HOUR_MS)
+    first = Rig(settings)
+    caller = Caller(first)
+    caller.open()
+    caller.client.declare("q")
+    wait(first, 9)
+    second = Rig(settings, predecessor=first, is_restarted=True)
+    wait(second, 9)
+    assert Caller(second).change(SubscriptionChange.NONE).groups
+    wait(second, 3)
+    assert not Caller(second).change(SubscriptionChange.NONE).groups
+
+
+# --- branches -----------------------------------------------------------------------------------------------------------
+
+
+def xid_of(number: int, participant: int = 0) -> Xid:
+    return branch_xid(GlobalId(number.to_bytes(GLOBAL_ID_BYTES)), participant, TAG)
+
+
+def dtx_client(caller: Caller) -> RigClient:
+    client = caller.rig.client()
+    client.declare("q")
+    client.ok(SelectDtxCommand(0))
+    return client
+
+
+def prepare(client: RigClient, xid: Xid) -> None:
+    key = LogIndex(client.ok(StartCommand(0, xid.encode()))), client.rig.core.epoch
+    client.ok(publish("q", b"in branch", transaction=key, sequence=1))
+    client.ok(EndCommand(0, xid.encode(), 1))
+    client.ok(PrepareBranchCommand(0, xid.encode()))
+
+
+def test_how_branches_stand(rig: Rig, caller: Caller) -> None:
+    client = dtx_client(caller)
+    for number in (1, 2, 3):
+        prepare(client, xid_of(number))
+    client.ok(CommitBranchCommand(0, xid_of(2).encode()))
+    committed = rig.state.applied
+    client.ok(RollbackBranchCommand(0, xid_of(3).encode()))
+    rolled_back = rig.state.applied
+    client.ok(StartCommand(0, xid_of(4).encode()))
+    found = caller.find(*(xid_of(number) for number in (1, 2, 3, 4, 5)))
+    assert found.ends == (
+        BranchEnd(is_prepared=True),
+        BranchEnd(index=committed, is_committed=True),
+        BranchEnd(index=rolled_back),
+        BranchEnd(),
+        BranchEnd(),
+    )
+    assert found.prepared == (xid_of(1).encode(),)
+
+
+def test_a_transaction_is_found_by_the_name_of_any_of_its_branches(caller: Caller) -> None:
+    client = dtx_client(caller)
+    prepare(client, xid_of(1, PARTICIPANTS_MAX - 1))
+    assert caller.find(xid_of(1, 3)).ends == (BranchEnd(is_prepared=True),)
+
+
+def test_two_branches_of_one_transaction_stand_together(rig: Rig, caller: Caller) -> None:
+    client = dtx_client(caller)
+    prepare(client, xid_of(1, 0))
+    prepare(client, xid_of(1, 1))
+    client.ok(CommitBranchCommand(0, xid_of(1, 1).encode()))
+    assert caller.find(xid_of(1)).ends == (BranchEnd(is_prepared=True),)
+    client.ok(CommitBranchCommand(0, xid_of(1, 0).encode()))
+    assert caller.find(xid_of(1)).ends == (BranchEnd(index=rig.state.applied, is_committed=True),)
+
+
+def test_branches_of_other_coordinators_are_not_asked_for(caller: Caller) -> None:
+    client = dtx_client(caller)
+    foreign = Xid(7, b"theirs", b"1")
+    prepare(client, foreign)
+    found = caller.find(foreign)
+    assert found.ends == (BranchEnd(),)
+    assert found.prepared == ()
