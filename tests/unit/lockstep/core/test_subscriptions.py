@@ -39,8 +39,8 @@ def test_a_floor_never_falls() -> None:
 
 
 def test_nobody_is_owed_what_all_groups_are_done_with() -> None:
+    assert Log().state.subscriptions.floor is None
     log = Log()
-    assert log.state.subscriptions.floor is None
     one, other = open_group(log, "one", 3), open_group(log, "other", 9)
     assert log.state.subscriptions.floor == 3
     advance(log, one, 20)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lockstep.core.branch_names import GLOBAL_ID_BYTES, GlobalId, branch_xid, generation_tag
+from lockstep.core.branch_names import GLOBAL_ID_BYTES, PARTICIPANTS_MAX, GlobalId, branch_xid, generation_tag
 from lockstep.core.commands import (
     CommitBranchCommand,
     EndCommand,
@@ -22,7 +22,6 @@ from lockstep.core.server_messages import BranchEnd, BranchesFound, Subscription
 from lockstep.core.subscriptions import Group
 from lockstep.core.xid import Xid
 from services.primary.core.settings import PrimarySettings
-from services.primary.core.subscribing import PARTICIPANTS_MAX
 from tests.unit.services.primary.primary_rig import Rig, RigClient, publish
 
 HOUR_MS = 3_600_000
