@@ -31,7 +31,7 @@ KILLS_MIN, COMMITTED_MIN = SECONDS / 4, 20
 """A slow machine gets up to `SECONDS_MORE` for them."""
 SECONDS_MORE = 120.0
 CLIENTS = 4
-SETTLE_SECONDS = 60.0
+SETTLE_SECONDS = 30.0
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 IS_FULL = os.environ.get("LOCKSTEP_TESTS", "") == "full"
 SECONDS = 180.0 if IS_FULL else 30.0
-HEAL_SECONDS = 60.0
+HEAL_SECONDS = 30.0
 CLIENTS = 4
 
 
