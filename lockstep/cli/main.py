@@ -8,6 +8,7 @@ from lockstep.cli import (
     events,
     exchange,
     messages,
+    pipeline,
     queue,
     resource_set,
     status,
@@ -39,4 +40,5 @@ app.add_typer(user.app, name="user", help="Users of the AMQP proxy.")
 app.add_typer(events.app, name="events", help="Committed events, and the groups that read them.")
 app.command("promote")(cluster.promote)
 app.add_typer(cluster.app, name="cluster", help="What operators do in an emergency.")
+app.add_typer(pipeline.app, name="pipeline", help="Committed events into tables, with Spark.")
 app.command("demo")(demo.demo)

@@ -61,6 +61,7 @@ def _of_transactions(
     def numbers(of: Iterable[int], kind: pa.DataType, absent: Integers | None = None) -> pa.Array:
         return _numbers(_integers(of, count), kind, absent)
 
+    is_transaction = _integers((bool(one.transaction_id) for one in transactions), count)
     durations = _integers((one.duration_ms for one in transactions), count)
     sessions = _integers((one.session for one in transactions), count)
     times = _integers((one.commit_time_ms for one in transactions), count) * _MICROSECONDS
@@ -68,7 +69,7 @@ def _of_transactions(
         "index": numbers((one.index for one in transactions), pa.int64()),
         "epoch": numbers((one.epoch for one in transactions), pa.int64()),
         "commit_time": _numbers(times, _TYPES["timestamp"]),
-        "duration_ms": _numbers(durations, pa.int64(), durations),
+        "duration_ms": _numbers(durations, pa.int64(), is_transaction),
         "transaction": pa.array(
             [_transaction(resource_set, one) for one in transactions],
             pa.string(),

@@ -4,7 +4,7 @@
 |---|---|
 | `resource_set`, `index`, `epoch` | the place of its transaction in the committed log |
 | `commit_time` | monotone within a resource set; UTC |
-| `duration_ms` | from the first operation of the transaction to its commit; null where it has only one record |
+| `duration_ms` | from the first operation of the transaction to its commit; null outside any |
 | `transaction` | what its events share, in all resource sets: the global id in hexadecimal of a transaction of our coordinator, else `set/index.epoch` of its begin, or, outside any transaction, of the record itself |
 | `global_id`, `xid` | of a branch: in hexadecimal, and as `format:global:branch`; else null |
 | `resource_sets` | how many resource sets the transaction has branches in |

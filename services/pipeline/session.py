@@ -14,6 +14,8 @@ SETTINGS = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # A resource set may be named 1: it is a text all the same.
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     # As many state stores per query as this: a few cores do not need 200.
     "spark.sql.shuffle.partitions": "4",
     # A query that is stopped ends, also while it waits for a plan.

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -197,11 +198,14 @@ def test_the_demo_loses_nothing(tmp_path: Path) -> None:
         [*LOCKSTEP, "demo", "--messages", "6000", "--data", str(tmp_path / "data"), "--json"],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=400,
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     account = json.loads(result.stdout)
+    if shutil.which("java") is not None:
+        assert account["audit"].endswith(" events, no violation")
+        assert "No violation" in Path(account["report"]).read_text()
     assert (account["messages_in"], account["messages_out"]) == (6000, 12000)
     assert (account["lost"], account["duplicated"], account["torn"], account["unresolved"]) == (0, 0, 0, 0)
     assert len(account["state_hashes"]) == 3

@@ -11,6 +11,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lockstep.cli.connection import Json, console, print_json, run, show_table, table
+from lockstep.cli.demo.pipeline import Audited, missing, run_pipeline
 from lockstep.cli.demo.play import Play, Result
 from lockstep.client import connect
 from lockstep.runtime.local_cluster import LocalCluster
@@ -25,20 +26,25 @@ def demo(
     data: Annotated[
         Path | None, typer.Option("--data", help="Directory to use and keep; otherwise a temporary one.")
     ] = None,
+    pipeline: Annotated[
+        bool, typer.Option(help="At the end, audit all committed events with Spark, and draw a report.")
+    ] = True,
     json: Json = False,
 ) -> None:
     """A cluster on this machine, real data, a killed primary, and an account of every message."""
 
     async def command() -> None:
-        if not await play(messages, movers, batch, data, json):
+        if not await play(messages, movers, batch, data, pipeline, json):
             sys.exit(1)
 
     run(command())
 
 
-async def play(messages: int, movers: int, batch: int, data: Path | None, json: bool) -> bool:
+async def play(messages: int, movers: int, batch: int, data: Path | None, pipeline: bool, json: bool) -> bool:
     """Runs it all; whether nothing was lost, duplicated or torn."""
     started = time.monotonic()
+    lacking = missing() if pipeline else ""
+    audited: Audited | None = None
     directory = data or Path(tempfile.mkdtemp(prefix="lockstep-demo-"))
     columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
@@ -54,20 +60,42 @@ async def play(messages: int, movers: int, batch: int, data: Path | None, json: 
 
             async with LocalCluster(directory, brokers=3, cluster="demo", first_port=0) as cluster:
                 say(f"{len(cluster.brokers)} brokers with their stores, and etcd, run on this machine")
+                is_audited = pipeline and not lacking
                 async with await connect(cluster.addresses) as client:
-                    result = await Play(cluster, client, say, show).run(messages, movers, batch)
+                    result = await Play(cluster, client, say, show, is_audited).run(messages, movers, batch)
+                if is_audited:
+                    progress.update(task, description="Auditing")
+                    say("Spark reads and audits what was committed")
+                    audited = await run_pipeline(cluster.addresses, tables_in(data))
+                elif lacking:
+                    say(f"No audit of the committed events: {lacking}")
                 progress.update(task, description="Stopping")
     finally:
         if data is None:
             shutil.rmtree(directory, ignore_errors=True)
     seconds = time.monotonic() - started
-    print_json(as_json(result, seconds)) if json else show_result(result, seconds)
-    return result.is_clean
+    is_clean = result.is_clean and (audited is None or audited.is_clean)
+    if json:
+        print_json(as_json(result, audited, seconds))
+    else:
+        show_result(result, audited, seconds)
+    return is_clean
 
 
-def as_json(result: Result, seconds: float) -> dict[str, object]:
+def tables_in(data: Path | None) -> Path:
+    """Where the pipeline's tables and report are; they stay."""
+    if data is None:
+        return Path(tempfile.mkdtemp(prefix="lockstep-pipeline-"))
+    tables = data / "pipeline"
+    tables.mkdir(parents=True, exist_ok=True)
+    return tables
+
+
+def as_json(result: Result, audited: Audited | None, seconds: float) -> dict[str, object]:
     account, killing = result.account, result.killing
     return {
+        "audit": None if audited is None else audited.said,
+        "report": None if audited is None or audited.report is None else str(audited.report),
         "messages_in": account.messages_in,
         "messages_out": account.messages_out,
         "left": account.left,
@@ -91,11 +119,11 @@ def as_json(result: Result, seconds: float) -> dict[str, object]:
             for set_name, of_set in result.hashes.items()
         },
         "seconds": round(seconds, 3),
-        "is_clean": result.is_clean,
+        "is_clean": result.is_clean and (audited is None or audited.is_clean),
     }
 
 
-def show_result(result: Result, seconds: float) -> None:
+def show_result(result: Result, audited: Audited | None, seconds: float) -> None:
     """The table at the end."""
     account, killing = result.account, result.killing
     rows = table("", "#")
@@ -131,7 +159,12 @@ def show_result(result: Result, seconds: float) -> None:
         is_equal = len(set(of_set.values())) == 1
         for name, (index, text) in sorted(of_set.items()):
             row(f"State hash of {set_name} on {name} at index {index:,}", text[:16] or "-", is_equal)
+    if audited is not None:
+        row("Audit of all committed events", audited.said, audited.is_clean)
+        if audited.report is not None:
+            row("Report", audited.report)
     console.print()
     show_table(rows)
-    verdict = "Nothing lost, nothing duplicated, nothing torn." if result.is_clean else "SOMETHING IS WRONG."
+    is_clean = result.is_clean and (audited is None or audited.is_clean)
+    verdict = "Nothing lost, nothing duplicated, nothing torn." if is_clean else "SOMETHING IS WRONG."
     console.print(f"\n[bold]{verdict}[/bold] {seconds:.1f} s in all.")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from lockstep.cli.demo.account import Account, balance, count
 from lockstep.cli.demo.data import load_rows
 from lockstep.cli.demo.movers import run_movers
+from lockstep.cli.demo.pipeline import open_group
 from lockstep.cli.demo.routes import Route, plan_routes
 from lockstep.cli.up import wait_until_led
 from lockstep.client import Client, ErrorCode, Rejected
@@ -79,11 +80,14 @@ class Play:
         client: Client,
         say: Callable[[str], None],
         show: Callable[[str, int, int], None],
+        is_audited: bool = False,
     ) -> None:
+        """`is_audited`: events are kept for the pipeline, from before the first message."""
         self._cluster = cluster
         self._client = client
         self._say = say
         self._show = show
+        self._is_audited = is_audited
         self._routes: list[Route] = []
 
     async def run(self, messages: int, movers: int, batch: int) -> Result:
@@ -93,6 +97,8 @@ class Play:
             await self._client.administration.create_set(route.set_name, route.brokers)
         await wait_until_led(self._client, expected=len(routes))
         self._say(", ".join(f"{route.brokers[0]} leads set {route.set_name}" for route in routes))
+        if self._is_audited:
+            await open_group(self._cluster.addresses)
         await self._load()
         started = time.monotonic()
         moving = asyncio.ensure_future(self._move(movers, batch, started))

@@ -1,0 +1,150 @@
+"""The command line: `run JOB...` and `report`.
+
+Law: with `run --check` the exit status is 2 if the audit found anything; a query or a call that failed is status 1, with one
+sentence.
+"""
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from lockstep.core.errors import LockstepError
+from services.pipeline.catalogue import AUDIT, JOBS, NAMES
+from services.pipeline.options import MAX_EVENTS
+from services.pipeline.running import SINKS, RunSettings, run
+from services.pipeline.settings import (
+    AGE_SECONDS_MAX,
+    TRIGGER_SECONDS,
+    WATERMARK_SECONDS,
+    WINDOW_SECONDS,
+    JobSettings,
+)
+
+VIOLATED = 2
+"""Exit status."""
+INTERRUPTED = 130
+"""Exit status of whoever is stopped before it is done; a run with --follow is done when it is stopped."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit status."""
+    given = _parser().parse_args(arguments)
+    try:
+        return _run(given) if given.command == "run" else _report(given)
+    except (LockstepError, ValueError, PySparkException) as error:
+        sys.stderr.write(f"lockstep pipeline: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _run(given: argparse.Namespace) -> int:
+    names = list(dict.fromkeys(given.jobs))
+    settings = _settings(given)
+    is_audited = AUDIT in names
+    # The audit looks at what the ledger has.
+    queries = [name for name in JOBS if name in names or (is_audited and name == "ledger")]
+    spark = _session(given)
+    try:
+        try:
+            run(spark, queries, settings)
+        except KeyboardInterrupt:
+            if not settings.follow:
+                raise
+        if not is_audited:
+            return 0
+        from services.pipeline.auditing import audit_ledger
+
+        found = audit_ledger(spark, settings)
+        kinds = ", ".join(f"{count} {kind}" for kind, count in found["by_kind"].items()) or "no violation"
+        sys.stdout.write(f"audit: {found['events']:,} events, {kinds}\n")
+        if given.report is not None:
+            from services.pipeline.report import write_report
+
+            sys.stdout.write(f"report: {write_report(spark, settings, given.report)}\n")
+        return VIOLATED if given.check and found["violations"] else 0
+    finally:
+        spark.stop()
+
+
+def _report(given: argparse.Namespace) -> int:
+    from services.pipeline.report import write_report
+
+    spark = _session(given)
+    try:
+        path = write_report(spark, _settings(given), given.html)
+    finally:
+        spark.stop()
+    sys.stdout.write(f"report: {path}\n")
+    return 0
+
+
+def _session(given: argparse.Namespace) -> SparkSession:
+    from services.pipeline.session import make_session
+
+    def stop(_number: int, _frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    return make_session(given.master)
+
+
+def _settings(given: argparse.Namespace) -> RunSettings:
+    if given.sink == "postgres" and not given.postgres:
+        raise ValueError("--sink postgres needs --postgres, the URL of the database")
+    return RunSettings(
+        brokers=given.brokers,
+        output=given.output.resolve(),
+        group=given.group,
+        start=given.start,
+        sink=given.sink,
+        postgres=given.postgres,
+        follow=given.follow,
+        trigger_seconds=given.trigger_seconds,
+        max_events=given.max_events,
+        tls_ca_file=given.tls_ca_file,
+        jobs=JobSettings(given.window_seconds, given.watermark_seconds, given.age_seconds_max),
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="lockstep pipeline", description="Committed events into tables, metrics and audits, with Spark."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    running = commands.add_parser("run", help="run jobs over what is committed, or go on with --follow")
+    running.add_argument("jobs", nargs="+", choices=NAMES, metavar="JOB", help=f"one of {', '.join(NAMES)}")
+    reporting = commands.add_parser("report", help="one HTML page with plots, from what the ledger has")
+    reporting.add_argument(
+        "--html", type=Path, metavar="FILE", help="default: report.html in the output directory"
+    )
+    for one in (running, reporting):
+        one.add_argument("--output", type=Path, default=Path("lockstep-pipeline"), metavar="DIR")
+        one.add_argument("--master", default="local[*]", metavar="URL", help="local[*], or spark://host:port")
+        one.add_argument("--sink", choices=SINKS, default="parquet")
+        one.add_argument("--window-seconds", type=int, default=WINDOW_SECONDS, metavar="N")
+        one.add_argument("--watermark-seconds", type=int, default=WATERMARK_SECONDS, metavar="N")
+        one.add_argument("--age-seconds-max", type=int, default=AGE_SECONDS_MAX, metavar="N")
+        one.set_defaults(
+            brokers="", group="pipeline", start="earliest", postgres="", follow=False, tls_ca_file="",
+            trigger_seconds=TRIGGER_SECONDS, max_events=MAX_EVENTS, check=False,
+        )  # fmt: skip
+    running.add_argument("--brokers", "-b", required=True, metavar="HOST:PORT[,...]")
+    running.add_argument("--group", default="pipeline", metavar="NAME", help="of its durable subscriptions")
+    running.add_argument("--start", default="earliest", help="of a new group: earliest, latest, or offsets")
+    running.add_argument(
+        "--postgres", default="", metavar="URL", help="of the database, with --sink postgres"
+    )
+    running.add_argument("--follow", action="store_true", help="go on until it is stopped")
+    running.add_argument("--trigger-seconds", type=float, default=TRIGGER_SECONDS, metavar="N")
+    running.add_argument("--max-events", type=int, default=MAX_EVENTS, metavar="N", help="of a micro-batch")
+    running.add_argument("--tls-ca-file", default="", metavar="FILE")
+    running.add_argument("--check", action="store_true", help="exit status 2 if the audit finds anything")
+    running.add_argument("--report", type=Path, metavar="FILE", help="with audit: draw the report, too")
+    return parser

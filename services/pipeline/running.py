@@ -1,0 +1,131 @@
+"""Running jobs: one streaming query for each, from a group of its own into a table of its own.
+
+Law: a query acknowledges what is in its sink, and nothing else does. Spark says so one batch late, and of the last batch not at
+all; that one is acknowledged when its query has ended well.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from services.pipeline.catalogue import JOBS, Job
+from services.pipeline.options import MAX_EVENTS, SourceOptions, offsets_from
+from services.pipeline.settings import HOLD_SECONDS, TRIGGER_SECONDS, JobSettings
+from services.pipeline.sinks.delta import to_delta
+from services.pipeline.sinks.parquet import to_parquet
+from services.pipeline.sinks.postgres import to_postgres
+from services.pipeline.source import NAME
+from services.pipeline.tables import Tables
+
+SINKS = ("parquet", "delta", "postgres")
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What a run is told."""
+
+    brokers: str
+    output: Path
+    """Directory of tables and checkpoints."""
+    group: str = "pipeline"
+    """Each job's own group is this, a dot and its name."""
+    start: str = "earliest"
+    sink: str = "parquet"
+    """One of SINKS; with `postgres` tables are there, and checkpoints in `output`."""
+    postgres: str = ""
+    """Of the database, as libpq takes it."""
+    follow: bool = False
+    """True: until it is stopped; False: what is committed when it begins."""
+    trigger_seconds: float = TRIGGER_SECONDS
+    max_events: int = MAX_EVENTS
+    """Of a micro-batch, for jobs that are not timed."""
+    tls_ca_file: str = ""
+    jobs: JobSettings = field(default_factory=JobSettings)
+
+    @property
+    def tables(self) -> Tables:
+        return Tables(self.output)
+
+    def options(self, job: Job) -> dict[str, str]:
+        """Of the source, for a job's query."""
+        return {
+            "brokers": self.brokers,
+            "group": f"{self.group}.{job.name}",
+            "start": self.start,
+            "maxEvents": str(0 if job.is_timed else self.max_events),
+            "holdSeconds": str(HOLD_SECONDS if job.is_timed else 0),
+            "withoutContent": str(not job.with_content).lower(),
+            "tlsCaFile": self.tls_ca_file,
+        }
+
+
+def run(spark: SparkSession, names: Sequence[str], settings: RunSettings) -> None:
+    """Starts the queries of these jobs; returns when all have ended. Raises what one failed with."""
+    queries = {}
+    try:
+        for name in names:
+            queries[name] = start(spark, JOBS[name], settings)
+        for name, query in queries.items():
+            query.awaitTermination()
+            _acknowledge_last(settings, JOBS[name], query)
+    finally:
+        for query in queries.values():
+            query.stop()
+
+
+def start(spark: SparkSession, job: Job, settings: RunSettings) -> StreamingQuery:
+    """The query of one job, from where its checkpoint stands."""
+    options = settings.options(job)
+    source = SourceOptions.parse(options)
+    with source.connect() as client:
+        settings.tables.starts(job.name, settings.sink, source.open(client))
+    events = spark.readStream.format(NAME).options(**options).load()
+    rows = job.make(events, settings.jobs)
+    checkpoint = settings.tables.checkpoint(job.name, settings.sink)
+    table = settings.tables.of(job.name)
+    query = f"{settings.group}.{job.name}"
+    match settings.sink:
+        case "parquet":
+            writer = to_parquet(rows, table, job.partitions)
+        case "delta":
+            writer = to_delta(rows, table, job.partitions, query)
+        case "postgres":
+            writer = to_postgres(rows, settings.postgres, f"lockstep_{job.name}", query)
+        case _:
+            raise ValueError(f"a sink is one of {', '.join(SINKS)}, not {settings.sink!r}")
+    writer = writer.queryName(query).option("checkpointLocation", str(checkpoint))
+    if settings.follow:
+        return writer.trigger(processingTime=f"{settings.trigger_seconds} seconds").start()
+    return writer.trigger(availableNow=True).start()
+
+
+def ledger_table(spark: SparkSession, settings: RunSettings) -> DataFrame:
+    """The events that the ledger has; raises `ValueError` where it has none that Spark can read."""
+    path = settings.tables.of("ledger")
+    match settings.sink:
+        case "parquet":
+            return spark.read.parquet(str(path))
+        case "delta":
+            from deltalake import DeltaTable
+
+            # Spark has no reader of Delta of its own: the table says which files are in it.
+            return spark.read.option("basePath", str(path)).parquet(*DeltaTable(str(path)).file_uris())
+        case _:
+            raise ValueError(
+                "audit and report read a ledger in files: run the ledger with --sink parquet or delta"
+            )
+
+
+def _acknowledge_last(settings: RunSettings, job: Job, query: StreamingQuery) -> None:
+    progress = query.lastProgress
+    sources = progress["sources"] if progress is not None else []
+    end = sources[0]["endOffset"] if sources else None
+    if not end:
+        return
+    source = SourceOptions.parse(settings.options(job))
+    with source.connect() as client:
+        client.acknowledge(source.group, offsets_from(json.loads(end) if isinstance(end, str) else end))
