@@ -32,6 +32,8 @@ FIRST_CUT_SECONDS = 15.0
 """A new group waits so long for transactions that are being committed; their coordinators need far less."""
 LOOKED_AT_MAX = 1_000_000
 """Events of each set, where transactions hold each other and have ended behind what was looked at."""
+ASKED_MAX = 500
+"""Transactions in one question to a primary: more would stop its other work for too long."""
 EMPTY_MS = 60_000
 """A part of a log in which nothing was committed is planned when it is so old: what is kept for a group moves on all the same."""
 
@@ -157,10 +159,12 @@ class Planner:
         self, names: Iterable[SetName], xids: Mapping[GlobalId, bytes]
     ) -> dict[GlobalId, dict[SetName, BranchStands]]:
         found: dict[GlobalId, dict[SetName, BranchStands]] = {global_id: {} for global_id in xids}
-        if xids:
-            for name in names:
-                stands, _, _ = await self._sources.stands(name, list(xids.values()))
-                for global_id, stand in zip(xids, stands, strict=True):
+        by_xid = list(xids.items())
+        for name in names if xids else ():
+            for first in range(0, len(by_xid), ASKED_MAX):
+                asked = by_xid[first : first + ASKED_MAX]
+                stands, _, _ = await self._sources.stands(name, [xid for _, xid in asked])
+                for (global_id, _), stand in zip(asked, stands, strict=True):
                     found[global_id][name] = stand
         return found
 

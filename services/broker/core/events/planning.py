@@ -113,14 +113,21 @@ class Cut:
     """A set is held by what has ended behind what was looked at."""
 
 
+class Held(NamedTuple):
+    """A set that a transaction holds back."""
+
+    end: Offset
+    since_ms: int
+
+
 def choose(
-    logs: Mapping[SetName, LogView], max_events: int, stuck_since_ms: Mapping[SetName, int] | None = None
+    logs: Mapping[SetName, LogView], max_events: int, stuck: Mapping[SetName, Held] | None = None
 ) -> Cut:
     """The latest cut by one commit time, with about `max_events` (0: any number) but at least one mark. Not closed yet.
 
-    `stuck_since_ms`: sets that stay where they are, and so hold nobody by their times.
+    `stuck`: sets that stay where they are held, and so hold nobody by their times.
     """
-    stuck = stuck_since_ms or {}
+    stuck = stuck or {}
     free = {name: log for name, log in logs.items() if name not in stuck}
     # A log whose marks end before its end says nothing of what follows.
     time_ms = min((log.end_ms for log in free.values() if not log.is_end), default=_FOREVER)
@@ -134,13 +141,14 @@ def choose(
             # What has the time of the mark before goes with it.
             time_ms = marks[place - 1][0]
             break
-    ends = {name: log.start for name, log in logs.items()}
+    ends = {name: log.start for name, log in logs.items()} | {name: held.end for name, held in stuck.items()}
     for name, log in free.items():
         below = [mark for mark in log.marks if mark.time_ms <= time_ms]
         ends[name] = below[-1].offset if below else log.start
     # An idle set answers the present.
     present_ms = min((log.now_ms for log in logs.values() if log.is_end), default=time_ms)
-    return Cut(ends, min([time_ms, present_ms, *stuck.values()]), dict(stuck))
+    since_ms = {name: held.since_ms for name, held in stuck.items()}
+    return Cut(ends, min([time_ms, present_ms, *since_ms.values()]), since_ms)
 
 
 def close(
@@ -225,7 +233,7 @@ class Cutting:
             return cut
         # What lets a set go may be later than what was looked at of its log: then no one time does.
         far = self._closed(Cut({name: log.end for name, log in self._logs.items()}, cut.time_ms))
-        if self._unknown or any(far.ends[name] != self._logs[name].start for name in stuck):
+        if self._unknown or any(self._logs[name].events_up_to(far.ends[name]) for name in stuck):
             return far
         # What was looked at of a set that stays must not hold the sets that it is not tied to.
         found = 0
@@ -248,12 +256,12 @@ class Cutting:
             close(cut, self._logs, self._ends, self._now_ms, self._hold_ms_max)
         return cut
 
-    def _stuck(self, cut: Cut) -> dict[SetName, int]:
-        """Sets that are held where they are, and since when."""
+    def _stuck(self, cut: Cut) -> dict[SetName, Held]:
+        """Sets that are held in front of their first event."""
         return {
-            name: since_ms
+            name: Held(cut.ends[name], since_ms)
             for name, since_ms in cut.held_since_ms.items()
-            if cut.ends[name] == self._logs[name].start
+            if not self._logs[name].events_up_to(cut.ends[name])
         }
 
 

@@ -1,0 +1,249 @@
+"""What one call of a reader does in all resource sets, over brokers that lag and sets that come."""
+
+import time
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import cast
+
+import pytest
+
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import LogIndex, SetName
+from lockstep.core.requests import SubscriptionChange
+from lockstep.wire.v1 import events_pb2 as pb
+from services.broker.core.events.planning import BranchStands, LogView, Offset
+from services.broker.events.planner import Planner
+from services.broker.events.sources import NOTHING, EventSources, offset_of, wire_offset
+from tests.unit.services.broker.core.events.planning_world import Joint, World, at, global_id, xid_of
+
+ONE, TWO, THREE = SetName("set0"), SetName("set1"), SetName("set2")
+
+
+class Sources:
+    """Of a world: primaries that are up to date, and backups that lag."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.names = sorted(world.logs)
+        self.groups: dict[SetName, dict[str, tuple[Offset, bool]]] = {name: {} for name in world.logs}
+        self.lags: dict[SetName, int] = {}
+        self.before_opening: dict[SetName, Callable[[], None]] = {}
+
+    def set_names(self) -> list[SetName]:
+        return self.names
+
+    def addresses(self, set_name: SetName) -> list[str]:
+        return [f"{set_name}:1", f"{set_name}:2"]
+
+    async def log_of(
+        self, set_name: SetName, start: Offset, max_events: int, at_least: LogIndex = NOTHING.index
+    ) -> LogView:
+        committed = len(self.world.logs[set_name])
+        lag = min(self.lags.get(set_name, 0), committed - at_least)
+        return self.world.view(set_name, start, max_events, lag)
+
+    async def change(
+        self,
+        set_name: SetName,
+        group: str,
+        change: SubscriptionChange,
+        floor: Offset | None = None,
+        *,
+        is_earliest: bool = False,
+    ) -> pb.ChangeSubscriptionResponse:
+        groups = self.groups[set_name]
+        if change is SubscriptionChange.OPEN:
+            self.before_opening.pop(set_name, lambda: None)()
+            groups.setdefault(group, (floor or at(len(self.world.logs[set_name])), False))
+        elif change is SubscriptionChange.CLOSE:
+            groups.pop(group, None)
+        elif change is not SubscriptionChange.NONE:
+            if group not in groups:
+                raise Rejected(ErrorCode.NOT_FOUND, "no group")
+            known, is_started = groups[group]
+            if floor is not None and not (is_started and change is SubscriptionChange.START):
+                known = max(known, floor, key=lambda offset: offset.index)
+            groups[group] = known, True
+        return pb.ChangeSubscriptionResponse(
+            groups=[
+                pb.ChangeSubscriptionResponse.Group(
+                    group=name, floor=wire_offset(set_name, known), is_started=is_started
+                )
+                for name, (known, is_started) in sorted(groups.items())
+            ]
+        )
+
+    async def stands(
+        self, set_name: SetName, xids: Sequence[bytes]
+    ) -> tuple[list[BranchStands], list[bytes], LogIndex]:
+        by_xid = {xid_of(joint.name): joint.name for joint in self.world.joints}
+        names = [by_xid[xid] for xid in xids]
+        found = self.world.stands(names)
+        prepared = [xid_of(joint.name) for joint in self.world.joints if set_name in joint.prepared]
+        return [found[name][set_name] for name in names], prepared, LogIndex(len(self.world.logs[set_name]))
+
+
+class Rig:
+    def __init__(self, sets: int = 2) -> None:
+        self.world = World(Random(0), sets)
+        self.world.skews = dict.fromkeys(self.world.logs, 0)
+        self.sources = Sources(self.world)
+        self.planner = Planner(cast(EventSources, self.sources))
+
+    def prepared(self, *names: SetName) -> Joint:
+        joint = Joint(global_id(len(self.world.joints) + 1), [], list(names))
+        for name in names:
+            self.world.append(name)
+        self.world.joints.append(joint)
+        return joint
+
+    def commit(self, joint: Joint, name: SetName) -> None:
+        joint.prepared.remove(name)
+        joint.ended[name] = joint.committed[name] = self.world.append(name, 1, joint.name)
+
+    async def open(self) -> dict[str, Offset]:
+        opened = await self.planner.open(pb.OpenSubscriptionRequest(group="spark"))
+        return {one.resource_set: offset_of(one) for one in opened.offsets}
+
+    async def plan(
+        self, known: dict[str, Offset] | None = None, max_events: int = 0, wait_ms: int = 0
+    ) -> pb.PlanResponse:
+        offsets = [wire_offset(name, offset) for name, offset in (known or {}).items()]
+        return await self.planner.plan(
+            pb.PlanRequest(group="spark", known=offsets, max_events=max_events, wait_ms=wait_ms)
+        )
+
+
+def ends(response: pb.PlanResponse) -> dict[str, Offset]:
+    return {one.to.resource_set: offset_of(one.to) for one in response.ranges}
+
+
+async def test_a_group_begins_at_a_closed_cut_though_backups_lag() -> None:
+    """A transaction commits in both sets between the opening in one and in the other, and no backup of the first knows it yet."""
+    rig = Rig()
+    joint = rig.prepared(ONE, TWO)
+
+    def commits() -> None:
+        rig.commit(joint, ONE)
+        rig.commit(joint, TWO)
+
+    rig.sources.before_opening[TWO] = commits
+    rig.sources.lags = {ONE: 5, TWO: 5}
+    begun = await rig.open()
+    assert begun == {ONE: at(2), TWO: at(2)}, "not behind the first half of it"
+
+
+async def test_a_group_that_begins_waits_for_what_is_being_committed() -> None:
+    rig = Rig()
+    joint = rig.prepared(ONE, TWO)
+
+    def half() -> None:
+        rig.commit(joint, TWO)
+
+    rig.sources.before_opening[TWO] = half
+    original = rig.sources.stands
+    looks = 0
+
+    async def stands(
+        set_name: SetName, xids: Sequence[bytes]
+    ) -> tuple[list[BranchStands], list[bytes], LogIndex]:
+        nonlocal looks
+        looks += 1
+        if looks == 10:
+            rig.commit(joint, ONE)
+        return await original(set_name, xids)
+
+    rig.sources.stands = stands  # type: ignore[method-assign]
+    assert await rig.open() == {ONE: at(2), TWO: at(2)}
+
+
+async def test_opening_again_finds_the_group_and_a_new_set_from_its_beginning() -> None:
+    rig = Rig(3)
+    rig.sources.names = [ONE, TWO]
+    rig.world.append(ONE, 1)
+    begun = await rig.open()
+    rig.sources.names = [ONE, TWO, THREE]
+    rig.world.append(ONE, 1)
+    rig.world.append(THREE, 1)
+    assert await rig.open() == {**begun, THREE: NOTHING}
+
+
+async def test_a_plan_takes_in_a_set_that_came_since() -> None:
+    rig = Rig(3)
+    rig.sources.names = [ONE, TWO]
+    known = await rig.open()
+    rig.sources.names = [ONE, TWO, THREE]
+    rig.world.append(THREE, 1)
+    for given in (known, {}):
+        response = await rig.plan(given)
+        assert offset_of(response.ranges[2].start) == NOTHING
+        assert response.ranges[2].events == 1
+    assert rig.sources.groups[THREE]["spark"] == (NOTHING, True)
+
+
+async def test_a_plan_of_a_group_that_is_not_open_is_refused() -> None:
+    with pytest.raises(Rejected) as caught:
+        await Rig().plan()
+    assert caught.value.code is ErrorCode.NOT_FOUND
+
+
+async def test_a_plan_waits_and_answers_what_is_known_if_nothing_came() -> None:
+    rig = Rig()
+    known = await rig.open()
+    rig.world.append(ONE, 0)
+    begun = time.monotonic()
+    response = await rig.plan(known, wait_ms=250)
+    assert time.monotonic() - begun >= 0.25
+    assert ends(response) == known, "records that are no events are no reason for a plan"
+    rig.world.append(ONE, 1)
+    begun = time.monotonic()
+    assert ends(await rig.plan(known, wait_ms=60_000)) == {ONE: at(2), TWO: NOTHING}
+    assert time.monotonic() - begun < 30
+
+
+async def test_what_is_old_is_planned_though_it_has_no_events() -> None:
+    rig = Rig()
+    known = await rig.open()
+    rig.world.append(ONE, 0)
+    rig.world.now_ms += 60_001
+    assert ends(await rig.plan(known))[ONE] == at(1)
+
+
+async def test_a_range_counts_what_stands_in_front_of_a_held_commit() -> None:
+    rig = Rig()
+    known = await rig.open()
+    joint = rig.prepared(ONE, TWO)
+    rig.world.append(ONE, 4)
+    rig.commit(joint, ONE)
+    response = await rig.plan(known)
+    one = response.ranges[0]
+    assert (one.to.index, one.events, one.held_since_ms) == (2, 4, rig.world.now_ms)
+    assert response.has_more
+    assert one.brokers == ["set0:1", "set0:2"]
+
+
+async def test_transactions_that_hold_each_other_are_looked_for_further_on() -> None:
+    rig = Rig()
+    known = await rig.open()
+    first, second = rig.prepared(ONE, TWO), rig.prepared(ONE, TWO)
+    rig.commit(first, ONE)
+    rig.commit(second, TWO)
+    for _ in range(40):
+        rig.world.now_ms += 1
+        rig.world.append(ONE, 1)
+        rig.world.append(TWO, 1)
+    rig.commit(first, TWO)
+    rig.commit(second, ONE)
+    for _ in range(3):
+        known = ends(await rig.plan(known, max_events=2))
+        assert not list(rig.world.torn({SetName(name): offset for name, offset in known.items()}))
+    assert known == {ONE: at(44), TWO: at(44)}
+
+
+async def test_a_held_set_is_told_by_the_metrics() -> None:
+    rig = Rig()
+    known = await rig.open()
+    rig.world.now_ms = time.time_ns() // 1_000_000 - 5_000
+    rig.commit(rig.prepared(ONE, TWO), ONE)
+    await rig.plan(known)
+    assert rig.planner.held_seconds()[ONE] == pytest.approx(5.0, abs=2.0)
