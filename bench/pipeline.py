@@ -2,12 +2,15 @@
 
 First everything that was committed is read by the client alone, then by Spark (`local[2]`) into a sink that does nothing, and
 into Parquet, several times: the first is cold. Then messages are committed for some seconds without a reader, and again while
-Spark reads over and over. Backups serve the reader; all share this machine's processors, so the primary's own CPU per message is
-what to look at. `make bench-pipeline`, or `python -m bench.pipeline --events 200000`.
+Spark reads over and over; at a set rate, since a primary with less to do uses more CPU for each message. Backups serve the
+reader; all share this machine's processors, so the primary's own CPU per message is what to look at. `make bench-pipeline`, or
+`python -m bench.pipeline --events 200000`.
 """
 
 import argparse
 import asyncio
+import contextlib
+import os
 import tempfile
 import threading
 import time
@@ -18,7 +21,7 @@ import uvloop
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
-from bench.measuring import CpuMeter, SyncProbe, load
+from bench.measuring import CpuMeter, SyncProbe, cpu_seconds, load
 from lockstep.client.event_offsets import EventOffset
 from lockstep.client.events import EventsClient, Start
 from services.pipeline.columns import as_record_batch
@@ -41,7 +44,7 @@ class Commits:
     sync_ms: float
 
 
-async def main(events: int, rounds: int, seconds: float) -> None:
+async def main(events: int, rounds: int, seconds: float, rate: float) -> None:
     console = Console(width=140)
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as scratch:
         async with deployed(Path(scratch) / "cluster", sets={SET: ["B1", "B2", "B3"]}) as deployment:
@@ -49,33 +52,36 @@ async def main(events: int, rounds: int, seconds: float) -> None:
             await asyncio.to_thread(_open, addresses)
             await _fill(deployment, events)
             console.print(f"{events:,} events of 1 KiB in transactions of {TRANSACTION}; load {load():.1f}")
-            count, rate = await asyncio.to_thread(_read_alone, addresses)
-            console.print(f"client alone, into Arrow: {rate:9,.0f} events/s ({count:,})")
+            count, speed = await asyncio.to_thread(_read_alone, addresses)
+            console.print(f"client alone, into Arrow: {speed:9,.0f} events/s ({count:,})")
             began = time.monotonic()
             spark = await asyncio.to_thread(make_session, "local[2]", "bench")
             console.print(f"Spark session: {time.monotonic() - began:.1f} s")
             try:
                 for sink in ("noop", "parquet"):
                     for number in range(rounds):
-                        rate = await asyncio.to_thread(
+                        before = _spark_cpu()
+                        speed = await asyncio.to_thread(
                             _read_once, spark, addresses, sink, Path(scratch), count
                         )
+                        cpu = 1e6 * (_spark_cpu() - before) / count
                         console.print(
-                            f"{sink:>7}, round {number + 1}: {rate:9,.0f} events/s; load {load():.1f}"
+                            f"{sink:>7}, round {number + 1}: {speed:9,.0f} events/s, {cpu:5.1f} us CPU of Spark"
+                            f" an event; load {load():.1f}"
                         )
-                await _show_cost(console, deployment, spark, Path(scratch), seconds)
+                await _show_cost(console, deployment, spark, Path(scratch), seconds, rate)
             finally:
                 await asyncio.to_thread(spark.stop)
 
 
 async def _show_cost(
-    console: Console, deployment: Deployment, spark: SparkSession, scratch: Path, seconds: float
+    console: Console, deployment: Deployment, spark: SparkSession, scratch: Path, seconds: float, rate: float
 ) -> None:
-    quiet = await _commit(deployment, scratch, seconds)
+    quiet = await _commit(deployment, scratch, seconds, rate)
     stopping = threading.Event()
     reading = asyncio.create_task(asyncio.to_thread(_read_on_and_on, spark, deployment.addresses, stopping))
     await asyncio.sleep(1)
-    busy = await _commit(deployment, scratch, seconds)
+    busy = await _commit(deployment, scratch, seconds, rate)
     stopping.set()
     rates = await reading
     for name, one in (("nobody reads", quiet), ("Spark reads", busy)):
@@ -87,6 +93,22 @@ async def _show_cost(
     console.print(
         f"the primary's CPU per message: {change:+.1f} %; Spark read {rates:,.0f} events/s beside it"
     )
+
+
+def _spark_cpu() -> float:
+    """Processor seconds of the JVM and the Python workers under it: what other load on the machine does not change."""
+    parents = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
+    family = {pid for pid in parents if parents[pid] == os.getpid() and _is_java(pid)}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(cpu_seconds(pid) for pid in family)
+
+
+def _is_java(pid: int) -> bool:
+    return b"java" in Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0]
 
 
 def _open(addresses: list[str]) -> None:
@@ -132,22 +154,26 @@ def _read_on_and_on(spark: SparkSession, addresses: list[str], stopping: threadi
     return count / (time.monotonic() - began)
 
 
-async def _commit(deployment: Deployment, scratch: Path, seconds: float) -> Commits:
+async def _commit(deployment: Deployment, scratch: Path, seconds: float, rate: float) -> Commits:
     primary = await deployment.primary_of(SET)
     meter = CpuMeter({"primary": deployment[primary].broker.pid})
     end = time.monotonic() + seconds
     async with SyncProbe(scratch) as probe:
         meter.start()
         began = time.monotonic()
-        counts = await asyncio.gather(*(_connection(deployment, end) for _ in range(CONNECTIONS)))
+        counts = await asyncio.gather(*(_connection(deployment, end, rate) for _ in range(CONNECTIONS)))
         used, took = meter.read()["primary"], time.monotonic() - began
     return Commits(sum(counts) / took, 1e6 * used / max(1, sum(counts)), probe.median_ms)
 
 
-async def _connection(deployment: Deployment, end: float) -> int:
+async def _connection(deployment: Deployment, end: float, rate: float) -> int:
+    """`rate`: messages a second, of all connections."""
     count = 0
+    due = time.monotonic()
     async with deployment.client() as client, client.session() as session:
         while time.monotonic() < end:
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            due += CONNECTIONS * TRANSACTION / rate
             async with session.transaction() as transaction:
                 await transaction.publish(QUEUE, [BODY] * TRANSACTION)
             count += TRANSACTION
@@ -159,5 +185,6 @@ if __name__ == "__main__":
     parser.add_argument("--events", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--rate", type=float, default=2_000.0, help="messages a second while others read")
     given = parser.parse_args()
-    uvloop.run(main(given.events, given.rounds, given.seconds))
+    uvloop.run(main(given.events, given.rounds, given.seconds, given.rate))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from lockstep.client.event_errors import EventsOutOfRange
 from services.pipeline.options import SourceOptions
 from services.pipeline.source import LockstepReader, LockstepStreamReader, Part
 from tests.unit.lockstep.client.fake_events import FakeEvents, Serving, Transaction, enqueue
@@ -145,6 +146,27 @@ def test_commit_acknowledges_and_a_new_checkpoint_begins_there(
     reader.commit(end)
     assert LockstepStreamReader(options(serving)).initialOffset() == end
     assert broker.groups["g"]["east"].index == end["east"][0]
+
+
+def test_a_resource_set_that_comes_later_is_read_from_its_beginning(
+    broker: FakeEvents, reader: LockstepStreamReader
+) -> None:
+    start = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    broker.logs["south"] = log_of(3, 1)
+    end = reader.latestOffset(start, ReadAllAvailable())
+    expected_rows = [("south", 10, 0), ("south", 20, 0), ("south", 30, 0)]
+    assert rows(reader, list(reader.partitions(start, end))) == expected_rows
+    fresh = LockstepStreamReader(reader._options)
+    assert rows(fresh, list(fresh.partitions(start, end))) == expected_rows
+    fresh.stop()
+
+
+def test_what_is_gone_is_an_error_and_never_a_gap(broker: FakeEvents, reader: LockstepStreamReader) -> None:
+    start = reader.initialOffset()
+    parts = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    broker.floor = 50
+    with pytest.raises(EventsOutOfRange):
+        rows(reader, list(parts))
 
 
 def test_the_limit_is_the_option(serving: Serving) -> None:
