@@ -280,6 +280,8 @@ class BranchEnd(msgspec.Struct, frozen=True):
     index: LogIndex = LogIndex(0)
     """Of the record that ended the last of them; 0: none has ended."""
     is_committed: bool = False
+    forgotten_up_to: LogIndex = LogIndex(0)
+    """Where there is nothing: outcomes of records up to here are not known any more."""
 
 
 class BranchesFound(ServerMessage, frozen=True):

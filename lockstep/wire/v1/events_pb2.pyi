@@ -510,6 +510,7 @@ class DescribeLogResponse(_message.Message):
         EPOCH_FIELD_NUMBER: _builtins.int
         TIME_MS_FIELD_NUMBER: _builtins.int
         EVENTS_BEFORE_FIELD_NUMBER: _builtins.int
+        RESOURCE_SETS_FIELD_NUMBER: _builtins.int
         xid: _builtins.bytes
         index: _builtins.int
         epoch: _builtins.int
@@ -517,6 +518,10 @@ class DescribeLogResponse(_message.Message):
         time_ms: _builtins.int
         events_before: _builtins.int
         """Events between the last mark before it and itself."""
+        @_builtins.property
+        def resource_sets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+            """All in which the transaction has branches; empty: not known."""
+
         def __init__(
             self,
             *,
@@ -525,10 +530,11 @@ class DescribeLogResponse(_message.Message):
             epoch: _builtins.int = ...,
             time_ms: _builtins.int = ...,
             events_before: _builtins.int = ...,
+            resource_sets: _abc.Iterable[_builtins.str] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "events_before", b"events_before", "index", b"index", "time_ms", b"time_ms", "xid", b"xid"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "events_before", b"events_before", "index", b"index", "resource_sets", b"resource_sets", "time_ms", b"time_ms", "xid", b"xid"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -712,12 +718,15 @@ class FindBranchesResponse(_message.Message):
         INDEX_FIELD_NUMBER: _builtins.int
         IS_COMMITTED_FIELD_NUMBER: _builtins.int
         EPOCH_FIELD_NUMBER: _builtins.int
+        FORGOTTEN_UP_TO_FIELD_NUMBER: _builtins.int
         is_prepared: _builtins.bool
         index: _builtins.int
         """Of the record that ended it; 0: it has not ended here, there is none, or its outcome is forgotten."""
         is_committed: _builtins.bool
         epoch: _builtins.int
         """Of the record at `index`."""
+        forgotten_up_to: _builtins.int
+        """Where nothing is known: the outcomes of records up to here are forgotten."""
         def __init__(
             self,
             *,
@@ -725,10 +734,11 @@ class FindBranchesResponse(_message.Message):
             index: _builtins.int = ...,
             is_committed: _builtins.bool = ...,
             epoch: _builtins.int = ...,
+            forgotten_up_to: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "index", b"index", "is_committed", b"is_committed", "is_prepared", b"is_prepared"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "forgotten_up_to", b"forgotten_up_to", "index", b"index", "is_committed", b"is_committed", "is_prepared", b"is_prepared"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -15,7 +15,7 @@ from services.broker.core.events.builder import DecodedFrame
 READ_SECONDS = 10.0
 """Of one piece."""
 PIECE_BYTES = 1024 * 1024
-"""Of frames in one call: while the store reads, its consolidator waits."""
+"""Of frames in one call: readers of a store take turns."""
 
 
 class JournalReader:

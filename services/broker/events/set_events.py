@@ -15,7 +15,7 @@ from lockstep.core.frames import BadFrame
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.core.set_state import SetState
 from services.broker.core.events.blocks import Block, BlockCutter
-from services.broker.core.events.builder import DecodedFrame, EventBuilder
+from services.broker.core.events.builder import ContentGone, DecodedFrame, EventBuilder
 from services.broker.core.events.planning import Offset
 from services.broker.core.events.state_names import StateNames
 from services.broker.events.batches import encode_batches
@@ -179,10 +179,26 @@ class SetEvents:
     async def _show_earlier(self, builder: EventBuilder, frame: DecodedFrame) -> None:
         """A transaction that ends in this frame began before the reading did."""
         needed = builder.earlier_needed(frame)
-        if needed is not None:
-            epoch = self._loaded().epoch
-            earlier = self._journal.frames(self.set_name, epoch, needed, builder.known_after)
-            builder.show_earlier(needed, [frame async for frame in earlier])
+        if needed is None:
+            return
+        try:
+            builder.show_earlier(needed, await self._frames(needed, builder.known_after))
+        except Rejected as error:
+            lowest = error.details.get("lowest_index")
+            if error.code is not ErrorCode.OUT_OF_RANGE or not isinstance(lowest, int) or not lowest:
+                raise
+            first = LogIndex(lowest - 1)
+            frames = await self._frames(first, builder.known_after) if first < builder.known_after else []
+            try:
+                builder.show_earlier(needed, frames, LogIndex(lowest))
+            except ContentGone as gone:
+                raise Rejected(
+                    ErrorCode.OUT_OF_RANGE, str(gone), set_name=self.set_name, lowest_index=lowest
+                ) from error
+
+    async def _frames(self, after: LogIndex, until: LogIndex) -> list[DecodedFrame]:
+        epoch = self._loaded().epoch
+        return [frame async for frame in self._journal.frames(self.set_name, epoch, after, until)]
 
     def _keep(self, block: Block, with_content: bool) -> EncodedBlock:
         start = self.offset_at(block.after)

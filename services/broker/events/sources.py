@@ -211,7 +211,12 @@ class EventSources:
         request = pb.FindBranchesRequest(resource_set=set_name, xids=xids)
         response = await self.find_branches(request)
         stands = [
-            BranchStands(BranchEnd(end.is_prepared, LogIndex(end.index), end.is_committed), Epoch(end.epoch))
+            BranchStands(
+                BranchEnd(
+                    end.is_prepared, LogIndex(end.index), end.is_committed, LogIndex(end.forgotten_up_to)
+                ),
+                Epoch(end.epoch),
+            )
             for end in response.ends
         ]
         return stands, list(response.prepared), LogIndex(response.committed)
@@ -231,6 +236,7 @@ class EventSources:
                     index=end.index,
                     is_committed=end.is_committed,
                     epoch=events.offset_at(end.index).epoch,
+                    forgotten_up_to=end.forgotten_up_to,
                 )
             return response
 
@@ -266,6 +272,7 @@ def wire_log(set_name: SetName, log: LogView, committed: Offset) -> pb.DescribeL
                 epoch=joint.before.epoch,
                 time_ms=joint.time_ms,
                 events_before=joint.events_before,
+                resource_sets=joint.resource_sets,
             )
             for joint in log.joint_commits
         ],
@@ -286,6 +293,7 @@ def _log_view(start: Offset, response: pb.DescribeLogResponse) -> LogView:
                 LogIndex(joint.index),
                 Epoch(joint.epoch),
                 TimeMs(joint.time_ms),
+                tuple(joint.resource_sets),
                 joint.events_before,
             )
         )

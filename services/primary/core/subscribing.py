@@ -141,7 +141,7 @@ def _end_of(state: SetState, xid: bytes) -> BranchEnd:
                 index=LogIndex(max(end.index, outcome.index)),
                 is_committed=end.is_committed or outcome.state in COMMITS,
             )
-    return end
+    return end if end.index else BranchEnd(forgotten_up_to=state.retention_floor)
 
 
 def _name(xid: bytes) -> BranchName | None:

@@ -75,7 +75,7 @@ def _joint_commits(transactions: list[CommittedTransaction]) -> Iterator[JointCo
     events = 0
     for done in transactions:
         if done.is_joint:
-            found = joint_commit(done.xid, done.index, done.epoch, done.time_ms, events)
+            found = joint_commit(done.xid, done.index, done.epoch, done.time_ms, done.resource_sets, events)
             if found is not None:
                 yield found
         events += done.events

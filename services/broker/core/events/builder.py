@@ -51,6 +51,10 @@ class DecodedFrame(NamedTuple):
         return cls(frame.header, decode_records(frame))
 
 
+class ContentGone(Exception):
+    """What a transaction wrote first is not in the log any more."""
+
+
 class Names(Protocol):
     """What durable queues and exchanges are called; a state has it (`StateNames`)."""
 
@@ -94,13 +98,29 @@ class EventBuilder:
         first = min(begins, default=None)
         return LogIndex(first - 1) if first is not None and first <= self.known_after else None
 
-    def show_earlier(self, after: LogIndex, frames: Sequence[DecodedFrame]) -> None:
-        """All frames from the one with `after` + 1 on, up to where this builder knows the log from."""
-        earlier = EventBuilder(self._names, after)
-        for frame in frames:
-            earlier.feed(frame, until=self.known_after, is_collecting=True)
-        assert earlier.position >= self.known_after, f"{earlier.position} leaves a gap to {self.known_after}"
+    def show_earlier(
+        self, after: LogIndex, frames: Sequence[DecodedFrame], lowest: LogIndex = LogIndex(0)
+    ) -> None:
+        """All frames from the one with `after` + 1 on, up to where this builder knows the log from.
+
+        `lowest`: they begin only there, as what lies before is not kept. A `begin` is transient, so a store keeps no segment for it:
+        what lacks nothing else is whole. Raises `ContentGone` for a transaction that lacks more.
+        """
+        first = LogIndex(max(after, lowest - 1))
+        if first < self.known_after:
+            earlier = EventBuilder(self._names, first)
+            for frame in frames:
+                earlier.feed(frame, until=self.known_after, is_collecting=True)
+            assert earlier.position >= self.known_after, (
+                f"{earlier.position} leaves a gap to {self.known_after}"
+            )
+            self._take_over(earlier)
+        for key, found in self._open.items():
+            if after < key[0] <= first and found.operations and found.operations[0].ordinal > 0:
+                raise ContentGone(f"transaction {key[0]}.{key[1]} began before {lowest}")
         self.known_after = after
+
+    def _take_over(self, earlier: "EventBuilder") -> None:
         for key, found in earlier._open.items():
             known = self._open.get(key)
             if known is not None:

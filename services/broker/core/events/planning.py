@@ -45,12 +45,19 @@ class JointCommit:
     before: Offset
     """Where a cut is that has not got it."""
     time_ms: TimeMs
+    resource_sets: tuple[str, ...] = ()
+    """All in which the transaction has branches; empty: not known."""
     events_before: int = 0
     """Between the last mark before it and itself."""
 
 
 def joint_commit(
-    xid: bytes, index: LogIndex, epoch: Epoch, time_ms: TimeMs, events_before: int = 0
+    xid: bytes,
+    index: LogIndex,
+    epoch: Epoch,
+    time_ms: TimeMs,
+    resource_sets: tuple[str, ...] = (),
+    events_before: int = 0,
 ) -> JointCommit | None:
     """None for a branch of another transaction manager. `epoch`: of the record before, too, as no epoch begins with a commit."""
     try:
@@ -58,7 +65,7 @@ def joint_commit(
     except ValueError:
         return None
     before = Offset(LogIndex(index - 1), epoch)
-    return JointCommit(name.global_id, xid, index, before, time_ms, events_before)
+    return JointCommit(name.global_id, xid, index, before, time_ms, resource_sets, events_before)
 
 
 @dataclass(slots=True)
@@ -165,7 +172,7 @@ def close(
             for joint in log.joint_commits:
                 if joint.index > cut.ends[name].index:
                     break
-                if _is_below_elsewhere(cut, logs, ends, seen, name, joint.global_id):
+                if _is_below_elsewhere(cut, logs, ends, seen, name, joint):
                     continue
                 if hold_ms_max and now_ms - joint.time_ms >= hold_ms_max:
                     if joint.global_id not in cut.split:
@@ -184,15 +191,17 @@ def _is_below_elsewhere(
     ends: Ends,
     seen: Mapping[tuple[SetName, GlobalId], LogIndex],
     here: SetName,
-    global_id: GlobalId,
+    joint: JointCommit,
 ) -> bool:
     is_below = True
     for name, log in logs.items():
-        if name == here:
+        if name == here or (joint.resource_sets and name not in joint.resource_sets):
             continue
-        end = ends.get((name, global_id), _NO_BRANCH)
-        # An outcome may be forgotten while its commit is still to be read.
-        index = max(end.index, seen.get((name, global_id), 0))
+        end = ends.get((name, joint.global_id), _NO_BRANCH)
+        # An outcome may be forgotten while its commit is still to be read, here or behind what was looked at.
+        index = max(end.index, seen.get((name, joint.global_id), 0))
+        if not index and joint.resource_sets and log.end.index < end.forgotten_up_to:
+            index = end.forgotten_up_to
         if end.is_prepared or index > cut.ends[name].index:
             is_below = False
             cut.is_short |= not end.is_prepared and not log.is_end and index > log.end.index

@@ -59,6 +59,10 @@ class Joint:
     ended: dict[SetName, int] = field(default_factory=dict)
     """Index of the record that ended the branch."""
     committed: dict[SetName, int] = field(default_factory=dict)
+    sets: list[SetName] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.sets = sorted([*self.to_prepare, *self.prepared])
 
     @property
     def is_over(self) -> bool:
@@ -75,6 +79,8 @@ class World:
         self.skews = {name: random.randint(-300, 300) for name in self.logs}
         """Of the clocks of the primaries."""
         self.joints: list[Joint] = []
+        self.forgotten: dict[SetName, int] = {}
+        """Outcomes of records up to here are not known any more."""
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -129,7 +135,12 @@ class World:
             entry = log[index - 1]
             if entry.joint is not None:
                 found = joint_commit(
-                    xid_of(entry.joint), LogIndex(index), EPOCH, TimeMs(entry.time_ms), events
+                    xid_of(entry.joint),
+                    LogIndex(index),
+                    EPOCH,
+                    TimeMs(entry.time_ms),
+                    tuple(self.sets_of(entry.joint)),
+                    events,
                 )
                 assert found is not None
                 joints.append(found)
@@ -158,8 +169,13 @@ class World:
             for name, stand in branches.items()
         }
 
-    @staticmethod
-    def _end(joint: Joint, name: SetName) -> BranchEnd:
+    def sets_of(self, joint: GlobalId) -> list[SetName]:
+        return next((one.sets for one in self.joints if one.name == joint), [])
+
+    def _end(self, joint: Joint, name: SetName) -> BranchEnd:
+        forgotten = LogIndex(self.forgotten.get(name, 0))
+        if name not in joint.prepared and joint.ended.get(name, 0) <= forgotten:
+            return BranchEnd(forgotten_up_to=forgotten)
         return BranchEnd(name in joint.prepared, LogIndex(joint.ended.get(name, 0)), name in joint.committed)
 
     # --- what is true -------------------------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ from lockstep.core.records import (
     Publish,
     RollbackReason,
 )
+from services.broker.core.events.builder import ContentGone, DecodedFrame, EventBuilder
+from services.broker.core.events.state_names import StateNames
 from services.broker.core.events.transactions import EventKind
 from tests.unit.lockstep.core.history import Log, Writer, durable_replay, message
 from tests.unit.services.broker.core.events.event_rig import all_words, position, told, words
@@ -334,3 +336,29 @@ def test_what_was_enqueued_and_not_dequeued_is_what_durable_queues_hold(random: 
     assert {queue: found for queue, found in held.items() if found} == {
         queue.id: set(queue.positions()) for queue in state.queues.by_id.values() if queue.entries
     }
+
+
+def test_a_begin_may_be_gone_and_what_was_written_first_may_not() -> None:
+    log = Log()
+    queue = log.queue("q")
+    key = log.begin()
+    log.publish(message((queue,), b"other"))
+    log.flush()
+    first = log.publish(message((queue,), b"first"), transaction=key)
+    log.flush()
+    second = log.publish(message((queue,), b"second"), transaction=key)
+    log.flush()
+    log.commit(key)
+    log.flush()
+    decoded = [DecodedFrame.of(frame.durable) for frame in log.frames]
+
+    def builder_behind(after: int) -> EventBuilder:
+        return EventBuilder(StateNames(log.state), LogIndex(after))
+
+    kept = [frame for frame in decoded if first <= frame.header.first <= second]
+    builder = builder_behind(second)
+    builder.show_earlier(LogIndex(key[0] - 1), kept, first)
+    (done,) = builder.feed(decoded[-1])
+    assert [one.body for effects in done.effects for one in effects.messages] == [b"first", b"second"]
+    with pytest.raises(ContentGone):
+        builder_behind(second).show_earlier(LogIndex(key[0] - 1), kept[1:], second)

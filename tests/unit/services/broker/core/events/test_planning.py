@@ -140,6 +140,27 @@ def test_outcomes_that_are_forgotten_tear_nothing_that_is_looked_at(world: World
         assert not list(world.torn(cut.ends))
 
 
+@pytest.mark.fuzz
+@given(WORLDS, st.integers(0, 60), st.sampled_from((1, 3, 10)))
+def test_a_reader_that_is_far_behind_gets_closed_plans_and_reaches_the_end(
+    world: World, steps: int, max_events: int
+) -> None:
+    """The outcomes of all that it reads are forgotten, and it looks at a little at a time."""
+    for _ in range(steps):
+        world.step()
+    world.finish()
+    known = dict.fromkeys(world.logs, START)
+    world.forgotten = {name: world.random.randint(0, len(log)) for name, log in world.logs.items()}
+    for _ in range(sum(len(log) for log in world.logs.values()) + 1):
+        cut, _ = make_plan(world, known, max_events)
+        for joint in world.joints:
+            halves = {index <= cut.ends[name].index for name, index in joint.committed.items()}
+            assert len(halves) < 2, f"{joint.name.hex()} is torn"
+        known = cut.ends
+    for name, log in world.logs.items():
+        assert world.events(name, known[name], at(len(log))) == 0, f"{name} is never planned to its end"
+
+
 # --- histories ----------------------------------------------------------------------------------------------------------
 
 
