@@ -103,8 +103,8 @@ class EventBuilder:
     ) -> None:
         """All frames from the one with `after` + 1 on, up to where this builder knows the log from.
 
-        `lowest`: they begin only there, as what lies before is not kept. A `begin` is transient, so a store keeps no segment for it:
-        what lacks nothing else is whole. Raises `ContentGone` for a transaction that lacks more.
+        `lowest`: they begin only there, as what lies before is not kept. A `begin` is transient, so a store keeps no segment for
+        it: what lacks nothing else is whole. Raises `ContentGone` for a transaction that lacks more.
         """
         first = LogIndex(max(after, lowest - 1))
         if first < self.known_after:
