@@ -3,21 +3,19 @@
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from services.pipeline.auditing import audit_ledger
-from services.pipeline.jobs.audit import audit
 from services.pipeline.jobs.backlog import LEAVING, backlog, depth
 from services.pipeline.jobs.metrics import metrics
 from services.pipeline.jobs.time_in_queue import time_in_queue
 from services.pipeline.report import write_report
 from services.pipeline.running import RunSettings, run
 from tests.integration.pipeline.history import History
-from tests.integration.pipeline.rows import event_rows
+from tests.integration.pipeline.rows import batches_of_transactions, event_rows
 
 RunJob = Callable[[str], DataFrame]
 
@@ -39,30 +37,11 @@ def test_the_ledger_is_the_log_and_running_again_adds_nothing(
 
 
 def test_every_micro_batch_of_the_ledger_is_whole_transactions(
-    spark: SparkSession, run_job: RunJob, settings: RunSettings
+    run_job: RunJob, settings: RunSettings
 ) -> None:
-    run_job("ledger")
-    batches = files_of_batches(settings.tables.of("ledger"))
-    assert len(batches) > 2, "the limit of events makes several of them"
-    for files in batches:
-        rows = spark.read.option("basePath", str(settings.tables.of("ledger"))).parquet(*files)
-        assert audit(rows, {}).where("violation like '%transaction'").count() == 0
-
-
-def files_of_batches(table: Path) -> list[list[str]]:
-    """What `_spark_metadata` lists: the files of each micro-batch that has any."""
-    import json
-
-    found = []
-    for log in sorted(
-        (table / "_spark_metadata").glob("[0-9]*"), key=lambda one: int(one.name.split(".")[0])
-    ):
-        if not log.name.isdigit():
-            continue
-        files = [json.loads(line)["path"] for line in log.read_text().splitlines()[1:]]
-        if files:
-            found.append(files)
-    return found
+    batches = batches_of_transactions(run_job("ledger"), settings.tables.of("ledger"))
+    assert len(set().union(*batches.values())) > 2, "the limit of events makes several of them"
+    assert {name: found for name, found in batches.items() if len(found) > 1} == {}
 
 
 def test_metrics_count_what_the_log_has(events: DataFrame, history: History, settings: RunSettings) -> None:
