@@ -101,18 +101,26 @@ class LockstepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = cut_of(plan)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        from services.pipeline.options import offsets_from, plain
+        from services.pipeline.options import MAX_EVENTS, offsets_from, plain
         from services.pipeline.planning import cut_of, next_cut
 
         options, known = self._parsed(), offsets_from(start)
-        self._plan = self._client().plan(
-            options.group,
-            known,
-            max_events=limit.max_rows if isinstance(limit, ReadMaxRows) else 0,
-            wait_seconds=options.wait_seconds if self._target is None else 0.0,
-            hold_seconds_max=options.hold_seconds,
-        )
-        return plain(next_cut(known, cut_of(self._plan), self._target))
+        events_max = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
+        wait_seconds = options.wait_seconds if self._target is None else 0.0
+        while True:
+            plan = self._client().plan(
+                options.group,
+                known,
+                max_events=events_max,
+                wait_seconds=wait_seconds,
+                hold_seconds_max=options.hold_seconds,
+            )
+            # There is more, and a plan of so little gets nowhere: transactions lie across every cut that is so near.
+            if cut_of(plan) != known or not plan.has_more or not events_max:
+                break
+            events_max, wait_seconds = (2 * events_max if events_max < MAX_EVENTS else 0), 0.0
+        self._plan = plan
+        return plain(next_cut(known, cut_of(plan), self._target))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         from services.pipeline.options import offsets_from

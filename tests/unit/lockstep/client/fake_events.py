@@ -86,6 +86,8 @@ class FakeEvents(EventsServicer):
     """What is behind lower offsets is gone."""
     asked: list[pb.ReadEventsRequest] = field(default_factory=list)
     plans: list[pb.PlanRequest] = field(default_factory=list)
+    least_events: int = 0
+    """Plans of fewer get nowhere, as if transactions lay across every cut that is so near."""
     holds: set[str] = field(default_factory=set)
     """Resource sets of which a plan gives nothing new."""
 
@@ -129,6 +131,8 @@ class FakeEvents(EventsServicer):
             for one in log
             if one.index > begins[name].index
         )
+        is_too_little = bool(ahead) and 0 < request.max_events < self.least_events
+        ahead = [] if is_too_little else ahead
         ends = dict(begins)
         events = dict.fromkeys(begins, 0)
         last_ms = 0
@@ -138,7 +142,7 @@ class FakeEvents(EventsServicer):
             last_ms = time_ms
             ends[name] = pb.EventOffset(resource_set=name, index=one.index, epoch=one.epoch)
             events[name] += len(one.events)
-        response = pb.PlanResponse(time_ms=last_ms)
+        response = pb.PlanResponse(time_ms=last_ms, has_more=is_too_little)
         for name in sorted(begins):
             planned = response.ranges.add(to=ends[name], events=events[name])
             planned.start.CopyFrom(begins[name])

@@ -96,6 +96,17 @@ def test_micro_batches_are_limited_whole_and_together_everything(
     fresh.stop()
 
 
+def test_a_limit_that_gets_nowhere_is_raised(broker: FakeEvents, reader: LockstepStreamReader) -> None:
+    broker.least_events = 30
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(10))
+    assert [plan.max_events for plan in broker.plans] == [10, 20, 40]
+    assert 30 <= len(rows(reader, list(reader.partitions(start, end)))) < 50
+    broker.least_events = 1_000_000
+    everything = reader.latestOffset(end, ReadMaxRows(50_000))
+    assert everything["east"] == [300, 1]
+
+
 def test_without_a_limit_everything_is_one_batch_split_in_parts(
     broker: FakeEvents, reader: LockstepStreamReader
 ) -> None:
