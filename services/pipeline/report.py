@@ -100,7 +100,7 @@ def _summary(events: DataFrame) -> str:
     )
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
     return f"<p>Made at {made} UTC.</p>" + _table(
-        ("resource set", "events", "commits", "rollbacks", "first commit", "last commit"),
+        ("resource set", "events", "commits (with commands)", "rollbacks", "first commit", "last commit"),
         [list(row) for row in rows],
     )
 
