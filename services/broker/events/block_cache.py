@@ -42,6 +42,13 @@ class BlockCache:
             self._blocks.move_to_end((after, with_content))
         return found
 
+    def end_around(self, after: LogIndex, with_content: bool) -> LogIndex | None:
+        """Where the block ends that has `after` inside of it."""
+        for (begin, has_content), encoded in self._blocks.items():
+            if has_content is with_content and begin < after < encoded.block.end.index:
+                return encoded.block.end.index
+        return None
+
     def keep(self, encoded: EncodedBlock, with_content: bool) -> None:
         """In the place of one that began there too."""
         key = encoded.block.after, with_content

@@ -103,8 +103,13 @@ class SetEvents:
             if found is None or found.block.end.index > until:
                 async with self._reading:
                     found = self._cached(position, with_content)
-                    if found is None or found.block.end.index > until:
-                        found = await self._read_patiently(position, until, with_content)
+                    if found is None:
+                        # What follows a cut inside a block goes to the block's end: those behind it are still good.
+                        end = self._blocks.end_around(position, with_content)
+                        until_block = until if end is None else min(until, end)
+                        found = await self._read_patiently(position, until_block, with_content)
+                    elif found.block.end.index > until:
+                        found = await self._read_patiently(position, until, with_content, is_kept=False)
             yield found
             position = found.block.end.index
 
@@ -127,18 +132,22 @@ class SetEvents:
             return None
         return found
 
-    async def _read_patiently(self, after: LogIndex, until: LogIndex, with_content: bool) -> EncodedBlock:
+    async def _read_patiently(
+        self, after: LogIndex, until: LogIndex, with_content: bool, *, is_kept: bool = True
+    ) -> EncodedBlock:
         """As `_read`. The store hears of the commit index with the next frame, or some tenths of a second later."""
         deadline = asyncio.get_running_loop().time() + COMMIT_WAIT_SECONDS
-        while (found := await self._read(after, until, with_content)) is None:
+        while (found := await self._read(after, until, with_content, is_kept=is_kept)) is None:
             if asyncio.get_running_loop().time() >= deadline:
                 text = f"the store of {self.set_name} shows nothing behind {after}"
                 raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=self.set_name)
             await asyncio.sleep(COMMIT_LOOK_SECONDS)
         return found
 
-    async def _read(self, after: LogIndex, until: LogIndex, with_content: bool) -> EncodedBlock | None:
-        """Make blocks from `after` on and keep them; answers the first, None if the store shows no frame."""
+    async def _read(
+        self, after: LogIndex, until: LogIndex, with_content: bool, *, is_kept: bool
+    ) -> EncodedBlock | None:
+        """Make blocks from `after` on, and keep them; answers the first, None if the store shows no frame."""
         loaded = self._loaded()
         builder = self._builder(loaded.state, after)
         cutter = BlockCutter(builder, until)
@@ -152,7 +161,7 @@ class SetEvents:
                     block = cutter.feed(frame)
                     size += frame.header.frame_bytes
                     if block is not None:
-                        encoded = self._keep(block, with_content)
+                        encoded = self._encoded(block, with_content, is_kept=is_kept)
                         first = first or encoded
                         # Other work of this process goes between blocks.
                         await asyncio.sleep(0)
@@ -164,7 +173,7 @@ class SetEvents:
             ) from error
         block = cutter.rest()
         if block is not None:
-            encoded = self._keep(block, with_content)
+            encoded = self._encoded(block, with_content, is_kept=is_kept)
             first = first or encoded
         self._builders[builder.position] = loaded.state, builder
         while len(self._builders) > BUILDERS_MAX:
@@ -200,10 +209,11 @@ class SetEvents:
         epoch = self._loaded().epoch
         return [frame async for frame in self._journal.frames(self.set_name, epoch, after, until)]
 
-    def _keep(self, block: Block, with_content: bool) -> EncodedBlock:
+    def _encoded(self, block: Block, with_content: bool, *, is_kept: bool) -> EncodedBlock:
         start = self.offset_at(block.after)
         batches = encode_batches(self.set_name, block.transactions, start, block.end, with_content)
         encoded = EncodedBlock(block, batches)
         block.transactions = []
-        self._blocks.keep(encoded, with_content)
+        if is_kept:
+            self._blocks.keep(encoded, with_content)
         return encoded

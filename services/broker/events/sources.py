@@ -136,15 +136,16 @@ class EventSources:
         committed = events.committed()
         marks: list[Mark] = []
         joints: list[JointCommit] = []
-        total = 0
+        total = blocks = 0
         deadline = time.monotonic() + DESCRIBE_SECONDS
         async for encoded in events.blocks(start, committed.index):
             block = encoded.block
-            marks.append(block.mark)
+            marks += block.marks
             joints += block.joint_commits
             total += block.events
+            blocks += 1
             is_enough = max_events and total >= max_events
-            if is_enough or len(marks) >= DESCRIBED_BLOCKS_MAX or time.monotonic() >= deadline:
+            if is_enough or blocks >= DESCRIBED_BLOCKS_MAX or time.monotonic() >= deadline:
                 break
         is_end = (marks[-1].offset.index if marks else start.index) >= committed.index
         return LogView(start, marks, joints, is_end, _wall_ms())

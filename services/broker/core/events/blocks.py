@@ -1,7 +1,8 @@
 """Blocks: stretches of a log with what they committed, as plans count them and readers get them.
 
-Law: a block begins where the one before it ends and ends between records. It has about
-`BLOCK_EVENTS` events, or more where one frame has more.
+Law: a block begins where the one before it ends and ends between records. It has about `BLOCK_EVENTS` events, or more where one
+frame has more. A plan may cut it behind any of its frames that committed something: sets differ in how fast they fill a block,
+and a cut is made by one time.
 """
 
 from collections.abc import Iterator
@@ -27,11 +28,9 @@ class Block:
     """Of its last frame."""
     transactions: list[CommittedTransaction]
     events: int = 0
+    marks: list[Mark] = field(default_factory=list)
+    """Behind each of its frames that committed something, and at its end."""
     joint_commits: list[JointCommit] = field(default_factory=list)
-
-    @property
-    def mark(self) -> Mark:
-        return Mark(self.end, self.time_ms, self.events)
 
 
 class BlockCutter:
@@ -44,15 +43,21 @@ class BlockCutter:
         self._transactions: list[CommittedTransaction] = []
         self._events = 0
         self._frames = 0
+        self._marks: list[Mark] = []
+        self._joint_commits: list[JointCommit] = []
         self._last: DecodedFrame | None = None
 
     def feed(self, frame: DecodedFrame) -> Block | None:
         """Take the next frame, which lacks nothing earlier; answers a block that is full."""
         committed = self.builder.feed(frame, self._until)
         self._transactions += committed
-        self._events += sum(transaction.events for transaction in committed)
+        events = sum(transaction.events for transaction in committed)
+        self._events += events
         self._frames += 1
         self._last = frame
+        self._joint_commits += _joint_commits(committed)
+        if events:
+            self._marks.append(Mark(self._end(frame), frame.header.time_ms, events))
         is_full = self._events >= BLOCK_EVENTS or self._frames >= BLOCK_FRAMES
         return self._cut() if is_full else None
 
@@ -62,16 +67,23 @@ class BlockCutter:
 
     def _cut(self) -> Block:
         assert self._last is not None, "a block has a frame"
-        header = self._last.header
-        # A cut inside a frame: all of its records are of its epoch.
-        end = Offset(self.builder.position, header.epoch)
-        block = Block(self._after, end, header.time_ms, self._transactions, self._events)
-        block.joint_commits += _joint_commits(self._transactions)
+        end, time_ms = self._end(self._last), self._last.header.time_ms
+        if not self._marks or self._marks[-1].offset != end:
+            self._marks.append(Mark(end, time_ms, 0))
+        block = Block(
+            self._after, end, time_ms, self._transactions, self._events, self._marks, self._joint_commits
+        )
         self._after, self._transactions, self._events, self._frames = end.index, [], 0, 0
+        self._marks, self._joint_commits = [], []
         return block
+
+    def _end(self, frame: DecodedFrame) -> Offset:
+        """Where the builder is. A cut inside a frame: all of its records are of its epoch."""
+        return Offset(self.builder.position, frame.header.epoch)
 
 
 def _joint_commits(transactions: list[CommittedTransaction]) -> Iterator[JointCommit]:
+    """Of one frame."""
     events = 0
     for done in transactions:
         if done.is_joint:

@@ -7,6 +7,7 @@ siblings until its set has any outcome; only the sets that it ties are held.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple
 
 from lockstep.core.branch_names import GlobalId, branch_name
@@ -144,7 +145,7 @@ def choose(
         total += events
         if mark_ms > time_ms:
             break
-        if max_events and place and total > max_events:
+        if max_events and total > max_events and total > events:
             # What has the time of the mark before goes with it.
             time_ms = marks[place - 1][0]
             break
@@ -172,9 +173,11 @@ def close(
             for joint in log.joint_commits:
                 if joint.index > cut.ends[name].index:
                     break
-                if _is_below_elsewhere(cut, logs, ends, seen, name, joint):
+                siblings = _siblings(cut, logs, ends, seen, name, joint)
+                if siblings is Siblings.BELOW:
                     continue
-                if hold_ms_max and now_ms - joint.time_ms >= hold_ms_max:
+                is_held_long = hold_ms_max and now_ms - joint.time_ms >= hold_ms_max
+                if siblings is Siblings.IN_DOUBT and is_held_long:
                     if joint.global_id not in cut.split:
                         cut.split.append(joint.global_id)
                     continue
@@ -185,15 +188,25 @@ def close(
                 break
 
 
-def _is_below_elsewhere(
+class Siblings(Enum):
+    """Where the other branches of a transaction are, that has committed below a cut in one set."""
+
+    BELOW = "below"
+    BEYOND = "beyond"
+    """One has ended, or may have, beyond the cut."""
+    IN_DOUBT = "in doubt"
+    """One has no outcome."""
+
+
+def _siblings(
     cut: Cut,
     logs: Mapping[SetName, LogView],
     ends: Ends,
     seen: Mapping[tuple[SetName, GlobalId], LogIndex],
     here: SetName,
     joint: JointCommit,
-) -> bool:
-    is_below = True
+) -> Siblings:
+    found = Siblings.BELOW
     for name, log in logs.items():
         if name == here or (joint.resource_sets and name not in joint.resource_sets):
             continue
@@ -202,10 +215,12 @@ def _is_below_elsewhere(
         index = max(end.index, seen.get((name, joint.global_id), 0))
         if not index and joint.resource_sets and log.end.index < end.forgotten_up_to:
             index = end.forgotten_up_to
-        if end.is_prepared or index > cut.ends[name].index:
-            is_below = False
-            cut.is_short |= not end.is_prepared and not log.is_end and index > log.end.index
-    return is_below
+        if end.is_prepared:
+            found = Siblings.IN_DOUBT
+        elif index > cut.ends[name].index:
+            cut.is_short |= not log.is_end and index > log.end.index
+            found = Siblings.BEYOND if found is Siblings.BELOW else found
+    return found
 
 
 class Cutting:

@@ -11,7 +11,7 @@ from lockstep.core.ids import Epoch, LogIndex, SetName, TimeMs
 from lockstep.core.records import Commit
 from lockstep.core.xid import Xid
 from lockstep.wire.v1 import events_pb2 as pb
-from services.broker.core.events.blocks import Block
+from services.broker.core.events.blocks import BLOCK_EVENTS, Block
 from services.broker.core.events.builder import DecodedFrame
 from services.broker.core.events.planning import Offset
 from services.broker.events.block_cache import BlockCache, EncodedBlock
@@ -163,6 +163,25 @@ async def test_readers_at_once_read_the_journal_once() -> None:
 def block(after: int, size: int) -> EncodedBlock:
     end = Offset(LogIndex(after + 1), Epoch(1))
     return EncodedBlock(Block(LogIndex(after), end, TimeMs(0), []), [bytes(size)])
+
+
+async def test_who_goes_on_behind_a_cut_inside_a_block_finds_the_blocks_behind_it() -> None:
+    rig = Rig()
+    queue = rig.log.queue("q")
+    for _ in range(6):
+        rig.log.publish(*(message((queue,)) for _ in range(BLOCK_EVENTS // 2)))
+        rig.log.flush()
+    blocks = [encoded.block async for encoded in rig.events.blocks(START, rig.end().index)]
+    assert len(blocks) == 3
+    cut = blocks[0].marks[0].offset
+    assert START.index < cut.index < blocks[0].end.index
+    first = [encoded.block async for encoded in rig.events.blocks(START, cut.index)]
+    assert [block.end for block in first] == [cut]
+    readings = rig.journal.readings
+    rest = [encoded.block async for encoded in rig.events.blocks(cut, rig.end().index)]
+    assert [block.end for block in rest] == [block.end for block in blocks]
+    assert rig.journal.readings == readings + 1, "only what is left of the block that was cut"
+    assert sum(block.events for block in (*first, *rest)) == sum(block.events for block in blocks)
 
 
 def test_a_cache_counts_what_it_holds_when_a_block_is_replaced() -> None:

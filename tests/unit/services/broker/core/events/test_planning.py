@@ -287,6 +287,32 @@ def test_a_transaction_that_is_held_too_long_is_listed_as_split() -> None:
     assert not late.held_since_ms
 
 
+def test_only_what_is_in_doubt_is_ever_split() -> None:
+    """Who reads old data with a limit sees the one half, and the other has committed long ago."""
+    world = quiet_world()
+    joint = prepared(world, ONE, TWO)
+    end(world, joint, ONE)
+    for _ in range(9):
+        world.append(TWO, 1)
+    end(world, joint, TWO)
+    logs = {name: world.view(name, START, 3) for name in world.logs}
+    cutting = Cutting(logs, 3, world.now_ms + 10**9, 1_000)
+    while asked := cutting.questions():
+        cutting.learn(asked, world.ends(asked))
+    assert cutting.cut.ends[ONE] == at(1)
+    assert not cutting.cut.split
+    assert cutting.cut.is_short
+
+
+def test_a_limit_that_is_smaller_than_the_first_events_does_not_stop_a_plan() -> None:
+    world = quiet_world()
+    world.append(ONE)
+    world.now_ms += 1
+    world.append(ONE, 50)
+    view = LogView(START, [Mark(at(1), TimeMs(1), 0), Mark(at(2), TimeMs(2), 50), Mark(at(3), TimeMs(3), 1)])
+    assert choose({ONE: view}, 10).ends[ONE] == at(2)
+
+
 def test_clocks_that_stand_behind_the_log_hold_nothing() -> None:
     """A primary whose clock was far ahead has died: its times stay in the log."""
     world = quiet_world()
