@@ -13,6 +13,7 @@ from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import LogIndex, SetName
 from lockstep.core.requests import SubscriptionChange
 from lockstep.core.xid import Xid
+from lockstep.runtime.clock import read_now
 from lockstep.wire.v1 import events_pb2 as pb
 from services.broker.core.events.planning import (
     BranchStands,
@@ -48,7 +49,7 @@ class Planner:
 
     def held_seconds(self) -> dict[SetName, float]:
         """How long ago what holds the last plan committed, by set."""
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = read_now().wall_ms
         return {name: max(now_ms - since, 0) / 1000 for name, since in self._held_since_ms.items()}
 
     # --- groups -------------------------------------------------------------------------------------------------------
@@ -209,7 +210,7 @@ class Planner:
         return dict(zip(known, logs, strict=True))
 
     async def _cut(self, logs: Mapping[SetName, LogView], max_events: int, hold_ms_max: int) -> Cut:
-        cutting = Cutting(logs, max_events, time.time_ns() // 1_000_000, hold_ms_max)
+        cutting = Cutting(logs, max_events, read_now().wall_ms, hold_ms_max)
         while asked := cutting.questions():
             stands = await self._stands(logs, asked)
             cutting.learn(

@@ -13,6 +13,7 @@ from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, SetName, TimeMs
 from lockstep.core.requests import SubscriptionChange
 from lockstep.core.server_messages import BranchEnd
+from lockstep.runtime.clock import read_now
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.driver import Driver
 from lockstep.wire.v1 import events_pb2 as pb
@@ -148,7 +149,7 @@ class EventSources:
             if is_enough or blocks >= DESCRIBED_BLOCKS_MAX or time.monotonic() >= deadline:
                 break
         is_end = (marks[-1].offset.index if marks else start.index) >= committed.index
-        return LogView(start, marks, joints, is_end, _wall_ms())
+        return LogView(start, marks, joints, is_end, read_now().wall_ms)
 
     # --- primaries ----------------------------------------------------------------------------------------------------
 
@@ -300,7 +301,3 @@ def _log_view(start: Offset, response: pb.DescribeLogResponse) -> LogView:
         )
     ]
     return LogView(start, marks, joints, response.is_end, response.now_ms)
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
