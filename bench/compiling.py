@@ -1,0 +1,34 @@
+"""Compiles the load programs that are not written in Python."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.environment import Refused
+
+
+async def compiled(source: Path, folder: Path, libraries: Sequence[str], packages: str) -> Path:
+    """The program of one C or C++ file. `packages`: Debian's names of what it needs. Raises `Refused`."""
+    is_c = source.suffix == ".c"
+    program = folder / source.stem
+    command = (
+        *(
+            "cc" if is_c else "c++",
+            "-O2",
+            "-std=gnu11" if is_c else "-std=c++17",
+            "-o",
+            str(program),
+            str(source),
+        ),
+        *(f"-l{library}" for library in libraries),
+    )
+    try:
+        compiling = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        output, _ = await compiling.communicate()
+    except FileNotFoundError:
+        raise Refused(f"{source.name} needs a compiler (Debian's names: {packages})") from None
+    if compiling.returncode != 0:
+        raise Refused(f"{source.name} is not compiled (Debian's names: {packages}): {output.decode()[-500:]}")
+    return program

@@ -1,0 +1,193 @@
+"""Where a benchmark runs: the disk under its data, the machine, and what others do on it meanwhile.
+
+Law: a result without the file system's type and the fdatasync rate of its own data directory is none, nor is one on tmpfs: what
+is not on a disk was not made durable. A measurement during which others used more than `NOISY_CORES` says that it is noisy.
+"""
+
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+NOISY_CORES = 0.35
+"""Of others, on average; above it rates are those of the others, too."""
+_MEMORY_FILESYSTEMS = {"tmpfs", "ramfs", "devtmpfs"}
+_RECORD_BYTES = 1024
+_PROBE_RECORDS = 2000
+_KERNEL_THREADS = 2
+"""Linux: the parent of them all."""
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class Refused(Exception):
+    """No benchmark here, or no result of it; says why."""
+
+
+class Disk(msgspec.Struct, frozen=True):
+    """What the data of a run was on."""
+
+    filesystem: str
+    """Its type, such as ext4; "" if nobody could tell."""
+    syncs_per_second: float
+    """fdatasync of 1 KiB each, one after the other, into preallocated room; 0: not measured."""
+
+    def check(self) -> None:
+        """Raises `Refused`."""
+        if not self.filesystem or self.syncs_per_second <= 0:
+            raise Refused("a result needs the type of its file system and its fdatasync rate")
+        if self.filesystem in _MEMORY_FILESYSTEMS:
+            raise Refused(
+                f"the data directory is on {self.filesystem}, which no sync makes durable: choose one with --directory"
+            )
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """What it is."""
+
+    processor: str
+    cores: int
+    memory_gib: float
+    system: str
+    python: str
+    versions: dict[str, str]
+    """Of what matters for the figures."""
+
+
+def filesystem_of(directory: Path, mounts: str | None = None) -> str:
+    """The type of the file system that a directory is on; "" if the table of mounts does not say. `mounts`: that table's text."""
+    target = directory.resolve()
+    table = Path("/proc/self/mounts").read_text() if mounts is None else mounts
+    best, found = -1, ""
+    for line in table.splitlines():
+        _, point, kind, *_ = line.split(" ")
+        place = Path(point.encode().decode("unicode_escape"))
+        if target.is_relative_to(place) and len(place.parts) >= best:
+            # A later mount on the same place covers the earlier one.
+            best, found = len(place.parts), kind
+    return found
+
+
+def measured_disk(directory: Path, seconds: float = 1.0) -> Disk:
+    """Of a directory that exists; raises `Refused` where no result could be accepted."""
+    disk = Disk(filesystem_of(directory), _syncs_per_second(directory, seconds))
+    disk.check()
+    return disk
+
+
+def _syncs_per_second(directory: Path, seconds: float) -> float:
+    path = directory / "disk-probe"
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        os.write(descriptor, bytes(_PROBE_RECORDS * _RECORD_BYTES))
+        os.fsync(descriptor)
+        record = b"x" * _RECORD_BYTES
+        count, begin = 0, time.monotonic()
+        while (spent := time.monotonic() - begin) < seconds:
+            os.pwrite(descriptor, record, (count % _PROBE_RECORDS) * _RECORD_BYTES)
+            os.fdatasync(descriptor)
+            count += 1
+        return count / spent
+    finally:
+        os.close(descriptor)
+        path.unlink()
+
+
+class OtherLoad:
+    """Processor time that processes other than ours use between `start` and `cores`; the kernel's own threads are nobody's."""
+
+    def __init__(self) -> None:
+        self._begin = 0.0
+        self._before = 0.0
+
+    def start(self) -> None:
+        self._begin, self._before = time.monotonic(), self._used()
+
+    def cores(self) -> float:
+        """On average since `start`."""
+        return max(0.0, self._used() - self._before) / (time.monotonic() - self._begin)
+
+    def _used(self) -> float:
+        return used_by_others(_busy_seconds(), dict(_processes()), os.getpid())
+
+
+class Process(NamedTuple):
+    """What the kernel says of one."""
+
+    parent: int
+    own_seconds: float
+    reaped_seconds: float
+    """Of children that have ended and were waited for."""
+
+
+def used_by_others(busy_seconds: float, processes: Mapping[int, Process], own: int) -> float:
+    """What is left of all processor time without process `own`, everything below it, and the kernel's threads."""
+    parents = {pid: process.parent for pid, process in processes.items()}
+    ours, kernel = descendants(own, parents), descendants(_KERNEL_THREADS, parents)
+    mine = sum(one.own_seconds + one.reaped_seconds for pid, one in processes.items() if pid in ours)
+    return busy_seconds - mine - sum(one.own_seconds for pid, one in processes.items() if pid in kernel)
+
+
+def descendants(root: int, parents: dict[int, int]) -> set[int]:
+    """A process and all below it. `parents`: of every process."""
+    found = {root}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def _processes() -> Iterable[tuple[int, Process]]:
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        own, reaped = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
+        yield (
+            int(status.parent.name),
+            Process(int(fields[1]), own / _TICKS_PER_SECOND, reaped / _TICKS_PER_SECOND),
+        )
+
+
+def _busy_seconds() -> float:
+    """Of all cores since the machine was started, waiting for disks and idling left out."""
+    user, nice, system, _, _, interrupts, soft, *_ = (
+        int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    )
+    return (user + nice + system + interrupts + soft) / _TICKS_PER_SECOND
+
+
+def described_machine() -> Machine:
+    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Machine(
+        processor=names[0].partition(":")[2].strip() if names else platform.machine(),
+        cores=os.cpu_count() or 1,
+        memory_gib=round(memory / 2**30, 1),
+        system=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+        versions={name: _version(name) for name in ("grpcio", "protobuf", "uvloop", "python-qpid-proton")},
+    )
+
+
+def commit() -> str:
+    """Of the checkout; "" if it is none. A '+' behind it: something in it is changed."""
+    here = Path(__file__).parent
+    command = ("git", "describe", "--always", "--dirty=+", "--exclude=*")
+    try:
+        done = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,103 @@
+"""What Lockstep must reach beside RabbitMQ's quorum queues in the same run, and what it wants to reach at all.
+
+Law: a must is a ratio of two medians of one run, whatever the machine; a goal is a figure on a quiet machine with two cores and
+an fdatasync of at most 0.3 ms. A must that was not measured is missed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from bench.cases import W2, W3_CONSUME, W3_PUBLISH, Case
+from bench.own_cluster import NAME
+from bench.results import Measurement, medians
+
+PEER = "rabbitmq"
+
+
+@dataclass(frozen=True, slots=True)
+class Must:
+    """One ratio of messages a second."""
+
+    case: Case
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One figure, in messages or, for transactions, in operations a second."""
+
+    case: Case
+    figure: float
+    unit: str = "msgs/s"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What became of a must."""
+
+    must: Must
+    own: float
+    """Messages a second; 0: not measured."""
+    peer: float
+
+    @property
+    def ratio(self) -> float:
+        return self.own / self.peer if self.peer else 0.0
+
+    @property
+    def is_reached(self) -> bool:
+        return self.ratio >= self.must.ratio
+
+    def __str__(self) -> str:
+        verdict = "ok" if self.is_reached else "MISSED"
+        return f"{self.must.case.workload} {self.must.case.title}: {self.ratio:.2f} of {self.must.ratio:g} {verdict}"
+
+
+def _w1(size: int, connections: int) -> Case:
+    return Case("W1", "publish", size, connections)
+
+
+MUSTS = (
+    Must(_w1(100, 4), 3.0),
+    Must(_w1(10, 4), 1.3),
+    Must(_w1(10, 16), 2.0),
+    Must(_w1(1, 4), 0.75),
+    Must(_w1(1, 16), 1.0),
+    Must(W2[0], 1.3),
+    Must(W3_PUBLISH, 2.0),
+    Must(W3_CONSUME, 0.7),
+)
+_XA = Case("W4", "xa", 1, 1)
+GOALS = (
+    Goal(_w1(100, 4), 70_000),
+    Goal(_w1(10, 4), 18_000),
+    Goal(_w1(10, 16), 30_000),
+    Goal(_w1(1, 4), 2_400, "tx/s"),
+    Goal(_w1(1, 16), 4_000, "tx/s"),
+    Goal(W2[0], 1_500, "tx/s"),
+    Goal(W3_PUBLISH, 70_000),
+    Goal(W3_CONSUME, 80_000),
+    Goal(_XA, 300, "tx/s"),
+    Goal(replace(_XA, connections=16), 2_000, "tx/s"),
+)
+
+
+def standings(measurements: Sequence[Measurement]) -> list[Standing]:
+    """Of every must, by the medians of a run."""
+    rates = {
+        (one.system, one.case): one.messages_per_second for one in medians(measurements) if one.path != "amqp"
+    }
+    return [
+        Standing(must, rates.get((NAME, must.case.title), 0.0), rates.get((PEER, must.case.title), 0.0))
+        for must in MUSTS
+    ]
+
+
+def ratio_line(found: Sequence[Standing]) -> str:
+    """The last line of a run with peers."""
+    return f"ratios to {PEER}: " + "; ".join(map(str, found))
+
+
+def exit_status(found: Sequence[Standing]) -> int:
+    """0 if every must is reached."""
+    return 0 if all(one.is_reached for one in found) else 1

@@ -1,0 +1,77 @@
+"""`python -m bench.peers`: Lockstep and its peers side by side, in one run on one disk; ends with 1 when a must is missed.
+
+RabbitMQ has to be there (scripts/setup_peers.sh installs it); PostgreSQL and ActiveMQ Artemis are measured where they are.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import uvloop
+from rich.console import Console
+
+from bench.cases import W1, W2, W3
+from bench.compiling import compiled
+from bench.environment import Refused, commit, described_machine, measured_disk
+from bench.musts import MUSTS, exit_status, ratio_line, standings
+from bench.own_cluster import started
+from bench.peers import rabbitmq
+from bench.peers.rounds import System, run_rounds
+from bench.results import Run, medians, write_run
+from bench.tables import conditions, measurements_table
+
+OUTPUT = Path("bench/out")
+
+
+async def main(given: argparse.Namespace) -> int:
+    """Returns the exit status."""
+    console = Console(width=200)
+    begun = datetime.now(UTC)
+    with tempfile.TemporaryDirectory(prefix="lockstep-bench-", dir=given.directory) as scratch:
+        directory = Path(scratch)
+        # PostgreSQL works under another user.
+        os.chmod(scratch, 0o755)
+        disk = await asyncio.to_thread(measured_disk, directory)
+        cases = [must.case for must in MUSTS] if given.musts else [*W1, *W2, *W3]
+        async with contextlib.AsyncExitStack() as stack:
+            systems = [*await _systems(stack, directory, given.peers)]
+            found = await run_rounds(console, cases, systems, given.rounds, given.seconds, directory)
+            syncs = {system.name: system.syncs for system in systems}
+    run = Run("peers", begun, commit(), described_machine(), disk, found, syncs=syncs)
+    write_run(run, given.output)
+    console.print(conditions(run))
+    for name, what in syncs.items():
+        console.print(f"{name}: {what}.")
+    console.print(measurements_table(medians(found), with_system=True), markup=False, soft_wrap=True)
+    ratios = standings(found)
+    console.print(ratio_line(ratios), soft_wrap=True)
+    return exit_status(ratios)
+
+
+async def _systems(stack: contextlib.AsyncExitStack, directory: Path, names: list[str]) -> list[System]:
+    systems: list[System] = [await stack.enter_async_context(started(directory / "lockstep"))]
+    if "rabbitmq" in names:
+        program = await compiled(
+            rabbitmq.SOURCE, directory, ("rabbitmq", "pthread"), "rabbitmq-server, librabbitmq-dev"
+        )
+        systems.append(await stack.enter_async_context(rabbitmq.RabbitMQ(directory / "rabbitmq", program)))
+    return systems
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3, help="medians are of so many")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
+    parser.add_argument("--musts", action="store_true", help="only the cases that have a must")
+    parser.add_argument("--peers", nargs="+", default=["rabbitmq", "postgres", "artemis"])
+    parser.add_argument("--directory", type=Path, help="on the disk to be measured; default: the system's")
+    parser.add_argument("--output", type=Path, default=OUTPUT / "peers.json")
+    try:
+        sys.exit(uvloop.run(main(parser.parse_args())))
+    except Refused as refused:
+        sys.exit(f"bench: refused: {refused}")

@@ -1,0 +1,70 @@
+"""Rounds: every case on every system in turn, again and again, so that whatever else the machine does meets all of them alike.
+
+Law: only the system whose turn it is works; the others run, idle. Which one begins changes with the round.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from rich.console import Console
+
+from bench.cases import Case
+from bench.load_programs import LoadFailed, Plan, measure
+from bench.results import Measurement
+from bench.tables import figure
+
+
+class System(Protocol):
+    """Something under load."""
+
+    name: str
+    syncs: str
+
+    def handles(self, case: Case) -> bool:
+        """Whether there is something like it here."""
+
+    async def plan(self, case: Case, *, seconds: float, warm_seconds: float = 1.0) -> Plan:
+        """How it is measured."""
+
+
+def turns(cases: Sequence[Case], systems: Sequence[System], rounds: int) -> Iterator[tuple[Case, System]]:
+    """Case by case within a round; the systems of a case directly one after the other."""
+    for number in range(rounds):
+        for case in cases:
+            able = [system for system in systems if system.handles(case)]
+            first = number % max(1, len(able))
+            for system in able[first:] + able[:first]:
+                yield case, system
+
+
+async def run_rounds(
+    console: Console,
+    cases: Sequence[Case],
+    systems: Sequence[System],
+    rounds: int,
+    seconds: float,
+    directory: Path,
+) -> list[Measurement]:
+    """What was measured, in that order. A load program that fails is tried once more: then the case is missing."""
+    found: list[Measurement] = []
+    for case, system in turns(cases, systems, rounds):
+        for is_last in (False, True):
+            try:
+                found.append(await measure(await system.plan(case, seconds=seconds), directory))
+            except LoadFailed as failure:
+                console.print(f"{system.name}, {case.title}: {failure}{'' if is_last else ', once more'}")
+                continue
+            console.print(line(found[-1]))
+            break
+    return found
+
+
+def line(one: Measurement) -> str:
+    """Of one measurement, for the terminal."""
+    noisy = f", others {one.other_cores:.2f} cores: noisy" if one.is_noisy else ""
+    return (
+        f"{one.system:10} {one.workload} {one.case}{' through the proxy' if one.path == 'amqp' else ''}:"
+        f" {figure(one.messages_per_second)} msgs/s, {figure(one.operations_per_second)}/s, p50 {one.p50_ms:.2f} ms,"
+        f" p99 {one.p99_ms:.2f} ms, servers {figure(one.server_us)} us/msg, client {figure(one.client_us)} us/msg{noisy}"
+    )

@@ -1,0 +1,123 @@
+"""What a run found, as it is written to a file and read again.
+
+Law: a run is written only with its disk (`Disk.check`): where that is missing there is no result.
+"""
+
+import statistics
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from bench.environment import NOISY_CORES, Disk, Machine
+
+
+class Used(msgspec.Struct, frozen=True):
+    """What one process used while something was measured."""
+
+    cores: float
+    resident_mib: float
+    us_per_message: float
+
+
+class Measurement(msgspec.Struct, frozen=True):
+    """One case, once."""
+
+    system: str
+    """lockstep, or the peer's name."""
+    path: str
+    """sdk, amqp, or how a peer was driven."""
+    workload: str
+    case: str
+    operations_per_second: float
+    messages_per_second: float
+    p50_ms: float
+    p99_ms: float
+    p999_ms: float
+    seconds: float
+    sync_ms: float
+    """Median of one fdatasync of 4 KiB on the same disk meanwhile."""
+    other_cores: float
+    """Used by processes that have nothing to do with it."""
+    processes: dict[str, Used]
+    """Of the servers, by their role."""
+    clients: dict[str, Used]
+
+    @property
+    def is_noisy(self) -> bool:
+        return self.other_cores > NOISY_CORES
+
+    @property
+    def server_us(self) -> float:
+        """Processor time of all servers for each message."""
+        return sum(used.us_per_message for used in self.processes.values())
+
+    @property
+    def client_us(self) -> float:
+        return sum(used.us_per_message for used in self.clients.values())
+
+    @property
+    def is_bound_by_client(self) -> bool:
+        """A load program had no time left: the servers could perhaps do more."""
+        return any(used.cores > CLIENT_CORES_MAX for used in self.clients.values())
+
+
+CLIENT_CORES_MAX = 0.9
+"""Of a load program that runs Python, which has one core at most."""
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """Failovers of one kind: seconds from the harm to the first commit."""
+
+    what: str
+    goal: str
+    seconds: list[float]
+    other_cores: float
+
+
+class Run(msgspec.Struct, frozen=True):
+    """Everything that one call of the harness found."""
+
+    kind: str
+    """short, full or peers."""
+    started: datetime
+    commit: str
+    machine: Machine
+    disk: Disk
+    measurements: list[Measurement]
+    failovers: list[Trial] = []
+    syncs: dict[str, str] = {}
+    """By system: what it has on disks before it confirms."""
+
+
+def write_run(run: Run, path: Path) -> None:
+    """Raises `Refused` for a run whose disk is not known, or is none."""
+    run.disk.check()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1))
+
+
+def read_run(path: Path) -> Run:
+    """Raises `Refused` as `write_run` does: also a file that somebody else wrote."""
+    run = msgspec.json.decode(path.read_bytes(), type=Run)
+    run.disk.check()
+    return run
+
+
+def medians(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """One for each system, path and case, in the order in which they first came: that with the median rate of its repetitions.
+
+    A whole measurement, not a median of each figure: its latencies and processors belong to its rate. Of an even number it is
+    the lower one of the middle.
+    """
+    groups: dict[tuple[str, str, str, str], list[Measurement]] = {}
+    for one in measurements:
+        groups.setdefault((one.system, one.path, one.workload, one.case), []).append(one)
+    return [
+        next(one for one in group if one.messages_per_second == _middle(group)) for group in groups.values()
+    ]
+
+
+def _middle(group: Sequence[Measurement]) -> float:
+    return statistics.median_low([one.messages_per_second for one in group])

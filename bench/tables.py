@@ -1,0 +1,101 @@
+"""Results as Markdown: the tables of the page, of the terminal and of a run's own file."""
+
+import statistics
+from collections.abc import Sequence
+
+from bench.results import Measurement, Run, Trial
+
+_HEADINGS = (
+    "case",
+    "through",
+    "tx/s",
+    "msgs/s",
+    "p50 ms",
+    "p99 ms",
+    "p99.9 ms",
+    "servers us/msg",
+    "client us/msg",
+    "client cores",
+    "sync ms",
+    "others",
+)
+_MARK = " (noisy)"
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Markdown; the first column is text, the others are figures."""
+    lines = [headings, [":--", *("--:" for _ in headings[1:])], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def measurements_table(measurements: Sequence[Measurement], with_system: bool = False) -> str:
+    """One line for each."""
+    rows = [_row(one, with_system) for one in measurements]
+    return table(("system", *_HEADINGS) if with_system else _HEADINGS, rows)
+
+
+def _row(one: Measurement, with_system: bool) -> list[str]:
+    cores = sum(used.cores for used in one.clients.values())
+    row = [
+        f"{one.workload}: {one.case}",
+        one.path,
+        figure(one.operations_per_second),
+        figure(one.messages_per_second),
+        *(f"{value:.2f}" if value else "-" for value in (one.p50_ms, one.p99_ms, one.p999_ms)),
+        figure(one.server_us),
+        figure(one.client_us),
+        f"{cores:.2f}{' (full)' if one.is_bound_by_client else ''}",
+        f"{one.sync_ms:.2f}",
+        f"{one.other_cores:.2f}{_MARK if one.is_noisy else ''}",
+    ]
+    return [one.system, *row] if with_system else row
+
+
+def processes_table(measurements: Sequence[Measurement]) -> str:
+    """Processor time for each message, share of a core and memory of every process."""
+    names = list(dict.fromkeys(name for one in measurements for name in (*one.processes, *one.clients)))
+    rows = []
+    for one in measurements:
+        used = {**one.processes, **one.clients}
+        cells = [
+            f"{used[name].us_per_message:,.0f} us, {used[name].cores:.2f}, {used[name].resident_mib:,.0f} MiB"
+            if name in used
+            else "-"
+            for name in names
+        ]
+        rows.append([f"{one.workload}: {one.case}, {one.path}", *cells])
+    return table(("us a message, cores, resident", *names), rows)
+
+
+def failovers_table(trials: Sequence[Trial]) -> str:
+    """Seconds from the harm to the first commit of a transaction begun after it."""
+    rows = [
+        [
+            f"W5: {one.what}",
+            str(len(one.seconds)),
+            f"{statistics.median(one.seconds):.2f}",
+            f"{max(one.seconds):.2f}",
+            one.goal,
+            f"{one.other_cores:.2f}",
+        ]
+        for one in trials
+        if one.seconds
+    ]
+    return table(("failover", "trials", "median s", "worst s", "goal", "others"), rows)
+
+
+def conditions(run: Run) -> str:
+    """The machine and the disk, in sentences."""
+    machine, disk = run.machine, run.disk
+    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items() if version)
+    return (
+        f"{machine.processor}, {machine.cores} cores, {machine.memory_gib:g} GiB, {machine.system}, Python {machine.python}"
+        f" ({versions}). Data on {disk.filesystem}, {disk.syncs_per_second:,.0f} fdatasync/s of 1 KiB"
+        f" ({1000 / disk.syncs_per_second:.2f} ms). Run '{run.kind}' of {run.started:%Y-%m-%d %H:%M} UTC, commit"
+        f" {run.commit or 'unknown'}."
+    )
+
+
+def figure(value: float) -> str:
+    """Three digits are enough of anything measured."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"

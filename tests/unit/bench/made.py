@@ -1,0 +1,30 @@
+"""Measurements that nobody measured."""
+
+from bench.results import Measurement, Used
+
+
+def measurement(
+    case: str,
+    rate: float,
+    system: str = "lockstep",
+    *,
+    path: str = "sdk",
+    other_cores: float = 0.0,
+    client_cores: float = 0.5,
+) -> Measurement:
+    return Measurement(
+        system=system,
+        path=path,
+        workload="W1",
+        case=case,
+        operations_per_second=rate / 10,
+        messages_per_second=rate,
+        p50_ms=2.0,
+        p99_ms=4.0,
+        p999_ms=8.0,
+        seconds=5.0,
+        sync_ms=0.2,
+        other_cores=other_cores,
+        processes={"primary B1": Used(0.5, 100.0, 20.0), "store B1": Used(0.25, 50.0, 10.0)},
+        clients={"client": Used(client_cores, 40.0, 5.0)},
+    )

@@ -1,0 +1,71 @@
+"""What a result needs to be one, and who counts as the others."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.environment import Disk, OtherLoad, Process, Refused, descendants, filesystem_of, used_by_others
+
+MOUNTS = """\
+/dev/vda / ext4 rw 0 0
+tmpfs /dev/shm tmpfs rw 0 0
+/dev/vdb /data xfs rw 0 0
+none /data tmpfs rw 0 0
+/dev/vdc /with\\040space ext4 rw 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("directory", "kind"),
+    [
+        ("/somewhere/else", "ext4"),
+        ("/dev/shm/scratch", "tmpfs"),
+        ("/dev/shmother", "ext4"),
+        ("/data/x", "tmpfs"),
+        ("/with space/x", "ext4"),
+    ],
+)
+def test_the_innermost_and_latest_mount_says_which_file_system_it_is(directory: str, kind: str) -> None:
+    assert filesystem_of(Path(directory), MOUNTS) == kind
+
+
+def test_a_directory_that_no_mount_names_has_none() -> None:
+    assert filesystem_of(Path("/data"), "tmpfs /dev/shm tmpfs rw 0 0\n") == ""
+
+
+@pytest.mark.parametrize(
+    "disk", [Disk("tmpfs", 1e6), Disk("ramfs", 1e6), Disk("", 5000.0), Disk("ext4", 0.0)]
+)
+def test_a_disk_in_memory_or_of_unknown_kind_or_speed_is_refused(disk: Disk) -> None:
+    with pytest.raises(Refused):
+        disk.check()
+
+
+def test_a_disk_with_its_kind_and_speed_is_accepted() -> None:
+    Disk("ext4", 5000.0).check()
+
+
+def test_descendants_are_all_below_and_nobody_beside() -> None:
+    assert descendants(10, {1: 0, 10: 1, 11: 10, 12: 11, 13: 1, 14: 13}) == {10, 11, 12}
+
+
+def test_others_are_neither_ours_nor_the_kernel() -> None:
+    processes = {
+        1: Process(0, 100.0, 50.0),
+        2: Process(0, 1.0, 0.0),
+        3: Process(2, 7.0, 0.0),
+        10: Process(1, 4.0, 3.0),
+        11: Process(10, 2.0, 0.5),
+        20: Process(1, 30.0, 9.0),
+    }
+    # What 1 and 20 have used is in the sum of all cores, like that of processes that are gone.
+    assert used_by_others(200.0, processes, 10) == 200.0 - 9.5 - 8.0
+
+
+def test_only_what_others_use_from_the_start_on_counts() -> None:
+    others = OtherLoad()
+    others.start()
+    time.sleep(0.05)
+    assert 0.0 <= others.cores() <= 2 * (os.cpu_count() or 1)

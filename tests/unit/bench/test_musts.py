@@ -1,0 +1,52 @@
+"""Ratios, and the status that a run with peers ends with."""
+
+import pytest
+
+from bench.musts import MUSTS, PEER, Standing, exit_status, ratio_line, standings
+from tests.unit.bench.made import measurement
+
+
+def found(factor: float) -> list[Standing]:
+    """Of a run in which Lockstep is `factor` times as fast as every must asks for."""
+    measured = []
+    for must in MUSTS:
+        measured.append(measurement(must.case.title, 1000.0 * must.ratio * factor))
+        measured.append(measurement(must.case.title, 1000.0, PEER, path="C"))
+    return standings(measured)
+
+
+@pytest.mark.parametrize(("factor", "status"), [(1.0, 0), (1.5, 0), (0.99, 1)])
+def test_the_status_says_whether_every_must_is_reached(factor: float, status: int) -> None:
+    assert exit_status(found(factor)) == status
+
+
+def test_one_missed_must_is_enough() -> None:
+    assert exit_status([*found(2.0)[1:], found(0.5)[0]]) == 1
+
+
+def test_what_was_not_measured_is_missed() -> None:
+    assert exit_status(standings([])) == 1
+    assert exit_status(found(2.0)[1:] + standings([])[:1]) == 1
+
+
+def test_what_went_through_the_proxy_does_not_count() -> None:
+    title = MUSTS[0].case.title
+    measured = [
+        measurement(title, 9e9, path="amqp"),
+        measurement(title, 10.0),
+        measurement(title, 10.0, PEER),
+    ]
+    assert standings(measured)[0].ratio == 1.0
+
+
+def test_medians_count_and_not_the_best() -> None:
+    title = MUSTS[0].case.title
+    own = [measurement(title, rate) for rate in (10.0, 90.0, 20.0)]
+    assert standings([*own, measurement(title, 10.0, PEER)])[0].ratio == 2.0
+
+
+def test_the_last_line_names_every_must_with_its_ratio_and_verdict() -> None:
+    line = ratio_line([found(2.0)[0], found(0.5)[1]])
+    assert line == (
+        "ratios to rabbitmq: W1 tx of 100, 4 clients: 6.00 of 3 ok; W1 tx of 10, 4 clients: 0.65 of 1.3 MISSED"
+    )
