@@ -7,7 +7,7 @@ START ?= 0
 # Two workers; everything that starts processes runs in one of them, one test at a time (tests/conftest.py).
 PYTEST_ARGS ?= -n 2 --dist loadgroup
 
-.PHONY: help dev check format test test-full demo simulate simulate-coordinators fuzz protos peers bench-peers
+.PHONY: help dev check format test test-full demo simulate simulate-coordinators fuzz protos peers bench bench-full bench-peers
 
 help: ## What there is
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -44,13 +44,19 @@ simulate-coordinators: dev ## The same with coordinators and distributed transac
 fuzz: dev ## The hypothesis tests marked fuzz, with many more examples
 	@$(python) -m pytest -m fuzz --hypothesis-profile=fuzz
 
+bench: dev ## The workloads W1 to W6 on this machine, in less than five minutes
+	@$(python) -m bench
+
+bench-full: dev ## All of them, longer, and how it scales (W7)
+	@$(python) -m bench --full
+
 peers: dev ## Set-up only: what bench-peers measures beside Lockstep
 	@scripts/setup_peers.sh
 
 bench-peers: peers ## Lockstep and RabbitMQ, PostgreSQL, Artemis in one run; fails when a must is missed
 	@$(python) -m bench.peers
 
-bench-%: dev ## A benchmark: make bench-failover runs bench/failover.py
+bench-%: dev ## Another benchmark: make bench-store runs bench/store.py
 	@$(python) -m bench.$*
 
 protos: dev ## Generate lockstep/wire/v1 from protos/

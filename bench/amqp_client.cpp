@@ -1,12 +1,19 @@
-// A fast AMQP client for bench/amqp.py, on Proton's C engine (Debian's libqpid-proton11-dev).
+// Load through Lockstep's proxy, on Proton's C engine (Debian's libqpid-proton11-dev): one thread and one connection for each
+// client.
 //
-// Law: it costs little beside the proxy it measures: one thread, one connection, messages encoded once, and nothing waits for
-// an answer that may be pipelined.
+// Law: it works as bench/load.py does: it prepares, says "ready", waits for a line, runs through its warm-up and then counts what
+// begins in so many seconds; then it prints one line of JSON and waits for the end of its input. It costs little beside the proxy that it measures: messages
+// are encoded once, and nothing waits for an answer that may be pipelined. A connection has one transaction with work in it; the
+// next one is declared meanwhile.
 //
-//   amqp_client PORT send|receive ADDRESS MESSAGES BODY_BYTES TRANSACTION
+//   amqp_client PORT WORKLOAD PREFIX CONNECTIONS SIZE BODY_BYTES WARM_SECONDS SECONDS
 //
-// TRANSACTION is the number of messages in each transaction, 0 for none. It prints the seconds from the first message to the
-// last settlement or commit, and ends with 1 if something was not accepted.
+// WORKLOAD is one of
+//   publish   transactions of SIZE messages into the queue PREFIX-n
+//   move      transactions that take SIZE messages from PREFIX-n-a and publish SIZE into PREFIX-n-b, to and fro
+//   stream    durable messages, at most SIZE of them unsettled
+//   consume   SIZE messages of each connection's queue, sent before, taken and settled
+// The queues are there already.
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -26,71 +33,113 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <map>
+#include <future>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace {
 
 constexpr uint64_t kDeclared = 0x33, kTransactional = 0x34;
-constexpr long kCredit = 2000;
-constexpr int kOpenTransactions = 4;  // posted or retired while others are being committed
+constexpr long kCredit = 1000, kMoved = 1000, kFillWindow = 1000, kWithoutEnd = -1;
+constexpr int kDeclaredAhead = 2;
 
-using Clock = std::chrono::steady_clock;
+enum class Workload { kPublish, kMove, kStream, kConsume };
 
-struct Transaction {
-  std::string name;
-  long messages = 0;
+int64_t now_us() {
+  using namespace std::chrono;
+  return duration_cast<microseconds>(steady_clock::now().time_since_epoch()).count();
+}
+
+struct Order {
+  int port;
+  Workload workload;
+  std::vector<std::string> queues;
+  long size, body_bytes;
+  long limit = kWithoutEnd;  // messages in all; without it the time ends the work
+};
+
+// What begins between `first` and `last` counts.
+struct Counts {
+  int64_t first = 0, last = 0;
+  uint64_t operations = 0, messages = 0;
+  std::vector<uint32_t> latencies_us;
+
+  void count(int64_t start, long number) {
+    if (start < first || start >= last) return;
+    ++operations;
+    messages += number;
+    latencies_us.push_back(static_cast<uint32_t>(now_us() - start));
+  }
 };
 
 class Client {
  public:
-  Client(int port, bool is_sender, const char* address, long messages, long body_bytes, long transaction)
-      : is_sender_(is_sender), messages_(messages), size_(transaction) {
+  explicit Client(const Order& order) : order_(order) {
     encoded_ = std::string("\x00\x53\x70\xc0\x02\x01\x41\x00\x53\x75\xb0", 11);  // a durable header, one data section
-    for (int shift = 24; shift >= 0; shift -= 8) encoded_.push_back(static_cast<char>(body_bytes >> shift));
-    encoded_.append(body_bytes, 'x');
-    connect_to(port);
+    for (int shift = 24; shift >= 0; shift -= 8) encoded_.push_back(static_cast<char>(order.body_bytes >> shift));
+    encoded_.append(order.body_bytes, 'x');
+    connect_to(order.port);
     if (pn_connection_driver_init(&driver_, nullptr, nullptr) != 0) throw std::runtime_error("no memory");
     pn_sasl_allowed_mechs(pn_sasl(driver_.transport), "ANONYMOUS");
     pn_connection_set_container(driver_.connection, "bench");
     pn_connection_open(driver_.connection);
-    pn_session_t* session = pn_session(driver_.connection);
-    pn_session_set_incoming_capacity(session, 64 << 20);
-    pn_session_open(session);
-    if (size_) {
-      coordinator_ = pn_sender(session, "coordinator");
+    session_ = pn_session(driver_.connection);
+    pn_session_set_incoming_capacity(session_, 64 << 20);
+    pn_session_open(session_);
+    if (is_transactional()) {
+      coordinator_ = pn_sender(session_, "coordinator");
       pn_terminus_set_type(pn_link_target(coordinator_), PN_COORDINATOR);
       pn_link_open(coordinator_);
     }
-    link_ = is_sender ? pn_sender(session, "sender") : pn_receiver(session, "receiver");
-    pn_terminus_set_address(is_sender ? pn_link_target(link_) : pn_link_source(link_), address);
-    pn_link_open(link_);
-    if (!is_sender) pn_link_flow(link_, std::min(kCredit, messages));
+    for (const std::string& queue : order.queues) {
+      if (order.workload != Workload::kConsume) senders_.push_back(attach(queue, true));
+      if (order.workload == Workload::kConsume || order.workload == Workload::kMove) receivers_.push_back(attach(queue, false));
+    }
+    held_.resize(receivers_.size());
+    while (!(pn_connection_state(driver_.connection) & PN_REMOTE_ACTIVE)) turn();
   }
 
-  double run() {
+  ~Client() {
+    pn_connection_driver_destroy(&driver_);
+    close(socket_);
+  }
+
+  // Until the limit, or the end of the time, and everything is answered.
+  void run(Counts* counts) {
+    counts_ = counts;
+    for (size_t which = 0; which < receivers_.size(); ++which) pn_link_flow(receivers_[which], first_credit());
     for (;;) {
       handle_all();
-      if (done_ == messages_) break;
       work();
+      if (is_over()) break;
       exchange();
     }
-    double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
     is_closing_ = true;
     pn_connection_close(driver_.connection);
-    while (pn_connection_state(driver_.connection) & PN_REMOTE_ACTIVE) {
-      exchange();
-      handle_all();
-    }
-    return seconds;
+    while (pn_connection_state(driver_.connection) & PN_REMOTE_ACTIVE) turn();
   }
 
  private:
+  bool is_transactional() const { return order_.workload == Workload::kPublish || order_.workload == Workload::kMove; }
+
+  bool is_over() const {
+    if (order_.limit != kWithoutEnd) return done_ >= order_.limit;
+    return now_us() >= counts_->last && !is_working_ && unsettled_ == 0;
+  }
+
+  long first_credit() const {
+    if (order_.workload == Workload::kMove) return 10 * order_.size;
+    return order_.limit == kWithoutEnd ? kCredit : std::min(kCredit, order_.limit);
+  }
+
   // --- bytes ---
 
   void connect_to(int port) {
@@ -121,7 +170,20 @@ class Client {
     }
     if (has_moved || pn_connection_driver_has_event(&driver_)) return;
     pollfd waiting{socket_, static_cast<short>(POLLIN | (out.size ? POLLOUT : 0)), 0};
-    if (poll(&waiting, 1, 20'000) == 0) throw std::runtime_error("nothing happens for 20 seconds");
+    if (poll(&waiting, 1, 30'000) == 0) throw std::runtime_error("nothing happens for 30 seconds");
+  }
+
+  void turn() {
+    exchange();
+    handle_all();
+  }
+
+  pn_link_t* attach(const std::string& queue, bool is_sender) {
+    std::string name = (is_sender ? "to " : "from ") + queue;
+    pn_link_t* link = is_sender ? pn_sender(session_, name.c_str()) : pn_receiver(session_, name.c_str());
+    pn_terminus_set_address(is_sender ? pn_link_target(link) : pn_link_source(link), queue.c_str());
+    pn_link_open(link);
+    return link;
   }
 
   // --- what happens ---
@@ -149,35 +211,45 @@ class Client {
     pn_link_t* link = pn_delivery_link(delivery);
     if (link == coordinator_) {
       if (pn_delivery_remote_state(delivery)) on_answer(delivery);
-    } else if (is_sender_) {
+    } else if (pn_link_is_sender(link)) {
       if (!pn_delivery_settled(delivery)) return;
       uint64_t state = pn_delivery_remote_state(delivery);
-      if (state != (size_ ? kTransactional : PN_ACCEPTED)) throw std::runtime_error("a message was not accepted");
+      if (state != (is_transactional() ? kTransactional : PN_ACCEPTED)) throw std::runtime_error("a message was not accepted");
+      if (!is_transactional()) {
+        counts_->count(reinterpret_cast<int64_t>(pn_delivery_get_context(delivery)), 1);
+        --unsettled_;
+        ++done_;
+      }
       pn_delivery_settle(delivery);
-      if (!size_) ++done_;
     } else {
-      on_message(delivery);
+      on_message(delivery, link);
     }
   }
 
-  void on_message(pn_delivery_t* delivery) {
+  void on_message(pn_delivery_t* delivery, pn_link_t* link) {
     if (pn_delivery_partial(delivery)) return;
-    begin();
-    pn_link_recv(link_, buffer_, sizeof buffer_);
-    pn_link_advance(link_);
-    received_++;
-    if (size_) {
-      held_.push_back(delivery);
+    pn_link_recv(link, buffer_.data(), buffer_.size());
+    pn_link_advance(link);
+    if (order_.workload == Workload::kMove) {
+      held_[link == receivers_[0] ? 0 : 1].push_back(delivery);
       return;
     }
     pn_delivery_update(delivery, PN_ACCEPTED);
     pn_delivery_settle(delivery);
     ++done_;
+    long left = order_.limit - done_;
+    long missing = std::min(kCredit, left) - pn_link_credit(link);
+    if (missing > kCredit / 2 || (missing > 0 && left <= kCredit)) pn_link_flow(link, missing);
   }
 
   void on_answer(pn_delivery_t* delivery) {
-    auto discharge = discharges_.find(delivery);
-    if (discharge == discharges_.end()) {
+    if (delivery == discharge_) {
+      if (pn_delivery_remote_state(delivery) != PN_ACCEPTED) throw std::runtime_error("a commit failed");
+      counts_->count(start_, (order_.workload == Workload::kMove ? 2 : 1) * order_.size);
+      discharge_ = nullptr;
+      is_working_ = false;
+      source_ = order_.workload == Workload::kMove ? 1 - source_ : 0;
+    } else {
       if (pn_delivery_remote_state(delivery) != kDeclared) throw std::runtime_error("not declared");
       pn_data_t* data = pn_disposition_data(pn_delivery_remote(delivery));
       pn_data_rewind(data);
@@ -186,12 +258,8 @@ class Client {
       pn_data_next(data);
       pn_bytes_t name = pn_data_get_binary(data);
       if (!name.size) throw std::runtime_error("a transaction without a name");
-      declared_.push_back({std::string(name.start, name.size)});
-    } else {
-      if (pn_delivery_remote_state(delivery) != PN_ACCEPTED) throw std::runtime_error("a commit failed");
-      done_ += discharge->second;
-      discharges_.erase(discharge);
-      --open_;
+      declared_.emplace_back(name.start, name.size);
+      --declaring_;
     }
     pn_delivery_settle(delivery);
   }
@@ -199,41 +267,61 @@ class Client {
   // --- what to do ---
 
   void work() {
-    if (size_) declare();
-    if (is_sender_) send_messages();
-    else if (size_) retire();
-    if (!is_sender_) {
-      long missing = std::min(kCredit, messages_ - received_) - pn_link_credit(link_) - static_cast<long>(held_.size());
-      if (missing > kCredit / 2 || (missing > 0 && messages_ - received_ <= kCredit)) pn_link_flow(link_, missing);
+    if (is_transactional()) {
+      declare();
+      transact();
+    } else if (order_.workload == Workload::kStream) {
+      stream();
     }
   }
 
-  void send_messages() {
-    while (sent_ < messages_ && pn_link_credit(link_) > 0) {
-      if (size_ && declared_.empty()) return;
-      begin();
-      pn_delivery_t* delivery = start(link_);
-      pn_link_send(link_, encoded_.data(), encoded_.size());
-      if (size_) put_transaction(delivery, false);
-      pn_link_advance(link_);
+  void stream() {
+    long window = order_.limit == kWithoutEnd ? order_.size : kFillWindow;
+    while (unsettled_ < window && pn_link_credit(senders_[0]) > 0) {
+      int64_t start = now_us();
+      if (order_.limit == kWithoutEnd ? start >= counts_->last : sent_ == order_.limit) return;
+      pn_delivery_t* delivery = begin_delivery(senders_[0]);
+      pn_delivery_set_context(delivery, reinterpret_cast<void*>(start));
+      pn_link_send(senders_[0], encoded_.data(), encoded_.size());
+      pn_link_advance(senders_[0]);
       ++sent_;
-      if (size_) count_in_transaction(sent_ == messages_);
+      ++unsettled_;
     }
   }
 
-  void retire() {
-    while (!held_.empty() && !declared_.empty()) {
-      pn_delivery_t* delivery = held_.front();
-      held_.pop_front();
+  void transact() {
+    if (!is_working_) {
+      if (declared_.empty() || now_us() >= counts_->last) return;
+      if (order_.workload == Workload::kMove && static_cast<long>(held_[source_].size()) < order_.size) return;
+      is_working_ = true;
+      start_ = now_us();
+      posted_ = 0;
+      if (order_.workload == Workload::kMove) take();
+    }
+    if (discharge_) return;
+    pn_link_t* link = senders_[order_.workload == Workload::kMove ? 1 - source_ : 0];
+    for (; posted_ < order_.size && pn_link_credit(link) > 0; ++posted_) {
+      pn_delivery_t* delivery = begin_delivery(link);
+      pn_link_send(link, encoded_.data(), encoded_.size());
+      put_transaction(delivery, false);
+      pn_link_advance(link);
+    }
+    if (posted_ == order_.size) discharge();
+  }
+
+  void take() {
+    for (long number = 0; number < order_.size; ++number) {
+      pn_delivery_t* delivery = held_[source_].front();
+      held_[source_].pop_front();
       put_transaction(delivery, true);
       pn_delivery_settle(delivery);
-      count_in_transaction(++retired_ == messages_);
     }
+    pn_link_flow(receivers_[source_], order_.size);
   }
 
   void put_transaction(pn_delivery_t* delivery, bool is_accepted) {
     pn_data_t* data = pn_disposition_data(pn_delivery_local(delivery));
-    const std::string& name = declared_.front().name;
+    const std::string& name = declared_.front();
     pn_data_put_list(data);
     pn_data_enter(data);
     pn_data_put_binary(data, pn_bytes(name.size(), name.data()));
@@ -248,79 +336,153 @@ class Client {
     pn_delivery_update(delivery, kTransactional);
   }
 
-  void count_in_transaction(bool is_last) {
-    Transaction& transaction = declared_.front();
-    if (++transaction.messages < size_ && !is_last) return;
-    std::string name = transaction.name;
+  void discharge() {
+    const std::string name = declared_.front();
+    declared_.pop_front();
     std::string body("\x00\x53\x32\xc0", 4);  // discharge: a list of the name and false
     body.push_back(static_cast<char>(name.size() + 4));
     body += std::string("\x02\xa0", 2);
     body.push_back(static_cast<char>(name.size()));
     body += name + '\x42';
-    discharges_[request(body)] = transaction.messages;
-    declared_.pop_front();
+    discharge_ = request(body);
   }
 
   void declare() {
-    long needed = (messages_ + size_ - 1) / size_;
-    while (open_ < kOpenTransactions && begun_ < needed && pn_link_credit(coordinator_) > 0) {
-      ++open_;
-      ++begun_;
+    while (static_cast<int>(declared_.size()) + declaring_ < kDeclaredAhead && pn_link_credit(coordinator_) > 0) {
+      ++declaring_;
       request(std::string("\x00\x53\x31\x45", 4));
     }
   }
 
   pn_delivery_t* request(const std::string& described) {
-    pn_delivery_t* delivery = start(coordinator_);
+    pn_delivery_t* delivery = begin_delivery(coordinator_);
     std::string message = std::string("\x00\x53\x77", 3) + described;
     pn_link_send(coordinator_, message.data(), message.size());
     pn_link_advance(coordinator_);
     return delivery;
   }
 
-  pn_delivery_t* start(pn_link_t* link) {
+  pn_delivery_t* begin_delivery(pn_link_t* link) {
     ++tag_;
     return pn_delivery(link, pn_dtag(reinterpret_cast<const char*>(&tag_), sizeof tag_));
   }
 
-  void begin() {
-    if (has_begun_) return;
-    has_begun_ = true;
-    begin_ = Clock::now();
-  }
-
-  bool is_sender_;
-  long messages_, size_;
-  long sent_ = 0, received_ = 0, retired_ = 0, done_ = 0, open_ = 0, begun_ = 0;
+  const Order order_;
+  long sent_ = 0, done_ = 0, unsettled_ = 0, posted_ = 0;
+  int declaring_ = 0, source_ = 0;
   uint64_t tag_ = 0;
   int socket_ = -1;
-  bool has_begun_ = false, is_closing_ = false;
-  Clock::time_point begin_;
+  bool is_working_ = false, is_closing_ = false;
+  int64_t start_ = 0;
   std::string encoded_;
   pn_connection_driver_t driver_{};
-  pn_link_t* link_ = nullptr;
+  pn_session_t* session_ = nullptr;
   pn_link_t* coordinator_ = nullptr;
-  std::deque<Transaction> declared_;
-  std::deque<pn_delivery_t*> held_;
-  std::map<pn_delivery_t*, long> discharges_;
-  char buffer_[1 << 20];
+  pn_delivery_t* discharge_ = nullptr;
+  std::vector<pn_link_t*> senders_, receivers_;
+  std::deque<std::string> declared_;
+  std::vector<std::deque<pn_delivery_t*>> held_;
+  std::vector<char> buffer_ = std::vector<char>(1 << 21);
+  Counts* counts_ = nullptr;
 };
+
+Workload workload_named(const std::string& name) {
+  if (name == "publish") return Workload::kPublish;
+  if (name == "move") return Workload::kMove;
+  if (name == "stream") return Workload::kStream;
+  if (name == "consume") return Workload::kConsume;
+  throw std::runtime_error("no workload " + name);
+}
+
+void fill(const Order& order, const std::string& queue, long messages) {
+  Order filling = order;
+  filling.workload = Workload::kStream;
+  filling.queues = {queue};
+  filling.limit = messages;
+  Counts nobody;
+  Client(filling).run(&nobody);
+}
+
+struct Worker {
+  std::unique_ptr<Client> client;
+  Counts counts;
+  std::thread thread;
+};
+
+void work(const Order& order, Worker& worker, double warm_seconds, double seconds, std::promise<void> ready,
+          std::shared_future<void> go) {
+  try {
+    if (order.workload == Workload::kMove)
+      for (const std::string& queue : order.queues) fill(order, queue, kMoved);
+    if (order.workload == Workload::kConsume) fill(order, order.queues[0], order.limit);
+    worker.client = std::make_unique<Client>(order);
+    ready.set_value();
+    go.wait();
+    worker.counts.first = now_us() + static_cast<int64_t>(1e6 * warm_seconds);
+    worker.counts.last = worker.counts.first + static_cast<int64_t>(1e6 * seconds);
+    worker.client->run(&worker.counts);
+    if (order.workload == Workload::kConsume) {
+      worker.counts.last = now_us();
+      worker.counts.operations = worker.counts.messages = order.limit;
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "amqp_client: %s\n", error.what());
+    std::_Exit(1);
+  }
+}
+
+void report(const std::vector<std::unique_ptr<Worker>>& workers) {
+  uint64_t operations = 0, messages = 0;
+  int64_t first = workers[0]->counts.first, last = workers[0]->counts.last;
+  for (const auto& worker : workers) {
+    operations += worker->counts.operations;
+    messages += worker->counts.messages;
+    first = std::min(first, worker->counts.first);
+    last = std::max(last, worker->counts.last);
+  }
+  std::printf("{\"operations\": %llu, \"messages\": %llu, \"seconds\": %.6f, \"latencies_us\": [",
+              static_cast<unsigned long long>(operations), static_cast<unsigned long long>(messages), (last - first) / 1e6);
+  const char* separator = "";
+  for (const auto& worker : workers)
+    for (uint32_t latency : worker->counts.latencies_us) std::printf("%s%u", separator, latency), separator = ",";
+  std::printf("]}\n");
+  std::fflush(stdout);
+}
 
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count != 7) {
-    std::fprintf(stderr, "usage: amqp_client PORT send|receive ADDRESS MESSAGES BODY_BYTES TRANSACTION\n");
+  if (count != 9) {
+    std::fprintf(stderr, "usage: amqp_client PORT WORKLOAD PREFIX CONNECTIONS SIZE BODY_BYTES WARM_SECONDS SECONDS\n");
     return 2;
   }
-  try {
-    bool is_sender = std::strcmp(arguments[2], "send") == 0;
-    static Client client(std::atoi(arguments[1]), is_sender, arguments[3], std::atol(arguments[4]),
-                         std::atol(arguments[5]), std::atol(arguments[6]));
-    std::printf("%.6f\n", client.run());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "amqp_client: %s\n", error.what());
-    return 1;
+  Order order{std::atoi(arguments[1]), workload_named(arguments[2]), {}, std::atol(arguments[5]), std::atol(arguments[6])};
+  if (order.workload == Workload::kConsume) order.limit = order.size;
+  int connections = std::atoi(arguments[4]);
+  std::promise<void> go;
+  std::shared_future<void> going = go.get_future().share();
+  std::vector<std::unique_ptr<Worker>> workers;
+  std::vector<std::future<void>> ready;
+  for (int number = 0; number < connections; ++number) {
+    Order own = order;
+    std::string queue = std::string(arguments[3]) + "-" + std::to_string(number);
+    own.queues = order.workload == Workload::kMove ? std::vector<std::string>{queue + "-a", queue + "-b"}
+                                                   : std::vector<std::string>{queue};
+    workers.push_back(std::make_unique<Worker>());
+    std::promise<void> promise;
+    ready.push_back(promise.get_future());
+    workers.back()->thread = std::thread(work, own, std::ref(*workers.back()), std::atof(arguments[7]), std::atof(arguments[8]),
+                                         std::move(promise), going);
+  }
+  for (auto& one : ready) one.wait();
+  std::printf("ready\n");
+  std::fflush(stdout);
+  char line[16];
+  if (!std::fgets(line, sizeof line, stdin)) return 1;
+  go.set_value();
+  for (auto& worker : workers) worker->thread.join();
+  report(workers);
+  while (std::fgets(line, sizeof line, stdin)) {
   }
   return 0;
 }

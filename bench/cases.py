@@ -51,22 +51,24 @@ class Case:
     @property
     def title(self) -> str:
         clients = f"{self.connections} client{'s' if self.connections > 1 else ''}"
+        messages = f"{self.size} message{'s' if self.size > 1 else ''}"
         words = {
             "publish": f"tx of {self.size}, {clients}",
             "move": f"accept {self.size} and publish {self.size}, {clients}",
             "stream": f"publish, window {self.size}, {self.call} a call, {clients}",
             "consume": f"consume {self.size * self.connections:,}, {clients}",
-            "xa": f"XA verbs on one set, {self.size} messages, {clients}",
-            "sets": f"DTX over two sets, {self.size} messages, {clients}",
-            "postgres": f"DTX with PostgreSQL, {self.size} messages, {clients}",
+            "xa": f"XA verbs on one set, {messages}, {clients}",
+            "sets": f"DTX over two sets, {messages}, {clients}",
+            "postgres": f"DTX with PostgreSQL, {messages}, {clients}",
         }[self.operation]
+        usual_sets = 2 if self.operation == "sets" else 1
         more = [
             f"{name} {value:,}"
             for name, value, usual in (
                 ("bodies of", self.body_bytes, BODY_BYTES),
                 ("queues:", self.queues, 0),
                 ("depth", self.depth, 0),
-                ("sets:", self.sets, 1),
+                ("sets:", self.sets, usual_sets),
                 ("brokers:", self.brokers, 3),
             )
             if value != usual
@@ -93,6 +95,7 @@ W4 = [
 ]
 AMQP = [
     *(Case("W1", "publish", size, 4, path="amqp") for size in (1, 10, 100)),
+    replace(W2[0], path="amqp"),
     Case("W3", "stream", WINDOW, 4, path="amqp"),
     Case("W3", "consume", 10_000, 4, ring=0, path="amqp"),
 ]

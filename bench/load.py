@@ -1,8 +1,8 @@
 """The load program of the SDK, a process of its own: `python -m bench.load ORDER`, ORDER being a JSON text (`Order`).
 
 Law, of every load program, whoever wrote it: it prepares everything, prints "ready" and waits for a line on its input; then it
-runs through its warm-up, and counts what begins in the measured seconds behind it. At the end it prints one line of JSON (`Done`)
-and removes its queues.
+runs through its warm-up, and counts what begins in the measured seconds behind it. Then it prints one line of JSON (`Done`), and
+when its input has ended it removes its queues.
 """
 
 import asyncio
@@ -277,6 +277,7 @@ async def run(order: Order) -> None:
             counter.operations, counter.messages, counter.end - counter.begin, sorted(counter.latencies_us)
         )
         print(msgspec.json.encode(done).decode(), flush=True)
+        await asyncio.to_thread(sys.stdin.read)
         await _remove(workers)
 
 

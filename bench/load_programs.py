@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,13 +69,18 @@ async def measure(plan: Plan, directory: Path) -> Measurement:
             ends = [
                 asyncio.ensure_future(_line(program, plan.seconds + END_SECONDS_MAX)) for program in programs
             ]
-            await asyncio.wait(ends, timeout=plan.seconds)
+            done, _ = await asyncio.wait(ends, timeout=plan.seconds, return_when=asyncio.FIRST_EXCEPTION)
+            for end in done:
+                end.result()  # Raises what has failed, before its process is asked what it used.
             used, other_cores = meter.read(), others.cores()
             took = asyncio.get_running_loop().time() - begin
             memory = {name: resident_mib(pid) for name, pid in {**plan.pids, **clients}.items()}
-        done = [msgspec.json.decode(line, type=Done) for line in await asyncio.gather(*ends)]
+        results = [msgspec.json.decode(line, type=Done) for line in await asyncio.gather(*ends)]
+        for program in programs:
+            assert program.stdin is not None
+            program.stdin.close()
         await asyncio.gather(*(program.wait() for program in programs))
-    return _measurement(plan, done, clients, _Seen(used, memory, took, other_cores, probe.median_ms))
+    return _measurement(plan, results, clients, _Seen(used, memory, took, other_cores, probe.median_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,7 @@ def _measurement(plan: Plan, done: Sequence[Done], clients: Mapping[str, int], s
 
 
 @contextlib.asynccontextmanager
-async def _started(command: Sequence[str]):  # type: ignore[no-untyped-def]
+async def _started(command: Sequence[str]) -> AsyncIterator[asyncio.subprocess.Process]:
     program = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.PIPE,

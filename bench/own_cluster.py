@@ -4,7 +4,6 @@ Law: three brokers with a store each unless a case says otherwise, every one wit
 answered when all three have it there.
 """
 
-import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator
@@ -39,6 +38,7 @@ class OwnCluster:
         self.deployment = deployment
         self.sets = sets
         self._amqp_program = amqp_program
+        self._amqp_queues: list[str] = []
         self._numbers = iter(range(1, 1_000_000))
         self._postgres: PostgresProcess | None = None
         self._participant: ChildProcess | None = None
@@ -117,14 +117,16 @@ class OwnCluster:
         return [[sys.executable, "-m", "bench.load", msgspec.json.encode(order).decode()] for order in orders]
 
     async def _amqp_command(self, case: Case, prefix: str, warm_seconds: float, seconds: float) -> list[str]:
+        """Its queues are declared here; those of the case before are removed."""
         assert self._amqp_program is not None, "a case through the proxy, and no client for it"
+        ends = ("-a", "-b") if case.operation == "move" else ("",)
+        names = [f"{prefix}-{number}{end}" for number in range(case.connections) for end in ends]
         async with self.deployment.client() as client, client.session() as session:
-            await asyncio.gather(
-                *(
-                    session.declare_queue(f"{prefix}-{number}", _options(case), set_name=self.sets[0])
-                    for number in range(case.connections)
-                )
-            )
+            for name in self._amqp_queues:
+                await session.delete_queue(name)
+            for name in names:
+                await session.declare_queue(name, _options(case), set_name=self.sets[0])
+        self._amqp_queues = names
         port = self.deployment.cluster.proxy_addresses[0].rpartition(":")[2]
         numbers = (case.connections, case.size, case.body_bytes, warm_seconds, seconds)
         return [str(self._amqp_program), port, case.operation, prefix, *map(str, numbers)]

@@ -1,7 +1,8 @@
 // Load on RabbitMQ for bench/peers, on Debian's librabbitmq-dev: one thread and one connection for each client.
 //
 // Law: it works as the harness's own client does (bench/load.py): it prepares, says "ready", waits for a line, runs through its
-// warm-up and then counts for so many seconds; what it prints at the end is one line of JSON. Connections go round the given ports.
+// warm-up and then counts for so many seconds; then it prints one line of JSON, and when its input has ended it removes its queues.
+// Connections go round the given ports.
 //
 //   rabbitmq_client WORKLOAD PORTS CONNECTIONS SIZE BODY_BYTES RING WARM_SECONDS SECONDS PREFIX
 //
@@ -328,6 +329,8 @@ int main(int argument_count, char **arguments) {
   for (int number = 0; number < connections; number++) pthread_join(threads[number], NULL);
   report(workers, connections);
   fflush(stdout);
+  while (fgets(line, sizeof line, stdin)) {
+  }
   for (int number = 0; number < connections; number++) clean_up(&workers[number]);
   return 0;
 }

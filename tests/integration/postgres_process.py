@@ -35,7 +35,9 @@ def find_postgres() -> Path | None:
 class PostgresProcess:
     """One server on one directory; `dsn` stays the same over restarts."""
 
-    def __init__(self, binaries: Path, directory: Path, port: int) -> None:
+    def __init__(self, binaries: Path, directory: Path, port: int, *, is_synced: bool = False) -> None:
+        """`is_synced`: what it has committed survives the machine, too."""
+        self._is_synced = is_synced
         self._binaries = binaries
         self._directory = directory
         self._user = next((name for name in USERS if _exists(name)), "nobody") if os.getuid() == 0 else None
@@ -66,6 +68,12 @@ class PostgresProcess:
             assert time.monotonic() < deadline, (self._directory / "log").read_text()[-2000:]
             await asyncio.sleep(0.1)
 
+    @property
+    def pid(self) -> int:
+        """Of the server's first process; the others are its children."""
+        assert self._process is not None
+        return self._process.pid
+
     async def crash(self) -> None:
         """SIGQUIT: it ends at once, with all its connections, and recovers when it is started."""
         assert self._process is not None
@@ -85,7 +93,7 @@ class PostgresProcess:
             "max_connections": "50",
             "shared_buffers": "16MB",
             # Processes are killed here, not machines.
-            "fsync": "off",
+            "fsync": "on" if self._is_synced else "off",
         }
         command = [*self._as_user(), str(self._binaries / "postgres"), "-D", str(self._directory / "data")]
         command += [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]

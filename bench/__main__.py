@@ -1,0 +1,67 @@
+"""`python -m bench`: the workloads on Lockstep alone, in minutes; with `--full` all of them, longer, and how it scales.
+
+Writes a JSON file, from which `python -m bench.page` makes docs/performance.md.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import uvloop
+from rich.console import Console
+
+from bench.environment import Refused, commit, described_machine, measured_disk
+from bench.own_cluster import NAME, SYNCS
+from bench.own_runs import Runs
+from bench.results import Run, write_run
+from bench.tables import conditions, failovers_table, measurements_table, processes_table
+
+OUTPUT = Path("bench/out")
+WORKLOADS = ("W1", "W2", "W3", "W4", "W5", "W6", "W7")
+SHORT_SECONDS, FULL_SECONDS = 2.5, 8.0
+SHORT_FAILOVERS, FULL_FAILOVERS = (5, 1, 1), (20, 5, 3)
+"""SIGKILL, SIGSTOP, etcd."""
+
+
+async def main(given: argparse.Namespace) -> int:
+    """Returns the exit status."""
+    console = Console(width=200)
+    begun = datetime.now(UTC)
+    with tempfile.TemporaryDirectory(prefix="lockstep-bench-", dir=given.directory) as scratch:
+        os.chmod(scratch, 0o755)  # PostgreSQL works under another user.
+        directory = Path(scratch)
+        disk = await asyncio.to_thread(measured_disk, directory)
+        seconds = given.seconds or (FULL_SECONDS if given.full else SHORT_SECONDS)
+        runs = Runs(console, directory, given.workloads, seconds, given.client_processes)
+        await runs.run(is_full=given.full, failovers=FULL_FAILOVERS if given.full else SHORT_FAILOVERS)
+    kind = "full" if given.full else "short"
+    run = Run(
+        kind, begun, commit(), described_machine(), disk, runs.found, runs.failovers, syncs={NAME: SYNCS}
+    )
+    write_run(run, given.output or OUTPUT / f"{kind}.json")
+    for text in (conditions(run), measurements_table(run.measurements), processes_table(run.measurements)):
+        console.print(text, markup=False, soft_wrap=True)
+    if run.failovers:
+        console.print(failovers_table(run.failovers), markup=False, soft_wrap=True)
+    console.print(f"took {(datetime.now(UTC) - begun).total_seconds():.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("workloads", nargs="*", default=WORKLOADS, help="W1 to W7; default: all")
+    parser.add_argument("--full", action="store_true", help="longer, all cases through the proxy, and W7")
+    parser.add_argument("--seconds", type=float, default=0.0, help="of each measurement")
+    parser.add_argument(
+        "--client-processes", type=int, default=1, help="among which a case's connections are shared"
+    )
+    parser.add_argument("--directory", type=Path, help="on the disk to be measured; default: the system's")
+    parser.add_argument("--output", type=Path, help="the JSON file; default: in bench/out")
+    try:
+        sys.exit(uvloop.run(main(parser.parse_args())))
+    except Refused as refused:
+        sys.exit(f"bench: refused: {refused}")

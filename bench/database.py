@@ -1,0 +1,32 @@
+"""A PostgreSQL that syncs what it commits, on the measured disk."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psycopg
+
+from bench.environment import Refused
+from lockstep.runtime.ports import choose_ports
+from tests.integration.postgres_process import PostgresProcess, find_postgres
+
+TABLE = "create table bench (client int, body bytea)"
+
+
+@contextlib.asynccontextmanager
+async def synced_database(directory: Path) -> AsyncIterator[PostgresProcess]:
+    """With an empty table `bench`; its user may enter `directory`'s parents. Raises `Refused` where it is not installed."""
+    binaries = find_postgres()
+    if binaries is None:
+        raise Refused("PostgreSQL is not installed (Debian's package postgresql)")
+    await asyncio.to_thread(directory.mkdir)
+    process = PostgresProcess(binaries, directory, choose_ports(1)[0], is_synced=True)
+    try:
+        await process.create()
+        await process.start()
+        async with await psycopg.AsyncConnection.connect(process.dsn) as connection:
+            await connection.execute(TABLE)
+        yield process
+    finally:
+        await process.stop()

@@ -1,0 +1,132 @@
+"""Runs of Lockstep alone: which cluster each workload gets, and in which order.
+
+Law: cases that need nothing special share one cluster, one after the other, each with queues of its own that it removes again;
+what kills processes comes last.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from bench import cases
+from bench.cases import Case
+from bench.compiling import compiled
+from bench.database import synced_database
+from bench.environment import Refused
+from bench.failover import measured_failovers
+from bench.load_programs import LoadFailed, measure
+from bench.own_cluster import OwnCluster, started
+from bench.peers.rounds import line
+from bench.results import Measurement, Trial
+
+AMQP_SOURCE = Path(__file__).with_name("amqp_client.cpp")
+AMQP_PACKAGES = "g++, libqpid-proton11-dev"
+_SPECIAL = ("sets", "postgres")
+"""Operations that need several sets, coordinators and a database."""
+
+
+class Runs:
+    """One call of the harness."""
+
+    def __init__(
+        self,
+        console: Console,
+        directory: Path,
+        workloads: Sequence[str],
+        seconds: float,
+        client_processes: int,
+    ) -> None:
+        self._console = console
+        self._directory = directory
+        self._workloads = workloads
+        self._seconds = seconds
+        self._client_processes = client_processes
+        self.found: list[Measurement] = []
+        self.failovers: list[Trial] = []
+
+    async def run(self, *, is_full: bool, failovers: tuple[int, int, int]) -> None:
+        """All workloads that were asked for; `failovers`: how many of SIGKILL, SIGSTOP and etcd."""
+        program = await self._amqp_program()
+        amqp = [] if program is None else cases.AMQP_FULL if is_full else cases.AMQP
+        plain = [
+            *cases.W1,
+            *cases.W2,
+            *cases.W3,
+            *(case for case in cases.W4 if case.operation not in _SPECIAL),
+        ]
+        async with started(
+            self._directory / "main", proxies=1 if program else 0, amqp_program=program
+        ) as cluster:
+            await self._measure(cluster, [*plain, *amqp])
+            await self._latency(cluster, cases.LATENCY_FULL if is_full else cases.LATENCY_SHORT)
+            if is_full:
+                shared = ("queues", "connections", "queue depth", "body bytes")
+                await self._measure(cluster, [case for dimension in shared for case in cases.W7[dimension]])
+            if "W5" in self._workloads:
+                self.failovers = await measured_failovers(
+                    cluster.deployment, cluster.sets[0], *failovers, self._console.print
+                )
+        if "W4" in self._workloads:
+            await self._distributed([case for case in cases.W4 if case.operation in _SPECIAL])
+        if is_full and "W7" in self._workloads:
+            await self._shapes()
+
+    async def _measure(self, cluster: OwnCluster, wanted: Sequence[Case]) -> None:
+        for case in wanted:
+            if case.workload not in self._workloads:
+                continue
+            plan = await cluster.plan(case, seconds=self._seconds, client_processes=self._client_processes)
+            try:
+                self.found.append(await measure(plan, self._directory))
+            except LoadFailed as failure:
+                self._console.print(f"{case.workload} {case.title}: {failure}")
+                continue
+            self._console.print(line(self.found[-1]))
+
+    async def _latency(self, cluster: OwnCluster, shapes: Sequence[tuple[int, int]]) -> None:
+        """W6, at half of the rate that W1 showed; measured here if that was not asked for."""
+        if "W6" not in self._workloads:
+            return
+        for size, connections in shapes:
+            case = Case("W1", "publish", size, connections)
+            known = [one for one in self.found if one.case == case.title and one.path == "sdk"]
+            one = (
+                known[0]
+                if known
+                else await measure(await cluster.plan(case, seconds=self._seconds), self._directory)
+            )
+            paced = replace(case, workload="W6", rate=max(1.0, round(one.operations_per_second / 2)))
+            await self._measure(cluster, [paced])
+
+    async def _distributed(self, wanted: Sequence[Case]) -> None:
+        """W4 over two sets, and with a database that syncs."""
+        async with (
+            started(self._directory / "two-sets", sets=2, coordinators=1) as cluster,
+            contextlib.AsyncExitStack() as stack,
+        ):
+            try:
+                postgres = await stack.enter_async_context(synced_database(self._directory / "postgres"))
+            except Refused as refused:
+                self._console.print(f"{refused}: left out")
+                wanted = [case for case in wanted if case.operation != "postgres"]
+            else:
+                await cluster.use_postgres(postgres, self._directory)
+            await self._measure(cluster, wanted)
+
+    async def _shapes(self) -> None:
+        """W7: clusters of other sizes."""
+        for number, case in enumerate([*cases.W7["brokers"], *cases.W7["sets"]]):
+            async with started(
+                self._directory / f"shape-{number}", brokers=case.brokers, sets=case.sets
+            ) as cluster:
+                await self._measure(cluster, [case])
+
+    async def _amqp_program(self) -> Path | None:
+        try:
+            return await compiled(AMQP_SOURCE, self._directory, ("qpid-proton", "pthread"), AMQP_PACKAGES)
+        except Refused as refused:
+            self._console.print(f"{refused}; cases through the proxy are left out")
+            return None
