@@ -49,7 +49,7 @@ class Runs:
 
     async def run(self, *, is_full: bool, failovers: tuple[int, int, int]) -> None:
         """All workloads that were asked for; `failovers`: how many of SIGKILL, SIGSTOP and etcd."""
-        program = await self._amqp_program()
+        program = await amqp_program(self._console, self._directory)
         amqp = [] if program is None else cases.AMQP_FULL if is_full else cases.AMQP
         plain = [
             *cases.W1,
@@ -124,9 +124,11 @@ class Runs:
             ) as cluster:
                 await self._measure(cluster, [case])
 
-    async def _amqp_program(self) -> Path | None:
-        try:
-            return await compiled(AMQP_SOURCE, self._directory, ("qpid-proton", "pthread"), AMQP_PACKAGES)
-        except Refused as refused:
-            self._console.print(f"{refused}; cases through the proxy are left out")
-            return None
+
+async def amqp_program(console: Console, directory: Path) -> Path | None:
+    """The load program for the proxy; None where it cannot be compiled, which is said."""
+    try:
+        return await compiled(AMQP_SOURCE, directory, ("qpid-proton", "pthread"), AMQP_PACKAGES)
+    except Refused as refused:
+        console.print(f"{refused}; cases through the proxy are left out")
+        return None

@@ -1,0 +1,56 @@
+"""What a message costs at each hop, and the record of it."""
+
+from pathlib import Path
+
+from bench.cpu import Entry, Hops, add_to_record, by_hop, changes, read_record
+from bench.environment import Disk
+from bench.results import Measurement, Used
+from tests.unit.bench.made import measurement
+
+
+def repetition(scale: float, instructions: float = 0.0) -> Measurement:
+    made = measurement("one", 1000.0 * scale)
+    return Measurement(
+        **{
+            name: getattr(made, name)
+            for name in made.__struct_fields__
+            if name not in ("processes", "clients")
+        },
+        processes={
+            "primary B1": Used(0.5, 1.0, 20.0 * scale, instructions),
+            "backup B2": Used(0.5, 1.0, 8.0 * scale),
+            "backup B3": Used(0.5, 1.0, 12.0 * scale),
+            "store B1": Used(0.5, 1.0, 6.0 * scale),
+            "etcd": Used(0.5, 1.0, 99.0),
+        },
+        clients={"client 1": Used(0.5, 1.0, 1.0 * scale), "client 2": Used(0.5, 1.0, 2.0 * scale)},
+    )
+
+
+def entry(primary: float) -> Entry:
+    hops = Hops({"primary": primary, "client": 3.0}, 1000.0)
+    return Entry("2026-01-02 03:04", "abc", "a processor", 2, Disk("ext4", 5000.0), 0.1, {"one": hops})
+
+
+def test_a_hop_is_the_mean_of_its_processes_and_the_median_of_repetitions() -> None:
+    found = by_hop([repetition(scale) for scale in (1.0, 9.0, 2.0)])
+    assert found.us == {"client": 6.0, "primary": 40.0, "backup": 20.0, "store": 12.0}
+    assert (found.messages_per_second, found.instructions) == (2000.0, {})
+
+
+def test_instructions_are_kept_where_they_were_counted() -> None:
+    assert by_hop([repetition(1.0, 50_000.0)]).instructions == {"primary": 50_000.0}
+
+
+def test_entries_are_added_behind_those_that_are_there(tmp_path: Path) -> None:
+    record = tmp_path / "docs" / "record.jsonl"
+    assert read_record(record) == []
+    for primary in (20.0, 10.0):
+        add_to_record(entry(primary), record)
+    assert read_record(record) == [entry(20.0), entry(10.0)]
+
+
+def test_a_change_is_shown_beside_what_it_was() -> None:
+    shown = changes(entry(10.0), entry(20.0)).splitlines()
+    assert shown[-1] == "| one | 3.0 (3.0) | - | 10.0 (20.0) | - | - | 1,000 |"
+    assert changes(entry(10.0), None).splitlines()[-1] == "| one | 3.0 | - | 10.0 | - | - | 1,000 |"
