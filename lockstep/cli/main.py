@@ -7,6 +7,7 @@ from lockstep.cli import (
     demo,
     events,
     exchange,
+    health,
     messages,
     pipeline,
     queue,
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 app.command("up")(up.up)
 app.command("status")(status.status)
+app.command("health")(health.health)
 app.add_typer(resource_set.app, name="set", help="Resource sets: groups of queues with one primary.")
 app.add_typer(queue.app, name="queue", help="Queues.")
 app.add_typer(exchange.app, name="exchange", help="Exchanges and bindings.")

@@ -15,7 +15,7 @@ from lockstep.cli.connection import (
     with_client,
 )
 from lockstep.cli.status import as_json
-from lockstep.client import Client
+from lockstep.client import Client, ErrorCode, Rejected
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -36,6 +36,9 @@ def create(
         int,
         typer.Option(help="Fewest members with which anything completes; 0: 1 up to two brokers, else 2."),
     ] = 0,
+    if_absent: Annotated[
+        bool, typer.Option("--if-absent", help="Leave a set of that name as it is, and succeed.")
+    ] = False,
     at: At = DEFAULT_BROKERS,
     json: Json = False,
 ) -> None:
@@ -43,7 +46,16 @@ def create(
 
     async def command(client: Client) -> None:
         ids = [broker.strip() for broker in brokers.split(",") if broker.strip()]
-        created = await client.administration.create_set(name, ids, min_in_sync)
+        try:
+            created = await client.administration.create_set(name, ids, min_in_sync)
+        except Rejected as error:
+            if not if_absent or error.code is not ErrorCode.ALREADY_EXISTS:
+                raise
+            if json:
+                print_json({"set": name, "is_new": False})
+            else:
+                console.print(f"Set {name} is there.")
+            return
         if json:
             print_json({"set": created.name, "brokers": ids, "min_in_sync": created.min_in_sync})
         else:

@@ -29,6 +29,9 @@ _CHANNEL_OPTIONS = (
     # Its name misleads: so long an attempt to connect may take. One that is given up sooner than a busy server, or a long way,
     # lets it succeed is made for ever.
     ("grpc.min_reconnect_backoff_ms", 2_000),
+    # A process that starts again in another container has another address under its old name; gRPC would look at it anew only
+    # every 30 s.
+    ("grpc.dns_min_time_between_resolutions_ms", 500),
     # Nothing is sent twice behind our back.
     ("grpc.enable_retries", 0),
 )

@@ -81,6 +81,16 @@ class ClusterView:
         set_map = self.set_map(set_name)
         return self.address(set_map.primary) if set_map is not None and set_map.primary else None
 
+    def is_in_sync(self, broker: BrokerId) -> bool:
+        """Whether it is in sync in every set that names it, as etcd says: with its memory, not only with its disk (R12)."""
+        for view in self.sets.values():
+            if view.set_map is None or broker not in view.set_map.brokers:
+                continue
+            member, presence = view.set_map.member(broker), view.presences.get(broker)
+            if member is None or presence is None or presence[0] != member.incarnation:
+                return False
+        return True
+
     # What is read
 
     def read_all(self, entries: Iterable[Entry], revision: int) -> list[AnyInput]:

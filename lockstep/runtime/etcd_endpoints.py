@@ -26,6 +26,8 @@ _CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 500),
     ("grpc.max_reconnect_backoff_ms", 500),
+    # Its name may have another address when it is back: gRPC would look at it anew only every 30 s.
+    ("grpc.dns_min_time_between_resolutions_ms", 500),
     # Two clients of one process share no connection and no back-off.
     ("grpc.use_local_subchannel_pool", 1),
     # An answer too long to receive would leave the outcome unknown.

@@ -13,6 +13,7 @@ import uuid
 from lockstep.core.ids import Incarnation
 from lockstep.runtime.channels import Channels, make_server
 from lockstep.runtime.etcd import EtcdClient
+from lockstep.runtime.health import Health
 from lockstep.runtime.metrics import serve_metrics
 from lockstep.runtime.process import spawn
 from services.coordinator.coordinator_service import CoordinatorService
@@ -53,7 +54,8 @@ async def serve(settings: CoordinatorSettings) -> int:
         driver = CoordinatorDriver(
             Coordinator(process, settings.limits), log, ports, settings.tick_seconds, settings.exit_at
         )
-        server.add_generic_rpc_handlers((CoordinatorService(driver, presence, ports, log).handlers(),))
+        service = CoordinatorService(driver, presence, ports, log)
+        server.add_generic_rpc_handlers((service.handlers(), Health().handlers()))
         tasks = [spawn(presence.run(), "presence")]
         await presence.registered()
         with contextlib.ExitStack() as cleanup:

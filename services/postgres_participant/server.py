@@ -12,6 +12,7 @@ from lockstep.core.errors import LockstepError
 from lockstep.runtime.channels import make_server
 from lockstep.runtime.decision_log import DecisionLogReader
 from lockstep.runtime.etcd import EtcdClient
+from lockstep.runtime.health import Health
 from lockstep.runtime.process import spawn
 from services.postgres_participant.database import Database
 from services.postgres_participant.orphan_watch import OrphanWatch
@@ -34,7 +35,8 @@ async def serve(settings: ParticipantSettings) -> int:
     async with EtcdClient(settings.etcd, ETCD_TIMEOUT_SECONDS) as etcd:
         watch = OrphanWatch(settings, database, DecisionLogReader(etcd, settings.cluster))
         server = make_server()
-        server.add_generic_rpc_handlers((ParticipantService(settings.name, database).handlers(),))
+        service = ParticipantService(settings.name, database)
+        server.add_generic_rpc_handlers((service.handlers(), Health().handlers()))
         port = server.add_insecure_port(settings.listen)
         await server.start()
         tasks = [spawn(watch.run(), "orphans"), spawn(_check(database), "check of the database")]

@@ -13,6 +13,10 @@ import socket
 import sys
 from pathlib import Path
 
+import grpc.aio
+
+from lockstep.runtime.channels import make_server
+from lockstep.runtime.health import Health
 from lockstep.runtime.metrics import serve_metrics
 from services.proxy.samples import ProxySamples
 from services.proxy.security.settings import TlsSettings
@@ -55,12 +59,14 @@ async def _work(settings: ProxySettings, stopping: asyncio.Event) -> int:
             servers.append(await _listen(worker, settings.listen_tls, tls))
         ports = [server.sockets[0].getsockname()[1] for server in servers]
         _write_port(settings, ports[0])
+        health = await _serve_health(settings.health_listen)
         _log.info("event=ready ports=%s", ",".join(map(str, ports)))
         await stopping.wait()
         _log.info("event=stopping connections=%d", len(worker.connections))
         for server in servers:
             server.close()
         await worker.stop()
+        await health.stop(None)
     _log.info("event=stopped")
     return 0
 
@@ -76,6 +82,17 @@ async def _listen(worker: Worker, address: str, tls: TlsSettings | None) -> asyn
         ssl=None if tls is None else TlsFiles(tls).context,
         ssl_handshake_timeout=None if tls is None else worker.settings.limits.handshake_seconds,
     )
+
+
+async def _serve_health(address: str) -> grpc.aio.Server:
+    """Says that this worker serves, from now on; to nobody if there is no address."""
+    server = make_server()
+    server.add_generic_rpc_handlers((Health().handlers(),))
+    if address:
+        host, _, port = address.rpartition(":")
+        server.add_insecure_port(f"{host}:{int(port) + int(os.environ.get(WORKER, '0'))}")
+    await server.start()
+    return server
 
 
 def _write_port(settings: ProxySettings, port: int) -> None:

@@ -70,6 +70,8 @@ class ProxySettings:
     """Processes that share the port."""
     metrics_port: int = 0
     """Port of /metrics of the first worker, the others' follow; 0: none."""
+    health_listen: str = ""
+    """host:port at which the first worker tells of its health by gRPC, the others' ports follow; "": nowhere."""
     create_queues: bool = True
     """A queue that a client names and that is nowhere is declared."""
     create_topics: bool = True
@@ -90,6 +92,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> ProxySettings:
     parser.add_argument("--port-file", default="", metavar="PATH")
     parser.add_argument("--workers", type=int, default=1, metavar="N")
     parser.add_argument("--metrics-port", type=int, default=0, metavar="PORT")
+    parser.add_argument("--health-listen", default="", metavar="HOST:PORT", help="gRPC health")
     parser.add_argument("--no-create-queues", dest="create_queues", action="store_false")
     parser.add_argument("--no-create-topics", dest="create_topics", action="store_false")
     parser.add_argument("--idle-seconds", type=float, default=limits.idle_seconds, metavar="N")
@@ -119,6 +122,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> ProxySettings:
         port_file=given.port_file,
         workers=given.workers,
         metrics_port=given.metrics_port,
+        health_listen=given.health_listen,
         create_queues=given.create_queues,
         create_topics=given.create_topics,
         security=security,

@@ -17,6 +17,7 @@ from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SetName
 from lockstep.core.store_protocol import AnyStoreAnswer, StateChunk
 from lockstep.runtime.channels import make_server
+from lockstep.runtime.health import Health
 from lockstep.runtime.outbox import Outbox
 from lockstep.runtime.process import spawn
 from lockstep.runtime.rpc import Context, read, service, stream_stream, unary, unary_stream
@@ -215,14 +216,14 @@ async def serve(settings: StoreSettings) -> int:
         return 1
     store = StoreServer(settings, disk)
     server = make_server()
-    server.add_generic_rpc_handlers((store.handlers(),))
+    server.add_generic_rpc_handlers((store.handlers(), Health().handlers()))
     port = server.add_insecure_port(settings.listen)
     await server.start()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     if settings.metrics_port:
-        start_http_server(settings.metrics_port, addr="127.0.0.1", registry=store.metrics.registry)
+        start_http_server(settings.metrics_port, addr=settings.metrics_host, registry=store.metrics.registry)
     ticking = spawn(store.tick(), "ticks")
     address = (
         settings.listen

@@ -17,7 +17,9 @@ class StoreSettings:
     listen: str
     """host:port (port 0 takes a free one), or unix:path."""
     metrics_port: int = 0
-    """Port of /metrics on the loopback; 0: none."""
+    """Port of /metrics; 0: none."""
+    metrics_host: str = "127.0.0.1"
+    """Address of that port: the loopback, unless whoever reads it is in another container."""
     limits: StoreLimits = field(default_factory=StoreLimits)
     is_prefilled: bool = True
     """Write zeros into new segments, not only reserve room: a sync of 100 KiB then takes half as long (120 us against 220 us)."""
@@ -40,6 +42,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> StoreSettings:
     parser.add_argument("--data", required=True, type=Path, metavar="DIR")
     parser.add_argument("--listen", required=True, metavar="ADDRESS", help="host:port or unix:path")
     parser.add_argument("--metrics-port", type=int, default=0, metavar="PORT")
+    parser.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST")
     parser.add_argument("--segment-bytes", type=int, default=defaults.segment_bytes, metavar="N")
     parser.add_argument("--reserve-bytes", type=int, default=defaults.reserve_bytes, metavar="N")
     parser.add_argument(
@@ -59,4 +62,4 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> StoreSettings:
         reserve_bytes=given.reserve_bytes,
         owed_bytes_max=given.owed_bytes_max,
     )
-    return StoreSettings(given.data, given.listen, given.metrics_port, limits)
+    return StoreSettings(given.data, given.listen, given.metrics_port, given.metrics_host, limits)
