@@ -7,7 +7,7 @@ START ?= 0
 # Two workers; everything that starts processes runs in one of them, one test at a time (tests/conftest.py).
 PYTEST_ARGS ?= -n 2 --dist loadgroup
 
-.PHONY: help dev check format test test-full demo simulate simulate-coordinators fuzz protos peers bench bench-full bench-peers
+.PHONY: help dev check format test test-full demo simulate simulate-coordinators fuzz protos peers bench bench-full bench-peers images compose-test
 
 help: ## What there is
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -31,6 +31,12 @@ test: dev ## All tests
 
 test-full: dev ## All tests, and the long forms of those that have one
 	@LOCKSTEP_TESTS=full $(python) -m pytest $(PYTEST_ARGS)
+
+images: ## The images of deploy/compose.yaml; needs a Docker engine
+	@deploy/build-images.sh
+
+compose-test: dev ## Builds the images, starts them, does harm under load, and checks what is left
+	@$(python) -m pytest -s tests/integration/compose
 
 demo: dev ## A cluster on this machine, real data, a killed primary, nothing lost
 	@$(python) -m lockstep.cli demo

@@ -62,6 +62,10 @@ has_java || missing+=(openjdk-17-jre-headless)               # pipeline: Spark
 has_program javac || missing+=(openjdk-17-jdk-headless)      # tests: the Qpid JMS suite is compiled
 has_program mvn || missing+=(maven)                          # tests: the Qpid JMS suite's libraries
 compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)  # tests: a database in a transaction
+# tests: the cluster in containers; an engine that runs needs no dockerd here
+has_program dockerd || docker version --format '{{.Server.Version}}' >/dev/null 2>&1 || missing+=(docker.io)
+has_program docker-compose || docker compose version >/dev/null 2>&1 || missing+=(docker-compose)
+has_program debootstrap || missing+=(debootstrap)
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 
 if [ ${#missing[@]} -gt 0 ]; then
