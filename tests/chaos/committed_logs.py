@@ -4,16 +4,16 @@ Law: the stores are asked, not the brokers: what the log means is worked out ane
 records are in the journals, which is enough for P1 to P4, P6 and P8 of durable messages.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from lockstep.client.outcome import Outcome
 from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import Frame, check_frame, decode_records
-from lockstep.core.ids import Epoch, LogIndex, SetName, parse_transaction_id
+from lockstep.core.ids import Epoch, LogIndex, SetName, TransactionKey, parse_transaction_id
 from lockstep.runtime.channels import open_channel
 from lockstep.wire.v1 import store_pb2 as pb
 from lockstep.wire.v1.store_pb2_grpc import StoreStub
-from tests.chaos.account import Attempt
+from tests.chaos.account import MARK, Attempt
 from tests.chaos.audited_workload import AuditedWorkload
 from tests.simulation.checkers import CHECKERS
 from tests.simulation.checkers.record import Record
@@ -77,8 +77,13 @@ def check_against_clients(set_name: str, frames: Iterable[bytes], workload: Audi
         for indexed in decode_records(Frame(header, durable, b"")):
             model.apply(indexed, Epoch(header.epoch))
     record = Record(models={SetName(set_name): model})
+    by_mark = _transactions_by_mark(model, {workload.input, *workload.outputs})
     for mark, attempt in workload.account.attempts.items():
-        record.history.operations += _operations(mark.decode(), attempt)
+        if attempt.transaction is None:
+            operations = _amqp_operations(mark.decode(), SetName(set_name), attempt, by_mark.get(mark))
+        else:
+            operations = _operations(mark.decode(), attempt)
+        record.history.operations += operations
     for reader in workload.readers:
         assert reader.browses and reader.deliveries, f"{reader.name} was shown nothing"
         record.history.browses += reader.browses
@@ -102,6 +107,38 @@ def _operations(mark: str, attempt: Attempt) -> list[Operation]:
         commit.ended_us = publish.ended_us = 0
         commit.code = ErrorCode.NONE if attempt.is_committed else ErrorCode.ROLLED_BACK
         publish.code = ErrorCode.NONE if attempt.is_committed else None
+    return [publish, commit]
+
+
+def _transactions_by_mark(model: LogModel, queues: Collection[str]) -> dict[bytes, TransactionKey]:
+    """Of attempts that write their mark into their messages' bodies: the transaction that has them in the log.
+
+    Marks are a workload's own, and so are its queues, which say whose mark it is.
+    """
+    own = {queue for queue, life in model.queues.items() if life.name in queues}
+    return {
+        message.body.rpartition(MARK)[2]: life.key
+        for life in model.transactions.values()
+        for publish in life.publishes
+        for message in publish.messages
+        if MARK in message.body and not own.isdisjoint(message.queues)
+    }
+
+
+def _amqp_operations(
+    mark: str, set_name: SetName, attempt: Attempt, key: TransactionKey | None
+) -> list[Operation]:
+    """As `_operations`, for a client that does not know its transaction's id; `key`: the one that the log shows, if any.
+
+    What it heard is committed has to be there, though no transaction of the log were found for it; what it heard is not must not.
+    """
+    client = f"AMQP attempt {mark}"
+    publish = Operation(client, set_name, "publish", 0, tuple(sorted(attempt.bodies)), transaction=key)
+    commit = Operation(client, set_name, "commit", 0, transaction=key)
+    if attempt.is_committed is not None:
+        publish.ended_us = commit.ended_us = 0
+        publish.code = commit.code = ErrorCode.NONE if attempt.is_committed else ErrorCode.ROLLED_BACK
+        publish.value = len(attempt.bodies)
     return [publish, commit]
 
 
