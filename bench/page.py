@@ -1,0 +1,142 @@
+"""Makes docs/performance.md and its plots from files of runs: `python -m bench.page bench/out/full.json bench/out/peers.json`.
+
+Law: every figure on the page is from a run, with its conditions beside it. What only a person can say (where the time goes, what
+would have to change) stands in docs/performance-notes.md, and is put behind the figures as it is.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.cpu import RECORD, changes, read_record
+from bench.environment import Refused
+from bench.musts import GOALS, PEER, Goal, standings
+from bench.own_cluster import NAME
+from bench.results import Measurement, Run, medians, read_run
+from bench.tables import conditions, failovers_table, figure, measurements_table, processes_table, table
+
+PAGE, NOTES = Path("docs/performance.md"), Path("docs/performance-notes.md")
+PLOTS = Path("docs/performance")
+_TITLES = {
+    "W1": "W1: publishing in transactions",
+    "W2": "W2: accepting and publishing in one transaction",
+    "W3": "W3: plain durable publishing, and consuming with acceptance",
+    "W4": "W4: distributed transactions",
+    "W6": "W6: latency under half of the highest throughput",
+    "W7": "W7: scale, one dimension at a time",
+}
+_INTRODUCTION = """\
+# Performance
+
+Made by `python -m bench.page` from the results of `make bench`, `make bench-full` and `make bench-peers`; not written
+by hand. Bodies are of 1 KiB and durable unless a line says otherwise; every server, etcd and the load programs share
+one machine, so a rate is what is left of its processors. "Servers" and "client" are processor time in microseconds for
+each message; "others" is what processes that have nothing to do with it used meanwhile, in cores, and a line is noisy
+when that was more than 0.35; "sync" is the median of one fdatasync of 4 KiB in the data directory meanwhile. "Full"
+marks a load program with no time left: then the servers could perhaps do more.
+"""
+
+
+def page(runs: Sequence[Run], plots: Sequence[Path], record: str, notes: str) -> str:
+    """The text of it. `plots`: files beside it; `record`: a table of the last entry; `notes`: Markdown, or nothing."""
+    parts = [_INTRODUCTION]
+    peers = [run for run in runs if run.kind == "peers"]
+    for run in peers:
+        parts += ["## Beside other systems", conditions(run), _syncs(run), _ratios(run)]
+        parts += [_images(plots, run), measurements_table(medians(run.measurements), with_system=True)]
+    for run in runs:
+        if run.kind != "peers":
+            parts += _own(run, plots)
+    parts += ["## Goals", goals_table(runs)]
+    if record:
+        parts += ["## Processor time of a message at each hop", f"The last entry of `{RECORD}`.", record]
+    return (
+        "\n\n".join([*(part.strip() for part in parts if part), *([notes.strip()] if notes else [])]) + "\n"
+    )
+
+
+def _own(run: Run, plots: Sequence[Path]) -> list[str]:
+    found = medians(run.measurements)
+    parts = ["## Lockstep alone", conditions(run), _syncs(run), _images(plots, run)]
+    for workload, title in _TITLES.items():
+        ours = [one for one in found if one.workload == workload]
+        if ours:
+            parts += [f"### {title}", measurements_table(ours)]
+    if run.failovers:
+        parts += ["### W5: failover", failovers_table(run.failovers)]
+    return [*parts, "### Every process", processes_table(found)]
+
+
+def goals_table(runs: Sequence[Run]) -> str:
+    """What was reached of every goal, by the last run that has it; and by how much it is missed."""
+    reached = {one.case: (one, run) for run in runs for one in _sdk(run)}
+    rows = []
+    for goal in GOALS:
+        one, run = reached.get(goal.case.title, (None, None))
+        name = f"{goal.case.workload}: {goal.case.title}"
+        if one is None or run is None:
+            rows.append([name, f"{goal.figure:,.0f} {goal.unit}", "not measured", "-", "-"])
+            continue
+        value = reached_value(goal, one)
+        rows.append(
+            [
+                name,
+                f"{goal.figure:,.0f} {goal.unit}",
+                figure(value),
+                "reached" if value >= goal.figure else f"{100 * (1 - value / goal.figure):.0f} % below",
+                f"{1000 / run.disk.syncs_per_second:.2f} ms{', noisy' if one.is_noisy else ''}",
+            ]
+        )
+    return table(("goal", "figure", "measured", "result", "fdatasync"), rows)
+
+
+def _sdk(run: Run) -> list[Measurement]:
+    return [one for one in medians(run.measurements) if one.system == NAME and one.path == "sdk"]
+
+
+def reached_value(goal: Goal, one: Measurement) -> float:
+    """In the goal's unit."""
+    return one.messages_per_second if goal.unit == "msgs/s" else one.operations_per_second
+
+
+def _syncs(run: Run) -> str:
+    return "\n".join(f"- **{name}**: {what}." for name, what in run.syncs.items())
+
+
+def _ratios(run: Run) -> str:
+    rows = [
+        [
+            f"{one.must.case.workload}: {one.must.case.title}",
+            f"{one.ratio:.2f}",
+            f"{one.must.ratio:g}",
+            "reached" if one.is_reached else "missed",
+        ]
+        for one in standings(run.measurements)
+    ]
+    return table((f"ratio to {PEER} (medians)", "ratio", "must", "result"), rows)
+
+
+def _images(plots: Sequence[Path], run: Run) -> str:
+    own = [path for path in plots if path.name.startswith(f"{run.kind}-")]
+    return "\n".join(f"![{path.stem}]({path.parent.name}/{path.name})" for path in own)
+
+
+def main(files: Sequence[Path]) -> None:
+    from bench.plots import draw  # Only this needs matplotlib.
+
+    runs = [read_run(path) for path in files]
+    plots = [path for run in runs for path in draw(run, PLOTS)]
+    entries = read_record(RECORD)
+    record = changes(entries[-1], entries[-2] if len(entries) > 1 else None) if entries else ""
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page(runs, plots, record, NOTES.read_text() if NOTES.exists() else ""))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="+", type=Path, help="of runs, as the harness wrote them")
+    try:
+        main(parser.parse_args().files)
+    except Refused as refused:
+        sys.exit(f"bench: refused: {refused}")

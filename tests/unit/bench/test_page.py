@@ -1,0 +1,85 @@
+"""The page of figures, and the tables on it."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.environment import Disk, Machine
+from bench.musts import GOALS, MUSTS, PEER
+from bench.page import goals_table, page
+from bench.plots import draw
+from bench.results import Measurement, Run, Trial
+from bench.tables import failovers_table, measurements_table, processes_table
+from tests.unit.bench.made import measurement
+
+MACHINE = Machine("a processor", 2, 24.0, "Linux 6", "3.11", {"grpcio": "1.85.1"})
+
+
+def run(kind: str, measurements: list[Measurement], failovers: list[Trial] | None = None) -> Run:
+    started = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+    disk = Disk("ext4", 5000.0)
+    return Run(
+        kind, started, "abc", MACHINE, disk, measurements, failovers or [], {"lockstep": "three copies"}
+    )
+
+
+def test_a_line_shows_its_figures_and_whether_others_disturbed_it() -> None:
+    quiet, noisy = (measurement("tx", 2000.0, other_cores=cores) for cores in (0.1, 0.5))
+    lines = measurements_table([quiet, noisy], with_system=True).splitlines()
+    assert lines[2] == (
+        "| lockstep | W1: tx | sdk | 200 | 2,000 | 2.00 | 4.00 | 8.00 | 30.0 | 5.0 | 0.50 | 0.20 | 0.10 |"
+    )
+    assert lines[3].endswith("| 0.50 (noisy) |")
+
+
+def test_a_load_program_without_time_left_is_marked() -> None:
+    assert "0.95 (full)" in measurements_table([measurement("tx", 2000.0, client_cores=0.95)])
+
+
+def test_every_process_has_its_cell_and_one_that_was_not_there_a_dash() -> None:
+    lines = processes_table([measurement("tx", 10.0)]).splitlines()
+    assert lines[0] == "| us a message, cores, resident | primary B1 | store B1 | client |"
+    assert lines[2] == "| W1: tx, sdk | 20 us, 0.50, 100 MiB | 10 us, 0.25, 50 MiB | 5 us, 0.50, 40 MiB |"
+
+
+def test_failovers_show_the_median_and_the_worst() -> None:
+    lines = failovers_table([Trial("SIGKILL", "0.5", [0.3, 0.9, 0.2], 0.1), Trial("none", "-", [], 0.0)])
+    assert lines.splitlines()[2:] == ["| W5: SIGKILL | 3 | 0.30 | 0.90 | 0.5 | 0.10 |"]
+
+
+def test_goals_say_by_how_much_they_are_missed() -> None:
+    first, second = GOALS[0], GOALS[3]
+    found = [
+        measurement(first.case.title, first.figure / 2),
+        measurement(second.case.title, 10 * second.figure),
+    ]
+    lines = goals_table([run("short", found)]).splitlines()[2:]
+    assert lines[0] == "| W1: tx of 100, 4 clients | 70,000 msgs/s | 35,000 | 50 % below | 0.20 ms |"
+    assert lines[3] == "| W1: tx of 1, 4 clients | 2,400 tx/s | 2,400 | reached | 0.20 ms |"
+    assert "not measured" in lines[1]
+
+
+def test_the_page_has_conditions_ratios_figures_and_notes() -> None:
+    title = MUSTS[0].case.title
+    peers = run("peers", [measurement(title, 60.0), measurement(title, 20.0, PEER, path="C")])
+    own = run("full", [measurement(title, 50.0)], [Trial("SIGKILL", "0.5", [0.3], 0.1)])
+    text = page(
+        [peers, own], [Path("docs/performance/full-cpu.png")], "| hops |", "## Where the time goes\n\nHere."
+    )
+    for part in (
+        "Data on ext4, 5,000 fdatasync/s of 1 KiB (0.20 ms)",
+        f"| W1: {title} | 3.00 | 3 | reached |",
+        "**lockstep**: three copies.",
+        "![full-cpu](performance/full-cpu.png)",
+        "### W5: failover",
+        "| hops |",
+        "## Where the time goes",
+    ):
+        assert part in text, part
+
+
+def test_plots_are_drawn_of_what_there_is(tmp_path: Path) -> None:
+    title = MUSTS[0].case.title
+    found = [measurement(title, 60.0), measurement(title, 20.0, PEER, path="C")]
+    names = [path.name for path in draw(run("peers", found), tmp_path)]
+    assert names == ["peers-throughput.png", "peers-cpu.png", "peers-ratios.png"]
+    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in names)
