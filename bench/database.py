@@ -13,6 +13,9 @@ from tests.integration.postgres_process import PostgresProcess, find_postgres
 
 TABLE = "create table bench (client int, body bytea)"
 
+SETTINGS = {"fsync": "on", "shared_buffers": "256MB", "max_wal_size": "4GB"}
+"""Its own defaults, but for memory, and for checkpoints that would come every second."""
+
 
 @contextlib.asynccontextmanager
 async def synced_database(directory: Path) -> AsyncIterator[PostgresProcess]:
@@ -21,7 +24,7 @@ async def synced_database(directory: Path) -> AsyncIterator[PostgresProcess]:
     if binaries is None:
         raise Refused("PostgreSQL is not installed (Debian's package postgresql)")
     await asyncio.to_thread(directory.mkdir)
-    process = PostgresProcess(binaries, directory, choose_ports(1)[0], is_synced=True)
+    process = PostgresProcess(binaries, directory, choose_ports(1)[0], SETTINGS)
     try:
         await process.create()
         await process.start()

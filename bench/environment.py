@@ -8,12 +8,13 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
+
+from bench.processes import Process, all_processes, family, family_seconds
 
 NOISY_CORES = 0.35
 """Of others, on average; above it rates are those of the others, too."""
@@ -103,55 +104,33 @@ class OtherLoad:
 
     def __init__(self) -> None:
         self._begin = 0.0
-        self._before = 0.0
+        self._busy = 0.0
+        self._before: dict[int, Process] = {}
 
     def start(self) -> None:
-        self._begin, self._before = time.monotonic(), self._used()
+        self._begin, self._busy, self._before = time.monotonic(), _busy_seconds(), all_processes()
 
     def cores(self) -> float:
         """On average since `start`."""
-        return max(0.0, self._used() - self._before) / (time.monotonic() - self._begin)
-
-    def _used(self) -> float:
-        return used_by_others(_busy_seconds(), dict(_processes()), os.getpid())
-
-
-class Process(NamedTuple):
-    """What the kernel says of one."""
-
-    parent: int
-    own_seconds: float
-    reaped_seconds: float
-    """Of children that have ended and were waited for."""
+        busy = _busy_seconds() - self._busy
+        used = used_by_others(busy, self._before, all_processes(), os.getpid())
+        return max(0.0, used) / (time.monotonic() - self._begin)
 
 
-def used_by_others(busy_seconds: float, processes: Mapping[int, Process], own: int) -> float:
-    """What is left of all processor time without process `own`, everything below it, and the kernel's threads."""
-    parents = {pid: process.parent for pid, process in processes.items()}
-    ours, kernel = descendants(own, parents), descendants(_KERNEL_THREADS, parents)
-    mine = sum(one.own_seconds + one.reaped_seconds for pid, one in processes.items() if pid in ours)
-    return busy_seconds - mine - sum(one.own_seconds for pid, one in processes.items() if pid in kernel)
+def used_by_others(
+    busy_seconds: float, before: Mapping[int, Process], after: Mapping[int, Process], own: int
+) -> float:
+    """What is left of all processor time without process `own`, everything below it, and the kernel's threads.
 
-
-def descendants(root: int, parents: dict[int, int]) -> set[int]:
-    """A process and all below it. `parents`: of every process."""
-    found = {root}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
-
-
-def _processes() -> Iterable[tuple[int, Process]]:
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        own, reaped = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
-        yield (
-            int(status.parent.name),
-            Process(int(fields[1]), own / _TICKS_PER_SECOND, reaped / _TICKS_PER_SECOND),
-        )
+    Of those threads only what is there at the end counts: they come and go, and nobody inherits what they have used.
+    """
+    mine = family_seconds(own, after) - family_seconds(own, before)
+    threads = 0.0
+    for pid in family(_KERNEL_THREADS, after):
+        if pid in after:
+            known = before[pid].own_seconds if pid in before else 0.0
+            threads += after[pid].own_seconds - known
+    return busy_seconds - mine - threads
 
 
 def _busy_seconds() -> float:

@@ -17,7 +17,8 @@ import msgspec
 from bench.environment import OtherLoad
 from bench.instructions import InstructionCounter
 from bench.load import Done
-from bench.measuring import CpuMeter, SyncProbe, percentile, resident_mib
+from bench.measuring import CpuMeter, SyncProbe, percentile
+from bench.processes import family_resident_mib
 from bench.results import Measurement, Used
 from lockstep.runtime.process import MALLOC_ENVIRONMENT
 
@@ -81,7 +82,7 @@ async def measure(plan: Plan, directory: Path, *, with_instructions: bool = Fals
             used, other_cores = meter.read(), others.cores()
             took = asyncio.get_running_loop().time() - begin
             instructions = await counter.read()
-            memory = {name: resident_mib(pid) for name, pid in {**plan.pids, **clients}.items()}
+            memory = {name: family_resident_mib(pid) for name, pid in {**plan.pids, **clients}.items()}
         results = [msgspec.json.decode(line, type=Done) for line in await asyncio.gather(*ends)]
         for program in programs:
             assert program.stdin is not None

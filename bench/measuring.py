@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from bench.processes import all_processes, family_seconds
+
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PROBE_BYTES = 4096
 _PROBE_PAUSE_SECONDS = 0.05
@@ -83,14 +85,18 @@ class SyncProbe:
 
 
 class CpuMeter:
-    """Processor time of several processes between `start` and `read`."""
+    """Processor time of several processes, and of what is below them, between `start` and `read`."""
 
     def __init__(self, pids: Mapping[str, int]) -> None:
         self._pids = dict(pids)
         self._before: dict[str, float] = {}
 
     def start(self) -> None:
-        self._before = {name: cpu_seconds(pid) for name, pid in self._pids.items()}
+        self._before = self._used()
 
     def read(self) -> dict[str, float]:
-        return {name: cpu_seconds(pid) - self._before[name] for name, pid in self._pids.items()}
+        return {name: used - self._before[name] for name, used in self._used().items()}
+
+    def _used(self) -> dict[str, float]:
+        processes = all_processes()
+        return {name: family_seconds(pid, processes) for name, pid in self._pids.items()}

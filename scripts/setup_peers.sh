@@ -11,12 +11,14 @@ has_program() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null; }
 missing=()
 has_program rabbitmq-server || missing+=(rabbitmq-server)
 [ -e /usr/include/amqp.h ] || missing+=(librabbitmq-dev)
+[ -e /usr/include/postgresql/libpq-fe.h ] || missing+=(libpq-dev)
 has_program cc || missing+=(gcc)
 has_program c++ || missing+=(g++)
 [ -e /usr/include/proton/engine.h ] || missing+=(libqpid-proton11-dev)  # the client of Lockstep's proxy
-compgen -G '/usr/lib/postgresql/*/bin/pgbench' >/dev/null || missing+=(postgresql)
+compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
 has_program mvn || missing+=(maven)
 has_program javac || missing+=(openjdk-17-jdk-headless)
+ldconfig -p | grep -q libaio || missing+=(libaio1)
 has_program unzip || missing+=(unzip)
 
 if [ ${#missing[@]} -gt 0 ]; then

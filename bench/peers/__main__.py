@@ -9,23 +9,27 @@ import contextlib
 import os
 import sys
 import tempfile
+from collections.abc import Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
 
 import uvloop
 from rich.console import Console
 
-from bench.cases import W1, W2, W3
+from bench.cases import W1, W2, W3, W4
 from bench.compiling import compiled
+from bench.database import synced_database
 from bench.environment import Refused, commit, described_machine, measured_disk
 from bench.musts import MUSTS, exit_status, ratio_line, standings
 from bench.own_cluster import started
-from bench.peers import rabbitmq
+from bench.peers import postgres, rabbitmq
 from bench.peers.rounds import System, run_rounds
 from bench.results import Run, medians, write_run
 from bench.tables import conditions, measurements_table
 
 OUTPUT = Path("bench/out")
+XA = [case for case in W4 if case.operation == "xa"]
+"""What PostgreSQL does, too."""
 
 
 async def main(given: argparse.Namespace) -> int:
@@ -37,9 +41,9 @@ async def main(given: argparse.Namespace) -> int:
         # PostgreSQL works under another user.
         os.chmod(scratch, 0o755)
         disk = await asyncio.to_thread(measured_disk, directory)
-        cases = [must.case for must in MUSTS] if given.musts else [*W1, *W2, *W3]
+        cases = [must.case for must in MUSTS] if given.musts else [*W1, *W2, *W3, *XA]
         async with contextlib.AsyncExitStack() as stack:
-            systems = [*await _systems(stack, directory, given.peers)]
+            systems = [*await _systems(console, stack, directory, given.peers)]
             found = await run_rounds(console, cases, systems, given.rounds, given.seconds, directory)
             syncs = {system.name: system.syncs for system in systems}
     run = Run("peers", begun, commit(), described_machine(), disk, found, syncs=syncs)
@@ -53,14 +57,33 @@ async def main(given: argparse.Namespace) -> int:
     return exit_status(ratios)
 
 
-async def _systems(stack: contextlib.AsyncExitStack, directory: Path, names: list[str]) -> list[System]:
+async def _systems(
+    console: Console, stack: contextlib.AsyncExitStack, directory: Path, names: list[str]
+) -> list[System]:
     systems: list[System] = [await stack.enter_async_context(started(directory / "lockstep"))]
     if "rabbitmq" in names:
         program = await compiled(
             rabbitmq.SOURCE, directory, ("rabbitmq", "pthread"), "rabbitmq-server, librabbitmq-dev"
         )
         systems.append(await stack.enter_async_context(rabbitmq.RabbitMQ(directory / "rabbitmq", program)))
+    if "postgres" in names:
+        systems += await _optional(console, _postgres(stack, directory))
     return systems
+
+
+async def _optional(console: Console, starting: Coroutine[None, None, System]) -> list[System]:
+    """A peer, if it is there."""
+    try:
+        return [await starting]
+    except Refused as refused:
+        console.print(f"left out: {refused}")
+        return []
+
+
+async def _postgres(stack: contextlib.AsyncExitStack, directory: Path) -> System:
+    program = await compiled(postgres.SOURCE, directory, ("pq", "pthread"), postgres.PACKAGES)
+    process = await stack.enter_async_context(synced_database(directory / "postgres"))
+    return postgres.Postgres(process, program)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psycopg
@@ -35,9 +35,11 @@ def find_postgres() -> Path | None:
 class PostgresProcess:
     """One server on one directory; `dsn` stays the same over restarts."""
 
-    def __init__(self, binaries: Path, directory: Path, port: int, *, is_synced: bool = False) -> None:
-        """`is_synced`: what it has committed survives the machine, too."""
-        self._is_synced = is_synced
+    def __init__(
+        self, binaries: Path, directory: Path, port: int, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """`settings`: of the server, where they are to differ from those of tests."""
+        self._settings = settings or {}
         self._binaries = binaries
         self._directory = directory
         self._user = next((name for name in USERS if _exists(name)), "nobody") if os.getuid() == 0 else None
@@ -93,7 +95,8 @@ class PostgresProcess:
             "max_connections": "50",
             "shared_buffers": "16MB",
             # Processes are killed here, not machines.
-            "fsync": "on" if self._is_synced else "off",
+            "fsync": "off",
+            **self._settings,
         }
         command = [*self._as_user(), str(self._binaries / "postgres"), "-D", str(self._directory / "data")]
         command += [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.environment import Disk, OtherLoad, Process, Refused, descendants, filesystem_of, used_by_others
+from bench.environment import Disk, OtherLoad, Refused, filesystem_of, used_by_others
+from bench.processes import Process
 
 MOUNTS = """\
 /dev/vda / ext4 rw 0 0
@@ -47,21 +48,26 @@ def test_a_disk_with_its_kind_and_speed_is_accepted() -> None:
     Disk("ext4", 5000.0).check()
 
 
-def test_descendants_are_all_below_and_nobody_beside() -> None:
-    assert descendants(10, {1: 0, 10: 1, 11: 10, 12: 11, 13: 1, 14: 13}) == {10, 11, 12}
-
-
 def test_others_are_neither_ours_nor_the_kernel() -> None:
-    processes = {
+    before = {
         1: Process(0, 100.0, 50.0),
         2: Process(0, 1.0, 0.0),
         3: Process(2, 7.0, 0.0),
+        4: Process(2, 500.0, 0.0),
         10: Process(1, 4.0, 3.0),
         11: Process(10, 2.0, 0.5),
         20: Process(1, 30.0, 9.0),
     }
-    # What 1 and 20 have used is in the sum of all cores, like that of processes that are gone.
-    assert used_by_others(200.0, processes, 10) == 200.0 - 9.5 - 8.0
+    after = {
+        1: Process(0, 101.0, 50.0),
+        2: Process(0, 1.0, 0.0),
+        3: Process(2, 8.0, 0.0),
+        5: Process(2, 0.5, 0.0),
+        10: Process(1, 5.0, 6.5),
+        20: Process(1, 33.0, 9.0),
+    }
+    # Ours: 1.0 of process 10, and 1.0 of 11 before it ended; the kernel: 1.0 and 0.5, nothing of its thread 4, which is gone.
+    assert used_by_others(10.0, before, after, 10) == 10.0 - 2.0 - 1.5
 
 
 def test_only_what_others_use_from_the_start_on_counts() -> None:
