@@ -1,14 +1,20 @@
-"""What holds for all tests: hypothesis profiles, marks by folder, and no silent skips in CI.
+"""What holds for all tests: hypothesis profiles, marks by folder, one Spark session, and no silent skips in CI.
 
 With CI=true a skipped test or module fails, unless tests/skips.txt lists it with its reason.
 """
 
 import os
+import shutil
+import warnings
 from collections.abc import Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TESTS = Path(__file__).parent
 IS_CI = os.environ.get("CI", "").lower() in {"1", "true"}
@@ -78,3 +84,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, N
         if folder in {"integration", "chaos"}:
             item.add_marker(getattr(pytest.mark, folder))
     yield
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Generator[SparkSession]":
+    """The only one of a run of tests: its JVM starts for whoever asks first, and ends with the tests."""
+    if shutil.which("java") is None:
+        pytest.skip(
+            "Spark needs Java 17 or newer, and there is none (Debian's package openjdk-17-jre-headless)"
+        )
+    from services.pipeline.session import make_session
+
+    scratch = tmp_path_factory.mktemp("spark")
+    settings = {
+        # Few rows: the time goes into compiling and scheduling.
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.local.dir": str(scratch / "local"),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        session = make_session("local[2]", "tests", settings)
+        yield session
+        session.stop()

@@ -13,7 +13,7 @@ import grpc
 
 from lockstep.client.event_errors import event_error
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.runtime.channels import open_blocking_channel
+from lockstep.runtime.channels import ChannelTls, open_blocking_channel
 from lockstep.wire.v1 import cluster_pb2
 from lockstep.wire.v1.cluster_pb2_grpc import ClusterStub
 
@@ -25,12 +25,12 @@ _Result = TypeVar("_Result")
 class EventBrokers:
     """Lives as long as its client; for one thread at a time."""
 
-    def __init__(self, addresses: Sequence[str], roots: bytes | None) -> None:
+    def __init__(self, addresses: Sequence[str], tls: ChannelTls | None) -> None:
         if not addresses:
             raise ValueError("no address of a broker")
         self._given = tuple(dict.fromkeys(addresses))
         self._learnt: tuple[str, ...] = ()
-        self._roots = roots
+        self._tls = tls
         self._channels: dict[str, grpc.Channel] = {}
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class EventBrokers:
         """The channel to this address, opened at the first use."""
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = open_blocking_channel(address, self._roots)
+            channel = self._channels[address] = open_blocking_channel(address, self._tls)
         return channel
 
     def search(self, first: Sequence[str], patience_seconds: float) -> "Search":

@@ -15,6 +15,7 @@ from lockstep.client.event_brokers import EventBrokers
 from lockstep.client.event_errors import event_error
 from lockstep.client.event_offsets import EventOffset, Offsets, as_messages, offsets_of
 from lockstep.client.event_reading import Range, read_range
+from lockstep.runtime.channels import ChannelTls
 from lockstep.wire.v1 import events_pb2 as pb
 from lockstep.wire.v1.events_pb2_grpc import EventsStub
 
@@ -43,12 +44,12 @@ class EventsClient:
         self,
         addresses: str | Sequence[str],
         *,
-        roots: bytes | None = None,
+        tls: ChannelTls | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
-        """`addresses`: host:port of brokers; a string has them separated by commas. `roots`: certificates in PEM, for TLS."""
+        """`addresses`: host:port of brokers; a string has them separated by commas. `tls`: None where brokers speak none."""
         listed = addresses.split(",") if isinstance(addresses, str) else addresses
-        self._brokers = EventBrokers([one.strip() for one in listed if one.strip()], roots)
+        self._brokers = EventBrokers([one.strip() for one in listed if one.strip()], tls)
         self._patience_seconds = patience_seconds
 
     def close(self) -> None:

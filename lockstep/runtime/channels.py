@@ -4,6 +4,8 @@ Law: an address that comes back is found again in tenths of a second, a peer tha
 answers, and no limit of gRPC is reached before one of our own with a name. Figures: `measurements.md`, section gRPC.
 """
 
+from dataclasses import dataclass
+
 import grpc
 import grpc.aio
 
@@ -51,11 +53,24 @@ def open_channel(address: str) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
 
 
-def open_blocking_channel(address: str, roots: bytes | None = None) -> grpc.Channel:
-    """As `open_channel`, for programs without an event loop. `roots`: certificates in PEM, for TLS; None: no TLS."""
-    if roots is None:
+@dataclass(frozen=True, slots=True)
+class ChannelTls:
+    """What a client trusts, and shows of itself, where servers are reached by TLS; all in PEM."""
+
+    roots: bytes
+    """Certificates of the authorities that servers have theirs from."""
+    certificate: bytes | None = None
+    """The client's own, with those between it and its authority."""
+    key: bytes | None = None
+    """Of `certificate`."""
+
+
+def open_blocking_channel(address: str, tls: ChannelTls | None = None) -> grpc.Channel:
+    """As `open_channel`, for programs without an event loop. `tls`: None for servers that are reached without."""
+    if tls is None:
         return grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
-    return grpc.secure_channel(address, grpc.ssl_channel_credentials(roots), options=_CHANNEL_OPTIONS)
+    credentials = grpc.ssl_channel_credentials(tls.roots, tls.key, tls.certificate)
+    return grpc.secure_channel(address, credentials, options=_CHANNEL_OPTIONS)
 
 
 def make_server() -> grpc.aio.Server:

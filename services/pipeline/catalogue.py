@@ -25,9 +25,8 @@ class Job:
     is_timed: bool = False
     """It closes windows by commit time: no event may come later than its watermark waits.
 
-    So its plans have no limit: brokers cut logs between blocks of about 1,000 events, and under a limit a resource set with
-    little traffic may lie behind the others by the time that a block of it takes. And a transaction in doubt holds its sets back
-    for HOLD_SECONDS only. Other jobs hold for ever, and see nothing in part.
+    A micro-batch ends at one commit time in all sets, however small it is. Only what a transaction in doubt holds back lies
+    behind, for HOLD_SECONDS at most. Other jobs hold for ever, and see nothing in part.
     """
 
 

@@ -5,9 +5,10 @@ sentence.
 """
 
 import argparse
+import contextlib
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,6 +26,7 @@ from services.pipeline.settings import (
     WINDOW_SECONDS,
     JobSettings,
 )
+from services.pipeline.tls_options import TlsOptions
 
 VIOLATED = 2
 """Exit status."""
@@ -32,67 +34,62 @@ INTERRUPTED = 130
 """Exit status of whoever is stopped before it is done; a run with --follow is done when it is stopped."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status."""
+def main(arguments: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
+    """The exit status. `spark`: a session of the caller's, who stops it; None: one of our own."""
     given = _parser().parse_args(arguments)
+    command = _run if given.command == "run" else _report
     try:
-        return _run(given) if given.command == "run" else _report(given)
-    except (LockstepError, ValueError, PySparkException) as error:
+        settings = _settings(given)
+        with _session(given.master) if spark is None else contextlib.nullcontext(spark) as session:
+            return command(session, settings, given)
+    except (LockstepError, OSError, ValueError, PySparkException) as error:
         sys.stderr.write(f"lockstep pipeline: {error}\n")
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
-def _run(given: argparse.Namespace) -> int:
-    names = list(dict.fromkeys(given.jobs))
-    settings = _settings(given)
-    is_audited = AUDIT in names
+def _run(spark: SparkSession, settings: RunSettings, given: argparse.Namespace) -> int:
+    is_audited = AUDIT in given.jobs
     # The audit looks at what the ledger has.
-    queries = [name for name in JOBS if name in names or (is_audited and name == "ledger")]
-    spark = _session(given)
+    queries = [name for name in JOBS if name in given.jobs or (is_audited and name == "ledger")]
     try:
-        try:
-            run(spark, queries, settings)
-        except KeyboardInterrupt:
-            if not settings.follow:
-                raise
-        if not is_audited:
-            return 0
-        from services.pipeline.auditing import audit_ledger
+        run(spark, queries, settings)
+    except KeyboardInterrupt:
+        if not settings.follow:
+            raise
+    if not is_audited:
+        return 0
+    from services.pipeline.auditing import audit_ledger
 
-        found = audit_ledger(spark, settings)
-        kinds = ", ".join(f"{count} {kind}" for kind, count in found["by_kind"].items()) or "no violation"
-        sys.stdout.write(f"audit: {found['events']:,} events, {kinds}\n")
-        if given.report is not None:
-            from services.pipeline.report import write_report
-
-            sys.stdout.write(f"report: {write_report(spark, settings, given.report)}\n")
-        return VIOLATED if given.check and found["violations"] else 0
-    finally:
-        spark.stop()
+    found = audit_ledger(spark, settings)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in found["by_kind"].items()) or "no violation"
+    sys.stdout.write(f"audit: {found['events']:,} events, {kinds}\n")
+    if given.report is not None:
+        _report(spark, settings, given)
+    return VIOLATED if given.check and found["violations"] else 0
 
 
-def _report(given: argparse.Namespace) -> int:
+def _report(spark: SparkSession, settings: RunSettings, given: argparse.Namespace) -> int:
     from services.pipeline.report import write_report
 
-    spark = _session(given)
-    try:
-        path = write_report(spark, _settings(given), given.html)
-    finally:
-        spark.stop()
-    sys.stdout.write(f"report: {path}\n")
+    sys.stdout.write(f"report: {write_report(spark, settings, given.report)}\n")
     return 0
 
 
-def _session(given: argparse.Namespace) -> SparkSession:
+@contextlib.contextmanager
+def _session(master: str) -> Iterator[SparkSession]:
     from services.pipeline.session import make_session
 
     def stop(_number: int, _frame: object) -> NoReturn:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)
-    return make_session(given.master)
+    spark = make_session(master)
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 def _settings(given: argparse.Namespace) -> RunSettings:
@@ -108,7 +105,7 @@ def _settings(given: argparse.Namespace) -> RunSettings:
         follow=given.follow,
         trigger_seconds=given.trigger_seconds,
         max_events=given.max_events,
-        tls_ca_file=given.tls_ca_file,
+        tls=TlsOptions(given.tls_ca_file, given.tls_certificate_file, given.tls_key_file),
         jobs=JobSettings(given.window_seconds, given.watermark_seconds, given.age_seconds_max),
     )
 
@@ -122,7 +119,11 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("jobs", nargs="+", choices=NAMES, metavar="JOB", help=f"one of {', '.join(NAMES)}")
     reporting = commands.add_parser("report", help="one HTML page with plots, from what the ledger has")
     reporting.add_argument(
-        "--html", type=Path, metavar="FILE", help="default: report.html in the output directory"
+        "--html",
+        dest="report",
+        type=Path,
+        metavar="FILE",
+        help="default: report.html in the output directory",
     )
     for one in (running, reporting):
         one.add_argument("--output", type=Path, default=Path("lockstep-pipeline"), metavar="DIR")
@@ -133,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("--age-seconds-max", type=int, default=AGE_SECONDS_MAX, metavar="N")
         one.set_defaults(
             brokers="", group="pipeline", start="earliest", postgres="", follow=False, tls_ca_file="",
-            trigger_seconds=TRIGGER_SECONDS, max_events=MAX_EVENTS, check=False,
+            tls_certificate_file="", tls_key_file="", trigger_seconds=TRIGGER_SECONDS, max_events=MAX_EVENTS, check=False,
         )  # fmt: skip
     running.add_argument("--brokers", "-b", required=True, metavar="HOST:PORT[,...]")
     running.add_argument("--group", default="pipeline", metavar="NAME", help="of its durable subscriptions")
@@ -144,7 +145,9 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("--follow", action="store_true", help="go on until it is stopped")
     running.add_argument("--trigger-seconds", type=float, default=TRIGGER_SECONDS, metavar="N")
     running.add_argument("--max-events", type=int, default=MAX_EVENTS, metavar="N", help="of a micro-batch")
-    running.add_argument("--tls-ca-file", default="", metavar="FILE")
+    running.add_argument("--tls-ca-file", default="", metavar="FILE", help="brokers are reached by TLS")
+    running.add_argument("--tls-certificate-file", default="", metavar="FILE", help="of this client")
+    running.add_argument("--tls-key-file", default="", metavar="FILE")
     running.add_argument("--check", action="store_true", help="exit status 2 if the audit finds anything")
     running.add_argument("--report", type=Path, metavar="FILE", help="with audit: draw the report, too")
     return parser

@@ -6,20 +6,23 @@
 | `group` | the durable subscription; one for each query, never two queries with one group | required |
 | `start` | of a new group: `latest`, `earliest`, or offsets as JSON: `{"set": [index, epoch]}` | `latest` |
 | `maxEvents` | of one micro-batch, about: a transaction is never cut; 0: no limit | 100000 |
-| `holdSeconds` | how long a transaction whose sibling has no outcome may hold its sets back; 0: for ever | 0 |
+| `holdSeconds` | how long a transaction whose sibling has no outcome may hold its sets back; 0: for ever. Otherwise `maxEvents` does not count where a set is held back, so that it does not fall behind the others | 0 |
 | `waitSeconds` | how long a plan waits for something new | 0.5 |
 | `withoutContent` | `true`: without properties and bodies | `false` |
-| `tlsCaFile` | certificates in PEM, where brokers are reached by TLS | none |
+| `tlsCaFile` | where brokers are reached by TLS: certificates that theirs are from, in PEM | none: no TLS |
+| `tlsCertificateFile`, `tlsKeyFile` | the client's own, in PEM, where brokers want one | none |
 | `end` | batch reader only: offsets as JSON to read up to | all that is committed |
-"""
+
+Files are read wherever the source is: by the driver, and by every worker.
+"""  # noqa: E501 - a table's row is one line
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
 from lockstep.client.event_offsets import EventOffset
 from lockstep.client.events import EventsClient, Start
+from services.pipeline.tls_options import TlsOptions
 
 MAX_EVENTS = 100_000
 """At 1 KiB each 100 MiB: some seconds of work, and an amount that workers and sinks hold."""
@@ -38,7 +41,7 @@ class SourceOptions:
     hold_seconds: float = 0.0
     wait_seconds: float = WAIT_SECONDS
     without_content: bool = False
-    tls_ca_file: str = ""
+    tls: TlsOptions = field(default_factory=TlsOptions)
     end: str = ""
 
     @classmethod
@@ -59,7 +62,7 @@ class SourceOptions:
             float(given.get("holdseconds", 0)),
             float(given.get("waitseconds", WAIT_SECONDS)),
             given.get("withoutcontent", "false").lower() == "true",
-            given.get("tlscafile", ""),
+            TlsOptions.parse(given),
             given.get("end", ""),
         )
         if parsed.max_events < 0 or parsed.hold_seconds < 0 or parsed.wait_seconds < 0:
@@ -70,8 +73,7 @@ class SourceOptions:
 
     def connect(self) -> EventsClient:
         """A client of its own, for whoever calls it."""
-        roots = Path(self.tls_ca_file).read_bytes() if self.tls_ca_file else None
-        return EventsClient(self.brokers, roots=roots)
+        return EventsClient(self.brokers, tls=self.tls.load())
 
     def open(self, client: EventsClient) -> dict[str, EventOffset]:
         """Where the group stands; a new one begins at `start`."""

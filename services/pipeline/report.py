@@ -106,7 +106,7 @@ def _summary(events: DataFrame) -> str:
 
 
 def _audit(settings: RunSettings) -> str:
-    path = settings.tables.violations
+    path = settings.tables.audit
     if not path.exists():
         return "<p>No audit has run: <code>lockstep pipeline run audit</code>.</p>"
     found = json.loads(path.read_text())

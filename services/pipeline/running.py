@@ -1,13 +1,14 @@
 """Running jobs: one streaming query for each, from a group of its own into a table of its own.
 
 Law: a query acknowledges what is in its sink, and nothing else does. Spark says so one batch late, and of the last batch not at
-all; that one is acknowledged when its query has ended well.
+all; that one is acknowledged when its query has ended well. And no window loses an event silently.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -20,8 +21,15 @@ from services.pipeline.sinks.parquet import to_parquet
 from services.pipeline.sinks.postgres import to_postgres
 from services.pipeline.source import NAME
 from services.pipeline.tables import Tables
+from services.pipeline.tls_options import TlsOptions
 
 SINKS = ("parquet", "delta", "postgres")
+LOOK_SECONDS = 5
+"""Each query that runs is looked at for so long, one after the other."""
+
+
+class LateEvents(ValueError):
+    """A query has dropped events that came later than its watermark waits: what it made of their windows is too little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +50,8 @@ class RunSettings:
     """True: until it is stopped; False: what is committed when it begins."""
     trigger_seconds: float = TRIGGER_SECONDS
     max_events: int = MAX_EVENTS
-    """Of a micro-batch, for jobs that are not timed."""
-    tls_ca_file: str = ""
+    """Of a micro-batch, about."""
+    tls: TlsOptions = field(default_factory=TlsOptions)
     jobs: JobSettings = field(default_factory=JobSettings)
 
     @property
@@ -56,22 +64,26 @@ class RunSettings:
             "brokers": self.brokers,
             "group": f"{self.group}.{job.name}",
             "start": self.start,
-            "maxEvents": str(0 if job.is_timed else self.max_events),
+            "maxEvents": str(self.max_events),
             "holdSeconds": str(HOLD_SECONDS if job.is_timed else 0),
             "withoutContent": str(not job.with_content).lower(),
-            "tlsCaFile": self.tls_ca_file,
+            **self.tls.plain(),
         }
 
 
 def run(spark: SparkSession, names: Sequence[str], settings: RunSettings) -> None:
-    """Starts the queries of these jobs; returns when all have ended. Raises what one failed with."""
+    """Starts the queries of these jobs; returns when all have ended. Raises what one failed with, or `LateEvents`."""
     queries = {}
     try:
         for name in names:
             queries[name] = start(spark, JOBS[name], settings)
-        for name, query in queries.items():
-            query.awaitTermination()
-            _acknowledge_last(settings, JOBS[name], query)
+        running = dict(queries)
+        while running:
+            for name, query in list(running.items()):
+                has_ended = query.awaitTermination(LOOK_SECONDS)
+                check_late(name, query.recentProgress)
+                if has_ended:
+                    _acknowledge_last(settings, JOBS[name], running.pop(name))
     finally:
         for query in queries.values():
             query.stop()
@@ -118,6 +130,17 @@ def ledger_table(spark: SparkSession, settings: RunSettings) -> DataFrame:
             raise ValueError(
                 "audit and report read a ledger in files: run the ledger with --sink parquet or delta"
             )
+
+
+def check_late(name: str, progress: Iterable[Mapping[str, Any]]) -> None:
+    """Raises `LateEvents`. `progress`: what Spark says of a query's micro-batches."""
+    late = sum(
+        operator["numRowsDroppedByWatermark"] for one in progress for operator in one["stateOperators"]
+    )
+    if late:
+        raise LateEvents(
+            f"{name}: {late} rows came later than the watermark; begin anew with a longer --watermark-seconds"
+        )
 
 
 def _acknowledge_last(settings: RunSettings, job: Job, query: StreamingQuery) -> None:

@@ -108,18 +108,24 @@ class LockstepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         events_max = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         wait_seconds = options.wait_seconds if self._target is None else 0.0
         while True:
-            plan = self._client().plan(
+            self._plan = plan = self._client().plan(
                 options.group,
                 known,
                 max_events=events_max,
                 wait_seconds=wait_seconds,
                 hold_seconds_max=options.hold_seconds,
             )
-            # There is more, and a plan of so little gets nowhere: transactions lie across every cut that is so near.
-            if cut_of(plan) != known or not plan.has_more or not events_max:
+            if not events_max or not plan.has_more:
                 break
-            events_max, wait_seconds = (2 * events_max if events_max < MAX_EVENTS else 0), 0.0
-        self._plan = plan
+            if options.hold_seconds and any(planned.held_since_ms for planned in plan.ranges):
+                # Where time counts, all sets go as far as lets the held ones go: else these would come later by any time.
+                events_max = 0
+            elif cut_of(plan) == known:
+                # A plan of so little gets nowhere: transactions lie across every cut that is so near.
+                events_max = 2 * events_max if events_max < MAX_EVENTS else 0
+            else:
+                break
+            wait_seconds = 0.0
         return plain(next_cut(known, cut_of(plan), self._target))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

@@ -44,5 +44,10 @@ class Tables:
 
     @property
     def violations(self) -> Path:
-        """What the last audit found, as JSON lines."""
+        """What the last audit found, as Parquet."""
+        return self.directory / "violations"
+
+    @property
+    def audit(self) -> Path:
+        """The same in short, as JSON."""
         return self.directory / "audit.json"

@@ -7,13 +7,13 @@ Events are those of one group from where it began to a consistent cut; whatever 
 |---|---|
 | `duplicated_event` | the same place of the same transaction more than once |
 | `incomplete_transaction` | fewer events in a resource set than the transaction has there (P1) |
-| `torn_transaction` | events in fewer resource sets than the transaction has branches in (P1, over several sets) |
+| `torn_transaction` | effects in some of the resource sets that the transaction has branches in, and none in others (P1, over several sets); a branch without durable effects looks so, too |
 | `missing_enqueue` | a message left a queue that it never came into |
 | `left_before_it_came` | a message left a queue before it came |
 | `left_twice` | a message left its queue more than once |
 | `position_twice` | a position of a queue was given out twice |
 | `time_went_back` | the commit time is earlier than that of a record before it in the log |
-"""
+"""  # noqa: E501 - a table's row is one line
 
 from collections.abc import Mapping
 from functools import reduce
@@ -83,17 +83,25 @@ def _incomplete(events: DataFrame) -> DataFrame:
 
 
 def _torn(events: DataFrame) -> DataFrame:
+    """What was rolled back leaves no trace in sets where it ended with its epoch."""
+    is_rollback = F.col("kind") == "rollback"
     counted = (
         events.where("resource_sets > 1")
         .groupBy("transaction")
         .agg(
-            F.max("resource_sets").alias("wanted"), F.array_sort(F.collect_set("resource_set")).alias("sets")
+            F.max("resource_sets").alias("wanted"),
+            F.array_sort(F.collect_set(F.when(~is_rollback, F.col("resource_set")))).alias("sets"),
+            F.array_sort(F.collect_set(F.when(is_rollback, F.col("resource_set")))).alias("undone"),
         )
     )
     detail = F.format_string(
-        "events in %d of %d resource sets: %s", F.size("sets"), "wanted", F.concat_ws(", ", "sets")
+        "events in %d of %d resource sets: %s; rolled back in: %s",
+        F.size("sets"),
+        "wanted",
+        F.concat_ws(", ", "sets"),
+        F.concat_ws(", ", "undone"),
     )
-    return counted.where(F.size("sets") < F.col("wanted")).select(
+    return counted.where((F.size("sets") > 0) & (F.size("sets") < F.col("wanted"))).select(
         *_row("torn_transaction", detail, "resource_set", "index", "place", "queue", "message_id")
     )
 

@@ -1,8 +1,8 @@
 """A table in PostgreSQL, by way of a staging table.
 
-Law: tasks write into the staging table, under the driver's run, the number of the micro-batch and the partition, and each may do
-so again. One transaction of the driver then moves what its own run has of the batch into the table, and writes the number down.
-A number that is written down is not moved again.
+Law: tasks write into the staging table, under the query, the driver's run, the number of the micro-batch and the partition, and
+each may do so again. One transaction of the driver then moves what its own run has of the batch into the table, and writes the
+number down. A number that is written down is not moved again, and a batch of which something is missing is not moved.
 """
 
 import uuid
@@ -43,10 +43,11 @@ def insert_once(url: str, table: str, query: str) -> Callable[[DataFrame, int], 
             return
         batch.persist()
         try:
-            batch.foreachPartition(_stage(url, table, run, number, names))
+            batch.foreachPartition(_stage(url, table, query, run, number, names))
+            rows = batch.count()
         finally:
             batch.unpersist()
-        _move(url, table, query, run, number, names)
+        _move(url, table, query, run, number, names, rows)
 
     return insert
 
@@ -70,7 +71,7 @@ def _prepare(url: str, table: str, query: str, number: int, batch: DataFrame) ->
         )
         connection.execute(
             sql.SQL(
-                "CREATE UNLOGGED TABLE IF NOT EXISTS {} (_run text, _batch bigint, _partition integer, {})"
+                "CREATE UNLOGGED TABLE IF NOT EXISTS {} (_query text, _run text, _batch bigint, _partition integer, {})"
             ).format(sql.Identifier(_staging(table)), columns)
         )
         found = connection.execute(f"SELECT batch FROM {PROGRESS} WHERE query = %s", (query,)).fetchone()
@@ -78,7 +79,7 @@ def _prepare(url: str, table: str, query: str, number: int, batch: DataFrame) ->
 
 
 def _stage(
-    url: str, table: str, run: str, number: int, names: Sequence[str]
+    url: str, table: str, query: str, run: str, number: int, names: Sequence[str]
 ) -> Callable[[Iterable[Row]], None]:
     """What a task does with its rows: replaces whatever an attempt before it left."""
 
@@ -90,7 +91,7 @@ def _stage(
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         staging = sql.Identifier(_staging(table))
-        columns = sql.SQL(", ").join(map(sql.Identifier, ("_run", "_batch", "_partition", *names)))
+        columns = sql.SQL(", ").join(map(sql.Identifier, ("_query", "_run", "_batch", "_partition", *names)))
         with psycopg.connect(url) as connection:
             # Two attempts at once at the same partition go one after the other.
             connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s), %s)", (run, partition))
@@ -101,12 +102,12 @@ def _stage(
             into = sql.SQL("COPY {} ({}) FROM STDIN").format(staging, columns)
             with connection.cursor() as cursor, cursor.copy(into) as copy:
                 for row in rows:
-                    copy.write_row((run, number, partition, *map(_value, row)))
+                    copy.write_row((query, run, number, partition, *map(_value, row)))
 
     return stage
 
 
-def _move(url: str, table: str, query: str, run: str, number: int, names: Sequence[str]) -> None:
+def _move(url: str, table: str, query: str, run: str, number: int, names: Sequence[str], rows: int) -> None:
     import psycopg
     from psycopg import sql
 
@@ -119,13 +120,18 @@ def _move(url: str, table: str, query: str, run: str, number: int, names: Sequen
             (query, number),
         )
         if moved.rowcount:
-            connection.execute(
+            inserted = connection.execute(
                 sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} WHERE _run = %s AND _batch = %s").format(
                     target, columns, columns, staging
                 ),
                 (run, number),
-            )
-        connection.execute(sql.SQL("DELETE FROM {} WHERE _batch <= %s").format(staging), (number,))
+            ).rowcount
+            # The server forgets an unlogged table when it crashes.
+            if inserted != rows:
+                raise RuntimeError(f"batch {number} has {rows} rows, and {_staging(table)} only {inserted}")
+        connection.execute(
+            sql.SQL("DELETE FROM {} WHERE _query = %s AND _batch <= %s").format(staging), (query, number)
+        )
 
 
 def _staging(table: str) -> str:

@@ -1,8 +1,6 @@
-"""One Spark session for all tests of this folder, and one cluster with a history for those of the jobs."""
+"""One cluster with a history for all tests of the jobs."""
 
 import asyncio
-import shutil
-import warnings
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -11,33 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from services.pipeline.running import RunSettings, run
-from services.pipeline.session import make_session
 from services.pipeline.settings import JobSettings
 from tests.integration.cluster import deployed
 from tests.integration.pipeline.history import History, depths, play
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Generator[SparkSession]:
-    """Its JVM ends with the tests."""
-    if shutil.which("java") is None:
-        pytest.skip(
-            "Spark needs Java 17 or newer, and there is none (Debian's package openjdk-17-jre-headless)"
-        )
-    scratch = tmp_path_factory.mktemp("spark")
-    settings = {
-        # Few rows: the time goes into compiling.
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.local.dir": str(scratch / "local"),
-    }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        session = make_session("local[2]", "tests", settings)
-        yield session
-        session.stop()
 
 
 @pytest.fixture(scope="session")

@@ -16,9 +16,10 @@ from tests.integration.cluster import SETS
 KEEPER = "keeper"
 """A group that is opened first and acknowledges nothing: what others find with `earliest`."""
 
-
-BULK_TRANSACTIONS, BULK_EVENTS = 8, 70
-"""In each round and set: a plan is made of blocks of about 1,000 events, and there are to be several of them."""
+FAST_EVENTS, SLOW = 20, "north"
+"""Of each transaction of the traffic behind a round; one in the slow set, and no window may lose it."""
+TRAFFIC = 12
+"""Transactions in each round and set."""
 
 
 @dataclass
@@ -76,7 +77,7 @@ async def play(client: Client, rounds: int = 3, pause_seconds: float = 1.1) -> N
             async with session.transaction() as transaction:
                 for name in SETS:
                     await transaction.publish(f"{name}-out", [b"joint", b"%d" % number])
-            await asyncio.sleep(pause_seconds)
+            await asyncio.gather(*(_traffic(client, name, pause_seconds) for name in SETS))
         for name in SETS:
             await session.delete_queue(f"{name}-gone")
 
@@ -88,12 +89,18 @@ async def _round(client: Client, name: str, number: int) -> None:
         await session.publish(f"{name}-in", bodies, properties=b"p")
         await session.publish(f"{name}-gone", [b"a", b"b"])
         await _move(session, name)
-        for _ in range(BULK_TRANSACTIONS):
-            async with session.transaction() as bulk:
-                await bulk.publish(f"{name}-bulk", [b"bulk"] * BULK_EVENTS)
         transaction = session.transaction()
         await transaction.publish(f"{name}-out", [b"never", b"never"])
         await transaction.rollback()
+
+
+async def _traffic(client: Client, name: str, seconds: float) -> None:
+    size = 1 if name == SLOW else FAST_EVENTS
+    async with client.session() as session:
+        for _ in range(TRAFFIC):
+            async with session.transaction() as transaction:
+                await transaction.publish(f"{name}-bulk", [b"bulk"] * size)
+            await asyncio.sleep(seconds / TRAFFIC)
 
 
 async def _move(session: Session, name: str) -> None:

@@ -86,6 +86,22 @@ def test_a_transaction_that_lacks_one_of_its_sets_is_torn(
     assert found(harmed, history) == [("torn_transaction", None, None, None)]
 
 
+def test_a_transaction_that_is_rolled_back_in_one_of_its_sets_is_torn(
+    log: DataFrame, history: History, rows: list[dict[str, Any]]
+) -> None:
+    row = joint(rows, "west")
+    undone = log.where(~is_event(row)).withColumns(
+        {
+            "kind": F.when(is_record(row), F.lit("rollback")).otherwise(F.col("kind")),
+            "events": F.when(is_record(row), 1).otherwise(F.col("events")),
+        }
+    )
+    assert found(undone, history) == [("torn_transaction", None, None, None)]
+    # Where the others ended with their epoch, there is nothing to see of them.
+    is_elsewhere = (F.col("transaction") == row["transaction"]) & (F.col("resource_set") != "west")
+    assert found(undone.where(~is_elsewhere), history) == []
+
+
 def test_a_message_that_leaves_twice_or_too_early_is_found(
     log: DataFrame, history: History, rows: list[dict[str, Any]]
 ) -> None:

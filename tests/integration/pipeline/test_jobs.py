@@ -1,18 +1,21 @@
 """Every job over the events of a running cluster, compared with what the cluster says itself."""
 
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from services.pipeline.auditing import audit_ledger
+from lockstep.client.events import EventsClient
+from services.pipeline.command import VIOLATED, main
 from services.pipeline.jobs.backlog import LEAVING, backlog, depth
 from services.pipeline.jobs.metrics import metrics
 from services.pipeline.jobs.time_in_queue import time_in_queue
-from services.pipeline.report import write_report
 from services.pipeline.running import RunSettings, run
 from tests.integration.pipeline.history import History
 from tests.integration.pipeline.rows import batches_of_transactions, event_rows
@@ -31,9 +34,20 @@ def test_the_batch_reader_gives_the_log_row_for_row(events: DataFrame, history: 
 def test_the_ledger_is_the_log_and_running_again_adds_nothing(
     spark: SparkSession, run_job: RunJob, settings: RunSettings, history: History
 ) -> None:
-    assert event_rows(run_job("ledger")) == history.rows()
+    rows = history.rows()
+    assert event_rows(run_job("ledger")) == rows
     run(spark, ["ledger"], settings)
-    assert spark.read.parquet(str(settings.tables.of("ledger"))).count() == len(history.rows())
+    assert spark.read.parquet(str(settings.tables.of("ledger"))).count() == len(rows)
+
+
+def test_the_last_micro_batch_is_acknowledged_too(run_job: RunJob, history: History) -> None:
+    """Spark tells the source of every batch but the last."""
+    run_job("ledger")
+    last = {row["resource_set"]: row["index"] for row in history.rows()}
+    with EventsClient(history.addresses) as client:
+        acknowledged = client.subscriptions()["pipeline.ledger"]
+    assert len(last) == 3
+    assert all(acknowledged[name].index >= index for name, index in last.items())
 
 
 def test_every_micro_batch_of_the_ledger_is_whole_transactions(
@@ -134,13 +148,48 @@ def test_time_in_queue_is_the_same_for_tables(
     assert whole.exceptAll(run_job("time_in_queue")).count() == 0
 
 
+def audit_command(history: History, settings: RunSettings, output: Path) -> tuple[str, ...]:
+    return (
+        *("run", "audit", "--check", "--brokers", history.brokers, "--group", settings.group),
+        *("--output", str(output), "--max-events", str(settings.max_events)),
+    )
+
+
 def test_the_audit_of_the_ledger_finds_nothing_and_the_report_shows_it(
-    spark: SparkSession, run_job: RunJob, settings: RunSettings
+    spark: SparkSession,
+    run_job: RunJob,
+    settings: RunSettings,
+    history: History,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     run_job("ledger")
-    found = audit_ledger(spark, settings)
-    assert (found["violations"], found["by_kind"]) == (0, {})
-    page = write_report(spark, settings).read_text()
+    report = tmp_path / "report.html"
+    arguments = (*audit_command(history, settings, settings.output), "--report", str(report))
+    assert main(arguments, spark) == 0
+    said = f"audit: {len(history.rows()):,} events, no violation\nreport: {report}\n"
+    assert capsys.readouterr().out == said
+    page = report.read_text()
     assert "No violation in" in page
     assert page.count("data:image/png;base64,") == 4
     assert "http" not in page.replace("http-equiv", ""), "the page needs nothing but itself"
+
+
+def test_a_ledger_that_lost_a_file_is_found_and_makes_the_exit_status(
+    spark: SparkSession,
+    run_job: RunJob,
+    settings: RunSettings,
+    history: History,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run_job("ledger")
+    harmed = RunSettings(history.brokers, tmp_path / "harmed")
+    shutil.copytree(settings.output, harmed.output)
+    log = harmed.tables.of("ledger") / "_spark_metadata" / "0"
+    (log.parent / ".0.crc").unlink()
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
+    assert main(audit_command(history, settings, harmed.output), spark) == VIOLATED
+    assert "missing_enqueue" in capsys.readouterr().out
+    found = spark.read.parquet(str(harmed.tables.violations))
+    assert found.where("violation = 'missing_enqueue'").count() > 0

@@ -9,11 +9,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from services.pipeline.running import RunSettings, ledger_table, run
+from services.pipeline.running import RunSettings, run
 from services.pipeline.sinks.delta import append_once
 from services.pipeline.sinks.postgres import insert_once
 from tests.integration.pipeline.history import History
-from tests.integration.pipeline.rows import event_rows
+from tests.integration.pipeline.sink_tables import rows_in
 from tests.integration.postgres_process import PostgresProcess
 
 
@@ -47,7 +47,9 @@ def test_postgres_takes_a_batch_once_and_ignores_what_a_killed_driver_left(
     insert_once(url, "once", "query")(batches[0], 0)
     with psycopg.connect(url) as connection:
         # A task of a driver that was killed in the middle of the next batch.
-        connection.execute("INSERT INTO once_staging VALUES ('dead', 1, 0, 'ghost', 9, NULL)")
+        connection.execute("INSERT INTO once_staging VALUES ('query', 'dead', 1, 0, 'ghost', 9, NULL)")
+        # Another query's batch, still to be moved.
+        connection.execute("INSERT INTO once_staging VALUES ('another', 'alive', 0, 0, 'x', 1, NULL)")
     insert = insert_once(url, "once", "query")
     insert(batches[1], 1)
     insert(batches[1], 1)
@@ -55,28 +57,47 @@ def test_postgres_takes_a_batch_once_and_ignores_what_a_killed_driver_left(
     with psycopg.connect(url) as connection:
         rows: list[Any] = connection.execute("SELECT name, n, body FROM once ORDER BY name").fetchall()
         assert rows == [("a", 1, b"\x00x"), ("b", 2, None), ("c", 3, b"")]
-        assert connection.execute("SELECT count(*) FROM once_staging").fetchone() == (0,)
+        assert connection.execute("SELECT _query FROM once_staging").fetchall() == [("another",)]
 
 
-def test_a_ledger_in_delta_is_the_log(
-    spark: SparkSession, settings: RunSettings, history: History, tmp_path: Path
+def test_a_batch_of_which_postgres_lost_rows_is_not_taken(
+    batches: list[DataFrame], postgres: PostgresProcess
 ) -> None:
-    into = replace(settings, sink="delta", group="delta", output=tmp_path)
-    run(spark, ["ledger"], into)
-    assert event_rows(ledger_table(spark, into)) == history.rows()
-
-
-def test_a_ledger_in_postgres_is_the_log(
-    spark: SparkSession, settings: RunSettings, history: History, postgres: PostgresProcess, tmp_path: Path
-) -> None:
-    into = replace(settings, sink="postgres", group="postgres", postgres=postgres.dsn, output=tmp_path)
-    run(spark, ["ledger"], into)
-    names = ("resource_set", "index", "place", "kind", "commit_time", "body")
+    """As when the server crashes between staging and moving: staging tables are not logged."""
+    insert = insert_once(postgres.dsn, "lost", "losing query")
+    insert(batches[1], 0)
     with psycopg.connect(postgres.dsn) as connection:
-        found = connection.execute(
-            'SELECT resource_set, "index", place, kind, commit_time, body FROM lockstep_ledger'
-            ' ORDER BY resource_set COLLATE "C", "index", place'
-        ).fetchall()
-    assert [dict(zip(names, row, strict=True)) for row in found] == [
-        {name: row[name] for name in names} for row in history.rows()
-    ]
+        connection.execute(
+            "CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"
+        )
+        connection.execute(
+            "CREATE TRIGGER losing BEFORE INSERT ON lost_staging FOR EACH ROW WHEN (NEW.n = 2) EXECUTE FUNCTION lose()"
+        )
+    with pytest.raises(RuntimeError, match="batch 1 has 2 rows, and lost_staging only 1"):
+        insert(batches[0], 1)
+    with psycopg.connect(postgres.dsn) as connection:
+        assert connection.execute("SELECT name FROM lost").fetchall() == [("c",)]
+        connection.execute("DROP TRIGGER losing ON lost_staging")
+    insert(batches[0], 1)
+    with psycopg.connect(postgres.dsn) as connection:
+        assert connection.execute("SELECT name FROM lost ORDER BY name").fetchall() == [
+            ("a",),
+            ("b",),
+            ("c",),
+        ]
+
+
+@pytest.mark.parametrize("sink", ["delta", "postgres"])
+def test_a_ledger_is_the_log(
+    spark: SparkSession,
+    settings: RunSettings,
+    history: History,
+    postgres: PostgresProcess,
+    tmp_path: Path,
+    sink: str,
+) -> None:
+    into = replace(settings, sink=sink, group=sink, postgres=postgres.dsn, output=tmp_path)
+    run(spark, ["ledger"], into)
+    assert rows_in(spark, into) == history.rows()
+    with psycopg.connect(postgres.dsn) as connection:
+        connection.execute("DROP TABLE IF EXISTS lockstep_ledger")

@@ -90,6 +90,8 @@ class FakeEvents(EventsServicer):
     """Plans of fewer get nowhere, as if transactions lay across every cut that is so near."""
     holds: set[str] = field(default_factory=set)
     """Resource sets of which a plan gives nothing new."""
+    limited_holds: set[str] = field(default_factory=set)
+    """The same of plans with a limit: what lets them go lies beyond it."""
 
     def OpenSubscription(
         self, request: pb.OpenSubscriptionRequest, context: Any
@@ -124,10 +126,11 @@ class FakeEvents(EventsServicer):
         begins = {one.resource_set: one for one in self._group(request.group, context)}
         begins |= {name: pb.EventOffset(resource_set=name) for name in self.logs if name not in begins}
         begins |= {one.resource_set: one for one in request.known}
+        held = self.holds | (self.limited_holds if request.max_events else set())
         ahead = sorted(
             (one.commit_time_ms, name, one)
             for name, log in self.logs.items()
-            if name not in self.holds
+            if name not in held
             for one in log
             if one.index > begins[name].index
         )
@@ -142,9 +145,11 @@ class FakeEvents(EventsServicer):
             last_ms = time_ms
             ends[name] = pb.EventOffset(resource_set=name, index=one.index, epoch=one.epoch)
             events[name] += len(one.events)
-        response = pb.PlanResponse(time_ms=last_ms, has_more=is_too_little)
+        response = pb.PlanResponse(time_ms=last_ms, has_more=is_too_little or bool(held))
         for name in sorted(begins):
-            planned = response.ranges.add(to=ends[name], events=events[name])
+            planned = response.ranges.add(
+                to=ends[name], events=events[name], held_since_ms=BEGIN_MS if name in held else 0
+            )
             planned.start.CopyFrom(begins[name])
             between = [
                 one.index for one in self.logs[name] if begins[name].index < one.index < ends[name].index

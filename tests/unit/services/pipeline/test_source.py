@@ -107,6 +107,20 @@ def test_a_limit_that_gets_nowhere_is_raised(broker: FakeEvents, reader: Lockste
     assert everything["east"] == [300, 1]
 
 
+def test_a_limit_keeps_no_set_behind_where_time_counts(broker: FakeEvents, serving: Serving) -> None:
+    """What holds a set back may have ended much later elsewhere: a watermark would pass the set meanwhile."""
+    broker.limited_holds = {"west"}
+    timed = LockstepStreamReader(options(serving, holdSeconds="30"))
+    start = timed.initialOffset()
+    assert timed.latestOffset(start, ReadMaxRows(20)) == {"east": [300, 1], "north": [0, 0], "west": [50, 1]}
+    assert [plan.max_events for plan in broker.plans] == [20, 0]
+    timed.stop()
+    other = LockstepStreamReader(options(serving))
+    end = other.latestOffset(start, ReadMaxRows(20))
+    assert (end["east"][0] < 300, end["west"]) == (True, [0, 0])
+    other.stop()
+
+
 def test_without_a_limit_everything_is_one_batch_split_in_parts(
     broker: FakeEvents, reader: LockstepStreamReader
 ) -> None:
@@ -205,6 +219,11 @@ def test_the_batch_reader_of_nothing_has_no_rows(serving: Serving) -> None:
         ({"brokers": "a:1", "group": "g", "maxEvents": "-1"}, "not negative"),
         ({"brokers": "a:1", "group": "g", "start": '{"east": 7}'}, "offsets are"),
         ({"brokers": "a:1", "group": "g", "start": "tomorrow"}, "Expecting value"),
+        ({"brokers": "a:1", "group": "g", "tlsCaFile": "c", "tlsKeyFile": "k"}, "go together"),
+        (
+            {"brokers": "a:1", "group": "g", "tlsCertificateFile": "c", "tlsKeyFile": "k"},
+            "needs tlsCaFile",
+        ),
     ],
 )
 def test_options_that_make_no_sense_are_refused(given: dict[str, str], said: str) -> None:

@@ -17,13 +17,31 @@ class Certificates:
         """Makes one that may sign others."""
         self._openssl(["req", "-x509", *_NEW_KEY, "-days", "2", "-subj", f"/CN={name}", *self._out(name)])
 
-    def signed(self, name: str, subject: str, authority: str) -> None:
-        """Makes one that `authority` has signed. `subject`: such as /O=Analytics/CN=ada."""
+    def signed(self, name: str, subject: str, authority: str, address: str = "") -> None:
+        """Makes one that `authority` has signed. `subject`: such as /O=Analytics/CN=ada; `address`: of a server, such as
+        IP:127.0.0.1."""
         request = str(self.folder / f"{name}.csr")
         key = str(self.folder / f"{name}.key")
-        self._openssl(["req", "-new", "-utf8", *_NEW_KEY, "-subj", subject, "-keyout", key, "-out", request])
+        extension = ["-addext", f"subjectAltName={address}"] if address else []
+        self._openssl(
+            ["req", "-new", "-utf8", *_NEW_KEY, "-subj", subject, *extension, "-keyout", key, "-out", request]
+        )
         signer = ["-CA", self.certificate(authority), "-CAkey", self.key(authority), "-CAcreateserial"]
-        self._openssl(["x509", "-req", "-in", request, *signer, "-days", "2", "-out", self.certificate(name)])
+        self._openssl(
+            [
+                "x509",
+                "-req",
+                "-in",
+                request,
+                *signer,
+                "-days",
+                "2",
+                "-copy_extensions",
+                "copy",
+                "-out",
+                self.certificate(name),
+            ]
+        )
 
     def certificate(self, name: str) -> str:
         return str(self.folder / f"{name}.pem")
