@@ -69,13 +69,19 @@ async def check_clients_of(
     return model
 
 
-def check_against_clients(set_name: str, frames: Iterable[bytes], workload: AuditedWorkload) -> LogModel:
-    """Raises `AssertionError` for anything that the checkers find; answers the model for whoever wants to count."""
+def model_of(frames: Iterable[bytes]) -> LogModel:
+    """What a log means. `frames`: all of them, in order."""
     model = LogModel()
     for durable in frames:
         header = check_frame(durable)
         for indexed in decode_records(Frame(header, durable, b"")):
             model.apply(indexed, Epoch(header.epoch))
+    return model
+
+
+def check_against_clients(set_name: str, frames: Iterable[bytes], workload: AuditedWorkload) -> LogModel:
+    """Raises `AssertionError` for anything that the checkers find; answers the model for whoever wants to count."""
+    model = model_of(frames)
     record = Record(models={SetName(set_name): model})
     by_mark = _transactions_by_mark(model, {workload.input, *workload.outputs})
     for mark, attempt in workload.account.attempts.items():

@@ -43,7 +43,7 @@ def _check_set(set_name: SetName, frames: Sequence[Frame], model: LogModel) -> I
     builder = EventBuilder(names, LogIndex(0))
     told = [done for frame in durable for done in builder.feed(frame)]
     found = [seen for done in told for seen in _seen(done)]
-    expected = set(_expected(model))
+    expected = set(expected_events(model))
     if len(set(found)) < len(found):
         twice = sorted({seen for seen in found if found.count(seen) > 1})
         yield f"events of {set_name} say twice: {twice[:3]}"
@@ -89,7 +89,8 @@ def _seen(done: CommittedTransaction) -> Iterator[Seen]:
             yield Seen(done.index, effects.resource, position, effects.kind is EventKind.ENQUEUE)
 
 
-def _expected(model: LogModel) -> Iterator[Seen]:
+def expected_events(model: LogModel) -> Iterator[Seen]:
+    """Of durable messages in durable queues."""
     for queue in model.queues.values():
         if not queue.is_durable:
             continue
