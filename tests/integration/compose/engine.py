@@ -2,6 +2,8 @@
 
 Law: an engine of the tests' own leaves this machine as it was, but for its images and what was built for them: these stay in
 the cache, so that the next run builds in seconds.
+
+    python -m tests.integration.compose.engine      says which it would be, or why there is none
 """
 
 import contextlib
@@ -18,6 +20,8 @@ from pathlib import Path
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 COMMAND_SECONDS = 300.0
+BUILT_BYTES_MAX = "4GB"
+"""Of steps of builds that are kept for the next one: some times what one build makes."""
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 _NO_RULES = {
     b"*filter": b"*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n",
@@ -126,7 +130,10 @@ def _running_engine(work: Path, client: str, environment: Mapping[str, str]) -> 
             while not _answers(client, {**environment, "DOCKER_HOST": address}):
                 assert process.poll() is None and time.monotonic() < deadline, log.read_text()[-4000:]
                 time.sleep(0.2)
+            reached = {**environment, "DOCKER_HOST": address}
+            _clear(client, reached)
             yield address
+            _clear(client, reached)
         finally:
             process.terminate()
             try:
@@ -134,6 +141,21 @@ def _running_engine(work: Path, client: str, environment: Mapping[str, str]) -> 
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _clear(client: str, environment: Mapping[str, str]) -> None:
+    """Takes away what tests that were killed have left, which would run again, and what is built and of no use any more."""
+    listed = subprocess.run(
+        [client, "ps", "--all", "--quiet"], capture_output=True, text=True, env=environment, check=True
+    ).stdout.split()
+    for command in (
+        *([("rm", "--force", "--volumes", *listed)] if listed else []),
+        ("volume", "prune", "--force"),
+        ("network", "prune", "--force"),
+        ("image", "prune", "--force"),
+        ("builder", "prune", "--force", "--keep-storage", BUILT_BYTES_MAX),
+    ):
+        subprocess.run([client, *command], capture_output=True, env=environment)
 
 
 @contextlib.contextmanager
@@ -185,3 +207,10 @@ def _find_compose(client: str) -> tuple[str, ...]:
 
 def _works(*command: str) -> bool:
     return subprocess.run(command, capture_output=True).returncode == 0
+
+
+if __name__ == "__main__":
+    reason = reason_to_skip()
+    print(
+        f"containers: {f'their tests do not run here: {reason}' if reason else f'tested with {_find_client()}'}"
+    )
