@@ -1,7 +1,9 @@
 """Cluster view: it only moves forward, and says what each set should hear."""
 
-from lockstep.core.cluster_map import Keys, SetMap
-from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName
+from dataclasses import replace
+
+from lockstep.core.cluster_map import Keys, Member, SetMap
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, SetName
 from lockstep.core.inputs import LeaseKeySeen, MapSeen, PresencesSeen
 from lockstep.runtime.cluster_view import ClusterView, MemberEntry
 from lockstep.runtime.etcd import DeleteEvent, Entry, PutEvent
@@ -104,3 +106,21 @@ def test_the_directory_follows_events() -> None:
     assert view.directory == {("queue", "in"): ORDERS}
     view.apply([DeleteEvent(key, 2)])
     assert view.directory == {}
+
+
+def test_a_broker_is_in_sync_with_the_memory_that_the_map_names_and_in_all_of_its_sets() -> None:
+    view = ClusterView(KEYS)
+    assert view.is_in_sync(B1), "it is in no set"
+    member = Member(B1, DiskId("d1"), Incarnation("i1"))
+    both = [
+        (KEYS.set_map(name), replace(set_map(1, "B1", name), in_sync=(member,)).encode())
+        for name in (ORDERS, BILLING)
+    ]
+    memories = [(KEYS.presence(name, B1), b"i1") for name in (ORDERS, BILLING)]
+    view.read_all([entry(key, value, 5) for key, value in (*both, *memories)], 5)
+    assert view.is_in_sync(B1)
+    assert not view.is_in_sync(B2)
+    view.apply([PutEvent(entry(KEYS.presence(BILLING, B1), b"i2", 6))])
+    assert not view.is_in_sync(B1), "it has started again since it was swapped in"
+    view.apply([DeleteEvent(KEYS.presence(BILLING, B1), 7)])
+    assert not view.is_in_sync(B1)
