@@ -13,6 +13,7 @@ GlobalId = NewType("GlobalId", bytes)
 Unix epoch when it was begun, as in a UUID of version 7; the others are random."""
 ParticipantName = NewType("ParticipantName", str)
 """Who holds a branch: `set:<resource set>` or `grpc://host:port/<name>`."""
+SET_KIND = "set:"
 GenerationTag = NewType("GenerationTag", str)
 """The first 8 characters of the cluster's generation, which is a UUID."""
 

@@ -12,7 +12,6 @@ from typing import TypeVar
 
 import grpc
 
-from lockstep.core.decision_log import DecisionKeys
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName
 from lockstep.core.inputs import AcceptDataLoss, HandOver
@@ -21,6 +20,7 @@ from lockstep.runtime.driver import Driver
 from lockstep.runtime.etcd import Absent, Compare, EtcdClient, Get, GetDone, Put
 from lockstep.runtime.rpc import service, unary
 from lockstep.wire.v1 import cluster_pb2 as pb
+from services.broker.coordinators import coordinators
 from services.broker.core.set_creation import check_set_name, first_entry
 from services.broker.directory_service import Directory
 from services.broker.forwarding import Forwarding
@@ -84,14 +84,11 @@ class ClusterService:
         )
 
     async def _list_coordinators(self, request: pb.ListCoordinatorsRequest) -> pb.ListCoordinatorsResponse:
-        prefix = DecisionKeys(self._view.keys.cluster).all_coordinators
-        entries, _ = await self._etcd.get_prefix(prefix)
+        found = await coordinators(self._etcd, self._view.keys.cluster)
         return pb.ListCoordinatorsResponse(
             coordinators=[
-                pb.ListCoordinatorsResponse.Coordinator(
-                    incarnation=entry.key.removeprefix(prefix), address=entry.value.decode(errors="replace")
-                )
-                for entry in entries
+                pb.ListCoordinatorsResponse.Coordinator(incarnation=incarnation, address=address)
+                for incarnation, address in found.items()
             ]
         )
 

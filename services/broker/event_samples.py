@@ -22,6 +22,13 @@ def event_samples(driver: Driver, planner: Planner) -> Iterator[Sample]:
                 max(commit_index - group.floor, 0),
                 {"set": set_name, "group": group.name},
             )
+    for result, count in (("made", planner.moments.made_total), ("missed", planner.moments.missed_total)):
+        yield Sample(
+            "lockstep_events_quiet_moments_total",
+            "Times that coordinators were asked to hold commits for plans of committed events.",
+            count,
+            {"result": result},
+        )
     for set_name, seconds in planner.held_seconds().items():
         yield Sample(
             "lockstep_events_held_seconds",

@@ -47,11 +47,13 @@ from services.backup.subscriber import Subscriber
 from services.broker.branch_calls import BranchCalls
 from services.broker.caller_sessions import CallerSessions
 from services.broker.cluster_service import ClusterService
+from services.broker.coordinators import coordinators
 from services.broker.core.replica import Replica
 from services.broker.core.settings import ReplicaSettings
 from services.broker.decision_inquiry import DecisionInquiry
 from services.broker.directory_service import Directory
 from services.broker.events.journal import JournalReader
+from services.broker.events.quiet_moments import QuietMoments
 from services.broker.events.service import EventsService
 from services.broker.events.sources import EventSources
 from services.broker.forwarding import Forwarding
@@ -143,7 +145,9 @@ class Broker:
         self._branches = BranchCalls(callers, queries, forwarding, directory)
         journal = JournalReader(self._channels, settings.store)
         sources = EventSources(settings.broker, view, driver, journal, forwarding, queries)
-        self._events = EventsService(sources, self._channels)
+        self._events = EventsService(
+            sources, QuietMoments(self._coordinator_addresses, self._channels), self._channels
+        )
         self._cluster = ClusterService(
             settings.broker,
             self._process,
@@ -269,6 +273,9 @@ class Broker:
         self._lease.tell(set_name)
         self._store.open(set_name)
         _log.info("set=%s event=replica_created", set_name)
+
+    async def _coordinator_addresses(self) -> list[str]:
+        return list((await coordinators(self._etcd, self._settings.cluster)).values())
 
     async def _greet_store(self) -> None:
         """While there is no set, whose stream would say so, asks whether the store is there: the lease wants to know."""

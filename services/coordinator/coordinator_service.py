@@ -3,6 +3,7 @@
 Law: COMMITTED and ROLLED_BACK are answered as they are; whatever is not known is an error *in doubt*, never an outcome.
 """
 
+import asyncio
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +24,8 @@ from lockstep.core.branch_names import (
 from lockstep.core.decision_log import OutcomeEntry, Verdict
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.runtime.etcd import EtcdInDoubt, EtcdRejected
-from lockstep.runtime.rpc import service, unary
+from lockstep.runtime.rpc import Context, service, unary, unary_stream
+from lockstep.runtime.wire import parse
 from lockstep.runtime.xid_codec import encode_xid
 from lockstep.wire.v1 import coordinator_pb2 as pb
 from services.coordinator.core.branches import Branch
@@ -34,6 +36,8 @@ from services.coordinator.core.messages import (
     CommitAsked,
     EnlistAsked,
     EnlistedAnswer,
+    HeldAnswer,
+    HoldAsked,
     Input,
     ListLog,
     LoggedTransaction,
@@ -42,6 +46,7 @@ from services.coordinator.core.messages import (
     OutcomeAsked,
     RecoverAnswer,
     RecoverAsked,
+    RequestDropped,
     RequestId,
     RollbackAsked,
     State,
@@ -92,6 +97,7 @@ class CoordinatorService:
                 "List": unary(pb.ListDistributedRequest, self._list),
                 "Recover": unary(pb.RecoverDistributedRequest, self._recover),
                 "Forget": unary(pb.ForgetDistributedRequest, self._forget),
+                "HoldCommits": unary_stream(self._hold_commits),
             },
         )
 
@@ -195,6 +201,16 @@ class CoordinatorService:
             text = f"no heuristic outcome of {global_id.hex()} is kept"
             raise Rejected(ErrorCode.NOT_FOUND, text, transaction=global_id.hex())
         return pb.ForgetDistributedResponse()
+
+    async def _hold_commits(self, data: bytes, context: Context) -> None:
+        parse(pb.HoldCommitsRequest(), data)
+        held = await self._driver.ask(HoldAsked)
+        assert isinstance(held, HeldAnswer), "the answer to a hold"
+        try:
+            await context.write(pb.HoldCommitsResponse(left_ms=held.left_ms).SerializeToString())
+            await asyncio.sleep(held.left_ms / 1000)
+        finally:
+            self._driver.feed(RequestDropped(held.request))
 
     async def _ask(self, global_id: GlobalId, make: Callable[[RequestId], Input]) -> Answer:
         """What the core answers; a refusal carries the transaction's id."""

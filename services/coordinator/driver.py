@@ -22,6 +22,7 @@ from services.coordinator.core.messages import (
     DeleteTransaction,
     Effect,
     EnlistedAnswer,
+    HeldAnswer,
     Input,
     ListLog,
     Note,
@@ -45,7 +46,7 @@ from services.coordinator.participant_ports import ParticipantPorts
 
 _log = logging.getLogger("lockstep.coordinator")
 
-Answer = BegunAnswer | EnlistedAnswer | OutcomeAnswer | RecoverAnswer
+Answer = BegunAnswer | EnlistedAnswer | OutcomeAnswer | RecoverAnswer | HeldAnswer
 
 
 class CoordinatorDriver:
@@ -112,7 +113,7 @@ class CoordinatorDriver:
                 self._call(self._call_log(effect), "decision log")
             case TellBranch():
                 self._call(self._call_participant(effect), "participant")
-            case BegunAnswer() | EnlistedAnswer() | OutcomeAnswer() | RecoverAnswer():
+            case BegunAnswer() | EnlistedAnswer() | OutcomeAnswer() | RecoverAnswer() | HeldAnswer():
                 answer = self._waiting.pop(effect.request, None)
                 if answer is not None and not answer.done():
                     answer.set_result(effect)

@@ -13,7 +13,7 @@ from typing import TypeVar
 from lockstep.client.client import Client
 from lockstep.client.resource_manager import ResourceManager, XaError
 from lockstep.client.session import Session
-from lockstep.core.branch_names import ParticipantName
+from lockstep.core.branch_names import SET_KIND, ParticipantName
 from lockstep.core.cluster_map import Keys
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.xa import BranchState, XaStatus
@@ -27,7 +27,6 @@ _log = logging.getLogger("lockstep.coordinator")
 
 _Answer = TypeVar("_Answer")
 
-KIND = "set:"
 NAME_CHARACTERS_MAX = 255
 
 
@@ -47,18 +46,18 @@ class ResourceSets(ParticipantPort):
             await self._client.close()
 
     def check(self, participant: ParticipantName) -> None:
-        name = participant.removeprefix(KIND)
+        name = participant.removeprefix(SET_KIND)
         if not name or not name.isprintable() or len(name) > NAME_CHARACTERS_MAX or "/" in name:
             raise Rejected(
                 ErrorCode.INVALID_ARGUMENT,
-                f"a resource set is named {KIND}<name>, not {participant[:80]!r}",
+                f"a resource set is named {SET_KIND}<name>, not {participant[:80]!r}",
                 participant=participant[:80],
             )
 
     async def prepare(
         self, participant: ParticipantName, xid: Xid, together: tuple[ParticipantName, ...]
     ) -> Vote:
-        resource_sets = sorted(name.removeprefix(KIND) for name in together if name.startswith(KIND))
+        resource_sets = sorted(name.removeprefix(SET_KIND) for name in together if name.startswith(SET_KIND))
 
         async def prepare(manager: ResourceManager) -> Vote:
             try:
@@ -98,7 +97,7 @@ class ResourceSets(ParticipantPort):
         try:
             async with asyncio.timeout(self._call_seconds):
                 session = self._session or await self._connect()
-                return await call(await session.resource_manager(participant.removeprefix(KIND)))
+                return await call(await session.resource_manager(participant.removeprefix(SET_KIND)))
         except (LockstepError, TimeoutError) as error:
             _log.debug("event=no_answer participant=%s xid=%s %r", participant, xid, error)
             return unreachable

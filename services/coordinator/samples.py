@@ -48,5 +48,15 @@ class CoordinatorSamples:
             "Branches that ended otherwise than decided.",
             driver.hazards_total,
         )
+        yield Sample(
+            "lockstep_distributed_holds_total",
+            "Times that commits were held for readers of committed events.",
+            core.hold.total,
+        )
+        yield Sample(
+            "lockstep_distributed_held_seconds_total",
+            "How long commits were held for readers of committed events, in all.",
+            core.hold.total_ms / 1000,
+        )
         for step, count in driver.steps_total.items():
             yield Sample("lockstep_distributed_steps_total", "Steps reached.", count, {"step": step.value})

@@ -26,7 +26,7 @@ class Coordinators:
         )
         self._directory = deployment.cluster.directory
         self._children: list[ChildProcess] = []
-        self._clients: list[CoordinatorClient] = []
+        self.clients: list[CoordinatorClient] = []
 
     async def start(self, exit_at: str = "", arguments: Sequence[str] = ()) -> CoordinatorClient:
         (port,) = choose_ports(1)
@@ -46,8 +46,8 @@ class Coordinators:
         self._children.append(child)
         await child.start()
         await wait_for_port(child, address)
-        self._clients.append(CoordinatorClient(address))
-        return self._clients[-1]
+        self.clients.append(CoordinatorClient(address))
+        return self.clients[-1]
 
     def log_of(self, client: CoordinatorClient) -> str:
         """All that the process has logged."""
@@ -56,7 +56,7 @@ class Coordinators:
 
     def child(self, client: CoordinatorClient) -> ChildProcess:
         """The process that a client calls."""
-        return self._children[self._clients.index(client)]
+        return self._children[self.clients.index(client)]
 
     async def end_of(self, client: CoordinatorClient) -> int | None:
         """The exit status of a process that is ending by itself."""
@@ -65,7 +65,7 @@ class Coordinators:
         return child.status
 
     async def stop(self) -> None:
-        for client in self._clients:
+        for client in self.clients:
             await client.close()
         for child in self._children:
             if child.is_running:

@@ -2,11 +2,9 @@
 a participant in a file.
 """
 
-import asyncio
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 import pytest_asyncio
@@ -22,6 +20,7 @@ from tests.integration.cluster import Deployment, deployed
 from tests.integration.coordination import COMMITTED, ROLLED_BACK, ClientTransaction, CoordinatorClient, until
 from tests.integration.coordinator_processes import Coordinators
 from tests.integration.file_participant import read_states
+from tests.integration.metrics import metric
 from tests.integration.operators import lockstep, read
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -70,13 +69,6 @@ class Rig:
         request = pb.GetDistributedOutcomeRequest(transaction_id=transaction.transaction_id)
         return await self.coordinator.call("GetOutcome", request, pb.GetDistributedOutcomeResponse())
 
-    async def metric(self, port: int, name: str) -> float:
-        text = await asyncio.to_thread(lambda: urlopen(f"http://127.0.0.1:{port}/metrics").read().decode())
-        (value,) = [
-            line.rpartition(" ")[2] for line in text.splitlines() if line.split("{")[0].split(" ")[0] == name
-        ]
-        return float(value)
-
     def broker_log(self) -> str:
         return (self.deployment.cluster.directory / "B1" / "broker.log").read_text()
 
@@ -119,9 +111,9 @@ async def test_one_that_votes_and_vanishes_is_warned_of_and_finished_when_it_is_
 
     (line, *_) = await until("the coordinator warns", warned, bool)
     assert "WARNING" in line and f"missing=[{name} xid={xids[1]}]" in line
-    assert await rig.metric(rig.coordinator_metrics, "lockstep_distributed_in_doubt_overdue") == 1
-    assert await rig.metric(rig.coordinator_metrics, "lockstep_distributed_in_doubt") == 1
-    assert await rig.metric(rig.coordinator_metrics, "lockstep_distributed_in_doubt_oldest_seconds") >= 1
+    assert await metric(rig.coordinator_metrics, "lockstep_distributed_in_doubt_overdue") == 1
+    assert await metric(rig.coordinator_metrics, "lockstep_distributed_in_doubt") == 1
+    assert await metric(rig.coordinator_metrics, "lockstep_distributed_in_doubt_oldest_seconds") >= 1
     await rig.start_participant()
     await until("it is finished", lambda: transaction.listed(rig.coordinator), lambda shown: not shown)
     assert read_states(rig.file)[str(xids[1])] == "committed"
@@ -153,8 +145,8 @@ async def test_an_operator_that_decides_otherwise_makes_a_mixed_outcome(rig: Rig
         return any("WARNING" in line and f"event=in_doubt xid={xids[0]}" in line for line in lines)
 
     await until("the broker warns", warned, bool)
-    assert await rig.metric(rig.broker_metrics, "lockstep_set_in_doubt") == 1
-    assert await rig.metric(rig.broker_metrics, "lockstep_set_in_doubt_overdue") == 1
+    assert await metric(rig.broker_metrics, "lockstep_set_in_doubt") == 1
+    assert await metric(rig.broker_metrics, "lockstep_set_in_doubt_overdue") == 1
     await read(rig.deployment, "tx", "commit", str(xids[0]), "--heuristic")
     answer = await transaction.commit(rig.coordinator)
     assert (answer.state, answer.heuristic) == (ROLLED_BACK, XaStatus.HEURMIX)

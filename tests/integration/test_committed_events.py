@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
+from functools import partial
 from itertools import count
 
 import pytest
@@ -11,16 +12,20 @@ import pytest_asyncio
 
 from lockstep.client.client import connect
 from lockstep.client.event_errors import OffsetMismatch
-from lockstep.client.event_offsets import EventOffset
+from lockstep.client.event_offsets import EventOffset, offsets_of
 from lockstep.client.event_rows import events_in
 from lockstep.client.events import EventsClient, Start
 from lockstep.client.session import Session
 from lockstep.core.commands import QueueOptions
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from lockstep.core.xa import XaStatus
+from lockstep.runtime.ports import choose_ports
 from lockstep.wire.v1 import events_pb2 as pb
 from tests.integration.cluster import SETS, Deployment, deployed
+from tests.integration.coordination import ClientTransaction
 from tests.integration.coordinator_processes import Coordinators
 from tests.integration.event_reader import EventReader, bodies, reader
+from tests.integration.metrics import metric
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PAIRED = ("east.pairs", "west.pairs")
@@ -31,16 +36,22 @@ _numbers = count(1)
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Deployment]:
     async with deployed(tmp_path_factory.mktemp("cluster")) as deployment:
-        coordinators = Coordinators(deployment)
-        await coordinators.start()
-        try:
-            yield deployment
-        finally:
-            await coordinators.stop()
+        yield deployment
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def session(deployment: Deployment) -> AsyncGenerator[Session]:
+async def coordinators(deployment: Deployment) -> AsyncGenerator[Coordinators]:
+    """One, and others that tests start."""
+    coordinators = Coordinators(deployment)
+    await coordinators.start()
+    try:
+        yield coordinators
+    finally:
+        await coordinators.stop()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def session(deployment: Deployment, coordinators: Coordinators) -> AsyncGenerator[Session]:
     async with await connect(deployment.addresses) as client, client.session() as session:
         for name in SETS:
             await session.declare_queue(f"{name}.in", set_name=name)
@@ -299,6 +310,69 @@ async def test_plans_have_all_of_a_transaction_or_nothing_while_they_run(
         assert len(seen) > 10, "plans go on while transactions run"
         seen += await read_until_seen(found, writers.committed - set(seen))
         assert sorted(seen) == sorted(writers.committed), "everything, once"
+
+
+async def test_plans_go_on_although_transactions_overlap_without_end(
+    deployment: Deployment, session: Session, coordinators: Coordinators
+) -> None:
+    """By chance there is hardly a moment in which none of so many is committed in one of its sets only."""
+    (port,) = choose_ports(1)
+    await coordinators.start(arguments=("--metrics-port", str(port)))
+    held = partial(metric, port, "lockstep_distributed_holds_total")
+    async with opened(deployment, "among many") as found:
+        async with deployment.client() as client:
+            # As the first client, this one may know one coordinator only.
+            assert len(await client.administration.coordinators()) == 2
+            sessions = [client.session() for _ in range(2)]
+            writers = [Writers(one, 24) for one in (*sessions, session)]
+            seen: list[bytes] = []
+            plans = 0
+            async with asyncio.timeout(120):
+                while plans < 10 or await held() == 0:
+                    # Nothing lags when a plan has all that was committed when it was asked for.
+                    came = await read_whole_transactions(found, 1)
+                    plans += bool(came)
+                    seen += came
+                async with opened(deployment, "begun among many") as late:
+                    await late.take(wait_seconds=5.0)
+            await asyncio.gather(*(one.stop() for one in writers))
+        committed = set().union(*(one.committed for one in writers))
+        seen += await read_until_seen(found, committed - set(seen))
+        assert sorted(seen) == sorted(committed), "everything, once"
+
+
+async def test_a_plan_that_may_not_be_held_for_long_lists_what_it_splits(
+    deployment: Deployment, session: Session, coordinators: Coordinators
+) -> None:
+    """One half is committed, and the other is in doubt: the log has the transaction, without a decision."""
+    coordinator = coordinators.clients[0]
+    async with opened(deployment, "impatient") as found:
+        sets = ["east", "west"]
+        transaction = await ClientTransaction.begin(coordinator, [f"set:{name}" for name in sets])
+        await transaction.close(coordinator)
+        content = body()
+        managers = [await session.resource_manager(name) for name in sets]
+        for manager, xid, queue in zip(managers, transaction.xids, PAIRED, strict=True):
+            await manager.select()
+            branch = await manager.start(xid)
+            await branch.publish(queue, [content])
+            await manager.end(xid)
+            assert await manager.prepare(xid, sets) is XaStatus.OK
+        await managers[0].commit(transaction.xids[0])
+        planned = await found.plan(wait_seconds=1.0)
+        assert {one.to.resource_set: one.events for one in planned.ranges}["east"] == 0, "it is held"
+        planned = await asyncio.to_thread(
+            found.client.plan, found.group, found.known, wait_seconds=30.0, hold_seconds_max=0.1
+        )
+        assert planned.split == [transaction.transaction_id.hex()]
+        ranges = {one.to.resource_set: one for one in planned.ranges}
+        assert bodies(await found.read(ranges["east"]), "east.pairs") == [content]
+        assert bodies(await found.read(ranges["west"]), "west.pairs") == []
+        found.known = offsets_of(one.to for one in planned.ranges)
+        await managers[1].commit(transaction.xids[1])
+        events = await found.take_until("the other half", lambda events: bool(bodies(events, "west.pairs")))
+        assert bodies(events, "west.pairs") == [content]
+        assert bodies(events, "east.pairs") == []
 
 
 async def test_a_transaction_that_commits_many_plans_after_its_operations_is_whole(

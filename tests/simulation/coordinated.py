@@ -78,6 +78,8 @@ def draw_coordinated(seed: int) -> Options:
 
 
 REACHED_BY_COORDINATORS: dict[str, str] = {
+    "commit hold: quiet": "DESIGN 7: commits are held for plans",
+    "commit hold: refused": "DESIGN 7: commits are held for a small part of the time",
     "commit branch: NOT_FOUND": "T4: a completion that was lost is repeated (history 20)",
     "commit branch: in doubt": "T4: a completion that was lost is repeated",
     "coordinator crash: at a step": "T3: every step of the protocol",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from lockstep.core.branch_names import RANDOM_BYTES, ParticipantName, new_global_id
+from lockstep.core.branch_names import RANDOM_BYTES, SET_KIND, ParticipantName, new_global_id
 from lockstep.core.commands import (
     AnyCommand,
     CommitBranchCommand,
@@ -28,6 +28,7 @@ from services.coordinator.core.messages import (
     DeleteTransaction,
     Effect,
     EnlistedAnswer,
+    HeldAnswer,
     Input,
     ListLog,
     Note,
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
 TICK_US = 100 * MS
 CALL_US = 2_000 * MS
 """After which a branch's verb that was not answered is UNREACHABLE; the session goes on with it."""
-KIND = "set:"
 
 
 class Coordinator(Client):
@@ -164,6 +164,11 @@ class Coordinator(Client):
                 side = self._callers.pop(effect.request, None)
                 if side is not None:
                     side.send(effect)
+            case HeldAnswer():
+                # The hold is its caller's until the stream ends.
+                side = self._callers.get(effect.request)
+                if side is not None:
+                    side.send(effect)
             case Reached():
                 self.world.branches.reach(f"step: {effect.step.value}")
                 self.world.trace(None, f"{self.name}: {effect.global_id.hex()[-8:]} {effect.step.value}")
@@ -181,7 +186,7 @@ class Coordinator(Client):
 
     def _tell_branch(self, effect: TellBranch) -> None:
         """One verb of the set's resource manager; what is not answered in time is told as `UNREACHABLE`, once."""
-        session = self.sessions[SetName(effect.participant.removeprefix(KIND))]
+        session = self.sessions[SetName(effect.participant.removeprefix(SET_KIND))]
         promise = session.submit(_command(effect.verb, effect.xid, effect.together))
         is_answered: list[bool] = []
 

@@ -11,6 +11,7 @@ from services.coordinator.core.messages import (
     CloseAsked,
     CommitAsked,
     EnlistAsked,
+    HoldAsked,
     OutcomeAsked,
     RollbackAsked,
 )
@@ -35,7 +36,7 @@ class Begun:
     generation: GenerationTag
 
 
-Call = BeginCall | EnlistAsked | CloseAsked | CommitAsked | RollbackAsked | OutcomeAsked
+Call = BeginCall | EnlistAsked | CloseAsked | CommitAsked | RollbackAsked | OutcomeAsked | HoldAsked
 """The coordinator gives the request's number."""
 
 

@@ -11,6 +11,7 @@ from services.coordinator.core.messages import Effect
 from tests.simulation.coordinator import Coordinator
 from tests.simulation.distributed import DistributedTransaction
 from tests.simulation.loop import MS, SECOND
+from tests.simulation.quiet_moments import QuietMoments
 from tests.simulation.replica_view import state_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Coordinators:
         self.before_effect: Callable[[Coordinator, Effect], None] | None = None
         """A scenario's triggers: called before a coordinator performs an effect; may stop or crash it there."""
         self._lives = 0
+        self._moments = QuietMoments(world, self.running)
 
     def start(self, place: str) -> None:
         """Start it, if it does not run."""

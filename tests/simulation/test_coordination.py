@@ -17,7 +17,7 @@ MUTATION_SEEDS_MAX = 150
 def test_all_participants_end_as_their_client_was_told(first: int) -> None:
     steps: set[Step] = set()
     told: set[State] = set()
-    crashes = 0
+    crashes = moments = 0
     for seed in range(first, first + SEEDS_PER_TEST):
         # The faults under which mutations are found have to find nothing here.
         world = World(seed, faults=HARSH if seed % 2 else None, long_outages=seed % 3)
@@ -26,9 +26,11 @@ def test_all_participants_end_as_their_client_was_told(first: int) -> None:
         steps |= world.steps
         told |= {state for wish in world.wishes for state in wish.told}
         crashes += world.crashes
+        moments += world.moments
     assert steps == set(Step), "the seeds go everywhere"
     assert told == {State.COMMITTED, State.ROLLED_BACK}
     assert crashes > SEEDS_PER_TEST
+    assert moments > SEEDS_PER_TEST
 
 
 @pytest.mark.parametrize("name", MUTATIONS)

@@ -646,3 +646,37 @@ class ForgetDistributedResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ForgetDistributedResponse: _TypeAlias = ForgetDistributedResponse  # noqa: Y015
+
+@_typing.final
+class HoldCommitsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldCommitsRequest: _TypeAlias = HoldCommitsRequest  # noqa: Y015
+
+@_typing.final
+class HoldCommitsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEFT_MS_FIELD_NUMBER: _builtins.int
+    left_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        left_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_ms", b"left_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldCommitsResponse: _TypeAlias = HoldCommitsResponse  # noqa: Y015

@@ -79,6 +79,11 @@ class CoordinatorStub:
                 request_serializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.ForgetDistributedRequest.SerializeToString,
                 response_deserializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.ForgetDistributedResponse.FromString,
                 _registered_method=True)
+        self.HoldCommits = channel.unary_stream(
+                '/lockstep.wire.v1.Coordinator/HoldCommits',
+                request_serializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.HoldCommitsRequest.SerializeToString,
+                response_deserializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.HoldCommitsResponse.FromString,
+                _registered_method=True)
 
 
 class CoordinatorServicer:
@@ -148,6 +153,15 @@ class CoordinatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def HoldCommits(self, request, context):
+        """By brokers that plan committed events: for a moment this coordinator tells no resource set to commit what it decides now. One
+        response, when every set has answered the commits that it was told before; the hold lasts until the caller cancels the call, but no
+        longer than `left_ms`, when the stream ends. UNAVAILABLE: the last hold is too short a time ago, or a set did not answer in time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CoordinatorServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -195,6 +209,11 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     servicer.Forget,
                     request_deserializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.ForgetDistributedRequest.FromString,
                     response_serializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.ForgetDistributedResponse.SerializeToString,
+            ),
+            'HoldCommits': grpc.unary_stream_rpc_method_handler(
+                    servicer.HoldCommits,
+                    request_deserializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.HoldCommitsRequest.FromString,
+                    response_serializer=lockstep_dot_wire_dot_v1_dot_coordinator__pb2.HoldCommitsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -440,6 +459,33 @@ class Coordinator:
             '/lockstep.wire.v1.Coordinator/Forget',
             lockstep_dot_wire_dot_v1_dot_coordinator__pb2.ForgetDistributedRequest.SerializeToString,
             lockstep_dot_wire_dot_v1_dot_coordinator__pb2.ForgetDistributedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HoldCommits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/lockstep.wire.v1.Coordinator/HoldCommits',
+            lockstep_dot_wire_dot_v1_dot_coordinator__pb2.HoldCommitsRequest.SerializeToString,
+            lockstep_dot_wire_dot_v1_dot_coordinator__pb2.HoldCommitsResponse.FromString,
             options,
             channel_credentials,
             insecure,

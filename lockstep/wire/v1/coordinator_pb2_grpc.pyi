@@ -54,6 +54,11 @@ class CoordinatorStub:
     """Looks at once for transactions without a coordinator, as it does periodically, and takes them up."""
     Forget: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ForgetDistributedRequest, _coordinator_pb2.ForgetDistributedResponse]
     """An operator has seen that participants did not end as decided. From then on it is an outcome like others, for their retention."""
+    HoldCommits: _grpc.UnaryStreamMultiCallable[_coordinator_pb2.HoldCommitsRequest, _coordinator_pb2.HoldCommitsResponse]
+    """By brokers that plan committed events: for a moment this coordinator tells no resource set to commit what it decides now. One
+    response, when every set has answered the commits that it was told before; the hold lasts until the caller cancels the call, but no
+    longer than `left_ms`, when the stream ends. UNAVAILABLE: the last hold is too short a time ago, or a set did not answer in time.
+    """
 
 @_typing.type_check_only
 class CoordinatorAsyncStub(CoordinatorStub):
@@ -79,6 +84,11 @@ class CoordinatorAsyncStub(CoordinatorStub):
     """Looks at once for transactions without a coordinator, as it does periodically, and takes them up."""
     Forget: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ForgetDistributedRequest, _coordinator_pb2.ForgetDistributedResponse]  # type: ignore[assignment]
     """An operator has seen that participants did not end as decided. From then on it is an outcome like others, for their retention."""
+    HoldCommits: _aio.UnaryStreamMultiCallable[_coordinator_pb2.HoldCommitsRequest, _coordinator_pb2.HoldCommitsResponse]  # type: ignore[assignment]
+    """By brokers that plan committed events: for a moment this coordinator tells no resource set to commit what it decides now. One
+    response, when every set has answered the commits that it was told before; the hold lasts until the caller cancels the call, but no
+    longer than `left_ms`, when the stream ends. UNAVAILABLE: the last hold is too short a time ago, or a set did not answer in time.
+    """
 
 class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -155,5 +165,16 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.ForgetDistributedResponse, _abc.Awaitable[_coordinator_pb2.ForgetDistributedResponse]]:
         """An operator has seen that participants did not end as decided. From then on it is an outcome like others, for their retention."""
+
+    @_abc_1.abstractmethod
+    def HoldCommits(
+        self,
+        request: _coordinator_pb2.HoldCommitsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_coordinator_pb2.HoldCommitsResponse], _abc.AsyncIterator[_coordinator_pb2.HoldCommitsResponse]]:
+        """By brokers that plan committed events: for a moment this coordinator tells no resource set to commit what it decides now. One
+        response, when every set has answered the commits that it was told before; the hold lasts until the caller cancels the call, but no
+        longer than `left_ms`, when the stream ends. UNAVAILABLE: the last hold is too short a time ago, or a set did not answer in time.
+        """
 
 def add_CoordinatorServicer_to_server(servicer: CoordinatorServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -24,6 +24,7 @@ from services.broker.core.events.planning import (
     first_cut,
     split_points,
 )
+from services.broker.events.quiet_moments import QuietMoments
 from services.broker.events.sources import NOTHING, EventSources, offset_of, wire_offset
 
 WAIT_MS_MAX = 60_000
@@ -33,6 +34,8 @@ FIRST_CUT_SECONDS = 15.0
 """A new group waits so long for transactions that are being committed; their coordinators need far less."""
 LOOKED_AT_MAX = 1_000_000
 """Events of each set, where transactions hold each other and have ended behind what was looked at."""
+HELD_MS = 200
+"""A plan that is held by what committed so long ago has a quiet moment made: coordinators need far less for one transaction."""
 ASKED_MAX = 500
 """Transactions in one question to a primary: more would stop its other work for too long."""
 EMPTY_MS = 60_000
@@ -42,8 +45,10 @@ EMPTY_MS = 60_000
 class Planner:
     """Lives as long as the process."""
 
-    def __init__(self, sources: EventSources) -> None:
+    def __init__(self, sources: EventSources, moments: QuietMoments) -> None:
         self._sources = sources
+        self.moments = moments
+        """For whoever shows its figures."""
         self._held_since_ms: dict[SetName, int] = {}
         """Of the last plan."""
 
@@ -131,6 +136,8 @@ class Planner:
                     f"group {group!r} cannot begin: a transaction over several sets has ended in some of them only",
                 )
             await asyncio.sleep(LOOK_SECONDS)
+            # Where transactions overlap without end, there is no other closed cut above the floors.
+            await self.moments.make()
         started = {}
         for name, offset in cut.items():
             response = await self._sources.change(name, group, SubscriptionChange.START, offset)
@@ -176,18 +183,27 @@ class Planner:
         known = await self._known(request)
         deadline = time.monotonic() + min(request.wait_ms, WAIT_MS_MAX) / 1000
         max_events = request.max_events
+        logs = await self._logs(known, max_events)
+        is_moment_due = True
         while True:
-            logs = await self._logs(known, max_events)
             cut = await self._cut(logs, max_events, request.hold_ms_max)
             self._held_since_ms = cut.held_since_ms
-            if any(_is_worth(cut.ends[name], log) for name, log in logs.items()):
+            is_worth = any(_is_worth(cut.ends[name], log) for name, log in logs.items())
+            if is_moment_due and _is_held_up(cut, logs, max_events, is_worth):
+                is_moment_due = False
+                if await self.moments.make():
+                    logs = await self._logs(known, max_events, await self._committed(known))
+                    continue
+            if is_worth:
                 return self._response(cut, logs)
             if max_events and cut.is_short and max_events < LOOKED_AT_MAX:
                 max_events *= 2
+                logs = await self._further(logs, max_events)
                 continue
             if time.monotonic() >= deadline:
                 return self._response(Cut({name: log.start for name, log in logs.items()}, cut.time_ms), logs)
             await asyncio.sleep(LOOK_SECONDS)
+            logs, is_moment_due = await self._logs(known, max_events), True
 
     async def _known(self, request: pb.PlanRequest) -> dict[SetName, Offset]:
         """Where the reader is in every set; a set that came since begins at its beginning."""
@@ -203,24 +219,49 @@ class Planner:
             known[name] = offset_of(group.floor)
         return dict(sorted(known.items()))
 
-    async def _logs(self, known: Mapping[SetName, Offset], max_events: int) -> dict[SetName, LogView]:
+    async def _logs(
+        self,
+        known: Mapping[SetName, Offset],
+        max_events: int,
+        at_least: Mapping[SetName, LogIndex] | None = None,
+    ) -> dict[SetName, LogView]:
+        least = at_least or {}
         logs = await asyncio.gather(
-            *(self._sources.log_of(name, start, max_events) for name, start in known.items())
+            *(
+                self._sources.log_of(name, start, max_events, least.get(name, NOTHING.index))
+                for name, start in known.items()
+            )
         )
         return dict(zip(known, logs, strict=True))
+
+    async def _further(self, logs: Mapping[SetName, LogView], max_events: int) -> dict[SetName, LogView]:
+        """More of the logs that were looked at in part."""
+
+        async def further(name: SetName, log: LogView) -> LogView:
+            left = max_events - log.events_up_to(log.end)
+            if log.is_end or left <= 0:
+                return log
+            return log.joined(await self._sources.log_of(name, log.end, left))
+
+        found = await asyncio.gather(*(further(name, log) for name, log in logs.items()))
+        return dict(zip(logs, found, strict=True))
+
+    async def _committed(self, names: Iterable[SetName]) -> dict[SetName, LogIndex]:
+        """As primaries know it: what has ended in a quiet moment is below, though a backup may not know it yet."""
+        return {name: (await self._sources.stands(name, ()))[2] for name in names}
 
     async def _cut(self, logs: Mapping[SetName, LogView], max_events: int, hold_ms_max: int) -> Cut:
         cutting = Cutting(logs, max_events, read_now().wall_ms, hold_ms_max)
         while asked := cutting.questions():
-            stands = await self._stands(logs, asked)
-            cutting.learn(
-                asked,
-                {
-                    (name, global_id): stand.end
-                    for global_id, branches in stands.items()
-                    for name, stand in branches.items()
-                },
-            )
+            answers = await asyncio.gather(*(self._stands([name], xids) for name, xids in asked.items()))
+            for stands in answers:
+                cutting.learn(
+                    {
+                        (name, global_id): stand.end
+                        for global_id, branches in stands.items()
+                        for name, stand in branches.items()
+                    }
+                )
         return cutting.cut
 
     def _response(self, cut: Cut, logs: Mapping[SetName, LogView]) -> pb.PlanResponse:
@@ -247,6 +288,16 @@ def _is_worth(end: Offset, log: LogView) -> bool:
     planned = [mark for mark in log.marks if mark.offset.index <= end.index]
     is_old = bool(planned) and planned[0].time_ms <= log.now_ms - EMPTY_MS
     return is_old or log.events_up_to(end) > 0
+
+
+def _is_held_up(cut: Cut, logs: Mapping[SetName, LogView], max_events: int, is_worth: bool) -> bool:
+    """Whether transactions that overlap keep a plan from the present, as far as its limit goes: then a quiet moment helps."""
+    if not cut.held_since_ms or cut.is_short:
+        return False
+    total = sum(log.events_up_to(log.end) for log in logs.values())
+    is_at_the_present = all(log.is_end for log in logs.values()) and (not max_events or total <= max_events)
+    is_held_long = read_now().wall_ms - min(cut.held_since_ms.values()) >= HELD_MS
+    return is_held_long and (is_at_the_present or not is_worth)
 
 
 def _group(response: pb.ChangeSubscriptionResponse, name: str) -> pb.ChangeSubscriptionResponse.Group:

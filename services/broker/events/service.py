@@ -17,6 +17,7 @@ from lockstep.runtime.status import error_from
 from lockstep.runtime.wire import parse
 from lockstep.wire.v1 import events_pb2 as pb
 from services.broker.events.planner import Planner
+from services.broker.events.quiet_moments import QuietMoments
 from services.broker.events.set_events import SetEvents
 from services.broker.events.sources import EventSources, offset_of, wire_log
 
@@ -26,10 +27,10 @@ TAIL_LOOK_SECONDS = 0.05
 class EventsService:
     """Lives as long as the process; hosted by its gRPC server."""
 
-    def __init__(self, sources: EventSources, channels: Channels) -> None:
+    def __init__(self, sources: EventSources, moments: QuietMoments, channels: Channels) -> None:
         self._sources = sources
         self._channels = channels
-        self.planner = Planner(sources)
+        self.planner = Planner(sources, moments)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """For `grpc.aio.Server.add_generic_rpc_handlers`."""

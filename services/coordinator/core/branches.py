@@ -6,7 +6,7 @@ answered. Only a vote of read-only says that it needs not be told the end (DESIG
 
 from dataclasses import dataclass
 
-from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName, branch_xid
+from lockstep.core.branch_names import SET_KIND, GenerationTag, GlobalId, ParticipantName, branch_xid
 from lockstep.core.clock import Now
 from lockstep.core.xid import Xid
 from services.coordinator.core.context import Context, Conversation
@@ -70,6 +70,15 @@ class Branches:
     def pending(self) -> tuple[ParticipantName, ...]:
         """Who has not acknowledged the end."""
         return tuple(branch.participant for branch in self.all if branch.has_to_be_told)
+
+    @property
+    def has_set_in_first_call(self) -> bool:
+        """Whether a resource set was told for the first time what they are all told now, and has not answered. One that did not
+        answer is away, and may be for long."""
+        return any(
+            branch.ticket is not None and branch.tries == 1 and branch.participant.startswith(SET_KIND)
+            for branch in self.all
+        )
 
     def tell(self, verb: Verb, now: Now) -> None:
         """Tells it to all that have to hear it; what they were told before needs no answer any more."""

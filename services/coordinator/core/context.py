@@ -9,6 +9,7 @@ from typing import Protocol
 from lockstep.core.clock import Now
 from lockstep.core.decision_log import LogView
 from lockstep.core.ids import Incarnation
+from services.coordinator.core.commit_hold import CommitHold
 from services.coordinator.core.messages import Effect, Ticket
 from services.coordinator.core.settings import CoordinatorLimits
 from services.coordinator.core.votes import Completion, Vote
@@ -34,6 +35,7 @@ class Context:
         self.process = process
         self.limits = limits
         self.effects: list[Effect] = []
+        self.hold = CommitHold(limits, self.say)
         self._last_ticket = 0
         self._waiting: dict[Ticket, tuple[Conversation, int]] = {}
         self._alarms: list[tuple[int, int, Conversation]] = []

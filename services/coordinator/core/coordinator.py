@@ -12,6 +12,7 @@ from lockstep.core.decision_log import Verdict
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Incarnation
 from services.coordinator.core.closing import Closing
+from services.coordinator.core.commit_hold import CommitHold
 from services.coordinator.core.context import Context, Conversation
 from services.coordinator.core.doubts import Doubts
 from services.coordinator.core.inquiry import Inquiry
@@ -25,6 +26,7 @@ from services.coordinator.core.messages import (
     Effect,
     EnlistAsked,
     EnlistedAnswer,
+    HoldAsked,
     Input,
     LoggedTransaction,
     LogInDoubt,
@@ -77,6 +79,11 @@ class Coordinator:
     def open_count(self) -> int:
         return len(self._open)
 
+    @property
+    def hold(self) -> CommitHold:
+        """For whoever shows its figures."""
+        return self._context.hold
+
     def handle(self, given: Input, now: Now) -> list[Effect]:
         """Takes one input; returns what is to be done, in order."""
         match given:
@@ -92,9 +99,12 @@ class Coordinator:
                 self._inquire(given, now)
             case RecoverAsked():
                 self._listing.ask(given.request)
+            case HoldAsked():
+                self._context.hold.ask(given.request, self._over_the_log(), now)
             case RequestDropped():
                 for transaction in self._transactions.values():
                     transaction.waiters.drop(given.request)
+                self._context.hold.drop(given.request, now)
             case Tick():
                 self._tick(now)
             case LogListed():
@@ -230,10 +240,13 @@ class Coordinator:
             self._forget_ended(known)
         if isinstance(conversation, Transaction | OnePhase):
             self._forget_ended(conversation)
+        if isinstance(conversation, Transaction):
+            self._context.hold.look(conversation, now)
 
     # Time and recovery
 
     def _tick(self, now: Now) -> None:
+        self._context.hold.tick(now)
         for woken in self._context.ring(now):
             if isinstance(woken, Transaction | OnePhase):
                 self._forget_ended(woken)
@@ -273,6 +286,9 @@ class Coordinator:
         )
 
     # Inside
+
+    def _over_the_log(self) -> list[Transaction]:
+        return [one for one in self._transactions.values() if isinstance(one, Transaction)]
 
     def _new_transaction(
         self,

@@ -106,8 +106,15 @@ class RecoverAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldAsked:
+    """Begin no commit until it is dropped (`commit_hold.py`); answered by `HeldAnswer` when none is under way, or refused."""
+
+    request: RequestId
+
+
+@dataclass(frozen=True, slots=True)
 class RequestDropped:
-    """Its client is gone; what it began goes on."""
+    """Its client is gone; what it began goes on, but for a hold."""
 
     request: RequestId
 
@@ -193,6 +200,7 @@ Input = (
     | RollbackAsked
     | OutcomeAsked
     | RecoverAsked
+    | HoldAsked
     | RequestDropped
     | Voted
     | Completed
@@ -306,6 +314,14 @@ class RecoverAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldAnswer:
+    """Nothing is being committed, and nothing will be: until the request is dropped, or for `left_ms`."""
+
+    request: RequestId
+    left_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """It did not happen."""
 
@@ -344,6 +360,7 @@ Effect = (
     | EnlistedAnswer
     | OutcomeAnswer
     | RecoverAnswer
+    | HeldAnswer
     | Refusal
     | Reached
     | Note

@@ -67,6 +67,12 @@ class Transaction:
         return self.phase is Phase.ENDED
 
     @property
+    def is_being_committed(self) -> bool:
+        """Whether a resource set that was told to commit it may still do so for the first time."""
+        is_committed = self.phase is Phase.COMPLETING and self.verdict is Verdict.COMMIT
+        return is_committed and self.branches.has_set_in_first_call
+
+    @property
     def participants(self) -> tuple[ParticipantName, ...]:
         return self.branches.participants
 
@@ -115,7 +121,7 @@ class Transaction:
                     self._prepare(now)
             case Phase.DECIDING:
                 self._reached(Step.DECISION_WRITTEN)
-                self._follow(self.aim, now)
+                self._follow(self.aim, now, is_news=True)
             case Phase.DELETING:
                 self._reached(Step.LOG_DELETED)
                 self._hazards.report(self.branches, self.verdict)
@@ -208,15 +214,21 @@ class Transaction:
         self._enter(Phase.DECIDING)
         self._propose(now)
 
-    def _follow(self, verdict: Verdict, now: Now) -> None:
-        """The log has it."""
+    def _follow(self, verdict: Verdict, now: Now, *, is_news: bool = False) -> None:
+        """The log has it; `is_news`: by our own hand, so nobody was told yet."""
         self.branches.drop_calls()
         self.verdict, self._is_decided = verdict, True
         self._enter(Phase.COMPLETING)
         self._answer_ms = now.boottime_ms + self._context.limits.answer_ms
         self._context.wake_at(self._answer_ms, self)
-        self.branches.tell(Verb.COMMIT if verdict is Verdict.COMMIT else Verb.ROLL_BACK, now)
+        if not (is_news and verdict is Verdict.COMMIT and self._context.hold.keep(self)):
+            self.tell_end(now)
         self._check_completed(now)
+
+    def tell_end(self, now: Now) -> None:
+        """The branches hear the decision: at once, or when a hold is over."""
+        assert self.phase is Phase.COMPLETING, "it waits for its branches until they are told"
+        self.branches.tell(Verb.COMMIT if self.verdict is Verdict.COMMIT else Verb.ROLL_BACK, now)
 
     def _check_completed(self, now: Now) -> None:
         if self.branches.pending:

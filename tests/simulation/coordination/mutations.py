@@ -4,15 +4,18 @@ Law: a mutation breaks one rule of DESIGN T3 or T4 and nothing else. One that no
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName
 from lockstep.core.clock import Now
 from lockstep.core.decision_log import ParticipantsEntry, Verdict
+from lockstep.core.ids import Incarnation
 from services.coordinator.core.context import Conversation
 from services.coordinator.core.coordinator import Coordinator
 from services.coordinator.core.inquiry import Inquiry
 from services.coordinator.core.messages import Decide, OutcomeAnswer, State, WriteParticipants
 from services.coordinator.core.phases import Phase
+from services.coordinator.core.settings import CoordinatorLimits
 from services.coordinator.core.transaction import Transaction
 from services.coordinator.core.votes import Completion, Verb, Vote
 from tests.simulation.coordination.decision_log import AnyLogEffect, DecisionLog
@@ -160,6 +163,13 @@ class _OutcomesNotKept(DecisionLog):
         self.outcomes.clear()
 
 
+class _HoldsForEver(Coordinator):
+    """A hold lasts until whoever asked for it lets go."""
+
+    def __init__(self, process: Incarnation, limits: CoordinatorLimits) -> None:
+        super().__init__(process, replace(limits, hold_ms_max=10**9))
+
+
 def _with_coordinator(weak: type[Coordinator]) -> Callable[[int], World]:
     return lambda seed: World(seed, weak, faults=HARSH)
 
@@ -183,4 +193,5 @@ MUTATIONS: dict[str, Callable[[int], World]] = {
     "decision without its participants": _with_log(_UncomparedLog),
     "decision overwritten": _with_log(_OverwritingLog),
     "outcomes not kept": _with_log(_OutcomesNotKept),
+    "holds do not end by themselves": _with_coordinator(_HoldsForEver),
 }

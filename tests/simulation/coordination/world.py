@@ -24,6 +24,8 @@ from services.coordinator.core.messages import (
     Effect,
     EnlistAsked,
     EnlistedAnswer,
+    HeldAnswer,
+    HoldAsked,
     Input,
     ListLog,
     LogInDoubt,
@@ -34,6 +36,7 @@ from services.coordinator.core.messages import (
     ReadLog,
     RecoverAnswer,
     Refusal,
+    RequestDropped,
     RequestId,
     RollbackAsked,
     State,
@@ -130,6 +133,9 @@ class World:
         self.steps: set[Step] = set()
         self.notes: list[Note] = []
         self.crashes = 0
+        self.moments = 0
+        """Holds in which nothing was being committed."""
+        self._holds = random.Random(f"holds {seed}")
         self._coordinator_class = coordinator_class
         self._last_request = 0
         self._replies: dict[RequestId, tuple[Wish, str]] = {}
@@ -147,6 +153,7 @@ class World:
         for process in self.processes:
             self._start(process)
             self._later(50, self._tick, process)
+            self._later(self._holds.randrange(900), self._hold, process)
         for participant in self.participants.values():
             self._later(700, self._ask_log, participant)
         for number in range(transactions):
@@ -306,6 +313,15 @@ class World:
         process.presence = self.log.register(process.incarnation)
         self._feed(process, Tick())
 
+    def _hold(self, process: Process) -> None:
+        """A planner of events wants a moment without commits; it may be gone before it has let go."""
+        self._later(self._holds.randrange(100, 900), self._hold, process)
+        self._last_request += 1
+        request = RequestId(self._last_request)
+        self._feed(process, HoldAsked(request))
+        if self._holds.random() < 0.7:
+            self._later(self._holds.randrange(1, 400), self._feed, process, RequestDropped(request))
+
     def _crash(self, process: Process) -> None:
         self.crashes += 1
         process.core = None
@@ -374,6 +390,8 @@ class World:
                 self.steps.add(effect.step)
             case Note():
                 self.notes.append(effect)
+            case HeldAnswer():
+                self.moments += 1
             case RecoverAnswer():
                 pass
 

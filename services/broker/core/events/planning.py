@@ -5,7 +5,8 @@ has committed at or below the cut in one set has ended at or below it in every s
 siblings until its set has any outcome; only the sets that it ties are held.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -92,6 +93,16 @@ class LogView:
         """Commit time of the last mark; 0 without one."""
         return self.marks[-1].time_ms if self.marks else 0
 
+    def joined(self, more: "LogView") -> "LogView":
+        """With what the log offers behind this end."""
+        return LogView(
+            self.start,
+            [*self.marks, *more.marks],
+            [*self.joint_commits, *more.joint_commits],
+            more.is_end,
+            more.now_ms,
+        )
+
     def events_up_to(self, end: Offset) -> int:
         """Behind the start. `end`: the start, a mark, or the place before a joint commit."""
         events = sum(mark.events for mark in self.marks if mark.offset.index <= end.index)
@@ -165,27 +176,39 @@ def close(
     """Lower the cut until it is closed. `hold_ms_max` after its commit a transaction does not hold any more, and is listed as
     split; 0: it always does.
     """
-    seen = {(name, joint.global_id): joint.index for name, log in logs.items() for joint in log.joint_commits}
-    is_changed = True
-    while is_changed:
-        is_changed = False
-        for name, log in logs.items():
-            for joint in log.joint_commits:
-                if joint.index > cut.ends[name].index:
-                    break
-                siblings = _siblings(cut, logs, ends, seen, name, joint)
-                if siblings is Siblings.BELOW:
-                    continue
-                is_held_long = hold_ms_max and now_ms - joint.time_ms >= hold_ms_max
-                if siblings is Siblings.IN_DOUBT and is_held_long:
-                    if joint.global_id not in cut.split:
-                        cut.split.append(joint.global_id)
-                    continue
-                cut.ends[name] = joint.before
-                cut.held_since_ms[name] = min(joint.time_ms, cut.held_since_ms.get(name, joint.time_ms))
-                cut.time_ms = min(cut.time_ms, joint.time_ms)
-                is_changed = True
-                break
+    seen = joint_indexes(logs)
+    branches: dict[GlobalId, list[tuple[SetName, JointCommit]]] = {}
+    below: dict[SetName, list[JointCommit]] = {}
+    for name, log in logs.items():
+        below[name] = [joint for joint in log.joint_commits if joint.index <= cut.ends[name].index]
+        for joint in below[name]:
+            branches.setdefault(joint.global_id, []).append((name, joint))
+    unseen = deque((name, joint) for name, joints in below.items() for joint in joints)
+    split: list[tuple[SetName, JointCommit]] = []
+    while unseen:
+        name, joint = unseen.popleft()
+        if joint.index > cut.ends[name].index:
+            continue
+        siblings = _siblings(cut, logs, ends, seen, name, joint)
+        if siblings is Siblings.BELOW:
+            continue
+        if siblings is Siblings.IN_DOUBT and hold_ms_max and now_ms - joint.time_ms >= hold_ms_max:
+            split.append((name, joint))
+            continue
+        cut.ends[name] = joint.before
+        cut.held_since_ms[name] = min(joint.time_ms, cut.held_since_ms.get(name, joint.time_ms))
+        cut.time_ms = min(cut.time_ms, joint.time_ms)
+        # What was below and is not any more holds its siblings.
+        while below[name] and below[name][-1].index > joint.before.index:
+            unseen.extend(branches[below[name].pop().global_id])
+    for name, joint in split:
+        if joint.index <= cut.ends[name].index and joint.global_id not in cut.split:
+            cut.split.append(joint.global_id)
+
+
+def joint_indexes(logs: Mapping[SetName, LogView]) -> dict[tuple[SetName, GlobalId], LogIndex]:
+    """Of all commits that were looked at."""
+    return {(name, joint.global_id): joint.index for name, log in logs.items() for joint in log.joint_commits}
 
 
 class Siblings(Enum):
@@ -235,19 +258,18 @@ class Cutting:
         self._max_events = max_events
         self._now_ms = now_ms
         self._hold_ms_max = hold_ms_max
-        self._known: set[GlobalId] = set()
+        self._seen = joint_indexes(logs)
         self._ends: dict[tuple[SetName, GlobalId], BranchEnd] = {}
-        self._unknown: dict[GlobalId, bytes] = {}
+        self._unknown: dict[SetName, dict[GlobalId, bytes]] = {}
 
-    def questions(self) -> dict[GlobalId, bytes]:
-        """Transactions that one has to know next, each with the xid of a branch of it."""
+    def questions(self) -> dict[SetName, dict[GlobalId, bytes]]:
+        """Transactions that one has to know next, by the set that has to be asked, each with the xid of a branch of it."""
         self._unknown = {}
         self.cut = self._make()
         return self._unknown
 
-    def learn(self, asked: Iterable[GlobalId], ends: Ends) -> None:
-        """How the branches of these transactions stand in every set."""
-        self._known.update(asked)
+    def learn(self, ends: Ends) -> None:
+        """How branches stand that were asked for."""
         self._ends.update(ends)
 
     def _make(self) -> Cut:
@@ -269,16 +291,24 @@ class Cutting:
         return cut
 
     def _closed(self, cut: Cut) -> Cut:
-        if len(self._logs) > 1:
-            self._unknown = {
-                joint.global_id: joint.xid
-                for name, log in self._logs.items()
-                for joint in log.joint_commits
-                if joint.index <= cut.ends[name].index and joint.global_id not in self._known
-            }
+        for name, log in self._logs.items():
+            for joint in log.joint_commits:
+                if joint.index > cut.ends[name].index:
+                    break
+                self._look(name, joint)
         if not self._unknown:
             close(cut, self._logs, self._ends, self._now_ms, self._hold_ms_max)
         return cut
+
+    def _look(self, here: SetName, joint: JointCommit) -> None:
+        """What has committed in the sets that it is in, once in each, needs not be asked for."""
+        for name in joint.resource_sets or self._logs:
+            if name == here or name not in self._logs:
+                continue
+            other, key = SetName(name), (SetName(name), joint.global_id)
+            is_seen = key in self._seen and joint.resource_sets.count(name) == 1
+            if not is_seen and key not in self._ends:
+                self._unknown.setdefault(other, {})[joint.global_id] = joint.xid
 
     def _stuck(self, cut: Cut) -> dict[SetName, Held]:
         """Sets that are held in front of their first event."""

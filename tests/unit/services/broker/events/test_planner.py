@@ -10,9 +10,11 @@ import pytest
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import LogIndex, SetName
 from lockstep.core.requests import SubscriptionChange
+from lockstep.runtime.clock import read_now
 from lockstep.wire.v1 import events_pb2 as pb
 from services.broker.core.events.planning import BranchStands, LogView, Offset
 from services.broker.events.planner import Planner
+from services.broker.events.quiet_moments import QuietMoments
 from services.broker.events.sources import NOTHING, EventSources, offset_of, wire_offset
 from tests.unit.services.broker.core.events.planning_world import Joint, World, at, global_id, xid_of
 
@@ -83,12 +85,28 @@ class Sources:
         return [found[name][set_name] for name in names], prepared, LogIndex(len(self.world.logs[set_name]))
 
 
+class Moments:
+    """Quiet ones, of the coordinators of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.is_possible = False
+        self.made_total = 0
+
+    async def make(self) -> bool:
+        if self.is_possible:
+            self._world.make_quiet()
+            self.made_total += 1
+        return self.is_possible
+
+
 class Rig:
     def __init__(self, sets: int = 2) -> None:
         self.world = World(Random(0), sets)
         self.world.skews = dict.fromkeys(self.world.logs, 0)
         self.sources = Sources(self.world)
-        self.planner = Planner(cast(EventSources, self.sources))
+        self.moments = Moments(self.world)
+        self.planner = Planner(cast(EventSources, self.sources), cast(QuietMoments, self.moments))
 
     def prepared(self, *names: SetName) -> Joint:
         joint = Joint(global_id(len(self.world.joints) + 1), [], list(names))
@@ -247,3 +265,63 @@ async def test_a_held_set_is_told_by_the_metrics() -> None:
     rig.commit(rig.prepared(ONE, TWO), ONE)
     await rig.plan(known)
     assert rig.planner.held_seconds()[ONE] == pytest.approx(5.0, abs=2.0)
+
+
+async def test_a_plan_that_is_held_for_long_has_a_quiet_moment_made() -> None:
+    rig = Rig(3)
+    known = await rig.open()
+    for _ in range(300):
+        rig.world.work(16)
+    rig.world.now_ms = read_now().wall_ms
+    stuck = ends(await rig.plan(known))
+    rig.moments.is_possible = True
+    rig.sources.lags = dict.fromkeys(rig.world.logs, 9)
+    reached = ends(await rig.plan(known))
+    assert rig.moments.made_total == 1
+    assert all(reached[name].index > stuck[name].index for name in rig.world.logs)
+    assert not list(rig.world.torn({SetName(name): offset for name, offset in reached.items()}))
+
+
+async def test_a_short_hold_is_only_waited_for() -> None:
+    rig = Rig()
+    known = await rig.open()
+    rig.moments.is_possible = True
+    rig.world.now_ms = read_now().wall_ms
+    joint = rig.prepared(ONE, TWO)
+    rig.commit(joint, ONE)
+    await rig.plan(known)
+    assert not rig.moments.made_total
+
+
+async def test_a_reader_that_catches_up_holds_nobody() -> None:
+    """Its limit is what keeps it from the present."""
+    rig = Rig()
+    known = await rig.open()
+    rig.moments.is_possible = True
+    for _ in range(400):
+        rig.world.work(2)
+    rig.world.finish()
+    for _ in range(400):
+        response = await rig.plan(known, max_events=5)
+        known = ends(response)
+        assert not rig.moments.made_total
+        if not response.has_more:
+            break
+    assert {name: offset.index for name, offset in known.items()} == {
+        name: len(log) for name, log in rig.world.logs.items()
+    }
+
+
+async def test_a_group_that_begins_among_overlapping_transactions_has_a_quiet_moment_made() -> None:
+    rig = Rig(3)
+
+    def goes_on() -> None:
+        for _ in range(100):
+            rig.world.work(64)
+
+    goes_on()
+    rig.sources.before_opening = dict.fromkeys(rig.world.logs, goes_on)
+    rig.moments.is_possible = True
+    begun = await rig.open()
+    assert rig.moments.made_total
+    assert not list(rig.world.torn({SetName(name): offset for name, offset in begun.items()}))

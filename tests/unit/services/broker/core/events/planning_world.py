@@ -79,6 +79,9 @@ class World:
         self.skews = {name: random.randint(-300, 300) for name in self.logs}
         """Of the clocks of the primaries."""
         self.joints: list[Joint] = []
+        self._sets: dict[GlobalId, list[SetName]] = {}
+        self.working: list[Joint] = []
+        """Of `work`: under way."""
         self.forgotten: dict[SetName, int] = {}
         """Outcomes of records up to here are not known any more."""
 
@@ -101,19 +104,37 @@ class World:
         else:
             self.append(self.random.choice(sorted(self.logs)), self.random.choice((0, 1, 1, 4)))
 
-    def go_on(self, joint: Joint) -> None:
-        """The next thing that happens to a transaction."""
+    def go_on(self, joint: Joint, heuristic: float = 0.1) -> None:
+        """The next thing that happens to a transaction; `heuristic`: share of branches that operators end."""
         if joint.to_prepare:
             name = joint.to_prepare.pop()
             joint.prepared.append(name)
             self.append(name)
         else:
             name = joint.prepared.pop(self.random.randrange(len(joint.prepared)))
-            is_heuristic = self.random.random() < 0.1
+            is_heuristic = self.random.random() < heuristic
             index = self.append(name, 1, None if is_heuristic else joint.name)
             joint.ended[name] = index
             if not is_heuristic:
                 joint.committed[name] = index
+
+    def work(self, many: int) -> None:
+        """A step of a world with always so many transactions over two sets under way, which go on in any order."""
+        self.now_ms += self.random.choice((0, 1, 3))
+        self.working = [joint for joint in self.working if not joint.is_over]
+        if len(self.working) < many:
+            names = self.random.sample(sorted(self.logs), 2)
+            joint = Joint(global_id(len(self.joints) + 1), names)
+            self.joints.append(joint)
+            self.working.append(joint)
+        else:
+            self.go_on(self.random.choice(self.working), heuristic=0)
+
+    def make_quiet(self) -> None:
+        """As coordinators hold their commits: what has begun to be committed gets through, and nothing else begins."""
+        for joint in self.working:
+            while joint.ended and joint.prepared:
+                self.go_on(joint, heuristic=0)
 
     def finish(self) -> None:
         """Everything that runs ends."""
@@ -169,8 +190,17 @@ class World:
             for name, stand in branches.items()
         }
 
+    def answers(
+        self, asked: Mapping[SetName, Iterable[GlobalId]]
+    ) -> dict[tuple[SetName, GlobalId], BranchEnd]:
+        """Of the sets that were asked, and of no other."""
+        ends = self.ends(joint for joints in asked.values() for joint in joints)
+        return {(name, joint): ends[name, joint] for name, joints in asked.items() for joint in joints}
+
     def sets_of(self, joint: GlobalId) -> list[SetName]:
-        return next((one.sets for one in self.joints if one.name == joint), [])
+        if joint not in self._sets:
+            self._sets |= {one.name: one.sets for one in self.joints}
+        return self._sets[joint]
 
     def _end(self, joint: Joint, name: SetName) -> BranchEnd:
         forgotten = LogIndex(self.forgotten.get(name, 0))
@@ -206,7 +236,7 @@ def make_plan(
         }
         cutting = Cutting(logs, max_events, world.now_ms)
         while asked := cutting.questions():
-            cutting.learn(asked, world.ends(asked))
+            cutting.learn(world.answers(asked))
         is_stuck = not any(log.events_up_to(cutting.cut.ends[name]) for name, log in logs.items())
         if not (is_stuck and max_events and cutting.cut.is_short and max_events < LOOKED_AT_MAX):
             return cutting.cut, logs

@@ -161,6 +161,56 @@ def test_a_reader_that_is_far_behind_gets_closed_plans_and_reaches_the_end(
         assert world.events(name, known[name], at(len(log))) == 0, f"{name} is never planned to its end"
 
 
+# --- many at once -------------------------------------------------------------------------------------------------------
+
+
+def moved(world: World, many: int, *, with_moments: bool) -> int:
+    """Of 30 plans, those that went on in every set."""
+    plans, known = 0, dict.fromkeys(world.logs, START)
+    for _ in range(30):
+        for _ in range(4 * many):
+            world.work(many)
+        quiet = {name: len(log) for name, log in world.logs.items()}
+        if with_moments:
+            world.make_quiet()
+            quiet = {name: len(log) for name, log in world.logs.items()}
+            for _ in range(many):
+                world.work(many)
+        cut, _ = make_plan(world, known)
+        assert not list(world.torn(cut.ends))
+        if with_moments:
+            assert all(cut.ends[name].index >= end for name, end in quiet.items()), "not below the moment"
+        plans += all(cut.ends[name].index > known[name].index for name in world.logs)
+        known = cut.ends
+    return plans
+
+
+@pytest.mark.parametrize("many", [16, 64])
+def test_plans_go_on_although_transactions_overlap_without_end(many: int) -> None:
+    assert moved(World(Random(many), 3), many, with_moments=True) == 30
+    assert moved(World(Random(many), 3), many, with_moments=False) < 10, (
+        "by chance there is hardly a closed cut"
+    )
+
+
+@pytest.mark.fuzz
+@given(WORLDS, st.sampled_from((2, 16, 64)))
+def test_a_group_begins_in_a_quiet_moment_at_the_latest(world: World, many: int) -> None:
+    floors: dict[SetName, Offset] = {}
+    for name in sorted(world.logs):
+        for _ in range(2 * many):
+            world.work(many)
+        floors[name] = at(len(world.logs[name]))
+    world.make_quiet()
+    quiet = {name: len(log) for name, log in world.logs.items()}
+    for _ in range(many):
+        world.work(many)
+    cut = first_cut(floors, world.stands(joint.name for joint in world.joints))
+    assert cut is not None
+    assert not list(world.torn(cut))
+    assert all(floors[name].index <= cut[name].index <= end for name, end in quiet.items())
+
+
 # --- histories ----------------------------------------------------------------------------------------------------------
 
 
@@ -276,7 +326,7 @@ def test_a_transaction_that_is_held_too_long_is_listed_as_split() -> None:
         logs = {name: world.view(name, START) for name in world.logs}
         cutting = Cutting(logs, 0, now_ms, hold_ms_max)
         while asked := cutting.questions():
-            cutting.learn(asked, world.ends(asked))
+            cutting.learn(world.answers(asked))
         return cutting.cut
 
     assert plan(world.now_ms + 999, 1_000).ends[ONE] == at(1)
@@ -298,7 +348,7 @@ def test_only_what_is_in_doubt_is_ever_split() -> None:
     logs = {name: world.view(name, START, 3) for name in world.logs}
     cutting = Cutting(logs, 3, world.now_ms + 10**9, 1_000)
     while asked := cutting.questions():
-        cutting.learn(asked, world.ends(asked))
+        cutting.learn(world.answers(asked))
     assert cutting.cut.ends[ONE] == at(1)
     assert not cutting.cut.split
     assert cutting.cut.is_short
