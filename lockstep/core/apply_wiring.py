@@ -36,6 +36,8 @@ def apply_delete_exchange(
 ) -> Reply:
     exchange = state.exchanges.by_id.get(record.exchange)
     if exchange is not None and (is_durable or not exchange.is_durable):
+        if exchange.is_durable:
+            state.subscriptions.resource_deleted(exchange.id, exchange.name, index)
         delete_exchange(state, exchange)
     return DONE
 
@@ -68,7 +70,7 @@ def apply_delete_queue(
         return DONE
     length = queue.length
     if queue.is_durable:
-        state.subscriptions.queue_deleted(queue.id, queue.name, index)
+        state.subscriptions.resource_deleted(queue.id, queue.name, index)
     delete_queue(state, queue)
     return Reply(value=length)
 

@@ -20,7 +20,7 @@ from lockstep.core.ids import (
 from lockstep.core.outcomes import Outcome
 from lockstep.core.records import DeclareQueue, Message
 from lockstep.core.sessions import Answer, DtxUse
-from lockstep.core.subscriptions import DeletedQueue, Group
+from lockstep.core.subscriptions import DeletedResource, Group
 from lockstep.core.transaction_states import TransactionState
 from lockstep.core.tx_buffer import DequeueOperation, Operation, PublishOperation
 
@@ -118,7 +118,7 @@ decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
 decode_session = msgspec.msgpack.Decoder(SessionValue).decode
 decode_transaction = msgspec.msgpack.Decoder(TransactionValue).decode
 decode_group = msgspec.msgpack.Decoder(Group).decode
-decode_deleted_queue = msgspec.msgpack.Decoder(DeletedQueue).decode
+decode_deleted_resource = msgspec.msgpack.Decoder(DeletedResource).decode
 decode_undone = msgspec.msgpack.Decoder(UndoneValue).decode
 decode_beginning = msgspec.msgpack.Decoder(BeginningValue).decode
 _decode_content = msgspec.msgpack.Decoder(WholeMessage | BodilessMessage).decode

@@ -33,7 +33,7 @@ MESSAGE = b"m"
 """Content, once however many entries and operations refer to it."""
 SUBSCRIPTION = b"g"
 """A group that reads committed events."""
-DELETED_QUEUE = b"h"
+DELETED_RESOURCE = b"h"
 """The name of a durable queue that is gone, for events that are still to be read."""
 OUTCOME = b"o"
 SESSION = b"s"
@@ -54,7 +54,7 @@ KINDS = (
     + ENTRY
     + BINDING
     + SUBSCRIPTION
-    + DELETED_QUEUE
+    + DELETED_RESOURCE
     + MESSAGE
     + OUTCOME
     + SESSION
@@ -120,8 +120,9 @@ def subscription_key(subscription: LogIndex) -> bytes:
     return _ONE.pack(SUBSCRIPTION, subscription)
 
 
-def deleted_queue_key(queue: QueueId) -> bytes:
-    return _ONE.pack(DELETED_QUEUE, queue)
+def deleted_resource_key(resource: int) -> bytes:
+    """Of a queue or an exchange."""
+    return _ONE.pack(DELETED_RESOURCE, resource)
 
 
 def outcome_key(transaction: TransactionKey) -> bytes:

@@ -28,7 +28,7 @@ from lockstep.core.items import Item
 from lockstep.core.outcomes import Outcome
 from lockstep.core.queues import Queue
 from lockstep.core.sessions import Session
-from lockstep.core.subscriptions import DeletedQueue, Group
+from lockstep.core.subscriptions import DeletedResource, Group
 from lockstep.core.transactions import Undone
 from lockstep.core.tx_buffer import DequeueOperation, DtxBuffer, TxBuffer
 
@@ -67,7 +67,7 @@ class Restoration:
         self._floor = state.outcomes.floor
         self._sessions: list[Session] = []
         self._groups: list[Group] = []
-        self._deleted: list[tuple[QueueId, DeletedQueue]] = []
+        self._deleted: list[tuple[int, DeletedResource]] = []
 
     def take(self, items: Iterable[Item]) -> None:
         """Add a piece; raises `ValueError` (msgspec's included) for what is no item."""
@@ -122,9 +122,9 @@ class Restoration:
             self._outcomes.append((key, values.decode_outcome(item.value)))
         elif kind == keys.SUBSCRIPTION:
             self._groups.append(values.decode_group(item.value))
-        elif kind == keys.DELETED_QUEUE:
+        elif kind == keys.DELETED_RESOURCE:
             (number,) = keys.numbers_in(item.key)
-            self._deleted.append((QueueId(number), values.decode_deleted_queue(item.value)))
+            self._deleted.append((number, values.decode_deleted_resource(item.value)))
         elif kind == keys.UNDONE:
             undone = values.decode_undone(item.value)
             self._state.transactions.undone[undone.xid] = Undone(

@@ -260,15 +260,17 @@ def _capture_subscriptions(state: SetState) -> Iterator[Item]:
     return (Item(keys.subscription_key(number), values.encode(group), True) for number, group in found)
 
 
-def _deleted_queue(state: SetState, key: bytes) -> Item | None:
-    (queue_id,) = keys.numbers_in(key)
-    deleted = state.subscriptions.deleted(QueueId(queue_id))
+def _deleted_resource(state: SetState, key: bytes) -> Item | None:
+    (resource,) = keys.numbers_in(key)
+    deleted = state.subscriptions.deleted(resource)
     return Item(key, values.encode(deleted), True) if deleted is not None else None
 
 
-def _capture_deleted_queues(state: SetState) -> Iterator[Item]:
+def _capture_deleted_resources(state: SetState) -> Iterator[Item]:
     found = state.subscriptions.all_deleted()
-    return (Item(keys.deleted_queue_key(queue), values.encode(deleted), True) for queue, deleted in found)
+    return (
+        Item(keys.deleted_resource_key(resource), values.encode(deleted), True) for resource, deleted in found
+    )
 
 
 def _undone_item(xid: bytes, undone: Undone) -> Item:
@@ -321,7 +323,7 @@ _CAPTURES: list[Callable[[SetState], Iterator[Item]]] = [
     _capture_entries,
     _capture_bindings,
     _capture_subscriptions,
-    _capture_deleted_queues,
+    _capture_deleted_resources,
     _capture_messages,
     _capture_outcomes,
     _capture_sessions,
@@ -338,7 +340,7 @@ _ITEMS: dict[bytes, Callable[[SetState, bytes], Item | None]] = {
     keys.ENTRY: _entry,
     keys.BINDING: _binding,
     keys.SUBSCRIPTION: _subscription,
-    keys.DELETED_QUEUE: _deleted_queue,
+    keys.DELETED_RESOURCE: _deleted_resource,
     keys.MESSAGE: _message,
     keys.OUTCOME: _outcome,
     keys.SESSION: _session,

@@ -1,14 +1,15 @@
-"""Subscriptions to committed events: which groups there are, up to where each is done, and the names of queues that are gone.
+"""Subscriptions to committed events: which groups there are, up to where each is done, and the names of queues and exchanges
+that are gone.
 
 Law: all of it is durable and a function of durable records alone, so that every store knows from its own state what is owed
-(DESIGN 5, 7). A group's floor never falls. The name of a deleted queue is kept while an event that names it may be owed, and
+(DESIGN 5, 7). A group's floor never falls. The name of what was deleted is kept while an event that names it may be owed, and
 for the last `DELETED_KEPT` deletions in any case.
 """
 
 import msgspec
 
-from lockstep.core.ids import LogIndex, QueueId
-from lockstep.core.items import Changes, deleted_queue_key, subscription_key
+from lockstep.core.ids import ExchangeId, LogIndex, QueueId
+from lockstep.core.items import Changes, deleted_resource_key, subscription_key
 
 DELETED_KEPT = 1_024
 """Deletions whose names stay although nobody is owed anything: for those who read without a group."""
@@ -26,8 +27,8 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
     """False: it holds what it may begin with, and waits for the consistent cut at which it begins."""
 
 
-class DeletedQueue(msgspec.Struct, frozen=True, array_like=True):
-    """A durable queue that is gone."""
+class DeletedResource(msgspec.Struct, frozen=True, array_like=True):
+    """A durable queue or exchange that is gone."""
 
     name: str
     index: LogIndex
@@ -43,8 +44,8 @@ class Subscriptions:
         self._changes = changes
         self.by_id: dict[LogIndex, Group] = {}
         self.by_name: dict[str, Group] = {}
-        self._deleted: dict[QueueId, DeletedQueue] = {}
-        """In the order of their deletions."""
+        self._deleted: dict[int, DeletedResource] = {}
+        """By the id of the queue or exchange, in the order of their deletions."""
 
     @property
     def floor(self) -> LogIndex | None:
@@ -73,20 +74,20 @@ class Subscriptions:
             self._changed(subscription_key(group_id))
             self._prune()
 
-    def queue_deleted(self, queue: QueueId, name: str, index: LogIndex) -> None:
-        """A durable queue was deleted by the record at `index`."""
-        self._deleted[queue] = DeletedQueue(name, index)
-        self._changed(deleted_queue_key(queue))
+    def resource_deleted(self, resource: QueueId | ExchangeId, name: str, index: LogIndex) -> None:
+        """A durable queue or exchange was deleted by the record at `index`."""
+        self._deleted[resource] = DeletedResource(name, index)
+        self._changed(deleted_resource_key(resource))
         self._prune()
 
-    def deleted(self, queue: QueueId) -> DeletedQueue | None:
-        return self._deleted.get(queue)
+    def deleted(self, resource: int) -> DeletedResource | None:
+        return self._deleted.get(resource)
 
-    def all_deleted(self) -> list[tuple[QueueId, DeletedQueue]]:
+    def all_deleted(self) -> list[tuple[int, DeletedResource]]:
         """By id."""
         return sorted(self._deleted.items())
 
-    def restore(self, groups: list[Group], deleted: list[tuple[QueueId, DeletedQueue]]) -> None:
+    def restore(self, groups: list[Group], deleted: list[tuple[int, DeletedResource]]) -> None:
         """Take over a snapshot's."""
         for group in sorted(groups, key=lambda group: group.id):
             self.by_id[group.id] = self.by_name[group.name] = group
@@ -99,11 +100,11 @@ class Subscriptions:
     def _prune(self) -> None:
         floor = self.floor
         while len(self._deleted) > DELETED_KEPT:
-            queue, oldest = next(iter(self._deleted.items()))
+            resource, oldest = next(iter(self._deleted.items()))
             if floor is not None and oldest.index > floor:
                 break
-            del self._deleted[queue]
-            self._changed(deleted_queue_key(queue))
+            del self._deleted[resource]
+            self._changed(deleted_resource_key(resource))
 
     def _changed(self, key: bytes) -> None:
         if self._changes.hook is not None:

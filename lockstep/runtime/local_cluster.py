@@ -30,7 +30,8 @@ STOP_SECONDS = 8.0
 """A stopping broker hands its sets over, which may take a few seconds, before it is killed."""
 
 _PROXY_LISTEN = 4
-"""Place of the address in the command of a proxy."""
+_STORE_LISTEN = 6
+"""Places of the addresses in the commands of a proxy and of a store."""
 
 _log = logging.getLogger("lockstep.cluster")
 
@@ -73,6 +74,7 @@ class LocalCluster:
         amqp_port: int = 0,
         broker_arguments: Sequence[str] = (),
         proxy_arguments: Sequence[str] = (),
+        store_arguments: Sequence[str] = (),
     ) -> None:
         """`first_port`, `amqp_port` 0: any free ports. A directory that has a cluster keeps its number of brokers, whatever is
         asked."""
@@ -93,6 +95,7 @@ class LocalCluster:
         self._amqp_port = amqp_port
         self._broker_arguments = tuple(broker_arguments)
         self._proxy_arguments = tuple(proxy_arguments)
+        self._store_arguments = tuple(store_arguments)
 
     @property
     def addresses(self) -> list[str]:
@@ -157,6 +160,7 @@ class LocalCluster:
         command = (
             *(sys.executable, "-m", "services.store"),
             *("--data", str(home / "store"), "--listen", f"127.0.0.1:{port}"),
+            *self._store_arguments,
         )
         return ChildProcess(f"store of {name}", command, home / "store.log")
 
@@ -201,7 +205,7 @@ class LocalCluster:
         """Starts a store and waits until it listens."""
         store = self.brokers[name].store
         await store.start()
-        await wait_for_port(store, store.command[-1])
+        await wait_for_port(store, store.command[_STORE_LISTEN])
 
     async def start_coordinator(self, name: str) -> None:
         """Starts a coordinator and waits until it listens."""

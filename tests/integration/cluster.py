@@ -137,6 +137,7 @@ async def deployed(
     proxies: int = 0,
     broker_arguments: Sequence[str] = (),
     proxy_arguments: Sequence[str] = (),
+    store_arguments: Sequence[str] = (),
 ) -> AsyncIterator[Deployment]:
     """A cluster with its sets served and in sync; stopped at the end, whatever happened."""
     cluster = LocalCluster(
@@ -147,6 +148,7 @@ async def deployed(
         first_port=0,
         broker_arguments=broker_arguments,
         proxy_arguments=proxy_arguments,
+        store_arguments=store_arguments,
     )
     async with cluster:
         deployment = Deployment(cluster)

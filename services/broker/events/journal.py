@@ -52,5 +52,8 @@ class JournalReader:
             async for data in call(request.SerializeToString(), timeout=READ_SECONDS):
                 found += parse(pb.ReadJournalResponse(), data).frames
         except grpc.aio.AioRpcError as error:
-            raise error_from(error, is_read=True) from error
+            failure = error_from(error, is_read=True)
+            # Whoever reads several sets has to know where it lacks something.
+            failure.details["set_name"] = set_name
+            raise failure from error
         return found

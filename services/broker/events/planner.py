@@ -60,7 +60,9 @@ class Planner:
     # --- groups -------------------------------------------------------------------------------------------------------
 
     async def open(self, request: pb.OpenSubscriptionRequest) -> pb.OpenSubscriptionResponse:
-        """Raises `Rejected` INVALID_ARGUMENT, UNAVAILABLE; repeating it finds what the first call did."""
+        """Raises `Rejected` INVALID_ARGUMENT, UNAVAILABLE, and OUT_OF_RANGE where it is to begin with what is gone; repeating it
+        finds what the first call did.
+        """
         given = {SetName(wire.resource_set): offset_of(wire) for wire in request.offsets}
         is_earliest = request.start != pb.OpenSubscriptionRequest.START_LATEST
         floors: dict[SetName, Offset] = {}
@@ -78,7 +80,13 @@ class Planner:
             started += group.is_started
         is_new = started < len(floors)
         if is_new:
-            floors = await self._start(request.group, floors)
+            try:
+                floors = await self._start(request.group, floors)
+            except Rejected as error:
+                if error.code is ErrorCode.OUT_OF_RANGE and not started:
+                    # It would hold everything from now on, and its reader cannot begin where it wants to.
+                    await self.close(pb.CloseSubscriptionRequest(group=request.group))
+                raise
         return pb.OpenSubscriptionResponse(
             offsets=[wire_offset(name, offset) for name, offset in sorted(floors.items())], is_new=is_new
         )

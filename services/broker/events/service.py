@@ -81,7 +81,7 @@ class EventsService:
             # This broker may have come to the set with a snapshot, while others have the whole log.
             if error.code is not ErrorCode.OUT_OF_RANGE or is_begun or request.is_forwarded:
                 raise
-            await self._pass_on("Read", set_name, request, context)
+            await self._pass_on("Read", set_name, request, context, error)
 
     async def _tail(self, data: bytes, context: Context) -> None:
         request = parse(pb.TailRequest(), data)
@@ -107,10 +107,17 @@ class EventsService:
             await asyncio.sleep(TAIL_LOOK_SECONDS)
 
     async def _pass_on(
-        self, method: str, set_name: SetName, request: pb.ReadEventsRequest | pb.TailRequest, context: Context
+        self,
+        method: str,
+        set_name: SetName,
+        request: pb.ReadEventsRequest | pb.TailRequest,
+        context: Context,
+        problem: LockstepError | None = None,
     ) -> None:
-        """What the first other broker says that says anything; the last one's error if none does."""
-        problem: LockstepError = Rejected(
+        """What the first other broker says that says anything. If none does: that what is asked for is gone, if one says so, as
+        this one's `problem` may; else the last one's error.
+        """
+        problem = problem or Rejected(
             ErrorCode.UNAVAILABLE, f"no replica of {set_name!r} here", set_name=set_name
         )
         if request.is_forwarded:
@@ -126,9 +133,11 @@ class EventsService:
                     await context.write(batch)
                 return
             except grpc.aio.AioRpcError as error:
-                problem = error_from(error, is_read=True)
+                found = error_from(error, is_read=True)
                 if is_begun:
-                    break
+                    raise found from error
+                if problem.code is not ErrorCode.OUT_OF_RANGE:
+                    problem = found
             finally:
                 stream.cancel()
         raise problem

@@ -6,7 +6,7 @@ once: nothing here has a command number.
 
 from collections import deque
 
-from lockstep.core.branch_names import PARTICIPANTS_MAX, BranchName, branch_name, branch_xid
+from lockstep.core.branch_names import BranchName, branch_encodings, branch_name
 from lockstep.core.clock import Now
 from lockstep.core.effects import Note
 from lockstep.core.errors import ErrorCode, Rejected
@@ -86,14 +86,14 @@ def _start(state: SetState, request: ChangeSubscription) -> LogIndex:
 
 
 class LeftBehind:
-    """Closes groups that are owed events of before `subscription_retention_ms`: the disk is for those who read. Lives as long as
-    the epoch: what it knows of times begins with it.
+    """Closes groups that are owed log of before `subscription_retention_ms`, events or not: the disk is for those who read, and a
+    reader that is there moves on although there are no events. Lives as long as the epoch: what it knows of times begins with it.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._ends: deque[tuple[int, LogIndex]] = deque()
-        """(time, log's end then), a few dozen over the retention."""
+        """(CLOCK_BOOTTIME, log's end then), a few dozen over the retention."""
 
     def tick(self, now: Now) -> None:
         context, retention_ms = self._context, self._context.settings.subscription_retention_ms
@@ -129,8 +129,7 @@ def _end_of(state: SetState, xid: bytes) -> BranchEnd:
     name, end = _name(xid), BranchEnd()
     if name is None:
         return end
-    for number in range(PARTICIPANTS_MAX):
-        sibling = branch_xid(name.global_id, number, name.generation).encode()
+    for sibling in branch_encodings(name.global_id, name.generation):
         buffer = state.transactions.find_xid(sibling)
         if buffer is not None and buffer.is_prepared:
             return BranchEnd(is_prepared=True)

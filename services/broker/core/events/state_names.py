@@ -19,6 +19,9 @@ class StateNames:
         return deleted.name if deleted is not None and deleted.index > at else None
 
     def exchange(self, exchange: int) -> str:
-        """ "" if it is gone."""
+        """ "" if it is gone for so long that its name is not kept."""
         live = self._state.exchanges.by_id.get(ExchangeId(exchange))
-        return live.name if live is not None else ""
+        if live is not None:
+            return live.name
+        deleted = self._state.subscriptions.deleted(exchange)
+        return deleted.name if deleted is not None else ""

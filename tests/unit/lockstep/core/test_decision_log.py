@@ -6,10 +6,12 @@ from hypothesis import strategies as st
 
 from lockstep.core.branch_names import (
     FORMAT_ID,
+    PARTICIPANTS_MAX,
     BranchName,
     GlobalId,
     ParticipantName,
     begun_ms,
+    branch_encodings,
     branch_name,
     branch_xid,
     generation_tag,
@@ -52,6 +54,8 @@ def test_what_is_no_global_id_is_refused(text: str) -> None:
 
 def test_a_branch_says_its_transaction_its_place_and_its_history() -> None:
     xid = branch_xid(ID, 12, TAG)
+    assert list(branch_encodings(ID, TAG))[12] == xid.encode()
+    assert len(list(branch_encodings(ID, TAG))) == PARTICIPANTS_MAX
     assert xid == Xid(FORMAT_ID, ID, b"12:0f4c6a2e")
     assert is_ours(xid)
     assert branch_name(xid) == BranchName(ID, 12, TAG)

@@ -6,6 +6,7 @@ from lockstep.core.ids import LogIndex
 from lockstep.core.records import (
     AdvanceSubscription,
     CloseSubscription,
+    DeleteExchange,
     DeleteQueue,
     OpenSubscription,
 )
@@ -106,6 +107,16 @@ def test_the_name_of_a_durable_queue_is_kept_when_it_is_deleted() -> None:
     log.append(DeleteQueue(None, transient.id), is_durable=False)
     ((found, deleted),) = log.state.subscriptions.all_deleted()
     assert (found, deleted.name, deleted.index) == (queue.id, "q", index)
+
+
+def test_the_name_of_a_durable_exchange_is_kept_when_it_is_deleted() -> None:
+    log = Log()
+    exchange = log.exchange("x")
+    index = log.append(DeleteExchange(None, exchange))
+    ((found, deleted),) = log.state.subscriptions.all_deleted()
+    assert (found, deleted.name, deleted.index) == (exchange, "x", index)
+    restored = SetState.from_items(SET, log.state.items())
+    assert restored.subscriptions.all_deleted() == log.state.subscriptions.all_deleted()
 
 
 def test_without_a_group_only_the_last_names_are_kept() -> None:

@@ -207,6 +207,7 @@ def test_exchanges() -> None:
     assert [done.effects[0].is_exchange for done in (declared, deleted)] == [True, True]
     assert [done.effects[0].kind for done in (declared, deleted)] == [EventKind.DECLARE, EventKind.DELETE]
     assert declared.effects[0].resource == deleted.effects[0].resource == exchange
+    assert [done.effects[0].name for done in (declared, deleted)] == ["x", "x"]
 
 
 def test_dead_lettering_to_several_targets_is_one_transaction() -> None:
