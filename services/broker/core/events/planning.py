@@ -178,12 +178,16 @@ def close(
     """
     seen = joint_indexes(logs)
     branches: dict[GlobalId, list[tuple[SetName, JointCommit]]] = {}
-    below: dict[SetName, list[JointCommit]] = {}
     for name, log in logs.items():
-        below[name] = [joint for joint in log.joint_commits if joint.index <= cut.ends[name].index]
-        for joint in below[name]:
+        for joint in log.joint_commits:
             branches.setdefault(joint.global_id, []).append((name, joint))
-    unseen = deque((name, joint) for name, joints in below.items() for joint in joints)
+    ended: dict[SetName, list[tuple[LogIndex, GlobalId]]] = {name: [] for name in logs}
+    for (name, global_id), index in [*seen.items(), *((key, end.index) for key, end in ends.items())]:
+        if name in ended and index <= cut.ends[name].index:
+            ended[name].append((index, global_id))
+    for found in ended.values():
+        found.sort()
+    unseen = deque(branch for joints in branches.values() for branch in joints)
     split: list[tuple[SetName, JointCommit]] = []
     while unseen:
         name, joint = unseen.popleft()
@@ -198,9 +202,9 @@ def close(
         cut.ends[name] = joint.before
         cut.held_since_ms[name] = min(joint.time_ms, cut.held_since_ms.get(name, joint.time_ms))
         cut.time_ms = min(cut.time_ms, joint.time_ms)
-        # What was below and is not any more holds its siblings.
-        while below[name] and below[name][-1].index > joint.before.index:
-            unseen.extend(branches[below[name].pop().global_id])
+        # What has ended in the part that is lost holds its siblings.
+        while ended[name] and ended[name][-1][0] > joint.before.index:
+            unseen.extend(branches.get(ended[name].pop()[1], ()))
     for name, joint in split:
         if joint.index <= cut.ends[name].index and joint.global_id not in cut.split:
             cut.split.append(joint.global_id)

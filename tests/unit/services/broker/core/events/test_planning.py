@@ -280,6 +280,16 @@ def test_only_the_sets_that_a_transaction_ties_are_held() -> None:
     assert cut.ends == {ONE: at(1), TWO: at(1), THREE: at(1)}
 
 
+def test_a_branch_that_an_operator_ended_holds_its_sibling_when_its_set_is_held() -> None:
+    world = quiet_world()
+    other, joint = prepared(world, ONE, TWO), prepared(world, ONE, TWO)
+    end(world, other, TWO)
+    end(world, joint, TWO, is_committed=False)
+    end(world, joint, ONE)
+    cut, _ = make_plan(world, dict.fromkeys(world.logs, START))
+    assert cut.ends == {ONE: at(2), TWO: at(2)}
+
+
 def test_a_set_that_is_held_for_long_does_not_hold_others_by_its_times() -> None:
     """What is looked at of a held set is always the same part of its log, while time goes on in the others."""
     world = quiet_world(3)
