@@ -18,7 +18,7 @@ has_program c++ || missing+=(g++)
 compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
 has_program mvn || missing+=(maven)
 has_program javac || missing+=(openjdk-17-jdk-headless)
-ldconfig -p | grep -q libaio || missing+=(libaio1)
+{ ldconfig -p 2>/dev/null || /sbin/ldconfig -p; } | grep -q libaio || missing+=(libaio1)
 has_program unzip || missing+=(unzip)
 
 if [ ${#missing[@]} -gt 0 ]; then

@@ -19,10 +19,10 @@ from rich.console import Console
 from bench.cases import W1, W2, W3, W4
 from bench.compiling import compiled
 from bench.database import synced_database
-from bench.environment import Refused, commit, described_machine, measured_disk
+from bench.environment import Disk, Refused, commit, described_machine, measured_disk
 from bench.musts import MUSTS, exit_status, ratio_line, standings
 from bench.own_cluster import started
-from bench.peers import postgres, rabbitmq
+from bench.peers import artemis, postgres, rabbitmq
 from bench.peers.rounds import System, run_rounds
 from bench.results import Run, medians, write_run
 from bench.tables import conditions, measurements_table
@@ -43,7 +43,7 @@ async def main(given: argparse.Namespace) -> int:
         disk = await asyncio.to_thread(measured_disk, directory)
         cases = [must.case for must in MUSTS] if given.musts else [*W1, *W2, *W3, *XA]
         async with contextlib.AsyncExitStack() as stack:
-            systems = [*await _systems(console, stack, directory, given.peers)]
+            systems = [*await _systems(console, stack, directory, disk, given.peers)]
             found = await run_rounds(console, cases, systems, given.rounds, given.seconds, directory)
             syncs = {system.name: system.syncs for system in systems}
     run = Run("peers", begun, commit(), described_machine(), disk, found, syncs=syncs)
@@ -58,7 +58,7 @@ async def main(given: argparse.Namespace) -> int:
 
 
 async def _systems(
-    console: Console, stack: contextlib.AsyncExitStack, directory: Path, names: list[str]
+    console: Console, stack: contextlib.AsyncExitStack, directory: Path, disk: Disk, names: list[str]
 ) -> list[System]:
     systems: list[System] = [await stack.enter_async_context(started(directory / "lockstep"))]
     if "rabbitmq" in names:
@@ -68,6 +68,8 @@ async def _systems(
         systems.append(await stack.enter_async_context(rabbitmq.RabbitMQ(directory / "rabbitmq", program)))
     if "postgres" in names:
         systems += await _optional(console, _postgres(stack, directory))
+    if "artemis" in names:
+        systems += await _optional(console, _artemis(stack, directory, 1 / disk.syncs_per_second))
     return systems
 
 
@@ -78,6 +80,11 @@ async def _optional(console: Console, starting: Coroutine[None, None, System]) -
     except Refused as refused:
         console.print(f"left out: {refused}")
         return []
+
+
+async def _artemis(stack: contextlib.AsyncExitStack, directory: Path, sync_seconds: float) -> System:
+    pair = artemis.Artemis(directory / "artemis", artemis.find_home(), sync_seconds)
+    return await stack.enter_async_context(pair)
 
 
 async def _postgres(stack: contextlib.AsyncExitStack, directory: Path) -> System:
