@@ -83,10 +83,12 @@ GOALS = (
 
 
 def standings(measurements: Sequence[Measurement]) -> list[Standing]:
-    """Of every must, by the medians of a run."""
-    rates = {
-        (one.system, one.case): one.messages_per_second for one in medians(measurements) if one.path != "amqp"
-    }
+    """Of every must, by the medians of a run. Of a peer that was driven in several ways the best one counts."""
+    rates: dict[tuple[str, str], float] = {}
+    for one in medians(measurements):
+        if one.path != "amqp":
+            place = one.system, one.case
+            rates[place] = max(one.messages_per_second, rates.get(place, 0.0))
     return [
         Standing(must, rates.get((NAME, must.case.title), 0.0), rates.get((PEER, must.case.title), 0.0))
         for must in MUSTS

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench.cases import W7, Case
-from bench.musts import MUSTS, PEER
+from bench.musts import PEER, standings
 from bench.own_cluster import NAME
 from bench.results import Measurement, Run, medians
 
@@ -48,7 +48,7 @@ def draw(run: Run, folder: Path) -> list[Path]:
 
 def _draw_throughput(found: Sequence[Measurement]) -> Figure:
     figure, axes = plt.subplots(figsize=(9, 0.9 + 0.22 * len(found)))
-    labels = [f"{one.case} ({one.system}{', proxy' if one.path == 'amqp' else ''})" for one in found]
+    labels = [f"{one.case} ({one.system}, {one.path})" for one in found]
     colours = {
         system: f"C{number}" for number, system in enumerate(dict.fromkeys(one.system for one in found))
     }
@@ -131,13 +131,11 @@ def _messages_of_transaction(one: Measurement) -> float:
 
 
 def _draw_ratios(found: Sequence[Measurement]) -> Figure:
-    rates = {(one.system, one.case): one.messages_per_second for one in found if one.path != "amqp"}
     figure, axes = plt.subplots(figsize=(9, 4))
-    known = [must for must in MUSTS if rates.get((PEER, must.case.title))]
-    labels = [f"{must.case.workload}: {must.case.title}" for must in known]
-    ratios = [rates.get((NAME, must.case.title), 0.0) / rates[PEER, must.case.title] for must in known]
-    axes.barh(labels, ratios, label=f"{NAME} / {PEER}")
-    axes.scatter([must.ratio for must in known], labels, marker="|", s=300, color="black", label="must")
+    known = [one for one in standings(found) if one.peer]
+    labels = [f"{one.must.case.workload}: {one.must.case.title}" for one in known]
+    axes.barh(labels, [one.ratio for one in known], label=f"{NAME} / {PEER}")
+    axes.scatter([one.must.ratio for one in known], labels, marker="|", s=300, color="black", label="must")
     axes.invert_yaxis()
     axes.legend()
     return figure

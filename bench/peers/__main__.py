@@ -65,7 +65,8 @@ async def _systems(
         program = await compiled(
             rabbitmq.SOURCE, directory, ("rabbitmq", "pthread"), "rabbitmq-server, librabbitmq-dev"
         )
-        systems.append(await stack.enter_async_context(rabbitmq.RabbitMQ(directory / "rabbitmq", program)))
+        nodes = await stack.enter_async_context(rabbitmq.RabbitMQ(directory / "rabbitmq"))
+        systems += [rabbitmq.RabbitLoad(nodes, program, is_spread=is_spread) for is_spread in (True, False)]
     if "postgres" in names:
         systems += await _optional(console, _postgres(stack, directory))
     if "artemis" in names:

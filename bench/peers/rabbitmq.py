@@ -8,6 +8,7 @@ import secrets
 from pathlib import Path
 
 from bench.cases import Case
+from bench.environment import Refused
 from bench.load_programs import Plan
 from lockstep.runtime.ports import choose_ports
 from lockstep.runtime.supervisor import ChildProcess, wait_for_port
@@ -25,22 +26,49 @@ READY_SECONDS = 90.0
 """Erlang starts slowly where much else runs."""
 
 
-class RabbitMQ:
-    """Three nodes; `async with` around their life."""
+class RabbitLoad:
+    """Load on a cluster. At which node a queue's clients are, and so its leader, matters much, and no way is always the better
+    one: so there are two of these, and the better one counts (`musts.standings`).
+    """
 
     name = NAME
     syncs = SYNCS
 
-    def __init__(self, directory: Path, program: Path, nodes: int = 3, *, is_spread: bool = True) -> None:
-        """`program`: the compiled client. `is_spread`: clients, and so their queues' leaders, are on all nodes; else on one."""
-        self._directory = directory
+    def __init__(self, nodes: "RabbitMQ", program: Path, *, is_spread: bool) -> None:
+        """`program`: the compiled client. `is_spread`: clients are on all nodes in turn; else all are on one."""
+        self._nodes = nodes
         self._program = program
         self._is_spread = is_spread
+        self._prefix = "spread" if is_spread else "one"
         self._numbers = iter(range(1, 1_000_000))
+
+    def handles(self, case: Case) -> bool:
+        # A single client is at one node anyway.
+        is_once = self._is_spread or case.connections > 1
+        return case.operation in ("publish", "move", "stream", "consume") and is_once
+
+    async def plan(self, case: Case, *, seconds: float, warm_seconds: float = 1.0) -> Plan:
+        """How a case is measured here."""
+        ports = self._nodes.ports if self._is_spread else self._nodes.ports[:1]
+        warm_seconds = 0.0 if case.is_counted else warm_seconds
+        numbers = (case.connections, case.size, case.body_bytes, case.ring, warm_seconds, seconds)
+        prefix = f"{self._prefix}-{case.operation}{next(self._numbers)}"
+        command = [str(self._program), case.operation, ",".join(map(str, ports)), *map(str, numbers), prefix]
+        path = f"{PATH}, {'all nodes' if self._is_spread else 'one node'}"
+        pids = self._nodes.pids
+        return Plan(NAME, path, case.workload, case.title, [command], pids, warm_seconds, seconds)
+
+
+class RabbitMQ:
+    """Three nodes; `async with` around their life."""
+
+    def __init__(self, directory: Path, nodes: int = 3) -> None:
+        self._directory = directory
         self._names = [f"n{number + 1}" for number in range(nodes)]
         ports = choose_ports(2 * nodes + 1)
         self._epmd_port = ports.pop()
         self.ports = ports[:nodes]
+        """Of AMQP 0-9-1, by node."""
         self._distribution_ports = ports[nodes:]
         self._cluster = secrets.token_hex(4)
         self._epmd = ChildProcess(
@@ -57,27 +85,13 @@ class RabbitMQ:
             for place, name in enumerate(self._names)
         }
 
-    @staticmethod
-    def is_installed() -> bool:
-        return (PROGRAMS / "rabbitmq-server").exists()
-
-    def handles(self, case: Case) -> bool:
-        return case.operation in ("publish", "move", "stream", "consume")
-
-    async def plan(self, case: Case, *, seconds: float, warm_seconds: float = 1.0) -> Plan:
-        """How a case is measured here."""
-        ports = self.ports if self._is_spread else self.ports[:1]
-        warm_seconds = 0.0 if case.is_counted else warm_seconds
-        numbers = (case.connections, case.size, case.body_bytes, case.ring, warm_seconds, seconds)
-        prefix = f"{case.operation}{next(self._numbers)}"
-        command = [str(self._program), case.operation, ",".join(map(str, ports)), *map(str, numbers), prefix]
-        return Plan(NAME, PATH, case.workload, case.title, [command], self.pids, warm_seconds, seconds)
-
     @property
     def pids(self) -> dict[str, int]:
         return {name: node.pid for name, node in self._nodes.items()}
 
     async def __aenter__(self) -> "RabbitMQ":
+        if not (PROGRAMS / "rabbitmq-server").exists():
+            raise Refused("RabbitMQ is not installed: scripts/setup_peers.sh does it")
         self._directory.mkdir(parents=True, exist_ok=True)
         cookie = self._directory / ".erlang.cookie"
         cookie.write_text(secrets.token_hex(16))

@@ -45,6 +45,14 @@ def test_medians_count_and_not_the_best() -> None:
     assert standings([*own, measurement(title, 10.0, PEER)])[0].ratio == 2.0
 
 
+def test_of_several_ways_to_drive_a_peer_the_best_counts() -> None:
+    title = MUSTS[0].case.title
+    peers = [
+        measurement(title, rate, PEER, path=path) for path, rate in (("a", 10.0), ("b", 30.0), ("c", 20.0))
+    ]
+    assert standings([measurement(title, 60.0), *peers])[0].ratio == 2.0
+
+
 def test_the_last_line_names_every_must_with_its_ratio_and_verdict() -> None:
     line = ratio_line([found(2.0)[0], found(0.5)[1]])
     assert line == (
