@@ -33,6 +33,8 @@ class Stack:
         self.proxies = [f"127.0.0.1:{port}" for port in ports]
         self._environment = {
             "COMPOSE_PROJECT_NAME": self.project,
+            # docker-compose 1.29 gives the engine up after a minute, also while it works.
+            "COMPOSE_HTTP_TIMEOUT": "300",
             "LOCKSTEP_AMQP_PORT_1": str(ports[0]),
             "LOCKSTEP_AMQP_PORT_2": str(ports[1]),
         }

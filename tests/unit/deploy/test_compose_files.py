@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from lockstep.runtime.process import MALLOC_ENVIRONMENT
 from services.broker import settings as broker
 from services.coordinator import settings as coordinator
+from services.pipeline import command as pipeline
 from services.proxy import settings as proxy
 from services.store import settings as store
 
@@ -20,6 +22,7 @@ PARSERS: Mapping[str, Callable[[list[str]], Any]] = {
     "broker": broker.parse_arguments,
     "coordinator": coordinator.parse_arguments,
     "proxy": proxy.parse_arguments,
+    "pipeline": pipeline._parser().parse_args,
 }
 
 
@@ -133,7 +136,7 @@ def test_prometheus_reads_every_program_that_has_figures() -> None:
 def figures() -> Iterator[str]:
     for name, service in ALL.items():
         kind = name.rstrip("-0123456789")
-        if kind in PARSERS:
+        if "--metrics-port" in " ".join(service.get("command", [])):
             port = PARSERS[kind](service["command"]).metrics_port
             assert str(port) == ENVIRONMENT["LOCKSTEP_METRICS_PORT"]
             yield f"{name}:{port}"
@@ -150,8 +153,6 @@ def test_every_image_is_one_that_the_dockerfile_makes() -> None:
 
 
 def test_malloc_is_set_as_processes_want_it() -> None:
-    from lockstep.runtime.process import MALLOC_ENVIRONMENT
-
     text = (DEPLOY / "Dockerfile").read_text()
     for name, value in MALLOC_ENVIRONMENT.items():
         assert f"{name}={value}" in text
