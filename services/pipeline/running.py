@@ -7,9 +7,11 @@ all; that one is acknowledged when its query has ended well. And no window loses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -26,6 +28,21 @@ from services.pipeline.tls_options import TlsOptions
 SINKS = ("parquet", "delta", "postgres")
 LOOK_SECONDS = 5
 """Each query that runs is looked at for so long, one after the other."""
+
+
+SLOW_WORKER = "Python worker failed to connect back"
+"""What Spark says when a Python process needs more than 10 s to start, and waits no longer: the machine is busy."""
+SLOW_STARTS_MAX = 5
+"""Of one run: then it is not only busy."""
+
+
+class Look(Enum):
+    """What becomes of a query."""
+
+    RUNNING = "running"
+    ENDED = "ended"
+    TOO_SLOW = "too slow"
+    """It is to be started again, and goes on from its checkpoint."""
 
 
 class LateEvents(ValueError):
@@ -77,13 +94,16 @@ def run(spark: SparkSession, names: Sequence[str], settings: RunSettings) -> Non
     try:
         for name in names:
             queries[name] = start(spark, JOBS[name], settings)
-        running = dict(queries)
+        running, slow_starts = dict(queries), 0
         while running:
             for name, query in list(running.items()):
-                has_ended = query.awaitTermination(LOOK_SECONDS)
+                look = look_at(query, slow_starts)
                 check_late(name, query.recentProgress)
-                if has_ended:
+                if look is Look.ENDED:
                     _acknowledge_last(settings, JOBS[name], running.pop(name))
+                elif look is Look.TOO_SLOW:
+                    slow_starts += 1
+                    queries[name] = running[name] = start(spark, JOBS[name], settings)
     finally:
         for query in queries.values():
             query.stop()
@@ -130,6 +150,16 @@ def ledger_table(spark: SparkSession, settings: RunSettings) -> DataFrame:
             raise ValueError(
                 "audit and report read a ledger in files: run the ledger with --sink parquet or delta"
             )
+
+
+def look_at(query: StreamingQuery, slow_starts: int) -> Look:
+    """Waits for LOOK_SECONDS at most. Raises what the query failed with. `slow_starts`: how many there were before."""
+    try:
+        return Look.ENDED if query.awaitTermination(LOOK_SECONDS) else Look.RUNNING
+    except StreamingQueryException as error:
+        if SLOW_WORKER not in str(error) or slow_starts >= SLOW_STARTS_MAX:
+            raise
+        return Look.TOO_SLOW
 
 
 def check_late(name: str, progress: Iterable[Mapping[str, Any]]) -> None:

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-SLOW = "Python worker failed to connect back"
-"""What Spark says when a Python process needs more than 10 s to start, which it does not wait for: the machine is busy."""
+from services.pipeline.running import SLOW_WORKER
+
 STARTS_MAX = 5
 ENVIRONMENT = {**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """Few rows: the time goes into compiling."""
@@ -64,5 +64,5 @@ class Driver:
 
     def _start_if_slow(self, what: str) -> None:
         said = self.log.read_text(errors="replace")
-        assert SLOW in said and self._starts < STARTS_MAX, f"{what}:\n{said[-3000:]}"
+        assert SLOW_WORKER in said and self._starts < STARTS_MAX, f"{what}:\n{said[-3000:]}"
         self._process = self._start()

@@ -5,9 +5,18 @@ import sys
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from services.pipeline.catalogue import JOBS
-from services.pipeline.running import LateEvents, RunSettings, check_late
+from services.pipeline.running import (
+    SLOW_STARTS_MAX,
+    SLOW_WORKER,
+    LateEvents,
+    Look,
+    RunSettings,
+    check_late,
+    look_at,
+)
 
 
 def batch(*dropped: int) -> dict[str, Any]:
@@ -19,6 +28,30 @@ def test_rows_that_a_watermark_dropped_are_an_error() -> None:
     check_late("time_in_queue", [batch(0, 0), batch(0)])
     with pytest.raises(LateEvents, match="metrics: 7 rows came later"):
         check_late("metrics", [batch(0), batch(3, 4)])
+
+
+class Query:
+    """One that fails as it is told."""
+
+    def __init__(self, failure: str) -> None:
+        self._failure = failure
+
+    def awaitTermination(self, _seconds: int) -> bool:  # noqa: N802 - as Spark has it
+        if self._failure:
+            raise StreamingQueryException(self._failure)
+        return True
+
+
+def test_a_query_is_started_again_when_the_machine_was_too_slow_for_spark_and_not_for_ever() -> None:
+    slow: Any = Query(f"[STREAM_FAILED] Query [id = 1] terminated with exception: {SLOW_WORKER}.")
+    assert look_at(slow, 0) is Look.TOO_SLOW
+    with pytest.raises(StreamingQueryException):
+        look_at(slow, SLOW_STARTS_MAX)
+    wrong: Any = Query("something else")
+    with pytest.raises(StreamingQueryException):
+        look_at(wrong, 0)
+    good: Any = Query("")
+    assert look_at(good, 0) is Look.ENDED
 
 
 def test_every_job_has_a_limit_and_only_timed_ones_see_transactions_in_part(tmp_path: Any) -> None:
