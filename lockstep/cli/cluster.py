@@ -37,6 +37,28 @@ def promote(
     with_client(brokers, command)
 
 
+def step_down(
+    address: Annotated[str, typer.Argument(help="host:port of the broker that is about to be stopped.")],
+    seconds: Annotated[float, typer.Option(min=0, help="How long to wait.")] = 60.0,
+    json: Json = False,
+) -> None:
+    """Before a broker is stopped: hand over what it leads, wait until those that stay are enough. Exit status 1: they are not."""
+
+    async def command(client: Client) -> None:
+        obstacles = await client.administration.step_down(address, seconds)
+        if json:
+            print_json({"address": address, "may_stop": not obstacles, "obstacles": obstacles})
+        else:
+            for one in obstacles:
+                console.print(one, markup=False, highlight=False)
+            if not obstacles:
+                console.print(f"{address} may stop.", highlight=False)
+        if obstacles:
+            raise typer.Exit(1)
+
+    with_client(address, command)
+
+
 @app.command("recover")
 def recover(
     set_name: SetName,

@@ -41,6 +41,7 @@ app.add_typer(tx.app, name="tx", help="Branches of distributed transactions, and
 app.add_typer(user.app, name="user", help="Users of the AMQP proxy.")
 app.add_typer(events.app, name="events", help="Committed events, and the groups that read them.")
 app.command("promote")(cluster.promote)
+app.command("step-down")(cluster.step_down)
 app.add_typer(cluster.app, name="cluster", help="What operators do in an emergency.")
 app.add_typer(pipeline.app, name="pipeline", help="Committed events into tables, with Spark.")
 app.command("demo")(demo.demo)

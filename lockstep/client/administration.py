@@ -16,6 +16,9 @@ from lockstep.wire.v1.cluster_pb2_grpc import ClusterStub
 PROMOTE_SECONDS = 15.0
 """A hand-over waits until the new primary serves."""
 
+STEP_DOWN_MARGIN_SECONDS = 15.0
+"""Beyond what the broker was told to wait: the hand-over that is under way then."""
+
 REBUILD_SECONDS = 300.0
 """All disks are read, twice."""
 
@@ -78,6 +81,17 @@ class Administration:
         """Hands a set over to an in-sync broker; returns when that one serves."""
         request = pb.PromoteRequest(resource_set=set_name, broker=broker)
         return await self._directory.ask(lambda stub: stub.Promote(request, timeout=PROMOTE_SECONDS))
+
+    async def step_down(self, address: str, seconds_max: float) -> list[str]:
+        """Has the broker at `address` hand over what it leads, and wait for at most `seconds_max` until it may stop; returns why
+        it should not, by set: [] if it may. Raises `LockstepError` if it does not answer."""
+        request = pb.StepDownRequest(seconds_max=seconds_max)
+        try:
+            stub = ClusterStub(self._channels.to(address))
+            answer = await stub.StepDown(request, timeout=seconds_max + STEP_DOWN_MARGIN_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise error_from(error) from error
+        return list(answer.obstacles)
 
     async def rebuild_map(self, *, rebuild: bool, without: Sequence[str] = ()) -> pb.RebuildMapResponse:
         """DESIGN R1: a new map from what the disks remember; without `rebuild` only says what it would be.

@@ -83,13 +83,23 @@ class ClusterView:
 
     def is_in_sync(self, broker: BrokerId) -> bool:
         """Whether it is in sync in every set that names it, as etcd says: with its memory, not only with its disk (R12)."""
-        for view in self.sets.values():
-            if view.set_map is None or broker not in view.set_map.brokers:
-                continue
-            member, presence = view.set_map.member(broker), view.presences.get(broker)
-            if member is None or presence is None or presence[0] != member.incarnation:
-                return False
-        return True
+        return all(
+            broker in self.whole_members(set_name)
+            for set_name, view in self.sets.items()
+            if view.set_map is not None and broker in view.set_map.brokers
+        )
+
+    def whole_members(self, set_name: SetName) -> list[BrokerId]:
+        """Brokers that run and are in sync with the memory that the map names."""
+        view = self.sets.get(set_name)
+        if view is None or view.set_map is None:
+            return []
+        found = []
+        for member in view.set_map.in_sync:
+            presence = view.presences.get(member.broker)
+            if presence is not None and presence[0] == member.incarnation:
+                found.append(member.broker)
+        return found
 
     # What is read
 

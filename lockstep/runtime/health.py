@@ -1,7 +1,7 @@
 """Health of a process, as `grpc.health.v1` has it: for container engines, orchestrators and load balancers.
 
 Law: the name "" says that the process serves at all, and whoever restarts processes looks at that alone; further names, such as
-`READY`, say whether it may be counted on now.
+`READY`, say whether it may be counted on now, and `STARTED` whether it has loaded what it needs for that.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from lockstep.runtime.rpc import Context, unary, unary_stream
 from lockstep.runtime.wire import parse
 
 READY = "ready"
+STARTED = "started"
 WATCH_SECONDS = 0.5
 """Between two looks for those who watch."""
 

@@ -27,6 +27,7 @@ from services.broker.forwarding import Forwarding
 from services.broker.map_rebuild import MapRebuild
 from services.broker.own_disk import OwnDisk
 from services.broker.status_report import StatusReport
+from services.broker.stepping_down import SteppingDown
 
 _log = logging.getLogger("lockstep.cluster")
 
@@ -64,6 +65,7 @@ class ClusterService:
         self._own_disk = own_disk
         self._rebuild = rebuild
         self._read_set = read_set
+        self._stepping_down = SteppingDown(broker, etcd, view, driver, report)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """For `grpc.aio.Server.add_generic_rpc_handlers`."""
@@ -77,6 +79,7 @@ class ClusterService:
                 "ReleaseName": unary(pb.ReleaseNameRequest, self._directory.release_name),
                 "CreateSet": unary(pb.CreateSetRequest, self._create_set),
                 "Promote": unary(pb.PromoteRequest, self._promote),
+                "StepDown": unary(pb.StepDownRequest, self._stepping_down.step_down),
                 "SurveyDisk": unary(pb.SurveyDiskRequest, self._rebuild.survey_disk),
                 "RebuildMap": unary(pb.RebuildMapRequest, self._rebuild.rebuild_map),
                 "AcceptDataLoss": unary(pb.AcceptDataLossRequest, self._accept_data_loss),

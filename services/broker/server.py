@@ -33,7 +33,7 @@ from lockstep.runtime.cluster_view import ClusterView, MemberEntry
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.etcd_watcher import EtcdWatcher
-from lockstep.runtime.health import READY, Health
+from lockstep.runtime.health import READY, STARTED, Health
 from lockstep.runtime.map_changes import MapChanges
 from lockstep.runtime.metrics import serve_metrics
 from lockstep.runtime.process import spawn
@@ -164,7 +164,9 @@ class Broker:
         self._samples = BrokerSamples(
             driver, self._sessions, self._primary_service, self._lease, report, self._events.planner
         )
-        self._health = Health({READY: lambda: view.is_in_sync(settings.broker)})
+        self._health = Health(
+            {READY: lambda: view.is_in_sync(settings.broker), STARTED: report.has_opened_its_store}
+        )
         self._server: grpc.aio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._cleanup = contextlib.ExitStack()

@@ -55,6 +55,15 @@ class StatusReport:
             lost_sets=self._own_disk.lost_sets,
         )
 
+    def has_opened_its_store(self) -> bool:
+        """Whether every replica here has what its disk holds; with an empty disk, too, or a damaged one."""
+        return not any(
+            isinstance(core := self._driver.core(name), Replica)
+            and core.backup is not None
+            and core.backup.state is BackupState.OPENING
+            for name in self._driver.set_names
+        )
+
     def replica(self, set_name: SetName, with_state_hash: bool = False) -> pb.Replica:
         """This broker's replica of a set. Raises `Rejected` NOT_FOUND."""
         core = self._driver.core(set_name)

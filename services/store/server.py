@@ -219,6 +219,11 @@ async def serve(settings: StoreSettings) -> int:
     server.add_generic_rpc_handlers((store.handlers(), Health().handlers()))
     port = server.add_insecure_port(settings.listen)
     await server.start()
+    health = make_server()
+    health.add_generic_rpc_handlers((Health().handlers(),))
+    if settings.health_listen:
+        health.add_insecure_port(settings.health_listen)
+    await health.start()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
@@ -234,6 +239,7 @@ async def serve(settings: StoreSettings) -> int:
     await stopped.wait()
     ticking.cancel()
     await server.stop(grace=0.1)
+    await health.stop(None)
     await store.stop()
     disk.close()
     _log.info("event=stopped")

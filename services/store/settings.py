@@ -20,6 +20,8 @@ class StoreSettings:
     """Port of /metrics; 0: none."""
     metrics_host: str = "127.0.0.1"
     """Address of that port: the loopback, unless whoever reads it is in another container."""
+    health_listen: str = ""
+    """host:port at which it tells of its health by gRPC, beside where it serves; "": nowhere."""
     limits: StoreLimits = field(default_factory=StoreLimits)
     is_prefilled: bool = True
     """Write zeros into new segments, not only reserve room: a sync of 100 KiB then takes half as long (120 us against 220 us)."""
@@ -43,6 +45,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> StoreSettings:
     parser.add_argument("--listen", required=True, metavar="ADDRESS", help="host:port or unix:path")
     parser.add_argument("--metrics-port", type=int, default=0, metavar="PORT")
     parser.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST")
+    parser.add_argument(
+        "--health-listen", default="", metavar="HOST:PORT", help="gRPC health, for a store at unix:path"
+    )
     parser.add_argument("--segment-bytes", type=int, default=defaults.segment_bytes, metavar="N")
     parser.add_argument("--reserve-bytes", type=int, default=defaults.reserve_bytes, metavar="N")
     parser.add_argument(
@@ -62,4 +67,6 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> StoreSettings:
         reserve_bytes=given.reserve_bytes,
         owed_bytes_max=given.owed_bytes_max,
     )
-    return StoreSettings(given.data, given.listen, given.metrics_port, given.metrics_host, limits)
+    return StoreSettings(
+        given.data, given.listen, given.metrics_port, given.metrics_host, given.health_listen, limits
+    )

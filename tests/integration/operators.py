@@ -10,8 +10,13 @@ from tests.integration.cluster import Deployment
 
 
 async def lockstep(deployment: Deployment, *words: str) -> tuple[int, str, str]:
+    return await run(*words, "--brokers", ",".join(deployment.addresses))
+
+
+async def run(*words: str) -> tuple[int, str, str]:
+    """Exit status, and what it said on stdout and stderr."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "lockstep.cli", *words, "--brokers", ",".join(deployment.addresses)),
+        *(sys.executable, "-m", "lockstep.cli", *words),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "LOCKSTEP_COORDINATORS": ""},

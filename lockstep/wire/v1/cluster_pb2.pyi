@@ -636,6 +636,48 @@ class PromoteResponse(_message.Message):
 Global___PromoteResponse: _TypeAlias = PromoteResponse  # noqa: Y015
 
 @_typing.final
+class StepDownRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SECONDS_MAX_FIELD_NUMBER: _builtins.int
+    seconds_max: _builtins.float
+    """How long to wait; 0: only looks."""
+    def __init__(
+        self,
+        *,
+        seconds_max: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["seconds_max", b"seconds_max"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepDownRequest: _TypeAlias = StepDownRequest  # noqa: Y015
+
+@_typing.final
+class StepDownResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OBSTACLES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def obstacles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Why it should not stop, in words, by resource set; none: it may."""
+
+    def __init__(
+        self,
+        *,
+        obstacles: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["obstacles", b"obstacles"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepDownResponse: _TypeAlias = StepDownResponse  # noqa: Y015
+
+@_typing.final
 class AcceptDataLossRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

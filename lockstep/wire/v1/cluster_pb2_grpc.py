@@ -69,6 +69,11 @@ class ClusterStub:
                 request_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.PromoteRequest.SerializeToString,
                 response_deserializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.PromoteResponse.FromString,
                 _registered_method=True)
+        self.StepDown = channel.unary_unary(
+                '/lockstep.wire.v1.Cluster/StepDown',
+                request_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.StepDownRequest.SerializeToString,
+                response_deserializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.StepDownResponse.FromString,
+                _registered_method=True)
         self.AcceptDataLoss = channel.unary_unary(
                 '/lockstep.wire.v1.Cluster/AcceptDataLoss',
                 request_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.AcceptDataLossRequest.SerializeToString,
@@ -138,6 +143,14 @@ class ClusterServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StepDown(self, request, context):
+        """Before the broker that is asked is stopped on purpose: hands over what it leads, and waits until those that stay are enough.
+        Never forwarded. Nobody else may step down until it has stopped, or for some seconds.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AcceptDataLoss(self, request, context):
         """The way out when no disk of a set's in-sync members can return (DESIGN R7): starts again from the best disk that is left.
         """
@@ -197,6 +210,11 @@ def add_ClusterServicer_to_server(servicer, server):
                     servicer.Promote,
                     request_deserializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.PromoteRequest.FromString,
                     response_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.PromoteResponse.SerializeToString,
+            ),
+            'StepDown': grpc.unary_unary_rpc_method_handler(
+                    servicer.StepDown,
+                    request_deserializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.StepDownRequest.FromString,
+                    response_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.StepDownResponse.SerializeToString,
             ),
             'AcceptDataLoss': grpc.unary_unary_rpc_method_handler(
                     servicer.AcceptDataLoss,
@@ -403,6 +421,33 @@ class Cluster:
             '/lockstep.wire.v1.Cluster/Promote',
             lockstep_dot_wire_dot_v1_dot_cluster__pb2.PromoteRequest.SerializeToString,
             lockstep_dot_wire_dot_v1_dot_cluster__pb2.PromoteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StepDown(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lockstep.wire.v1.Cluster/StepDown',
+            lockstep_dot_wire_dot_v1_dot_cluster__pb2.StepDownRequest.SerializeToString,
+            lockstep_dot_wire_dot_v1_dot_cluster__pb2.StepDownResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -46,6 +46,10 @@ class ClusterStub:
     """Hands a resource set over to one of its in-sync brokers: the primary stops serving, gives its lease key up, and that one promotes
     itself. Any broker serves it: it forwards to the primary.
     """
+    StepDown: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.StepDownRequest, _cluster_pb2.StepDownResponse]
+    """Before the broker that is asked is stopped on purpose: hands over what it leads, and waits until those that stay are enough.
+    Never forwarded. Nobody else may step down until it has stopped, or for some seconds.
+    """
     AcceptDataLoss: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.AcceptDataLossRequest, _cluster_pb2.AcceptDataLossResponse]
     """The way out when no disk of a set's in-sync members can return (DESIGN R7): starts again from the best disk that is left."""
     SurveyDisk: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.SurveyDiskRequest, _cluster_pb2.SurveyDiskResponse]
@@ -72,6 +76,10 @@ class ClusterAsyncStub(ClusterStub):
     Promote: _aio.UnaryUnaryMultiCallable[_cluster_pb2.PromoteRequest, _cluster_pb2.PromoteResponse]  # type: ignore[assignment]
     """Hands a resource set over to one of its in-sync brokers: the primary stops serving, gives its lease key up, and that one promotes
     itself. Any broker serves it: it forwards to the primary.
+    """
+    StepDown: _aio.UnaryUnaryMultiCallable[_cluster_pb2.StepDownRequest, _cluster_pb2.StepDownResponse]  # type: ignore[assignment]
+    """Before the broker that is asked is stopped on purpose: hands over what it leads, and waits until those that stay are enough.
+    Never forwarded. Nobody else may step down until it has stopped, or for some seconds.
     """
     AcceptDataLoss: _aio.UnaryUnaryMultiCallable[_cluster_pb2.AcceptDataLossRequest, _cluster_pb2.AcceptDataLossResponse]  # type: ignore[assignment]
     """The way out when no disk of a set's in-sync members can return (DESIGN R7): starts again from the best disk that is left."""
@@ -138,6 +146,16 @@ class ClusterServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_cluster_pb2.PromoteResponse, _abc.Awaitable[_cluster_pb2.PromoteResponse]]:
         """Hands a resource set over to one of its in-sync brokers: the primary stops serving, gives its lease key up, and that one promotes
         itself. Any broker serves it: it forwards to the primary.
+        """
+
+    @_abc_1.abstractmethod
+    def StepDown(
+        self,
+        request: _cluster_pb2.StepDownRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cluster_pb2.StepDownResponse, _abc.Awaitable[_cluster_pb2.StepDownResponse]]:
+        """Before the broker that is asked is stopped on purpose: hands over what it leads, and waits until those that stay are enough.
+        Never forwarded. Nobody else may step down until it has stopped, or for some seconds.
         """
 
     @_abc_1.abstractmethod
