@@ -8,6 +8,7 @@ the cache, so that the next run builds in seconds.
 
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -20,8 +21,8 @@ from pathlib import Path
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 COMMAND_SECONDS = 300.0
-BUILT_BYTES_MAX = "4GB"
-"""Of steps of builds that are kept for the next one: some times what one build makes."""
+_SETTINGS = {"builder": {"gc": {"enabled": True, "defaultKeepStorage": "8GB"}}}
+"""Steps of builds are kept for the next one: some times what one build makes."""
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 _NO_RULES = {
     b"*filter": b"*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n",
@@ -110,12 +111,14 @@ def _running_engine(work: Path, client: str, environment: Mapping[str, str]) -> 
     dockerd = shutil.which("dockerd", path=_PATH)
     assert dockerd is not None, "asked before"
     address = f"unix://{work}/socket"
+    settings, log = work / "settings.json", work / "log"
+    settings.write_text(json.dumps(_SETTINGS))
     command = (
         # It ends with its tests, whatever ends them.
         *("setpriv", "--pdeathsig", "TERM", dockerd, "--host", address, "--data-root", str(data)),
         *("--exec-root", str(work / "exec"), "--pidfile", str(work / "pid"), "--bridge", "none"),
+        *("--config-file", str(settings)),
     )
-    log = work / "log"
     with open(cache() / "docker.lock", "w") as lock, log.open("w") as output:
         fcntl.flock(lock, fcntl.LOCK_EX)
         process = subprocess.Popen(
@@ -144,7 +147,7 @@ def _running_engine(work: Path, client: str, environment: Mapping[str, str]) -> 
 
 
 def _clear(client: str, environment: Mapping[str, str]) -> None:
-    """Takes away what tests that were killed have left, which would run again, and what is built and of no use any more."""
+    """Takes away what tests that were killed have left, which would run again, and images that have no name any more."""
     listed = subprocess.run(
         [client, "ps", "--all", "--quiet"], capture_output=True, text=True, env=environment, check=True
     ).stdout.split()
@@ -153,7 +156,6 @@ def _clear(client: str, environment: Mapping[str, str]) -> None:
         ("volume", "prune", "--force"),
         ("network", "prune", "--force"),
         ("image", "prune", "--force"),
-        ("builder", "prune", "--force", "--keep-storage", BUILT_BYTES_MAX),
     ):
         subprocess.run([client, *command], capture_output=True, env=environment)
 
