@@ -231,7 +231,9 @@ class PlanRequest(_message.Message):
     HOLD_MS_MAX_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     max_events: _builtins.int
-    """The plan ends where about so many events are reached, but never inside a transaction: one that is larger is planned whole. 0: no limit."""
+    """The plan ends where about so many events are reached, but never inside a transaction: one that is larger is planned whole,
+    and so is a stretch in which transactions over several sets overlap without a gap. 0: no limit.
+    """
     wait_ms: _builtins.int
     """Wait so long for something new, if there is nothing: the answer may then be `known` again. At most 60,000."""
     hold_ms_max: _builtins.int
@@ -310,7 +312,9 @@ class PlanResponse(_message.Message):
     SPLIT_FIELD_NUMBER: _builtins.int
     HAS_MORE_FIELD_NUMBER: _builtins.int
     time_ms: _builtins.int
-    """The commit time of the cut: of no event behind it is the commit time earlier, as far as the brokers' clocks agree."""
+    """About the commit time of the cut: events behind it are later, as far as the brokers' clocks agree, and but for what was being
+    committed: a backup hears of that some milliseconds late. Whoever needs a bound takes the events' own times.
+    """
     has_more: _builtins.bool
     """True: more is committed than was planned."""
     @_builtins.property

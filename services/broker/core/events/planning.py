@@ -124,7 +124,7 @@ class Cut:
 
     ends: dict[SetName, Offset]
     time_ms: int = 0
-    """No event behind the cut has an earlier commit time, as far as clocks agree."""
+    """Events behind the cut are later, as far as clocks agree, and but for what a backup that was asked did not know yet."""
     held_since_ms: dict[SetName, int] = field(default_factory=dict)
     """Of the first transaction that holds a set back."""
     split: list[GlobalId] = field(default_factory=list)
