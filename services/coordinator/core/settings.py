@@ -43,8 +43,9 @@ class CoordinatorLimits:
     it lacks is a participant, etcd or an operator."""
     in_doubt_warnings_max: int = 20
     """Warnings in one look, once a second: after an outage thousands of transactions may be late at once."""
-    hold_ms_max: int = 250
-    """Of one hold (`commit_hold.py`), which is over sooner unless a set is slow to answer a commit: commits wait for it."""
+    hold_ms_max: int = 500
+    """Of one hold (`commit_hold.py`): above what a busy set takes for a commit. It is over sooner, in some milliseconds, unless a
+    set is slow to answer; then commits take as long anyway."""
     hold_rest: int = 4
     """Times as long as a hold lasted, before the next: commits are held for at most a fifth of the time."""
     retry_first_ms: int = 50
