@@ -45,6 +45,7 @@ LIMITS = CoordinatorLimits(
     closed_ms=4_000,
     elsewhere_ms=12_000,
     recovery_every_ms=500,
+    hold_ms_max=250,
     retry_ms_max=500,
 )
 """Shorter than the real ones, so that every one of them ends within a run; a prepare outlasts a failover."""

@@ -59,6 +59,7 @@ LIMITS = CoordinatorLimits(
     closed_ms=3_000,
     elsewhere_ms=6_000,
     recovery_every_ms=400,
+    hold_ms_max=250,
     retry_ms_max=400,
     open_ms=2_000,
     open_ms_max=4_000,
