@@ -75,6 +75,7 @@ class LocalCluster:
         broker_arguments: Sequence[str] = (),
         proxy_arguments: Sequence[str] = (),
         store_arguments: Sequence[str] = (),
+        with_metrics: bool = False,
     ) -> None:
         """`first_port`, `amqp_port` 0: any free ports. A directory that has a cluster keeps its number of brokers, whatever is
         asked."""
@@ -85,6 +86,9 @@ class LocalCluster:
         self.proxies: dict[str, ChildProcess] = {}
         self.is_new = True
         """Nothing was in the directory before."""
+        self.metrics_ports: dict[str, int] = {}
+        """Of `/metrics` of every process but etcd, by its name; empty without metrics."""
+        self._with_metrics = with_metrics
         self._stores: dict[str, ChildProcess] = {}
         self._lock: IO[str] | None = None
         self._wanted = brokers
@@ -159,6 +163,7 @@ class LocalCluster:
         home = self.directory / name
         command = (
             *(sys.executable, "-m", "services.store"),
+            *self._metrics_arguments(f"store of {name}"),
             *("--data", str(home / "store"), "--listen", f"127.0.0.1:{port}"),
             *self._store_arguments,
         )
@@ -173,6 +178,7 @@ class LocalCluster:
                 *(sys.executable, "-m", "services.broker", "--id", name, "--listen", address),
                 *("--store", f"127.0.0.1:{shape.store_ports[name]}", "--etcd", etcd),
                 *("--cluster", self._cluster, "--lease-file", str(lease_file), *self._broker_arguments),
+                *self._metrics_arguments(f"broker {name}"),
             )
             broker = ChildProcess(f"broker {name}", command, home / "broker.log", self._revoke_lease)
             self.brokers[name] = LocalBroker(name, broker, self._stores[name], address, lease_file)
@@ -181,6 +187,7 @@ class LocalCluster:
         for name, port in shape.coordinator_ports.items():
             command = (
                 *(sys.executable, "-m", "services.coordinator", "--etcd", etcd, "--cluster", self._cluster),
+                *self._metrics_arguments(f"coordinator {name}"),
                 *("--listen", f"127.0.0.1:{port}"),
             )
             log = self.directory / name / "coordinator.log"
@@ -192,8 +199,16 @@ class LocalCluster:
             command = (
                 *(sys.executable, "-m", "services.proxy", "--listen", f"127.0.0.1:{port}"),
                 *("--brokers", ",".join(self.addresses), "--advertise", addresses, *self._proxy_arguments),
+                *self._metrics_arguments(f"proxy {name}"),
             )
             self.proxies[name] = ChildProcess(f"proxy {name}", command, self.directory / name / "proxy.log")
+
+    def _metrics_arguments(self, process: str) -> tuple[str, ...]:
+        if not self._with_metrics:
+            return ()
+        (port,) = choose_ports(1)
+        self.metrics_ports[process] = port
+        return "--metrics-port", str(port)
 
     async def start_broker(self, name: str) -> None:
         """Starts a broker (not its store) and waits until it listens."""

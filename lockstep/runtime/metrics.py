@@ -1,4 +1,4 @@
-"""Metrics of a process for Prometheus: names, where they come from, and the port that serves them.
+"""Metrics of a process for Prometheus: where they come from, and the port that serves them. Their names: `metric_names.py`.
 
 Law: nothing is counted twice and nothing on the message path pays for being watched: figures are plain attributes of those who
 have them anyway, read when somebody asks for `/metrics`.
@@ -8,6 +8,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import assert_never
 
 from prometheus_client import (
     CollectorRegistry,
@@ -16,8 +18,11 @@ from prometheus_client import (
     ProcessCollector,
     start_http_server,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from lockstep.core.histogram import Histogram
+from lockstep.runtime.metric_names import NAMES, Kind, MetricName
 
 READ_SECONDS = 2.0
 """A loop that is busier than that shows nothing; the scrape fails, which says it too."""
@@ -27,11 +32,10 @@ _log = logging.getLogger("lockstep.metrics")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One value. Names end in `_total` for counters, and in a unit where there is one."""
+    """One value of a metric that is registered (`metric_names.py`), which says its kind, its meaning and its labels."""
 
     name: str
-    help: str
-    value: float
+    value: float | Histogram
     labels: dict[str, str] = field(default_factory=dict)
 
 
@@ -47,24 +51,28 @@ class Sampling(Collector):
     def collect(self) -> Iterator[Metric]:
         families: dict[str, Metric] = {}
         for sample in asyncio.run_coroutine_threadsafe(self._read(), self._loop).result(READ_SECONDS):
+            name = NAMES[sample.name]
             family = families.get(sample.name)
             if family is None:
-                family = families[sample.name] = _family(sample)
-            family.add_sample(sample.name, sample.labels, sample.value)
+                family = families[sample.name] = _family(name)
+            assert tuple(sample.labels) == name.labels, f"{name.name} has the labels {name.labels}"
+            _add(family, sample)
         yield from families.values()
 
     async def _read(self) -> list[Sample]:
         return [sample for source in self._sources for sample in source()]
 
 
-def serve_metrics(port: int, sources: Iterable[Callable[[], Iterable[Sample]]]) -> Callable[[], None]:
-    """Serves `/metrics` on all addresses at `port`; returns what stops it. Raises OSError when the port is taken."""
+def serve_metrics(
+    port: int, sources: Iterable[Callable[[], Iterable[Sample]]], host: str = "0.0.0.0"
+) -> Callable[[], None]:
+    """Serves `/metrics` at `port` of `host` (all addresses); returns what stops it. Raises OSError when the port is taken."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Sampling(asyncio.get_running_loop(), sources))
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
-    server, thread = start_http_server(port, registry=registry)
+    server, thread = start_http_server(port, addr=host, registry=registry)
     _log.info("event=metrics_served port=%d", server.server_port)
 
     def stop() -> None:
@@ -75,7 +83,26 @@ def serve_metrics(port: int, sources: Iterable[Callable[[], Iterable[Sample]]]) 
     return stop
 
 
-def _family(sample: Sample) -> Metric:
-    if sample.name.endswith("_total"):
-        return CounterMetricFamily(sample.name.removesuffix("_total"), sample.help)
-    return GaugeMetricFamily(sample.name, sample.help)
+def _family(name: MetricName) -> Metric:
+    match name.kind:
+        case Kind.COUNTER:
+            return CounterMetricFamily(name.name.removesuffix("_total"), name.help)
+        case Kind.HISTOGRAM:
+            return HistogramMetricFamily(name.name, name.help)
+        case Kind.GAUGE:
+            return GaugeMetricFamily(name.name, name.help)
+        case _:
+            assert_never(name.kind)
+
+
+def _add(family: Metric, sample: Sample) -> None:
+    value = sample.value
+    if not isinstance(value, Histogram):
+        assert not isinstance(family, HistogramMetricFamily), f"{sample.name} is a histogram"
+        family.add_sample(sample.name, sample.labels, value)
+        return
+    assert isinstance(family, HistogramMetricFamily), f"{sample.name} is no histogram"
+    for bound, count in zip((*map(str, value.bounds), "+Inf"), accumulate(value.counts), strict=True):
+        family.add_sample(f"{sample.name}_bucket", {**sample.labels, "le": bound}, count)
+    family.add_sample(f"{sample.name}_count", sample.labels, value.count)
+    family.add_sample(f"{sample.name}_sum", sample.labels, value.sum)

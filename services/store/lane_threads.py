@@ -12,16 +12,23 @@ from queue import SimpleQueue
 
 from lockstep.core.ids import SetName
 from lockstep.runtime.process import halt
-from services.store.core.disk import Disk, DiskError, Lane, StepResult
+from services.store.core.disk import Disk, DiskError, Lane, StepResult, SyncSegment
 from services.store.core.messages import JobDone, JobFailed, Perform
 
 
 class LaneThreads:
     """Lives as long as the process. `feed` is called on the event loop, everything else by it."""
 
-    def __init__(self, disk: Disk, feed: Callable[[JobDone | JobFailed], None]) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        feed: Callable[[JobDone | JobFailed], None],
+        synced: Callable[[SetName, float], None] = lambda set_name, seconds: None,
+    ) -> None:
+        """`synced` is told, on the event loop, how long each sync of a journal took."""
         self._disk = disk
         self._feed = feed
+        self._synced = synced
         self._loop = asyncio.get_running_loop()
         self._queues: dict[tuple[SetName | None, Lane], SimpleQueue[Perform | None]] = {}
         self._threads: list[threading.Thread] = []
@@ -60,25 +67,34 @@ class LaneThreads:
 
     def _run(self, queue: "SimpleQueue[Perform | None]") -> None:
         while (job := queue.get()) is not None:
+            syncs: list[float] = []
             try:
-                end = self._perform(job)
+                end = self._perform(job, syncs)
             except BaseException as error:
                 halt(f"a job of set {job.set_name} failed in lane {job.lane.value}", error)
             try:
-                self._loop.call_soon_threadsafe(self._end, end)
+                self._loop.call_soon_threadsafe(self._end, end, syncs)
             except RuntimeError:
                 return  # the event loop is closed: the process is ending
 
-    def _perform(self, job: Perform) -> JobDone | JobFailed:
+    def _perform(self, job: Perform, syncs: list[float]) -> JobDone | JobFailed:
+        """`syncs` gets the seconds of each."""
         results: list[StepResult] = []
         try:
             for step in job.steps:
+                if type(step) is not SyncSegment:
+                    results.append(self._disk.perform(job.set_name, step))
+                    continue
+                begun = time.perf_counter()
                 results.append(self._disk.perform(job.set_name, step))
+                syncs.append(time.perf_counter() - begun)
         except DiskError as error:
             return JobFailed(job.set_name, job.lane, error)
         return JobDone(job.set_name, job.lane, tuple(results))
 
-    def _end(self, end: JobDone | JobFailed) -> None:
+    def _end(self, end: JobDone | JobFailed, syncs: list[float]) -> None:
+        for seconds in syncs:
+            self._synced(end.set_name, seconds)
         if end.lane is Lane.JOURNAL:
             self._journal_since.pop(end.set_name, None)
         self._feed(end)

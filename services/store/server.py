@@ -5,19 +5,19 @@ while the disk works: whoever hears nothing for three of them, or loses the stre
 """
 
 import asyncio
+import contextlib
 import logging
 import signal
 import sys
-from contextlib import suppress
 
 import grpc.aio
-from prometheus_client import start_http_server
 
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SetName
 from lockstep.core.store_protocol import AnyStoreAnswer, StateChunk
 from lockstep.runtime.channels import make_server
 from lockstep.runtime.health import Health
+from lockstep.runtime.metrics import serve_metrics
 from lockstep.runtime.outbox import Outbox
 from lockstep.runtime.process import spawn
 from lockstep.runtime.rpc import Context, read, service, stream_stream, unary, unary_stream
@@ -41,8 +41,8 @@ from services.store.core.requests import AnyReaderAnswer, AnyReaderRequest
 from services.store.core.store_core import StoreCore
 from services.store.directory_disk import DirectoryDisk, DirectoryInUse
 from services.store.lane_threads import LaneThreads
-from services.store.metrics import StoreMetrics
 from services.store.readers import ReaderMethods, encode_status
+from services.store.samples import StoreSamples
 from services.store.settings import StoreSettings
 
 _log = logging.getLogger("lockstep.store")
@@ -57,9 +57,9 @@ class StoreServer:
     def __init__(self, settings: StoreSettings, disk: DirectoryDisk) -> None:
         self._settings = settings
         self._disk = disk
-        self.metrics = StoreMetrics(self)
+        self.samples = StoreSamples(self)
         self.core = StoreCore(settings.limits)
-        self.lanes = LaneThreads(disk, self.feed)
+        self.lanes = LaneThreads(disk, self.feed, self.samples.synced)
         self._outboxes: dict[int, Outbox[_Answer]] = {}
         self._readers: dict[int, Outbox[AnyReaderAnswer]] = {}
         self._last_stream = 0
@@ -94,7 +94,7 @@ class StoreServer:
         for effect in effects:
             match effect:
                 case Perform():
-                    self.metrics.count_job(effect)
+                    self.samples.count_job(effect)
                     self.lanes.perform(effect)
                 case Reply(stream, answer):
                     self._reply(stream, answer)
@@ -141,7 +141,7 @@ class StoreServer:
             reading.cancel()
             del self._outboxes[stream]
             self.feed(StreamClosed(stream))
-        with suppress(asyncio.CancelledError):
+        with contextlib.suppress(asyncio.CancelledError):
             await reading
 
     async def _read_requests(self, context: Context, stream: int, outbox: Outbox[_Answer]) -> None:
@@ -227,8 +227,9 @@ async def serve(settings: StoreSettings) -> int:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    cleanup = contextlib.ExitStack()
     if settings.metrics_port:
-        start_http_server(settings.metrics_port, addr=settings.metrics_host, registry=store.metrics.registry)
+        cleanup.callback(serve_metrics(settings.metrics_port, [store.samples.read], settings.metrics_host))
     ticking = spawn(store.tick(), "ticks")
     address = (
         settings.listen
@@ -241,6 +242,7 @@ async def serve(settings: StoreSettings) -> int:
     await server.stop(grace=0.1)
     await health.stop(None)
     await store.stop()
+    cleanup.close()
     disk.close()
     _log.info("event=stopped")
     return 0

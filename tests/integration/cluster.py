@@ -138,6 +138,7 @@ async def deployed(
     broker_arguments: Sequence[str] = (),
     proxy_arguments: Sequence[str] = (),
     store_arguments: Sequence[str] = (),
+    with_metrics: bool = False,
 ) -> AsyncIterator[Deployment]:
     """A cluster with its sets served and in sync; stopped at the end, whatever happened."""
     cluster = LocalCluster(
@@ -148,6 +149,7 @@ async def deployed(
         first_port=0,
         broker_arguments=broker_arguments,
         proxy_arguments=proxy_arguments,
+        with_metrics=with_metrics,
         store_arguments=store_arguments,
     )
     async with cluster:

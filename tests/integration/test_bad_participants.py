@@ -145,8 +145,8 @@ async def test_an_operator_that_decides_otherwise_makes_a_mixed_outcome(rig: Rig
         return any("WARNING" in line and f"event=in_doubt xid={xids[0]}" in line for line in lines)
 
     await until("the broker warns", warned, bool)
-    assert await metric(rig.broker_metrics, "lockstep_set_in_doubt") == 1
-    assert await metric(rig.broker_metrics, "lockstep_set_in_doubt_overdue") == 1
+    assert await metric(rig.broker_metrics, "lockstep_tx_prepared") == 1
+    assert await metric(rig.broker_metrics, "lockstep_tx_in_doubt_overdue") == 1
     await read(rig.deployment, "tx", "commit", str(xids[0]), "--heuristic")
     answer = await transaction.commit(rig.coordinator)
     assert (answer.state, answer.heuristic) == (ROLLED_BACK, XaStatus.HEURMIX)

@@ -38,6 +38,7 @@ from lockstep.core.inputs import (
     StoreConnected,
     StoreLost,
     SwapAnswered,
+    Tick,
 )
 from lockstep.core.replication import HandedOver, SubscriptionRefused
 from lockstep.core.server_messages import AttachRefused
@@ -45,9 +46,11 @@ from services.backup.core.backup import BackupCore
 from services.backup.core.backup_memory import BackupState, FoundDamage
 from services.broker.core.candidate import Candidate
 from services.broker.core.promotion import Candidacy
+from services.broker.core.reign_watch import ReignWatch
 from services.broker.core.set_facts import SetFacts
 from services.broker.core.set_lease import SetLease
 from services.broker.core.settings import ReplicaSettings
+from services.primary.core.figures import Figures
 from services.primary.core.primary import PrimaryCore
 
 REPLICA_REQUESTS = 1_000_000_000
@@ -77,6 +80,8 @@ class Replica:
         """The own disk lost what was acknowledged (R10), and may not know: it is damaged for as long as this process lives."""
         self.backup: BackupCore | None = None
         self.primary: PrimaryCore | None = None
+        self.figures = Figures()
+        self.reigns = ReignWatch()
         self._effects: list[AnyEffect] = []
 
     @property
@@ -121,6 +126,10 @@ class Replica:
             self._effects += self.backup.handle(given, now)
             self._found_damage = self.backup.found_damage
         self._decide(given, now)
+        if isinstance(given, PrimarySaid):
+            self.reigns.heard(now)
+        elif isinstance(given, Tick):
+            self.reigns.look(self.primary.epoch if self.primary and self.is_serving else None, now)
         effects, self._effects = self._effects, []
         return effects
 
@@ -324,7 +333,14 @@ class Replica:
         copy.apply_to(copy.log_end)
         own = Member(self.broker, backup.opened.disk, self.incarnation)
         self.primary = PrimaryCore(
-            copy, own, won.target, self._facts.revision, won.is_restarted, self.settings.primary, now
+            copy,
+            own,
+            won.target,
+            self._facts.revision,
+            won.is_restarted,
+            self.settings.primary,
+            now,
+            figures=self.figures,
         )
         self._lease.put(self._candidate.asked_lease_id)
         self._effects += self.primary.begin(now)

@@ -76,6 +76,8 @@ class Attachments:
             key = SessionKey(context.writer.append(OpenSession(None, message.session_id, timeout_ms), False))
             session = context.state.sessions.get(key)
             assert session is not None
+        else:
+            context.figures.resumed += 1
         self._join(stream, session, message)
         return stream
 

@@ -43,6 +43,7 @@ class BackupHearing:
         if message.epoch > context.epoch:
             raise ReignOver(f"{message.broker} has seen epoch {message.epoch}")
         if message.epoch < context.epoch:
+            context.figures.fenced += 1
             self._backups.refuse_epoch(given.stream, message.epoch)
             return
         match message:

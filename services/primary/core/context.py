@@ -18,6 +18,7 @@ from lockstep.core.set_state import SetState
 from services.primary.core.decision_questions import DecisionQuestions
 from services.primary.core.dispatch import Dispatch
 from services.primary.core.expiry import Expiry
+from services.primary.core.figures import Figures
 from services.primary.core.outcome_askers import OutcomeAskers
 from services.primary.core.read_back import ReadBack
 from services.primary.core.selecting import BindingSelectors
@@ -97,6 +98,7 @@ class Context:
     doubts: DoubtWatch[TransactionKey]
     """Prepared branches."""
     askers: OutcomeAskers
+    figures: Figures = field(default_factory=Figures)
     progress: OpenTransactions = field(default_factory=OpenTransactions)
     questions: DecisionQuestions = field(default_factory=DecisionQuestions)
     selectors: BindingSelectors = field(default_factory=BindingSelectors)

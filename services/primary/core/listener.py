@@ -6,7 +6,8 @@ Law: a listener appends nothing. What calls for a record (a worn-out message) is
 from collections.abc import Sequence
 
 from lockstep.core.exchanges import Exchange
-from lockstep.core.ids import QueuePosition
+from lockstep.core.ids import QueuePosition, TransactionKey
+from lockstep.core.outcomes import Outcome
 from lockstep.core.queues import Queue
 from lockstep.core.state_listener import StateListener
 from services.primary.core.context import Context
@@ -18,6 +19,7 @@ class PrimaryListener(StateListener):
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._figures = context.figures
         self.came_back: list[tuple[Queue, Sequence[QueuePosition]]] = []
         """Given back by a rollback or a failed delivery, to be looked at when the command is done."""
         self.deleted: list[tuple[Queue, list[Consumer]]] = []
@@ -30,14 +32,27 @@ class PrimaryListener(StateListener):
         return bool(self.came_back or self.deleted or self.deleted_exchanges)
 
     def enqueued(self, queue: Queue, positions: Sequence[QueuePosition]) -> None:
+        self._figures.enqueued += len(positions)
         self._context.dispatch.appended(self._context.writer.log.end, queue.id)
         self._context.expiry.watch(queue, positions)
+
+    def dequeued(
+        self,
+        queue: Queue,
+        positions: Sequence[QueuePosition],
+        reason: int,
+        transaction: TransactionKey | None,
+    ) -> None:
+        self._figures.dequeued += len(positions)
 
     def unlocked(self, queue: Queue, positions: Sequence[QueuePosition]) -> None:
         self.came_back.append((queue, positions))
 
     def requeued(self, queue: Queue, positions: Sequence[QueuePosition]) -> None:
         self.came_back.append((queue, positions))
+
+    def transaction_ended(self, key: TransactionKey, outcome: Outcome) -> None:
+        self._figures.transaction_ended(outcome)
 
     def queue_declared(self, queue: Queue) -> None:
         self._context.dispatch.add_queue(queue)

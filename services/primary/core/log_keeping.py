@@ -4,6 +4,8 @@ Law: an index is committed when it is durable at every counted member. Nothing o
 what lies before this epoch's record, together with it.
 """
 
+from collections import deque
+
 from lockstep.core.clock import Now
 from lockstep.core.ids import BrokerId, LogIndex
 from lockstep.core.records import EpochBegins
@@ -24,6 +26,10 @@ class LogKeeping:
         self._log = context.writer.log
         self.epoch_index = LogIndex(0)
         """Of the epoch's own record; 0: not appended yet."""
+        self._pending_since_ms = 0
+        """When the oldest record was appended that found no frame at once; 0: there is none."""
+        self._under_way: deque[tuple[LogIndex, int]] = deque()
+        """Frames that are not committed: (last index, when the oldest record was appended)."""
 
     @property
     def is_serving(self) -> bool:
@@ -39,6 +45,8 @@ class LogKeeping:
         """Send what was appended, as far as the own store takes frames."""
         while self._store.takes_frames and self._cut_frame(now):
             pass
+        if not self._pending_since_ms and self._log.framed_end < self._log.end:
+            self._pending_since_ms = now.boottime_ms
 
     def cut_all(self, now: Now) -> None:
         """Send all that was appended: a subscription begins between frames."""
@@ -49,12 +57,14 @@ class LogKeeping:
         frame = self._log.cut_frame(now.wall_ms)
         if frame is None:
             return False
+        self._under_way.append((frame.header.last, self._pending_since_ms or now.boottime_ms))
+        self._pending_since_ms = 0
         self._context.state.close_frame(frame.header)
         self._store.send(frame)
         self._backups.broadcast(frame)
         return True
 
-    def commit(self) -> bool:
+    def commit(self, now: Now) -> bool:
         """Find what is committed by now; answers whether that is the epoch's own record, with which serving begins."""
         context, log = self._context, self._log
         candidate = self._membership.commit_candidate()
@@ -62,7 +72,13 @@ class LogKeeping:
             return False
         was_serving = self.is_serving
         log.committed(candidate)
+        self._measure(candidate, now.boottime_ms)
         context.dispatch.committed(candidate)
         context.tx_queues.release(candidate)
         log.forget(candidate, context.settings.retained_bytes_max)
         return not was_serving
+
+    def _measure(self, commit_index: LogIndex, now_ms: int) -> None:
+        under_way = self._under_way
+        while under_way and under_way[0][0] <= commit_index:
+            self._context.figures.commit_seconds.observe((now_ms - under_way.popleft()[1]) / 1000)

@@ -49,6 +49,7 @@ from services.primary.core.consuming import deliver
 from services.primary.core.context import Context
 from services.primary.core.dispatch import Dispatch
 from services.primary.core.expiry import Expiry
+from services.primary.core.figures import Figures
 from services.primary.core.gate import CommitGate
 from services.primary.core.housekeeping import Housekeeping
 from services.primary.core.listener import PrimaryListener
@@ -80,16 +81,20 @@ class PrimaryCore:
         settings: PrimarySettings,
         now: Now,
         factories: Sequence[TransactionObserverFactory] = (),
+        figures: Figures | None = None,
     ) -> None:
         """Take over a copy of the log whose suffix is applied. `copy.retained` are frames kept for backups.
 
-        `own`: this replica as the map names it; `is_restarted`: its memory is not that of the set's last reign (R12).
+        `own`: this replica as the map names it; `is_restarted`: its memory is not that of the set's last reign (R12);
+        `figures`: where to go on counting.
         """
         self._own = own
         self.epoch: Epoch = set_map.epoch
         tx_queues = TxQueues()
         own_factory = TxQueueObserverFactory(tx_queues, self._subscribed_brokers)
         self.context = _take_over(copy, self.epoch, tx_queues, (own_factory, *factories), settings, now)
+        if figures is not None:
+            self.context.figures = figures
         self._gate = CommitGate()
         self.streams = ClientStreams(self.context, self._gate)
         self._attachments = Attachments(self.context, self.streams)
@@ -235,7 +240,7 @@ class PrimaryCore:
             self._aftermath.settle()
             self._map.plan(now)
             self._log.cut_due(now)
-            if self._log.commit():
+            if self._log.commit(now):
                 self._begin_serving(now)
             self._speak()
             self._mind_bodies(now)

@@ -110,6 +110,8 @@ class SetStatus:
     """Of segments below the chain, kept for readers."""
     lowest_index: LogIndex
     """The lowest from which on all frames can be read; behind the end: none can. 0: the set is not open."""
+    fenced: int
+    """Requests refused since the process started because a higher epoch, or another process, has the set."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,8 @@ class ReaderWaiting:
     def refuse(
         self, the: "StoredSet", code: ErrorCode, message: str, lowest_index: LogIndex = LogIndex(0)
     ) -> None:
+        if code is ErrorCode.WRONG_EPOCH:
+            the.fenced += 1
         self.reply(the, ReadRefused(code, message, the.meta.highest_epoch, lowest_index))
 
 
@@ -129,6 +131,8 @@ class StoredSet:
         """The segment that a reader of frames is reading: not deleted meanwhile."""
         self.has_appended = False
         """Since the last tick."""
+        self.fenced = 0
+        """Requests refused because a higher epoch, or another process, has the set."""
 
     @property
     def commit_index(self) -> LogIndex:
@@ -157,6 +161,8 @@ class StoredSet:
         self.effects.append(Reply(stream, answer))
 
     def refuse(self, stream: int, request: StoreRequest, code: ErrorCode, message: str) -> None:
+        if code is ErrorCode.WRONG_EPOCH:
+            self.fenced += 1
         answer = StoreRefused(
             request.set_name, request.epoch, request.incarnation, code, message, self.meta.highest_epoch
         )
@@ -208,6 +214,7 @@ class StoredSet:
             self.damage,
             journal.owed.bytes_total if journal else 0,
             journal.lowest if journal else LogIndex(0),
+            self.fenced,
         )
 
     def change_chain(self) -> Generator[tuple[()], tuple[()], None]:
