@@ -91,5 +91,10 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
 fi
 say "installing the Python packages into $venv (a minute or two: Spark is built from its source)"
 "$venv/bin/python" -m pip install -qq --disable-pip-version-check --editable '.[dev]'
+# tests: the Kubernetes manifests as kustomize renders them; kubectl has it, too, and Debian's is too old for components
+if ! has_program kustomize && ! has_program kubectl && has_program go; then
+    say "building kustomize"
+    GOBIN=$PWD/$venv/bin go install sigs.k8s.io/kustomize/kustomize/v5@v5.5.0 || say "could not: the tests that need it will not run."
+fi
 stamp >"$venv/.stamp"
 say "ready"

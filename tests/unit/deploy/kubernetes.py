@@ -1,0 +1,134 @@
+"""The Kubernetes manifests as kustomize renders them, and what tests ask of them."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+KUBERNETES = DEPLOY / "kubernetes"
+OVERLAYS = tuple(sorted(path.parent.name for path in KUBERNETES.glob("overlays/*/kustomization.yaml")))
+WORKLOADS = ("StatefulSet", "Deployment")
+
+Manifest = dict[str, Any]
+
+
+def _kustomize() -> list[str]:
+    """kustomize of its own, or kubectl's: the same renderer (components came with kubectl 1.21)."""
+    kustomize = shutil.which(
+        "kustomize", path=f"{Path(__file__).parents[3] / '.venv' / 'bin'}"
+    ) or shutil.which("kustomize")
+    if kustomize is not None:
+        return [kustomize, "build"]
+    if shutil.which("kubectl") is not None:
+        return ["kubectl", "kustomize"]
+    pytest.skip("neither kustomize nor kubectl is here (scripts/setup.sh installs kustomize where Go is)")
+
+
+@cache
+def rendered(overlay: str) -> tuple[Manifest, ...]:
+    """All objects of an overlay."""
+    result = subprocess.run(
+        [*_kustomize(), str(KUBERNETES / "overlays" / overlay)], capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    return tuple(yaml.safe_load_all(result.stdout))
+
+
+def of_kind(overlay: str, *kinds: str) -> list[Manifest]:
+    return [manifest for manifest in rendered(overlay) if manifest["kind"] in kinds]
+
+
+def named(overlay: str, kind: str, name: str) -> Manifest:
+    (found,) = (one for one in of_kind(overlay, kind) if one["metadata"]["name"] == name)
+    return found
+
+
+def pod_of(workload: Manifest) -> Manifest:
+    pod: Manifest = workload["spec"]["template"]
+    return pod
+
+
+def containers(pod: Manifest) -> list[Manifest]:
+    """Sidecars among them."""
+    spec = pod["spec"]
+    return [*spec.get("initContainers", []), *spec["containers"]]
+
+
+def container(overlay: str, name: str) -> Manifest:
+    """The one of this name, wherever it is."""
+    (found,) = (one for pod in pods(overlay) for one in containers(pod) if one["name"] == name)
+    return found
+
+
+def pods(overlay: str) -> list[Manifest]:
+    """Templates of all pods."""
+    return [pod_of(workload) for workload in of_kind(overlay, *WORKLOADS)]
+
+
+def settings(overlay: str) -> dict[str, str]:
+    """What the ConfigMap says that all programs read."""
+    (found,) = (
+        one
+        for one in of_kind(overlay, "ConfigMap")
+        if re.fullmatch(r"lockstep-[0-9a-z]{10}", one["metadata"]["name"])
+    )
+    data: dict[str, str] = found["data"]
+    return data
+
+
+def environment(overlay: str, one: Manifest, pod_name: str = "lockstep-broker-1") -> dict[str, str]:
+    """What a container finds in its environment, in the namespace `lockstep`."""
+    fields = {
+        "metadata.name": pod_name,
+        "metadata.namespace": "lockstep",
+        "status.podIP": "10.0.0.7",
+    }
+    found: dict[str, str] = {}
+    for source in one.get("envFrom", []):
+        assert source["configMapRef"]["name"].startswith("lockstep-"), "kustomize has added the hash"
+        found |= settings(overlay)
+    for entry in one.get("env", []):
+        if "value" in entry:
+            found[entry["name"]] = substituted(entry["value"], found)
+        elif "fieldRef" in entry["valueFrom"]:
+            found[entry["name"]] = fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
+        else:
+            found[entry["name"]] = settings(overlay)[entry["valueFrom"]["configMapKeyRef"]["key"]]
+    return found
+
+
+def substituted(text: str, names: dict[str, str]) -> str:
+    """As the kubelet does it; a name that is not there raises KeyError (the kubelet would leave it as it stands)."""
+    return re.sub(r"\$\((\w+)\)", lambda found: names[found[1]], text)
+
+
+def arguments(overlay: str, one: Manifest) -> list[str]:
+    """Of a container's program."""
+    names = environment(overlay, one)
+    return [substituted(argument, names) for argument in one["args"]]
+
+
+def selects(selector: Manifest | None, labels: dict[str, str]) -> bool:
+    """Whether a label selector, as policies and workloads have it, matches; {} matches everything, None nothing."""
+    if selector is None:
+        return False
+    if any(labels.get(key) != value for key, value in selector.get("matchLabels", {}).items()):
+        return False
+    for one in selector.get("matchExpressions", []):
+        assert one["operator"] == "In", one
+        if labels.get(one["key"]) not in one["values"]:
+            return False
+    return True
+
+
+def probes(one: Manifest) -> Iterator[tuple[str, Manifest]]:
+    for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
+        if kind in one:
+            yield kind, one[kind]
