@@ -22,7 +22,7 @@ from lockstep.wire.v1 import coordinator_pb2 as pb
 _log = logging.getLogger("lockstep.events")
 
 MOMENT_SECONDS = 1.0
-"""For one: above any hold."""
+"""For one: above any hold. Coordinators that do not answer let go by themselves."""
 PAUSE_SECONDS = 0.25
 """After one: plans that it did not help are held by what no coordinator can hurry, such as a set that is away."""
 _HOLD = "/lockstep.wire.v1.Coordinator/HoldCommits"
@@ -32,8 +32,14 @@ _END: Any = grpc.aio.EOF
 class QuietMoments:
     """Lives as long as the process."""
 
-    def __init__(self, find: Callable[[], Awaitable[Sequence[str]]], channels: Channels) -> None:
-        """`find`: addresses of all coordinators that are there; raises `EtcdRejected`, `EtcdInDoubt`."""
+    def __init__(
+        self,
+        find: Callable[[], Awaitable[Sequence[str]]],
+        channels: Channels,
+        seconds: float = MOMENT_SECONDS,
+    ) -> None:
+        """`find`: addresses of all coordinators that are there; raises `EtcdRejected`, `EtcdInDoubt`. `seconds`: for one moment."""
+        self._seconds = seconds
         self._find = find
         self._channels = channels
         self._making: asyncio.Future[bool] | None = None
@@ -55,7 +61,7 @@ class QuietMoments:
     async def _make(self, done: asyncio.Future[bool]) -> None:
         is_made = False
         try:
-            async with asyncio.timeout(MOMENT_SECONDS):
+            async with asyncio.timeout(self._seconds):
                 is_made = await self._hold_all(await self._find())
         except (EtcdRejected, EtcdInDoubt, TimeoutError) as error:
             _log.debug("event=no_quiet_moment %r", error)
