@@ -38,7 +38,9 @@ class QuietMoments:
         channels: Channels,
         seconds: float = MOMENT_SECONDS,
     ) -> None:
-        """`find`: addresses of all coordinators that are there; raises `EtcdRejected`, `EtcdInDoubt`. `seconds`: for one moment."""
+        """`find`: addresses of all coordinators that are there; raises `EtcdRejected`, `EtcdInDoubt`. `seconds`: for one
+        moment.
+        """
         self._seconds = seconds
         self._find = find
         self._channels = channels
