@@ -36,12 +36,17 @@ PAUSE_SECONDS = 0.2
 LOOK_SECONDS = 0.02
 
 
+@pytest.fixture
+def database(request: pytest.FixtureRequest, sink: str) -> str:
+    """Of the sink; "": it needs none."""
+    return request.getfixturevalue("postgres").dsn if sink == "postgres" else ""
+
+
 @pytest.mark.parametrize("sink", KILLS)
 async def test_a_ledger_equals_the_log_though_driver_and_serving_broker_are_killed(
-    spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path, sink: str
+    spark: SparkSession, database: str, tmp_path: Path, sink: str
 ) -> None:
     """The driver dies when its sink has just taken a micro-batch, before Spark has written that down."""
-    database = request.getfixturevalue("postgres").dsn if sink == "postgres" else ""
     async with deployed(tmp_path / "cluster", coordinators=1) as deployment:
         history = History(deployment.addresses)
         await asyncio.to_thread(history.open)
