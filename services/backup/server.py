@@ -12,13 +12,15 @@ from collections.abc import Iterable
 from lockstep.core.cluster_map import Keys
 from lockstep.core.ids import Incarnation
 from lockstep.core.inputs import AnyInput, MapSeen
-from lockstep.runtime.channels import Channels
+from lockstep.runtime.channels import Channels, make_server
 from lockstep.runtime.cluster_view import ClusterView, MemberEntry
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.etcd_watcher import EtcdWatcher
+from lockstep.runtime.health import READY, Health
 from lockstep.runtime.process import spawn
 from lockstep.runtime.pulses import Pulses
+from lockstep.runtime.reflection import add_services
 from lockstep.runtime.registration import register
 from lockstep.runtime.store_client import StoreClient
 from services.backup.core.follower import Follower
@@ -56,6 +58,7 @@ class BackupProcess:
         self._watcher = EtcdWatcher(etcd, self._view, self._heard)
         self._store = StoreClient(self._driver, self._pulses, self._channels, settings.store)
         self._subscriber = Subscriber(self._driver, self._channels, self._view.address)
+        self._server = make_server()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -68,9 +71,15 @@ class BackupProcess:
         ):
             self._tasks.append(spawn(coroutine, name))
         await self._watcher.has_read()
+        health = Health({READY: lambda: self._view.is_in_sync(self._settings.broker)})
+        add_services(self._server, (health.handlers(),))
+        if self._settings.health_listen:
+            self._server.add_insecure_port(self._settings.health_listen)
+        await self._server.start()
         _log.info("broker=%s event=started process=%s role=backup", self._settings.broker, self._process)
 
     async def stop(self) -> None:
+        await self._server.stop(None)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

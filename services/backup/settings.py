@@ -19,6 +19,8 @@ class BackupProcessSettings:
     """Endpoints, separated by commas."""
     cluster: str
     """Name of the cluster: part of every key in etcd."""
+    health_listen: str = ""
+    """host:port at which it tells of its health by gRPC; "": nowhere."""
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> BackupProcessSettings:
@@ -32,5 +34,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> BackupProcessSett
     )
     parser.add_argument("--etcd", required=True, metavar="URL[,URL...]")
     parser.add_argument("--cluster", required=True, metavar="NAME")
+    parser.add_argument("--health-listen", default="", metavar="HOST:PORT", help="gRPC health")
     given = parser.parse_args(arguments)
-    return BackupProcessSettings(BrokerId(given.id), given.store, given.etcd, given.cluster)
+    return BackupProcessSettings(
+        BrokerId(given.id), given.store, given.etcd, given.cluster, given.health_listen
+    )

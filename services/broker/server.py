@@ -38,6 +38,7 @@ from lockstep.runtime.map_changes import MapChanges
 from lockstep.runtime.metrics import serve_metrics
 from lockstep.runtime.process import spawn
 from lockstep.runtime.pulses import PULSE_SECONDS, Pulses
+from lockstep.runtime.reflection import add_services
 from lockstep.runtime.registration import register
 from lockstep.runtime.serving import ServingRights
 from lockstep.runtime.store_client import StoreClient
@@ -174,8 +175,9 @@ class Broker:
     async def start(self) -> None:
         settings = self._settings
         self._server = server = make_server()
-        server.add_generic_rpc_handlers(
-            tuple(
+        add_services(
+            server,
+            (
                 hosted.handlers()
                 for hosted in (
                     self._primary_service,
@@ -186,7 +188,7 @@ class Broker:
                     self._cluster,
                     self._health,
                 )
-            )
+            ),
         )
         host, _, port = settings.listen.rpartition(":")
         is_bound = port == "0"

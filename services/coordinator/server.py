@@ -16,6 +16,7 @@ from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.health import Health
 from lockstep.runtime.metrics import serve_metrics
 from lockstep.runtime.process import spawn
+from lockstep.runtime.reflection import add_services
 from services.coordinator.coordinator_service import CoordinatorService
 from services.coordinator.core.coordinator import Coordinator
 from services.coordinator.driver import CoordinatorDriver
@@ -55,7 +56,7 @@ async def serve(settings: CoordinatorSettings) -> int:
             Coordinator(process, settings.limits), log, ports, settings.tick_seconds, settings.exit_at
         )
         service = CoordinatorService(driver, presence, ports, log)
-        server.add_generic_rpc_handlers((service.handlers(), Health().handlers()))
+        add_services(server, (service.handlers(), Health().handlers()))
         tasks = [spawn(presence.run(), "presence")]
         await presence.registered()
         with contextlib.ExitStack() as cleanup:

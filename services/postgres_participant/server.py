@@ -14,6 +14,7 @@ from lockstep.runtime.decision_log import DecisionLogReader
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.health import Health
 from lockstep.runtime.process import spawn
+from lockstep.runtime.reflection import add_services
 from services.postgres_participant.database import Database
 from services.postgres_participant.orphan_watch import OrphanWatch
 from services.postgres_participant.participant_service import ParticipantService
@@ -36,7 +37,7 @@ async def serve(settings: ParticipantSettings) -> int:
         watch = OrphanWatch(settings, database, DecisionLogReader(etcd, settings.cluster))
         server = make_server()
         service = ParticipantService(settings.name, database)
-        server.add_generic_rpc_handlers((service.handlers(), Health().handlers()))
+        add_services(server, (service.handlers(), Health().handlers()))
         port = server.add_insecure_port(settings.listen)
         await server.start()
         tasks = [spawn(watch.run(), "orphans"), spawn(_check(database), "check of the database")]

@@ -18,6 +18,7 @@ import grpc.aio
 from lockstep.runtime.channels import make_server
 from lockstep.runtime.health import Health
 from lockstep.runtime.metrics import serve_metrics
+from lockstep.runtime.reflection import add_services
 from services.proxy.samples import ProxySamples
 from services.proxy.security.settings import TlsSettings
 from services.proxy.security.tls_files import TlsFiles
@@ -87,7 +88,7 @@ async def _listen(worker: Worker, address: str, tls: TlsSettings | None) -> asyn
 async def _serve_health(address: str) -> grpc.aio.Server:
     """Says that this worker serves, from now on; to nobody if there is no address."""
     server = make_server()
-    server.add_generic_rpc_handlers((Health().handlers(),))
+    add_services(server, (Health().handlers(),))
     if address:
         host, _, port = address.rpartition(":")
         server.add_insecure_port(f"{host}:{int(port) + int(os.environ.get(WORKER, '0'))}")

@@ -20,6 +20,7 @@ from lockstep.runtime.health import Health
 from lockstep.runtime.metrics import serve_metrics
 from lockstep.runtime.outbox import Outbox
 from lockstep.runtime.process import spawn
+from lockstep.runtime.reflection import add_services
 from lockstep.runtime.rpc import Context, read, service, stream_stream, unary, unary_stream
 from lockstep.runtime.store_codec import HEARTBEAT, decode_request, encode_answer
 from lockstep.wire.v1 import store_pb2
@@ -216,11 +217,11 @@ async def serve(settings: StoreSettings) -> int:
         return 1
     store = StoreServer(settings, disk)
     server = make_server()
-    server.add_generic_rpc_handlers((store.handlers(), Health().handlers()))
+    add_services(server, (store.handlers(), Health().handlers()))
     port = server.add_insecure_port(settings.listen)
     await server.start()
     health = make_server()
-    health.add_generic_rpc_handlers((Health().handlers(),))
+    add_services(health, (Health().handlers(),))
     if settings.health_listen:
         health.add_insecure_port(settings.health_listen)
     await health.start()
