@@ -10,11 +10,11 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
 
 from lockstep.core.clock import Now
 from lockstep.core.effects import AnyEffect, Halt, Note
-from lockstep.core.ids import SetName
+from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.core.inputs import AnyInput, Tick
 from lockstep.runtime.clock import read_now
 from lockstep.runtime.process import halt
@@ -35,6 +35,15 @@ class Core(Protocol):
     """What the driver hosts: a replica of one resource set, or a part of one."""
 
     def handle(self, given: AnyInput, now: Now, /) -> list[AnyEffect]: ...
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """A core that can say where it stands, for the log."""
+
+    @property
+    def place(self) -> tuple[Epoch, LogIndex]:
+        """Its epoch, and the last index of its log."""
 
 
 class Driver:
@@ -61,7 +70,7 @@ class Driver:
         self.tick_lag_seconds = 0.0
         """How late the last tick was: how long other work held the event loop."""
         self.on(Halt, lambda effect: self._halt(f"set {effect.set_name}: {effect.reason}", None))
-        self.on(Note, _log_note)
+        self.on(Note, self._log_note)
 
     def on(self, kind: type[_Effect], perform: Callable[[_Effect], None]) -> None:
         """`perform` takes all effects of this type; it must not block, nor feed what it could not have heard."""
@@ -137,13 +146,23 @@ class Driver:
         except Exception as error:
             self._halt(f"set {given.set_name}: {type(given).__name__} could not be handled", error)
 
+    def _log_note(self, effect: Note) -> None:
+        level = logging.WARNING if effect.is_warning else logging.INFO
+        core = self._cores.get(effect.set_name)
+        epoch, index = core.place if isinstance(core, Placed) else (0, 0)
+        event = effect.event.replace(" ", "_")
+        _log.log(
+            level,
+            "set=%s epoch=%d index=%d event=%s %s",
+            effect.set_name,
+            epoch,
+            index,
+            event,
+            effect.details,
+        )
+
 
 def _trace(given: AnyInput, effects: list[AnyEffect]) -> None:
     _log.debug("input %s", repr(given)[:TRACE_CHARACTERS_MAX])
     for effect in effects:
         _log.debug("    effect %s", repr(effect)[:TRACE_CHARACTERS_MAX])
-
-
-def _log_note(effect: Note) -> None:
-    level = logging.WARNING if effect.is_warning else logging.INFO
-    _log.log(level, "set=%s event=%s %s", effect.set_name, effect.event, effect.details)

@@ -15,6 +15,8 @@ from typing import Any, NoReturn
 
 import uvloop
 
+from lockstep.runtime.log_format import make_formatter
+
 HALT_STATUS = 70
 """Exit status of a process that stopped itself (sysexits' EX_SOFTWARE)."""
 MALLOC_ENVIRONMENT = {
@@ -45,13 +47,13 @@ def ensure_malloc_settings() -> None:
 
 
 def set_up_logging() -> None:
-    """One line per event on stderr; `LOCKSTEP_LOG` names the level (default INFO)."""
-    logging.basicConfig(
-        level=os.environ.get("LOCKSTEP_LOG", "INFO").upper(),
-        stream=sys.stderr,
-        format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S",
-    )
+    """One line per event on stderr; `LOCKSTEP_LOG` names the level (default INFO), `LOCKSTEP_LOG_FORMAT` the form."""
+    handler = logging.StreamHandler(sys.stderr)
+    try:
+        handler.setFormatter(make_formatter())
+    except ValueError as error:
+        sys.exit(str(error))
+    logging.basicConfig(level=os.environ.get("LOCKSTEP_LOG", "INFO").upper(), handlers=[handler])
     for foreign in ("grpc", "asyncio"):
         logging.getLogger(foreign).setLevel(max(logging.INFO, logging.getLogger().level))
 

@@ -112,6 +112,12 @@ class Replica:
         copy = self.backup.copy if self.backup is not None else None
         return copy.log_end if copy is not None else LogIndex(0)
 
+    @property
+    def place(self) -> tuple[Epoch, LogIndex]:
+        """The epoch that it leads or follows, 0: none, and `log_end`; for the log."""
+        role = self.primary or self.backup
+        return (role.epoch if role is not None else Epoch(0)), self.log_end
+
     def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
         """Take one input; returns effects to perform in order."""
         self._note_facts(given)

@@ -6,7 +6,7 @@ said it; a learner that is near the log's end is guarded, and counts from then o
 
 from lockstep.core.clock import Now
 from lockstep.core.effects import Note
-from lockstep.core.ids import LogIndex
+from lockstep.core.ids import LogIndex, transaction_id
 from lockstep.core.inputs import BackupSaid
 from lockstep.core.records import RollbackReason
 from lockstep.core.replication import Acknowledge, Refuse, Subscribe
@@ -56,7 +56,8 @@ class BackupHearing:
             case Refuse():
                 buffer = context.state.transactions.get(message.transaction)
                 if buffer is not None and buffer.state is TransactionState.OPEN:
-                    self._note("refused", f"{message.broker} refused {message.transaction}: {message.reason}")
+                    name = transaction_id(context.state.set_name, message.transaction)
+                    self._note("refused", f"transaction={name} backup={message.broker} {message.reason}")
                     append_rollback(context, message.transaction, RollbackReason.REFUSED)
 
     def closed(self, number: int) -> None:

@@ -5,7 +5,7 @@ Law: it only says so. A prepared branch is ended by its coordinator, its decisio
 
 from lockstep.core.clock import Now
 from lockstep.core.effects import Note
-from lockstep.core.ids import TransactionKey
+from lockstep.core.ids import TransactionKey, transaction_id
 from lockstep.core.tx_buffer import DtxBuffer
 from lockstep.core.xid import Xid
 from services.primary.core.context import Context
@@ -21,7 +21,8 @@ def look(context: Context, now: Now) -> None:
     since_ms = {key: branch.prepared_ms for key, branch in branches.items()}
     for key in context.doubts.look(since_ms, now.wall_ms):
         age_seconds = (now.wall_ms - since_ms[key]) // 1000
-        details = f"xid={Xid.decode(branches[key].xid)} age_seconds={age_seconds}"
+        xid, name = Xid.decode(branches[key].xid), transaction_id(context.state.set_name, key)
+        details = f"xid={xid} age_seconds={age_seconds} transaction={name}"
         context.effects.append(
             Note(context.state.set_name, "in_doubt", f"{details} state=prepared", is_warning=True)
         )

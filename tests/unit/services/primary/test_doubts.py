@@ -9,10 +9,11 @@ from lockstep.core.commands import (
 )
 from lockstep.core.doubt_watch import DoubtFigures
 from lockstep.core.effects import Note
+from lockstep.core.ids import transaction_id
 from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
 from services.primary.core.settings import PrimarySettings
-from tests.unit.services.primary.primary_rig import Rig, RigClient
+from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
 
 SETTINGS = PrimarySettings(in_doubt_ms=10_000)
 XID = Xid(7, b"global", b"branch")
@@ -34,6 +35,16 @@ def warnings(rig: Rig) -> list[Note]:
     return [note for note in rig.notes if note.is_warning]
 
 
+def details(rig: Rig) -> list[str]:
+    return [note.details for note in warnings(rig)]
+
+
+def words_of(rig: Rig, seconds: int) -> str:
+    (branch,) = rig.state.transactions.prepared()
+    name = transaction_id(SET, branch.key)
+    return f"xid={XID} age_seconds={seconds} transaction={name} state=prepared"
+
+
 def wait(rig: Rig, seconds: int) -> None:
     for _ in range(seconds):
         rig.pass_time(1_000)
@@ -45,9 +56,8 @@ def test_a_branch_that_stays_prepared_is_warned_of_at_a_growing_interval() -> No
     wait(rig, 9)
     assert not warnings(rig)
     wait(rig, 41)
-    assert [(note.event, note.details) for note in warnings(rig)] == [
-        ("in_doubt", f"xid={XID} age_seconds={seconds} state=prepared") for seconds in (10, 20, 40)
-    ]
+    assert [note.event for note in warnings(rig)] == ["in_doubt"] * 3
+    assert details(rig) == [words_of(rig, seconds) for seconds in (10, 20, 40)]
     assert rig.core.context.doubts.figures(rig.wall_ms) == DoubtFigures(1, 50.0, 1)
 
 
@@ -70,4 +80,4 @@ def test_a_successor_says_it_again_at_once_with_the_age_of_the_branch() -> None:
     wait(first, 30)
     second = Rig(SETTINGS, predecessor=first)
     wait(second, 1)
-    assert [note.details for note in warnings(second)] == [f"xid={XID} age_seconds=31 state=prepared"]
+    assert details(second) == [words_of(second, 31)]
