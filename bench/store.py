@@ -7,7 +7,6 @@ size took in the same directory just before. `make bench-store`, or `python -m b
 import argparse
 import asyncio
 import os
-import resource
 import shutil
 import signal
 import statistics
@@ -19,6 +18,7 @@ from typing import Any
 
 import uvloop
 
+from bench.measuring import cpu_seconds, resident_mib
 from lockstep.core.frames import encode_frame
 from lockstep.core.ids import Epoch, Incarnation, LogIndex, QueueId, SetName, TimeMs, place
 from lockstep.core.item_values import EntryValue, MetaValue, encode, encode_content
@@ -83,14 +83,6 @@ class Store:
             pass
         return answer
 
-    def resident_mib(self) -> float:
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * resource.getpagesize() / 2**20
-
-    def cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
 
 def fdatasync_us(directory: Path, size: int) -> float:
     """Median of 200, into room that was written before."""
@@ -117,7 +109,7 @@ async def bench_appends(store: Store, first: int, batch: int, seconds: float, wi
     sent_at: dict[int, float] = {}
     waits: list[float] = []
     end = sent = first - 1
-    begin, cpu = time.perf_counter(), store.cpu_seconds()
+    begin, cpu = time.perf_counter(), cpu_seconds(store.process.pid)
     room = asyncio.Semaphore(window)
     unanswered = 0
     done = asyncio.Event()
@@ -147,7 +139,7 @@ async def bench_appends(store: Store, first: int, batch: int, seconds: float, wi
         await store.send(AppendFrames(SET, Epoch(1), ME, (frame.durable,), LogIndex(end)))
     done.set()
     await receiving
-    took, cpu = time.perf_counter() - begin, store.cpu_seconds() - cpu
+    took, cpu = time.perf_counter() - begin, cpu_seconds(store.process.pid) - cpu
     messages = end - first + 1
     waits.sort()
     print(
@@ -199,7 +191,7 @@ async def bench_recovery(store: Store, messages: int) -> None:
     print(
         f"{messages:,} messages in the snapshot: installed in {installed:.1f} s; after SIGKILL: process ready {started:.2f} s,"
         f" set open {opened:.2f} s, all {count:,} items sent to the broker {loaded:.2f} s;"
-        f" store's memory {store.resident_mib():.0f} MiB"
+        f" store's memory {resident_mib(store.process.pid):.0f} MiB"
     )
     await store.end()
 
