@@ -143,6 +143,46 @@ async def names_are_unique(client: Client) -> None:
         await session.declare_queue("east-gone", set_name="west")
 
 
+async def test_one_copy_of_one_disk_is_a_backup_of_all_its_sets(tmp_path: Path) -> None:
+    """Restored beside nothing: no etcd, and empty disks for the other brokers."""
+    copy = tmp_path / "copy"
+    async with deployed(tmp_path / "cluster") as before:
+        async with before.client() as client:
+            ids = await fill(client)
+        await before.until_in_sync()
+        status = await before.status()
+        epochs = {one.name: one.epoch for one in status.view.sets}
+        disks = before.cluster.directory
+        # A snapshot of its volume, while it runs: what comes later is not in it.
+        shutil.copytree(disks / "B1", copy)
+        async with before.client() as client, client.session() as session:
+            await session.publish("east-in", b"too late")
+        await lose_everything_but_the_disks(before.cluster)
+    for broker in ("B1", "B2", "B3"):
+        shutil.rmtree(disks / broker)
+    shutil.copytree(copy, disks / "B1")
+
+    async with LocalCluster(disks, first_port=0) as cluster:
+        deployment = Deployment(cluster)
+        await deployment.until(
+            "the broker with the disk knows what etcd lacks",
+            lambda status: any(
+                answer is not None and list(answer.lost_sets) == sorted(SETS)
+                for answer in status.brokers.values()
+            ),
+        )
+        done = await rebuild_map(cluster, "--rebuild")
+        assert done["is_written"] and done["generation"] != status.view.generation
+        for one in done["sets"]:
+            assert one["verdict"] == "rebuilt" and one["in_sync"] == ["B1"], one
+            assert one["epoch"] > epochs[one["set"]]
+        await deployment.until_in_sync()
+        async with deployment.client() as client:
+            for set_name in SETS:
+                assert await bodies(client, f"{set_name}-in") == [b"0", b"1", b"2", b"3", b"4"]
+            assert {(await client.get_outcome(name)).state.name for name in ids} == {"COMMITTED"}
+
+
 async def test_disk_that_cannot_be_asked_has_to_be_given_up_by_name(tmp_path: Path) -> None:
     async with deployed(tmp_path, sets={"east": SETS["east"]}) as before:
         async with before.client() as client, client.session() as session:

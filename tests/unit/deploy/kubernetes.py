@@ -34,9 +34,12 @@ def _kustomize() -> list[str]:
 @cache
 def rendered(overlay: str) -> tuple[Manifest, ...]:
     """All objects of an overlay."""
-    result = subprocess.run(
-        [*_kustomize(), str(KUBERNETES / "overlays" / overlay)], capture_output=True, text=True
-    )
+    return render(KUBERNETES / "overlays" / overlay)
+
+
+def render(directory: Path) -> tuple[Manifest, ...]:
+    """All objects of a kustomization."""
+    result = subprocess.run([*_kustomize(), str(directory)], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return tuple(yaml.safe_load_all(result.stdout))
 
