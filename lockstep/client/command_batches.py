@@ -60,7 +60,6 @@ class CommandBatches:
         self._kind: Hashable = None
         self._last_keys: dict[str, Hashable] = {}
         """Where not all is in order: the key that each exchange got last."""
-        self._is_scheduled = False
         session.before_write = self.flush
 
     def publish(
@@ -159,15 +158,8 @@ class CommandBatches:
         batch.size += size
         if batch.count >= BATCH_MESSAGES_MAX or batch.size >= BATCH_BYTES_MAX:
             del self._open[key]
-        if not self._is_scheduled and not self._session.is_writing:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush_scheduled)
+        self._session.write_soon()
         return confirmation
-
-    def _flush_scheduled(self) -> None:
-        self._is_scheduled = False
-        if not self._session.is_writing:
-            self.flush()
 
     def flush(self) -> None:
         """Submits all that has gathered."""

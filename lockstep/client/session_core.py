@@ -84,8 +84,8 @@ class SessionCore:
             )
         return effects
 
-    def handle(self, event: e.Input, now: int) -> list[e.Effect]:
-        """The effects of one input at `now` (milliseconds)."""
+    def handle(self, event: e.Input, now: int, more_follow: bool = False) -> list[e.Effect]:
+        """The effects of one input at `now` (milliseconds). `more_follow`: nothing is written before the next input."""
         line = self.line
         if line.state is State.CLOSED:
             return self._refuse_when_closed(event)
@@ -130,9 +130,12 @@ class SessionCore:
                     line.connect(now, effects)
             case e.Close():
                 line.is_closing = True
+            case e.Turn():
+                pass
             case _:
                 assert_never(event)
-        self._flush(now, effects)
+        if not more_follow:
+            self._flush(now, effects)
         if (timer := line.times.arm()) is not None:
             effects.append(timer)
         return effects

@@ -111,6 +111,11 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """What came together has come: it may be written."""
+
+
+@dataclass(frozen=True, slots=True)
 class Learn:
     """From elsewhere: an epoch that is served or was, and addresses (none: nothing new), the primary's first."""
 
@@ -137,6 +142,7 @@ Input = (
     | Tick
     | Learn
     | Close
+    | Turn
 )
 
 # --- effects ----------------------------------------------------------------------------------------------------------

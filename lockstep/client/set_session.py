@@ -14,6 +14,7 @@ from lockstep.client import session_events as e
 from lockstep.client.session_core import SessionCore
 from lockstep.client.session_settings import SessionSettings
 from lockstep.client.session_stream import SessionStream
+from lockstep.client.transaction_reserve import TransactionReserve
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
@@ -76,21 +77,34 @@ class SetSession:
         self._timer: asyncio.TimerHandle | None = None
         self._consumers: dict[int, ConsumerPort] = {}
         self._last_consumer = 0
+        self._is_turn_due = False
+        self.reserve = TransactionReserve(self)
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._room: list[asyncio.Future[None]] = []
         self.feed(e.Learn(Epoch(0), tuple(candidates)))
         self.feed(e.Start())
 
-    @property
-    def is_writing(self) -> bool:
-        """Whether what is submitted now has to wait for a write under way."""
-        return self.core.is_busy
-
     def submit(self, command: c.AnyCommand) -> "asyncio.Future[e.CommandDone]":
-        """Hands a command in; the future raises `Rejected` or `InDoubt`."""
+        """Hands a command in; the future raises `Rejected` or `InDoubt`. What comes in one turn of the loop is one write."""
         future: asyncio.Future[e.CommandDone] = asyncio.get_running_loop().create_future()
-        self.feed(e.Submit(future, command))
+        self.feed(e.Submit(future, command), more_follow=True)
+        self.write_soon()
         return future
+
+    def write_soon(self) -> None:
+        """Has what gathers be written at the end of this turn of the loop, or behind the write under way."""
+        if not self._is_turn_due and not self.core.is_busy:
+            self._is_turn_due = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_turn_due = False
+        self.before_write()
+        self.feed(e.Turn())
+
+    def is_open(self, key: TransactionKey) -> bool:
+        """Whether a transaction of this session may still be committed, as far as is known."""
+        return key in self.core.window.operations
 
     def ask(self, question: rq.Question) -> "asyncio.Future[sm.Answer]":
         """Hands a question in."""
@@ -127,17 +141,20 @@ class SetSession:
 
     async def room(self) -> None:
         """Returns when the backlog has room for more."""
-        while self._is_full() and not self._closed.done():
+        while self.is_full and not self._closed.done():
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._room.append(future)
             await future
 
-    def _is_full(self) -> bool:
+    @property
+    def is_full(self) -> bool:
+        """Whether as much waits for answers as may."""
         window = self.core.window
         return window.bytes > self.BACKLOG_BYTES_MAX or len(window) > 2 * c.ANSWERS_KEPT
 
     async def close(self, timeout_seconds: float = 5.0) -> None:
         """Ends the session; what is not answered within the time is left to the session's own time-out."""
+        self.reserve.close()
         self.feed(e.Close())
         try:
             await asyncio.wait_for(asyncio.shield(self._closed), timeout_seconds)
@@ -150,11 +167,11 @@ class SetSession:
         for effect in self.core.abandon():
             self._perform(effect)
 
-    def feed(self, event: e.Input) -> None:
+    def feed(self, event: e.Input, more_follow: bool = False) -> None:
         """One input to the core, and its effects."""
-        for effect in self.core.handle(event, now_ms()):
+        for effect in self.core.handle(event, now_ms(), more_follow):
             self._perform(effect)
-        if self._room and not self._is_full():
+        if self._room and not self.is_full:
             waiting, self._room = self._room, []
             for future in waiting:
                 if not future.done():
@@ -204,6 +221,7 @@ class SetSession:
                     port.stop(code, message)
             case e.Attached():
                 self._on_attached(self, effect)
+                self.write_soon()
             case e.SessionLost():
                 self.lost_sessions += 1
             case e.ConsumerStarted():

@@ -139,6 +139,7 @@ class Transaction:
         if self._wide is not None:
             await self._commit_everywhere(self._wide)
             return
+        session.reserve.restock()
         try:
             ended = session.submit(c.CommitCommand(0, key, 0))
             _forget(ended)  # Nobody hears of its error once whoever waits here is cancelled.
@@ -222,12 +223,22 @@ class Transaction:
         return wide
 
     async def _begin(self) -> TransactionKey:
+        if self._key is None and self._beginning is None and self._timeout_ms == 0:
+            self._take_begun()
         if self._key is None:
             if self._beginning is None:
                 self._beginning = asyncio.ensure_future(self._send_begin())
             await asyncio.shield(self._beginning)
         assert self._key is not None, "a begin that is done has its key"
         return self._key
+
+    def _take_begun(self) -> None:
+        assert self._place is not None, "a set is known before begin"
+        session, batches = self._place
+        self._key = key = session.reserve.take() if not session.is_full else None
+        if key is not None:
+            batches.flush()
+            session.transactions[key] = self._abort
 
     async def _send_begin(self) -> TransactionKey:
         assert self._place is not None, "a set is known before begin"

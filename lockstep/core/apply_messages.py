@@ -7,38 +7,28 @@ transaction nothing becomes visible: publishes reserve room, dequeues lock.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from lockstep.core.contents import Content, size_of
+from lockstep.core.contents import Content, size_of, size_of_all
 from lockstep.core.ids import Epoch, LogIndex, MessageId, QueueId, QueuePosition, place
-from lockstep.core.records import Dequeue, Message, Move, Publish, Requeue
+from lockstep.core.records import Dequeue, Move, Publish, Requeue
 from lockstep.core.reply import DONE, Reply, refused
-from lockstep.core.tx_buffer import DequeueOperation, PublishOperation
+from lockstep.core.tx_buffer import DequeueOperation, PublishOperation, Share, TxBuffer
 
 if TYPE_CHECKING:
     from lockstep.core.queues import Queue, Removed
     from lockstep.core.set_state import SetState
 
 
-class Share(NamedTuple):
-    """What one queue gets of a batch of messages."""
-
-    queue: QueueId
-    places: list[int] | None
-    """Which of the batch, ascending; None: all."""
-    length: int
-    size: int
-    """Bytes."""
+_QUEUES = attrgetter("queues")
 
 
 def shares_of(messages: Sequence[Content]) -> list[Share]:
     """How a batch, of at least one message, is spread over queues."""
     queues = messages[0].queues
-    if len(messages) == 1 or all(message.queues == queues for message in messages):
-        size = sum(
-            len(message.body) + len(message.properties) if type(message) is Message else size_of(message)
-            for message in messages
-        )
+    if len(messages) == 1 or list(map(_QUEUES, messages)).count(queues) == len(messages):
+        size = size_of_all(messages)
         return [Share(queue, None, len(messages), size) for queue in queues]
     places: dict[QueueId, list[int]] = {}
     sizes: dict[QueueId, int] = {}
@@ -52,7 +42,15 @@ def shares_of(messages: Sequence[Content]) -> list[Share]:
 
 def _total_size(shares: Sequence[Share], messages: Sequence[Content]) -> int:
     """Bytes of a batch, each message once."""
-    return shares[0].size if shares and shares[0].places is None else sum(map(size_of, messages))
+    return shares[0].size if shares and shares[0].places is None else size_of_all(messages)
+
+
+def shares_in(state: SetState, buffer: TxBuffer, operation: PublishOperation) -> Sequence[Share]:
+    """The same of what a transaction publishes: found when it was collected, or, after a restoration, found again."""
+    shares = buffer.shares.get(operation.index)
+    if shares is None:
+        shares = shares_of([state.contents.messages[message_id] for message_id in operation.message_ids])
+    return shares
 
 
 class Enqueued(NamedTuple):
@@ -130,9 +128,10 @@ def apply_publish(state: SetState, index: LogIndex, epoch: Epoch, record: Publis
         reserve(state, shares, 1)
         size = _total_size(shares, messages)
         state.contents.add(ids, messages, int(is_durable), int(not is_durable), size)
-        buffer.touched.update(share.queue for share in shares)
+        buffer.touched.update([share.queue for share in shares])
+        buffer.shares[index] = shares
         state.collect(buffer, PublishOperation(index, record.ordinal, len(messages), is_durable))
-        return Reply(value=sum(share.length for share in shares))
+        return Reply(value=sum([share.length for share in shares]))
     # Outside a transaction a message's first position is its id: the same number object serves for both.
     positions: list[QueuePosition] = numbers  # type: ignore[assignment]
     shares = shares_of(messages)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lockstep.core.apply_messages import enqueue, release, reserve, shares_of
+from lockstep.core.apply_messages import enqueue, release, reserve, shares_in
 from lockstep.core.apply_wiring import delete_exchange, delete_queue
 from lockstep.core.ids import Epoch, LogIndex, QueueId, QueuePosition
 from lockstep.core.items import operation_key, transaction_key
@@ -213,8 +213,7 @@ def _take_effect(state: SetState, index: LogIndex, buffer: TxBuffer) -> None:
     contents = state.contents
     for given in buffer.publishes:
         ids = given.message_ids
-        messages = [contents.messages[message_id] for message_id in ids]
-        shares = shares_of(messages)
+        shares = shares_in(state, buffer, given)
         reserve(state, shares, -1)
         batches, references = enqueue(state, shares, given.positions_at(index), ids, given.is_durable)
         if isinstance(references, list):
@@ -250,7 +249,7 @@ def _give_back(
             unlocked.setdefault(queue.id, (queue, []))[1].extend(positions)
         else:
             ids = operation.message_ids
-            reserve(state, shares_of([state.contents.messages[message_id] for message_id in ids]), -1)
+            reserve(state, shares_in(state, buffer, operation), -1)
             state.contents.release(ids, operation.is_durable)
     return [(queue, sorted(positions)) for queue, positions in unlocked.values() if positions]
 

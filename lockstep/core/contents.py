@@ -6,6 +6,7 @@ store); sizes, target queues and a checksum stay, so that every record can still
 """
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 import google_crc32c
 import msgspec
@@ -32,6 +33,7 @@ class DroppedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 Content = Message | DroppedMessage
+_BODY, _PROPERTIES = attrgetter("body"), attrgetter("properties")
 
 
 def size_of(content: Content) -> int:
@@ -40,6 +42,13 @@ def size_of(content: Content) -> int:
         return len(content.body) + len(content.properties)
     assert type(content) is DroppedMessage
     return content.size
+
+
+def size_of_all(contents: Sequence[Content]) -> int:
+    """The same of all of them together."""
+    if set(map(type, contents)) == {Message}:
+        return sum(map(len, map(_BODY, contents))) + sum(map(len, map(_PROPERTIES, contents)))
+    return sum(map(size_of, contents))
 
 
 def without_body(content: Content) -> DroppedMessage:

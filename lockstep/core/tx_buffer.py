@@ -5,13 +5,26 @@ hold locks; a commit gives all publishes their positions in the order of their o
 in. Each operation has the durability of its record, and the buffer is durable once a durable record named it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
 from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition, SessionKey, TransactionKey, place
 from lockstep.core.transaction_states import TransactionState, Transition, after
 from lockstep.core.xa import BranchState
+
+
+class Share(NamedTuple):
+    """What one queue gets of a batch of messages."""
+
+    queue: QueueId
+    places: list[int] | None
+    """Which of the batch, ascending; None: all."""
+    length: int
+    size: int
+    """Bytes."""
 
 
 class PublishOperation(msgspec.Struct, frozen=True, gc=False):
@@ -69,6 +82,8 @@ class TxBuffer:
     operations: list[Operation] = field(default_factory=list)
     touched: set[QueueId] = field(default_factory=set)
     """Queues that its operations name."""
+    shares: dict[LogIndex, Sequence[Share]] = field(default_factory=dict, compare=False)
+    """How its publishes are spread over queues, by index, as far as that was found already."""
     next_ordinal: int = 0
     """The lowest ordinal behind all of its operations."""
 
@@ -143,5 +158,6 @@ class DtxBuffer(TxBuffer):
             buffer.is_durable,
             buffer.operations,
             buffer.touched,
+            buffer.shares,
             buffer.next_ordinal,
         )

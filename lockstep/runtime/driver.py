@@ -1,8 +1,9 @@
 """Driver: feeds the cores of a process and performs their effects in order.
 
 Law: an input is handled to its end before the next one, and its effects are performed in order before any stream is
-written to: performing only puts into outboxes and queues. All inputs that wait are fed in one go, so that what came together is
-written together; nothing is clocked by a timer but `Tick`. An exception in a core, and `Halt`, end the process at once.
+written to: performing only puts into outboxes and queues. All inputs that wait are fed in one go, and a core is told that more
+follow, so that what came together is written together; nothing is clocked by a timer but `Tick`. An exception in a core, and
+`Halt`, end the process at once.
 """
 
 import asyncio
@@ -34,7 +35,9 @@ _Effect = TypeVar("_Effect", bound=AnyEffect)
 class Core(Protocol):
     """What the driver hosts: a replica of one resource set, or a part of one."""
 
-    def handle(self, given: AnyInput, now: Now, /) -> list[AnyEffect]: ...
+    def handle(self, given: AnyInput, now: Now, /, more_follow: bool = False) -> list[AnyEffect]:
+        """`more_follow`: another input comes right behind this one, so that what both cause may be written together."""
+        ...
 
 
 @runtime_checkable
@@ -107,9 +110,12 @@ class Driver:
         self._is_scheduled = False
         start = time.monotonic()
         count = len(self._waiting)
-        for handled in range(count):
-            self._handle(self._waiting.popleft())
-            if handled % 16 == 15 and time.monotonic() - start > SLICE_SECONDS:
+        waiting = self._waiting
+        for handled in range(1, count + 1):
+            given = waiting.popleft()
+            is_pause = handled % 16 == 0
+            self._handle(given, not is_pause and handled < count and waiting[0].set_name == given.set_name)
+            if is_pause and time.monotonic() - start > SLICE_SECONDS:
                 break
         self._is_draining = False
         self.drains_total += 1
@@ -132,13 +138,13 @@ class Driver:
             for set_name in self.set_names:
                 self.feed(Tick(set_name))
 
-    def _handle(self, given: AnyInput) -> None:
+    def _handle(self, given: AnyInput, more_follow: bool) -> None:
         core = self._cores.get(given.set_name)
         if core is None:
             return
         self.inputs_total += 1
         try:
-            effects = core.handle(given, self._read_now())
+            effects = core.handle(given, self._read_now(), more_follow)
             if self._is_traced and not (isinstance(given, Tick) and not effects):
                 _trace(given, effects)
             for effect in effects:

@@ -66,6 +66,12 @@ class _ClientStream:
     outbox: Outbox[_Waiting] = field(default_factory=Outbox)
     is_full: bool = False
     """The replica was told that much waits, and delivers nothing more."""
+    writer: asyncio.Task[object] | None = None
+    """While a write is under way: whoever writes."""
+    writing_since: float = 0.0
+    """When it began, in the event loop's seconds."""
+    is_stalled: bool = False
+    """The client took nothing of one write for too long: its writer was cancelled."""
 
     def drained(self, driver: Driver) -> None:
         """Something was written: tell the replica when it was most of what waited."""
@@ -120,6 +126,7 @@ class SessionsService:
         self._candidates = candidates
         self._stall_seconds = stall_seconds
         self._streams: dict[int, _ClientStream] = {}
+        self._is_watching = False
         driver.on(TellClient, self._tell)
         driver.on(CloseClientStream, self._close)
 
@@ -226,20 +233,41 @@ class SessionsService:
 
     async def _put(self, context: Context, stream: _ClientStream, data: bytes) -> None:
         """One write; raises `Rejected` UNAVAILABLE when the client takes nothing for too long."""
+        loop = asyncio.get_running_loop()
+        stream.writing_since, stream.writer = loop.time(), asyncio.current_task()
+        if not self._is_watching:
+            self._is_watching = True
+            loop.call_later(self._stall_seconds / 4, self._watch_writers)
         try:
-            async with asyncio.timeout(self._stall_seconds):
-                await context.write(data)
-        except TimeoutError:
-            waiting = stream.outbox.bytes_waiting
-            _log.warning(
-                "set=%s stream=%d event=client_stalled bytes=%d", stream.set_name, stream.number, waiting
-            )
+            await context.write(data)
+        except asyncio.CancelledError:
+            if not stream.is_stalled or stream.writer is None:
+                raise
+            stream.writer.uncancel()
             raise Rejected(
                 ErrorCode.UNAVAILABLE,
                 f"the client read nothing for {self._stall_seconds:g} s",
                 set_name=stream.set_name,
                 stream=stream.number,
             ) from None
+        finally:
+            stream.writer = None
+
+    def _watch_writers(self) -> None:
+        """One timer for all streams: a time-out for each write would cost more than the write."""
+        loop = asyncio.get_running_loop()
+        self._is_watching = bool(self._streams)
+        if self._is_watching:
+            loop.call_later(self._stall_seconds / 4, self._watch_writers)
+        for stream in self._streams.values():
+            if stream.writer is None or loop.time() - stream.writing_since < self._stall_seconds:
+                continue
+            waiting = stream.outbox.bytes_waiting
+            _log.warning(
+                "set=%s stream=%d event=client_stalled bytes=%d", stream.set_name, stream.number, waiting
+            )
+            stream.is_stalled = True
+            stream.writer.cancel()
 
     # Inside
 

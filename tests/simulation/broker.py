@@ -38,6 +38,7 @@ from lockstep.core.inputs import (
     BackupStreamClosed,
     ClientSaid,
     ClientStreamClosed,
+    ClientStreamDrained,
     MessagesRead,
     PrimarySaid,
     PrimaryStreamClosed,
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
 TICK_US = 100 * MS
 STORE_RECONNECT_US = 50 * MS
 STORE_PING_TICKS = 3
+GATHERED_EVERY = 5
+"""Every so many inputs a serving replica is told that more follow, as the driver does where several came together."""
 READ_TIMEOUT_US = 5000 * MS
 
 
@@ -82,6 +85,7 @@ class Broker(Process):
             for set_name in world.sets_of(broker)
         }
         self._streams = 0
+        self._handled = 0
         self._stores: dict[SetName, Side] = {}
         self._pings: Side | None = None
         self._readings: dict[Side, None] = {}
@@ -107,7 +111,12 @@ class Broker(Process):
         replica = self.replicas.get(given.set_name)
         if replica is not None:
             self.world.observer.before(self, given)
-            effects = replica.handle(given, self.clocks.now())
+            self._handled += 1
+            more_follow = self._handled % GATHERED_EVERY == 0 and replica.is_serving
+            effects = replica.handle(given, self.clocks.now(), more_follow)
+            if more_follow:
+                # Whatever comes next: it says nothing itself.
+                self.world.loop.after(0, self.feed, ClientStreamDrained(given.set_name, 0))
             if effects:
                 self.effects.extend(effects)
             self.world.observe_replica(self, given, effects)

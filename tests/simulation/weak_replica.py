@@ -11,9 +11,9 @@ from services.primary.core.primary import PrimaryCore
 class WeakReplica(Replica):
     """A real replica, but for what a subclass overrides here. An object gets another class when it comes to be."""
 
-    def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
+    def handle(self, given: AnyInput, now: Now, more_follow: bool = False) -> list[AnyEffect]:
         before = self.primary
-        effects = super().handle(self.heard(given, now), now)
+        effects = super().handle(self.heard(given, now), now, more_follow)
         if self.primary is not None and self.primary is not before:
             self.promoted(self.primary)
         for state in self.states():

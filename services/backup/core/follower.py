@@ -36,8 +36,8 @@ class Follower:
         """Names this replica's present memory (R12)."""
         return Incarnation(f"{self._process}.{self._memory_number}")
 
-    def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
-        """Take one input; returns effects to perform in order."""
+    def handle(self, given: AnyInput, now: Now, more_follow: bool = False) -> list[AnyEffect]:
+        """Take one input; returns effects to perform in order. What a backup does gathers in its outboxes: nothing waits."""
         effects: list[AnyEffect] = []
         match given:
             case MapSeen():

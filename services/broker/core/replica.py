@@ -37,6 +37,7 @@ from lockstep.core.inputs import (
     PrimarySaid,
     StoreConnected,
     StoreLost,
+    StoreSaid,
     SwapAnswered,
     Tick,
 )
@@ -53,6 +54,8 @@ from services.broker.core.settings import ReplicaSettings
 from services.primary.core.figures import Figures
 from services.primary.core.primary import PrimaryCore
 
+_GATHERED = ClientSaid | BackupSaid | StoreSaid
+"""What comes often, and decides nothing about who leads."""
 REPLICA_REQUESTS = 1_000_000_000
 """Requests of the replica itself have numbers from here on; the primary's own swaps stay below."""
 
@@ -118,8 +121,12 @@ class Replica:
         role = self.primary or self.backup
         return (role.epoch if role is not None else Epoch(0)), self.log_end
 
-    def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
-        """Take one input; returns effects to perform in order."""
+    def handle(self, given: AnyInput, now: Now, more_follow: bool = False) -> list[AnyEffect]:
+        """Take one input; returns effects to perform in order. `more_follow`: what it causes may wait for the next input."""
+        if more_follow and isinstance(given, _GATHERED) and self.is_serving:
+            assert self.primary is not None, "who serves leads"
+            self.primary.take(given, now)
+            return []
         self._note_facts(given)
         if self.primary is not None:
             if not isinstance(given, LeaseExtended) or self._lease.is_key_held:

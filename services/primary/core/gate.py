@@ -32,6 +32,11 @@ class CommitGate:
         assert not self._waiting or index >= self._waiting[-1].at, "the gate is first in, first out"
         self._waiting.append(Waiting(index, release))
 
+    @property
+    def waited_for(self) -> LogIndex:
+        """The last index that somebody waits for; 0: nobody waits."""
+        return self._waiting[-1].at if self._waiting else LogIndex(0)
+
     def open_to(self, commit_index: LogIndex) -> None:
         """Release everything up to the commit index, in order."""
         waiting = self._waiting

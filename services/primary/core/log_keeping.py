@@ -26,6 +26,7 @@ class LogKeeping:
         self._log = context.writer.log
         self.epoch_index = LogIndex(0)
         """Of the epoch's own record; 0: not appended yet."""
+        self._is_hurried = False
         self._pending_since_ms = 0
         """When the oldest record was appended that found no frame at once; 0: there is none."""
         self._under_way: deque[tuple[LogIndex, int]] = deque()
@@ -41,12 +42,32 @@ class LogKeeping:
         record = EpochBegins(None, self._context.epoch, broker, is_restarted)
         self.epoch_index = self._context.writer.append(record, True)
 
-    def cut_due(self, now: Now) -> None:
-        """Send what was appended, as far as the own store takes frames."""
-        while self._store.takes_frames and self._cut_frame(now):
-            pass
-        if not self._pending_since_ms and self._log.framed_end < self._log.end:
+    def hurry(self) -> None:
+        """Send what there is with the next `cut_due`, however little."""
+        self._is_hurried = True
+
+    def cut_due(self, now: Now, waited_for: LogIndex = LogIndex(0)) -> None:
+        """Send what was appended, as far as the own store takes frames.
+
+        Begins alone leave with what comes behind them, unless somebody waits for an index up to `waited_for`. Little leaves when
+        what left before it is committed: a frame costs every replica the same, however much is in it. Before the epoch serves
+        nothing waits: what is old is committed with the epoch's own record alone.
+        """
+        if self._is_worth_a_frame(waited_for):
+            self._is_hurried = False
+            while self._store.takes_frames and self._cut_frame(now):
+                pass
+        if not self._pending_since_ms and not self._log.has_only_begins:
             self._pending_since_ms = now.boottime_ms
+
+    def _is_worth_a_frame(self, waited_for: LogIndex) -> bool:
+        log = self._log
+        if self._is_hurried or not self.is_serving:
+            return True
+        if log.has_only_begins and waited_for <= log.framed_end:
+            return False
+        gathered_bytes = self._context.settings.gathered_bytes
+        return log.commit_index >= log.framed_end or log.pending_bytes >= gathered_bytes
 
     def cut_all(self, now: Now) -> None:
         """Send all that was appended: a subscription begins between frames."""

@@ -7,6 +7,7 @@ primary registers the factory that puts the events on the tx-queue; others (metr
 from collections.abc import Callable
 from typing import Protocol
 
+from lockstep.core.contents import size_of_all
 from lockstep.core.ids import BrokerId, LogIndex, TransactionKey
 from lockstep.core.records import Dequeue, Publish
 from services.primary.core.tx_queue import TxQueue, TxQueues
@@ -46,9 +47,7 @@ class TxQueueObserver:
         self._queue = queue
 
     def publish(self, index: LogIndex, record: Publish) -> None:
-        self._queue.push(
-            index, sum(len(message.body) + len(message.properties) for message in record.messages)
-        )
+        self._queue.push(index, size_of_all(record.messages))
 
     def accept(self, index: LogIndex, record: Dequeue) -> None:
         self._queue.push(index, 0)

@@ -147,8 +147,13 @@ class PrimaryCore:
 
     def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
         """Take one input; returns effects to perform in order."""
+        self.take(given, now)
+        return self._finish(now)
+
+    def take(self, given: AnyInput, now: Now) -> None:
+        """Take one input without saying or writing anything: the next `handle` does that for both."""
         if self.stopped:
-            return []
+            return
         self.context.now = now
         try:
             self._take(given, now)
@@ -158,7 +163,6 @@ class PrimaryCore:
             self._stop(f"the own disk is damaged: {damaged.reason}")
         except ReignOver as over:
             self._stop(over.reason)
-        return self._finish(now)
 
     def stop(self, reason: str) -> list[AnyEffect]:
         """End this reign: nothing is said any more but that."""
@@ -228,6 +232,7 @@ class PrimaryCore:
     def _tick(self, now: Now) -> None:
         self._backup_hearing.tick(now)
         self._store.tick(now)
+        self._log.hurry()
         if self.is_serving:
             self._housekeeping.tick(now)
             self._names.tick(now)
@@ -235,21 +240,20 @@ class PrimaryCore:
             self._attachments.close_silent()
 
     def _finish(self, now: Now) -> list[AnyEffect]:
-        """After every input: settle what it caused, write, see what is committed, say what may be said."""
+        """After every input: settle what it caused, see what is committed, write, say what may be said."""
         if not self.stopped:
             self._aftermath.settle()
             self._map.plan(now)
-            self._log.cut_due(now)
             if self._log.commit(now):
-                self._begin_serving(now)
+                self._begin_serving()
+            self._log.cut_due(now, self._gate.waited_for)
             self._speak()
             self._mind_bodies(now)
         return self._take_effects()
 
-    def _begin_serving(self, now: Now) -> None:
+    def _begin_serving(self) -> None:
         self._note("serving", f"epoch {self.epoch}, record {self._log.epoch_index}")
         self.client_hearing.take_early()
-        self._log.cut_due(now)
 
     def _speak(self) -> None:
         """Say what is committed, as long as there is the right to (R6)."""

@@ -9,7 +9,7 @@ from collections import deque
 
 from lockstep.core.frames import Frame, encode_frame
 from lockstep.core.ids import Epoch, LogIndex, TimeMs
-from lockstep.core.records import AnyRecord
+from lockstep.core.records import AnyRecord, Begin
 
 _RECORD_BYTES = 64
 """What a record takes beside the content of its messages, about."""
@@ -41,15 +41,17 @@ class ReplicationLog:
         """Of the frames behind the commit index."""
         self.committed(commit_index)
         self._pending: list[tuple[AnyRecord, bool]] = []
-        self._pending_bytes = 0
+        self.pending_bytes = 0
         """Content of the records that are in no frame yet."""
         self._cuts: deque[tuple[LogIndex, int]] = deque()
         """Where frames end that are full already: (last index, content up to there of all that is pending)."""
+        self.has_only_begins = True
+        """All that is pending is begins of transactions, of which nobody hears before something is done in them."""
 
     @property
     def uncommitted_bytes(self) -> int:
         """Of everything behind the commit index, in frames or not."""
-        return self._uncommitted_bytes + self._pending_bytes
+        return self._uncommitted_bytes + self.pending_bytes
 
     @property
     def framed_end(self) -> LogIndex:
@@ -67,16 +69,18 @@ class ReplicationLog:
 
     def append(self, record: AnyRecord, is_durable: bool, content_bytes: int) -> LogIndex:
         """Give the record its index. `content_bytes`: what its messages have."""
+        if type(record) is not Begin:
+            self.has_only_begins = False
         self._pending.append((record, is_durable))
-        self._pending_bytes += content_bytes + _RECORD_BYTES
+        self.pending_bytes += content_bytes + _RECORD_BYTES
         self.end = LogIndex(self.end + 1)
         return self.end
 
     def end_command(self, bytes_max: int) -> None:
         """A command's records are all appended: if they fill a frame of `bytes_max`, it ends here."""
         before = self._cuts[-1][1] if self._cuts else 0
-        if self._pending_bytes - before >= bytes_max:
-            self._cuts.append((self.end, self._pending_bytes))
+        if self.pending_bytes - before >= bytes_max:
+            self._cuts.append((self.end, self.pending_bytes))
 
     def cut_frame(self, wall_ms: int) -> Frame | None:
         """Serialise the next records that are in no frame, all of them if they fill none; None when there is nothing.
@@ -87,11 +91,12 @@ class ReplicationLog:
             return None
         self._time_ms = max(self._time_ms, wall_ms)
         first = LogIndex(self.framed_end + 1)
-        last, size = self._cuts.popleft() if self._cuts else (self.end, self._pending_bytes)
+        last, size = self._cuts.popleft() if self._cuts else (self.end, self.pending_bytes)
         records = self._pending[: last - first + 1]
         frame = encode_frame(self.epoch, first, self.commit_index, TimeMs(self._time_ms), records)
         del self._pending[: len(records)]
-        self._pending_bytes -= size
+        self.has_only_begins = not self._pending or self.has_only_begins
+        self.pending_bytes -= size
         self._cuts = deque((end, total - size) for end, total in self._cuts)
         self._frames.append(frame)
         self._retained_bytes += _size(frame)

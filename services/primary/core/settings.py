@@ -62,6 +62,8 @@ class PrimarySettings:
     """Messages of one stream that wait behind a declaration for etcd: what a client may have unanswered, and its requests."""
     frames_in_flight_max: int = 2
     """Frames not yet durable at the own store: the next group gathers behind them, no timer (DESIGN 9)."""
+    gathered_bytes: int = 64 * 1024
+    """Less than this waits for the frame before it to be committed, and for what joins it meanwhile."""
     frame_bytes_max: int = 1024 * 1024
     """Content after which no further command joins a frame: what one fdatasync carries well."""
     uncommitted_bytes_max: int = 256 * 1024 * 1024

@@ -7,16 +7,12 @@ appended before it (DESIGN 6: "against what it has appended, not only applied").
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lockstep.core.contents import size_of_all
 from lockstep.core.ids import LogIndex, TransactionKey
 from lockstep.core.records import AnyRecord, Begin, Commit, Dequeue, Prepare, Publish, Rollback
 from lockstep.core.set_state import SetState
 from services.primary.core.observers import TransactionObserver, TransactionObserverFactory
 from services.primary.core.replication_log import ReplicationLog
-
-
-def content_bytes_of(record: Publish) -> int:
-    """Bytes of properties and bodies."""
-    return sum([len(message.body) + len(message.properties) for message in record.messages])
 
 
 class Writer:
@@ -32,7 +28,7 @@ class Writer:
 
     def append(self, record: AnyRecord, is_durable: bool) -> LogIndex:
         """Append and apply one record; answers its index."""
-        content_bytes = content_bytes_of(record) if type(record) is Publish else 0
+        content_bytes = size_of_all(record.messages) if type(record) is Publish else 0
         index = self.log.append(record, is_durable, content_bytes)
         self.state.apply(index, self.log.epoch, record, is_durable)
         if (told := _TOLD.get(type(record))) is not None:

@@ -90,7 +90,7 @@ class Scripted:
         self.heard: list[AnyInput] = []
         self.script: Script = lambda given: []
 
-    def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
+    def handle(self, given: AnyInput, now: Now, more_follow: bool = False) -> list[AnyEffect]:
         self.heard.append(given)
         return self.script(given)
 

@@ -210,22 +210,21 @@ class EventBuilder:
     def _rollback(self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs) -> CommittedTransaction | None:
         record: Any = indexed.record
         open_one = self._open.get(record.transaction)
-        if open_one is not None and open_one.is_prepared and record.reason not in _ENDS_PREPARED:
+        if open_one is None:
+            return None  # It ended with its epoch, or nothing was done in it.
+        if open_one.is_prepared and record.reason not in _ENDS_PREPARED:
             return None
-        if open_one is None and record.transaction[1] != epoch:
-            return None  # It ended with its epoch.
         done = self._command(indexed, epoch, time_ms)
         done.key, done.rollback_reason = record.transaction, record.reason
-        if open_one is not None:
-            del self._open[open_one.key]
-            done.started_ms, done.xid = open_one.started_ms, open_one.xid
-            done.resource_sets = open_one.resource_sets
-            done.is_heuristic = record.reason == RollbackReason.HEURISTIC
-            for operation in open_one.operations:
-                if isinstance(operation, Publish):
-                    done.undone_publishes += len(operation.messages)
-                else:
-                    done.undone_accepts += len(operation.positions)
+        del self._open[open_one.key]
+        done.started_ms, done.xid = open_one.started_ms, open_one.xid
+        done.resource_sets = open_one.resource_sets
+        done.is_heuristic = record.reason == RollbackReason.HEURISTIC
+        for operation in open_one.operations:
+            if isinstance(operation, Publish):
+                done.undone_publishes += len(operation.messages)
+            else:
+                done.undone_accepts += len(operation.positions)
         done.effects = [Effects(EventKind.ROLLBACK, 0, "")]
         return done
 

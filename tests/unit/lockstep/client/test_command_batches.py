@@ -17,11 +17,13 @@ TX = (LogIndex(7), Epoch(1))
 class Writing:
     """A session in a set whose last write is under way: what is submitted is only noted."""
 
-    is_writing = True
     before_write: Callable[[], None]
 
     def __init__(self) -> None:
         self.submitted: list[c.AnyCommand] = []
+
+    def write_soon(self) -> None:
+        pass
 
     def submit(self, command: c.AnyCommand) -> Any:
         self.submitted.append(command)

@@ -31,7 +31,7 @@ class Scripted:
         self._script = script
         self.handled: list[AnyInput] = []
 
-    def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
+    def handle(self, given: AnyInput, now: Now, more_follow: bool = False) -> list[AnyEffect]:
         self.handled.append(given)
         return self._script(given)
 

@@ -55,7 +55,7 @@ class ScriptedSet:
         self.stream = 0
         self.wanted: list[AnyEffect] = []
 
-    def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
+    def handle(self, given: AnyInput, now: Now, more_follow: bool = False) -> list[AnyEffect]:
         if not isinstance(given, ClientSaid):
             wanted, self.wanted = self.wanted, []
             return wanted

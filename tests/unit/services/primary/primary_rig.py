@@ -114,7 +114,9 @@ class Rig:
         is_restarted: bool = False,
         factories: Sequence[TransactionObserverFactory] = (),
         resident_bytes_max: int = UNLIMITED_BYTES,
+        gathered_bytes: int = 0,
     ) -> None:
+        """`gathered_bytes` 0: however little there is leaves at once."""
         self.holds_store = holds_store
         self.holds_readings = False
         """The store answers a reading only when `read` is called."""
@@ -142,7 +144,9 @@ class Rig:
         set_map = SetMap(
             SET, Epoch(epoch), OWN.broker, OWN.incarnation, (OWN,), (), (OWN.broker,), 1, 1, OWN.incarnation
         )
-        chosen = replace(settings or PrimarySettings(), retained_bytes_max=1 << 40)
+        chosen = replace(
+            settings or PrimarySettings(), retained_bytes_max=1 << 40, gathered_bytes=gathered_bytes
+        )
         self.core: PrimaryCore = PrimaryCore(copy, OWN, set_map, 1, is_restarted, chosen, self.now, factories)
         self._perform(self.core.begin(self.now))
         self.feed(LeaseExtended(SET, 1, LEASE_MS))
@@ -326,6 +330,7 @@ class Rig:
 
     def check_log(self) -> None:
         """A replica that applies the frames is equal, and each command has one answering record, in the order of the numbers."""
+        self.feed(Tick(SET))  # Begins alone wait for what comes behind them, or for time.
         self.acknowledge()
         log = self.core.context.writer.log
         assert log.framed_end == log.end == log.commit_index

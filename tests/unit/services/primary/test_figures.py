@@ -2,8 +2,9 @@
 
 import pytest
 
+from lockstep.core.inputs import Tick
 from services.primary.core.figures import FAILOVER
-from tests.unit.services.primary.primary_rig import Rig, publish
+from tests.unit.services.primary.primary_rig import SET, Rig, publish
 
 
 def test_transactions_are_counted_by_how_they_ended() -> None:
@@ -25,6 +26,7 @@ def test_transactions_are_counted_by_how_they_ended() -> None:
 def test_what_a_new_epoch_rolls_back_is_counted_as_such() -> None:
     rig = Rig()
     rig.client().begin()
+    rig.feed(Tick(SET))
     successor = Rig(predecessor=rig)
     assert dict(successor.core.context.figures.ended) == {FAILOVER: 1}
 

@@ -1,0 +1,70 @@
+"""A client that takes nothing of one write loses its stream, and nobody else does (DESIGN 6)."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from lockstep.core.clock import Now
+from lockstep.core.effects import AnyEffect, TellClient
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import Epoch, LogIndex, SessionId, SessionKey, SetName
+from lockstep.core.inputs import AnyInput, ClientStreamClosed
+from lockstep.core.requests import AttachSession
+from lockstep.core.server_messages import HeartbeatAnswered
+from lockstep.runtime.driver import Driver
+from lockstep.runtime.serving import ServingRights
+from lockstep.runtime.session_codec import encode_request
+from services.primary.sessions import SessionsService
+
+SET = SetName("orders")
+ATTACH = AttachSession(SET, SessionId("s"), SessionKey(0), Epoch(0), 10_000, 0, ())
+
+
+class Deaf:
+    """A caller that attaches and then takes nothing, or everything."""
+
+    def __init__(self, takes: bool) -> None:
+        self.takes = takes
+        self.taken = 0
+        self._said = [encode_request(SET, (ATTACH,)).SerializeToString()]
+
+    async def read(self) -> Any:
+        if self._said:
+            return self._said.pop()
+        return await asyncio.get_running_loop().create_future()
+
+    async def write(self, data: bytes) -> None:
+        if not self.takes:
+            await asyncio.get_running_loop().create_future()
+        self.taken += 1
+
+
+class Core:
+    def __init__(self) -> None:
+        self.closed: list[int] = []
+
+    def handle(self, given: AnyInput, now: Now, more_follow: bool = False) -> list[AnyEffect]:
+        if isinstance(given, ClientStreamClosed):
+            self.closed.append(given.stream)
+            return []
+        stream: int = given.stream  # type: ignore[union-attr]
+        return [TellClient(SET, stream, HeartbeatAnswered(Epoch(1), LogIndex(1)), 0)]
+
+
+async def test_a_write_that_is_not_taken_ends_its_stream_alone() -> None:
+    driver, core = Driver(), Core()
+    driver.host(SET, core)
+    service = SessionsService(driver, ServingRights(), lambda _: (), stall_seconds=0.2)
+    deaf, good = Deaf(takes=False), Deaf(takes=True)
+    other = asyncio.ensure_future(service._open(good))  # type: ignore[arg-type]
+    with pytest.raises(Rejected) as refused:
+        await service._open(deaf)  # type: ignore[arg-type]
+    assert refused.value.code is ErrorCode.UNAVAILABLE
+    await asyncio.sleep(0)
+    assert good.taken == 1
+    assert not other.done()
+    assert len(core.closed) == 1
+    other.cancel()
+    await asyncio.gather(other, return_exceptions=True)
+    assert service.streams == 0
