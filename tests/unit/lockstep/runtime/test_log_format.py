@@ -75,7 +75,7 @@ class Noting:
 
     place = Epoch(4), LogIndex(9)
 
-    def handle(self, given: object, now: object) -> list[Note]:
+    def handle(self, given: object, now: object, more_follow: bool = False) -> list[Note]:
         return [Note(EAST, "backup lost", "B3")]
 
 
