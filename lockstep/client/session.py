@@ -18,12 +18,14 @@ from lockstep.client.outcome import Outcome
 from lockstep.client.outgoing import Headers, Outgoing, outgoing
 from lockstep.client.resource_manager import ResourceManager
 from lockstep.client.set_session import SetSession
+from lockstep.client.traced_transaction import Generations, TracedTransaction
 from lockstep.client.transaction import Transaction
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import QueuePosition, SetName
+from lockstep.runtime.tracing import tracing
 
 BROWSE_PAGE = 500
 """Messages of one browse answer."""
@@ -45,6 +47,8 @@ class Session:
         self._directory = directory
         self._open_in = open_in
         self._ask_outcome = ask_outcome
+        self._tracing = tracing()
+        self._generations = Generations(directory)
         self._sets: dict[SetName, tuple[SetSession, CommandBatches]] = {}
         self._is_closed = False
 
@@ -197,6 +201,8 @@ class Session:
 
     def transaction(self, *, timeout_ms: int = 0) -> Transaction:
         """A transaction over queues; `async with` commits it at the end of the block. Over several sets it is distributed."""
+        if self._tracing is not None:
+            return TracedTransaction(self, self._ask_outcome, timeout_ms, self._tracing, self._generations)
         return Transaction(self, self._ask_outcome, timeout_ms)
 
     def distributed_transaction(self, *, timeout_ms: int = 0) -> DistributedTransaction:

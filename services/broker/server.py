@@ -26,7 +26,7 @@ from lockstep.core.effects import (
     RestoreLeaseKey,
     SwapMap,
 )
-from lockstep.core.ids import Incarnation
+from lockstep.core.ids import Incarnation, SetName
 from lockstep.core.inputs import AnyInput, MapSeen, NamesSeen
 from lockstep.runtime.channels import Channels, make_server
 from lockstep.runtime.cluster_view import ClusterView, MemberEntry
@@ -42,6 +42,7 @@ from lockstep.runtime.reflection import add_services
 from lockstep.runtime.registration import register
 from lockstep.runtime.serving import ServingRights
 from lockstep.runtime.store_client import StoreClient
+from lockstep.runtime.tracing import name_service, tracing
 from lockstep.wire.v1 import store_pb2
 from services.backup.core.settings import BackupSettings
 from services.backup.subscriber import Subscriber
@@ -66,6 +67,7 @@ from services.broker.samples import BrokerSamples
 from services.broker.set_queries import SetQueries
 from services.broker.settings import BrokerSettings
 from services.broker.status_report import StatusReport
+from services.broker.traced_replica import TracedReplica
 from services.broker.transactions_service import TransactionsService
 from services.primary.core.settings import PrimarySettings
 from services.primary.server import PrimaryService
@@ -87,6 +89,7 @@ async def serve(settings: BrokerSettings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    name_service("broker")
     async with EtcdClient(settings.etcd, ETCD_TIMEOUT_SECONDS) as etcd:
         broker = Broker(settings, etcd)
         await broker.start()
@@ -270,13 +273,19 @@ class Broker:
             return
         backup = BackupSettings(resident_body_bytes_max=settings.resident_body_bytes_max)
         primary = PrimarySettings(in_doubt_ms=settings.in_doubt_ms)
-        replica = Replica(set_name, settings.broker, self._process, ReplicaSettings(primary, backup))
+        replica = self._replica(set_name, ReplicaSettings(primary, backup))
         self._driver.host(set_name, replica)
         for given in self._view.everything_of(set_name):
             self._driver.feed(given)
         self._lease.tell(set_name)
         self._store.open(set_name)
         _log.info("set=%s event=replica_created", set_name)
+
+    def _replica(self, set_name: SetName, settings: ReplicaSettings) -> Replica:
+        broker, traces = self._settings.broker, tracing()
+        if traces is None:
+            return Replica(set_name, broker, self._process, settings)
+        return TracedReplica(set_name, broker, self._process, settings, traces, lambda: self._view.generation)
 
     async def _coordinator_addresses(self) -> list[str]:
         return list((await coordinators(self._etcd, self._settings.cluster)).values())

@@ -19,6 +19,7 @@ from lockstep.runtime.channels import make_server
 from lockstep.runtime.health import Health
 from lockstep.runtime.metrics import serve_metrics
 from lockstep.runtime.reflection import add_services
+from lockstep.runtime.tracing import name_service
 from services.proxy.samples import ProxySamples
 from services.proxy.security.settings import TlsSettings
 from services.proxy.security.tls_files import TlsFiles
@@ -47,6 +48,7 @@ async def serve(settings: ProxySettings) -> int:
 
 
 async def _work(settings: ProxySettings, stopping: asyncio.Event) -> int:
+    name_service("proxy")
     users: Users | None = UsersFile(settings.security.users) if settings.security.users else None
     worker = Worker(settings, users)
     await worker.start()

@@ -23,6 +23,7 @@ from lockstep.runtime.process import spawn
 from lockstep.runtime.reflection import add_services
 from lockstep.runtime.rpc import Context, read, service, stream_stream, unary, unary_stream
 from lockstep.runtime.store_codec import HEARTBEAT, decode_request, encode_answer
+from lockstep.runtime.tracing import name_service, tracing
 from lockstep.wire.v1 import store_pb2
 from services.store.core.messages import (
     ChunkSent,
@@ -45,6 +46,7 @@ from services.store.lane_threads import LaneThreads
 from services.store.readers import ReaderMethods, encode_status
 from services.store.samples import StoreSamples
 from services.store.settings import StoreSettings
+from services.store.store_tracing import StoreTracing
 
 _log = logging.getLogger("lockstep.store")
 
@@ -61,6 +63,8 @@ class StoreServer:
         self.samples = StoreSamples(self)
         self.core = StoreCore(settings.limits)
         self.lanes = LaneThreads(disk, self.feed, self.samples.synced)
+        traces = tracing()
+        self._tracing = StoreTracing(traces) if traces is not None else None
         self._outboxes: dict[int, Outbox[_Answer]] = {}
         self._readers: dict[int, Outbox[AnyReaderAnswer]] = {}
         self._last_stream = 0
@@ -107,6 +111,8 @@ class StoreServer:
                     _log.warning("set=%s event=%s %s", set_name, event.replace(" ", "_"), details)
 
     def _reply(self, stream: int, answer: AnyStoreAnswer) -> None:
+        if self._tracing is not None:
+            self._tracing.answered(answer)
         outbox = self._outboxes.get(stream)
         if outbox is None:
             return
@@ -158,6 +164,8 @@ class StoreServer:
                         ErrorCode.OTHER_SET, f"this stream is of set {set_name}", set=request.set_name
                     )
                 set_name = request.set_name
+                if self._tracing is not None:
+                    self._tracing.requested(request)
                 self.feed(Requested(stream, request))
                 await self._wait_for_room(set_name)
         finally:
@@ -208,6 +216,7 @@ class StoreServer:
 
 async def serve(settings: StoreSettings) -> int:
     """Runs a store until SIGTERM or SIGINT; answers the exit status."""
+    name_service("store")
     # The consolidator computes in a thread of its own: the event loop must get the interpreter back quickly.
     sys.setswitchinterval(0.0005)
     try:

@@ -52,6 +52,7 @@ from services.broker.core.set_facts import SetFacts
 from services.broker.core.set_lease import SetLease
 from services.broker.core.settings import ReplicaSettings
 from services.primary.core.figures import Figures
+from services.primary.core.observers import TransactionObserverFactory
 from services.primary.core.primary import PrimaryCore
 
 _GATHERED = ClientSaid | BackupSaid | StoreSaid
@@ -84,6 +85,8 @@ class Replica:
         self.backup: BackupCore | None = None
         self.primary: PrimaryCore | None = None
         self.figures = Figures()
+        self.factories: tuple[TransactionObserverFactory, ...] = ()
+        """Of observers that look on beside the tx-queues'."""
         self.reigns = ReignWatch()
         self._effects: list[AnyEffect] = []
 
@@ -353,7 +356,8 @@ class Replica:
             won.is_restarted,
             self.settings.primary,
             now,
-            figures=self.figures,
+            self.factories,
+            self.figures,
         )
         self._lease.put(self._candidate.asked_lease_id)
         self._effects += self.primary.begin(now)

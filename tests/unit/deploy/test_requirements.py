@@ -11,6 +11,9 @@ from packaging.utils import canonicalize_name
 
 REPOSITORY = Path(__file__).parents[3]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+PROGRAMS = (*PROJECT["dependencies"], *EXTRAS["tracing"])
+"""What every image has: where traces go to is known only where it runs."""
 
 
 def pinned(file: str) -> dict[str, str]:
@@ -47,20 +50,17 @@ def check(asked: Iterable[str], versions: dict[str, str]) -> None:
 
 
 def test_programs_get_all_that_they_ask_for() -> None:
-    check(PROJECT["dependencies"], pinned("requirements.txt"))
+    check(PROGRAMS, pinned("requirements.txt"))
 
 
 def test_the_pipeline_gets_all_that_it_asks_for() -> None:
-    extra = PROJECT["optional-dependencies"]["pipeline"]
-    check(
-        (*PROJECT["dependencies"], *extra), pinned("requirements.txt") | pinned("requirements-pipeline.txt")
-    )
+    versions = pinned("requirements.txt") | pinned("requirements-pipeline.txt")
+    check((*PROGRAMS, *EXTRAS["pipeline"]), versions)
 
 
 def test_nothing_is_installed_that_nobody_asks_for() -> None:
-    extra = PROJECT["optional-dependencies"]["pipeline"]
-    assert pinned("requirements.txt").keys() == needed(PROJECT["dependencies"]).keys()
-    both = needed((*PROJECT["dependencies"], *extra)).keys()
+    assert pinned("requirements.txt").keys() == needed(PROGRAMS).keys()
+    both = needed((*PROGRAMS, *EXTRAS["pipeline"])).keys()
     assert pinned("requirements-pipeline.txt").keys() == both - pinned("requirements.txt").keys()
 
 
