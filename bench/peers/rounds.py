@@ -64,7 +64,7 @@ def line(one: Measurement) -> str:
     """Of one measurement, for the terminal."""
     noisy = f", others {one.other_cores:.2f} cores: noisy" if one.is_noisy else ""
     return (
-        f"{one.system:10} {one.workload} {one.case}{' through the proxy' if one.path == 'amqp' else ''}:"
+        f"{one.system:10} {one.workload} {one.case} ({one.path}):"
         f" {figure(one.messages_per_second)} msgs/s, {figure(one.operations_per_second)}/s, p50 {one.p50_ms:.2f} ms,"
         f" p99 {one.p99_ms:.2f} ms, servers {figure(one.server_us)} us/msg, client {figure(one.client_us)} us/msg{noisy}"
     )
