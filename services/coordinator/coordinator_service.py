@@ -25,6 +25,7 @@ from lockstep.core.decision_log import OutcomeEntry, Verdict
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.runtime.etcd import EtcdInDoubt, EtcdRejected
 from lockstep.runtime.rpc import Context, service, unary, unary_stream
+from lockstep.runtime.tracing import tracing
 from lockstep.runtime.wire import parse
 from lockstep.runtime.xid_codec import encode_xid
 from lockstep.wire.v1 import coordinator_pb2 as pb
@@ -57,6 +58,7 @@ from services.coordinator.driver import Answer, CoordinatorDriver
 from services.coordinator.log_port import LogPort
 from services.coordinator.participant_ports import ParticipantPorts
 from services.coordinator.presence import Presence
+from services.coordinator.traced_commits import traced
 
 SHOWN_BYTES = 40
 """Of what a caller gave as an id, in an error."""
@@ -85,14 +87,19 @@ class CoordinatorService:
         self._log = log
 
     def handlers(self) -> grpc.GenericRpcHandler:
+        traces = tracing()
         return service(
             "Coordinator",
             {
                 "Begin": unary(pb.BeginDistributedRequest, self._begin),
                 "Enlist": unary(pb.EnlistParticipantRequest, self._enlist),
                 "Close": unary(pb.CloseDistributedRequest, self._close),
-                "Commit": unary(pb.CommitDistributedRequest, self._commit),
-                "Rollback": unary(pb.RollbackDistributedRequest, self._rollback),
+                "Commit": unary(
+                    pb.CommitDistributedRequest, traced(traces, "coordinator commit", self._commit)
+                ),
+                "Rollback": unary(
+                    pb.RollbackDistributedRequest, traced(traces, "coordinator rollback", self._rollback)
+                ),
                 "GetOutcome": unary(pb.GetDistributedOutcomeRequest, self._get_outcome),
                 "List": unary(pb.ListDistributedRequest, self._list),
                 "Recover": unary(pb.RecoverDistributedRequest, self._recover),

@@ -141,7 +141,13 @@ async def test_branches_are_linked_to_the_transaction_over_several_sets(rig: Rig
         await tx.publish("east.in", [b"here"])
         await tx.publish("west.in", [b"there"])
     assert tx.id is not None
-    (root,) = await rig.spans(tx.id, 1)
+    found = await rig.spans(tx.id, 2)
+    assert sorted((span.service, span.name) for span in found) == [
+        ("lockstep-client", "transaction"),
+        ("lockstep-coordinator", "coordinator commit"),
+    ]
+    (root,) = (span for span in found if span.name == "transaction")
+    assert {(span.trace, span.parent) for span in found if span is not root} == {(root.trace, root.span)}
     branches = await rig.until(lambda: [span for span in rig.collector.spans if root.trace in span.links], 2)
     assert sorted((span.name, span.attributes["lockstep.set"]) for span in branches) == [
         ("primary", "east"),

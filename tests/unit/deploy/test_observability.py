@@ -23,6 +23,8 @@ OF_SCRAPING = {"job", "instance"}
 """Labels that Prometheus adds."""
 OTHERS = {"up", "process_resident_memory_bytes"}
 """Metrics of Prometheus itself, and of its client library."""
+NETWORK = "lockstep_cluster"
+"""What Docker calls the network of the compose files."""
 
 
 def targets() -> Iterator[tuple[str, str, str]]:
@@ -135,3 +137,12 @@ def test_prometheus_and_grafana_find_them_where_compose_puts_them() -> None:
     (rules,), (source,) = prometheus["rule_files"], provider["providers"]
     assert f"./observability/alerts.yaml:{rules}:ro" in compose["prometheus"]["volumes"]
     assert f"./observability/dashboards:{source['options']['path']}:ro" in compose["grafana"]["volumes"]
+
+
+def test_documents_name_what_is_registered() -> None:
+    root = DEPLOY.parent
+    documents = [root / "README.md", root / "ARCHITECTURE.md", *sorted((root / "docs").rglob("*.md"))]
+    for document in documents:
+        named = set(re.findall(r"`(lockstep_[a-z_]+)(?:{[^`]*)?`", document.read_text()))
+        unknown = named - NAMES.keys() - {NETWORK}
+        assert not unknown, f"{document.name}: {unknown}"

@@ -2,9 +2,14 @@
 
 import pytest
 
-from lockstep.core.inputs import Tick
+from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.inputs import BackupSaid, Tick
+from lockstep.core.replication import Acknowledge
 from services.primary.core.figures import FAILOVER
 from tests.unit.services.primary.primary_rig import SET, Rig, publish
+from tests.unit.services.replicas import PrimaryBench, entry, member
+
+A, B = member("a"), member("b")
 
 
 def test_transactions_are_counted_by_how_they_ended() -> None:
@@ -52,3 +57,11 @@ def test_a_commit_lasts_from_the_append_until_the_commit_index_is_behind_it() ->
     figures = rig.core.context.figures.commit_seconds
     # Two frames were on their way, and what came meanwhile went into a third: each counts from its first record.
     assert figures.sum - before == pytest.approx(0.75)
+
+
+def test_a_word_of_a_lower_epoch_is_counted() -> None:
+    bench = PrimaryBench(entry(2, A, B))
+    assert bench.core.context.figures.fenced == 0
+    said = Acknowledge(bench.core.context.state.set_name, Epoch(1), B.broker, B.incarnation, LogIndex(1))
+    bench.feed(BackupSaid(said.set_name, 1, said))
+    assert bench.core.context.figures.fenced == 1

@@ -121,6 +121,7 @@ def test_an_epoch_once_seen_fences_lower_ones_through_a_crash() -> None:
     assert (refused.code, refused.highest_epoch) == (ErrorCode.WRONG_EPOCH, 7)
     assert isinstance(rig.ask(OpenSet(SET, Epoch(7), ME))[0], SetOpened)
     assert code_of(rig.append(frame(1), epoch=6)) is ErrorCode.WRONG_EPOCH
+    assert rig.core.status()[0].fenced == 2
 
 
 def test_a_fence_is_durable_and_stops_the_writer() -> None:
