@@ -108,7 +108,11 @@ class StoreServer:
                     if reader is not None:
                         reader.put(read_answer)
                 case Note(set_name, event, details):
-                    _log.warning("set=%s event=%s %s", set_name, event.replace(" ", "_"), details)
+                    epoch, index = self.core.place(set_name)
+                    word = event.replace(" ", "_")
+                    _log.warning(
+                        "set=%s epoch=%d index=%d event=%s %s", set_name, epoch, index, word, details
+                    )
 
     def _reply(self, stream: int, answer: AnyStoreAnswer) -> None:
         if self._tracing is not None:

@@ -91,16 +91,19 @@ async def _write_over_sets(session: Session) -> None:
 
 
 async def _lose_a_backup(deployment: Deployment, run: Run) -> None:
-    run.mark("B3 killed")
-    await deployment["B3"].broker.kill()
+    primary = await deployment.primary_of("east")
+    backup = max(name for name in SETS["east"] if name != primary)
+    run.mark("backup killed")
+    await deployment[backup].broker.kill()
     await run.seen.until(
-        "two in sync", lambda: 2.0 in run.between("lockstep_in_sync_size", "B3 killed", set="east")
+        "two in sync", lambda: 2.0 in run.between("lockstep_in_sync_size", "backup killed", set="east")
     )
-    run.mark("B3 started")
-    await deployment.cluster.start_broker("B3")
+    run.mark("backup started")
+    await deployment.cluster.start_broker(backup)
     await deployment.until_in_sync()
     await run.seen.until(
-        "three in sync", lambda: run.between("lockstep_in_sync_size", "B3 started", set="east")[-1:] == [3.0]
+        "three in sync",
+        lambda: run.between("lockstep_in_sync_size", "backup started", set="east")[-1:] == [3.0],
     )
 
 
@@ -128,11 +131,12 @@ async def _kill_the_primary(deployment: Deployment, session: Session, run: Run) 
         cleanup.push(lambda *error: True)  # It is rolled back by the failover.
         tx = await cleanup.enter_async_context(session.transaction())
         await tx.publish("east.in", [b"never seen"])
-        run.mark("B1 killed")
-        await deployment["B1"].broker.kill()
+        primary = await deployment.primary_of("east")
+        run.mark("primary killed")
+        await deployment[primary].broker.kill()
         await deployment.primary_of("east")
         run.mark("served again")
-    await deployment.cluster.start_broker("B1")
+    await deployment.cluster.start_broker(primary)
     await deployment.until_in_sync()
     run.mark("all in sync")
     await run.seen.until(
@@ -153,12 +157,10 @@ async def test_every_registered_name_is_seen_and_no_other(run: Run) -> None:
 
 
 async def test_a_lost_backup_and_its_return_are_seen_in_the_in_sync_set(run: Run) -> None:
-    assert min(run.between("lockstep_in_sync_size", "B3 killed", "prepared", set="east")) == 2
+    assert min(run.between("lockstep_in_sync_size", "backup killed", "prepared", set="east")) == 2
     assert run.between("lockstep_in_sync_size", "all in sync", set="east")[-1] == 3
-    assert {one.labels["backup"] for one in run.seen.of("lockstep_replication_lag_entries", set="east")} >= {
-        "B2",
-        "B3",
-    }
+    lagging = {one.labels["backup"] for one in run.seen.of("lockstep_replication_lag_entries", set="east")}
+    assert len(lagging) >= 2
 
 
 async def test_a_branch_in_doubt_is_seen_with_its_age_until_it_ends(run: Run) -> None:
@@ -169,13 +171,14 @@ async def test_a_branch_in_doubt_is_seen_with_its_age_until_it_ends(run: Run) ->
 
 
 async def test_a_failover_is_seen_with_how_long_it_took(run: Run) -> None:
-    epochs = [one.value for one in run.seen.of("lockstep_epoch", set="east")]
-    assert max(epochs) == min(epochs) + 1
-    assert run.seen.grown("lockstep_failover_seconds_count", set="east") == 1
-    took = run.seen.grown("lockstep_failover_seconds_sum", set="east")
-    assert 0 < took < run.marks["served again"] - run.marks["B1 killed"] + 1.0
+    epochs = [one.value for one in run.seen.of("lockstep_epoch", set="east") if one.value]
+    failovers = run.seen.grown("lockstep_failover_seconds_count", set="east")
+    # A busy machine may add some of its own.
+    assert failovers == max(epochs) - min(epochs) >= 1
     primaries = {one.process for one in run.seen.of("lockstep_is_primary", set="east") if one.value}
-    assert len(primaries) == 2
+    assert len(primaries) >= 2
+    took = run.seen.grown("lockstep_failover_seconds_sum", set="east") / failovers
+    assert 0 < took < run.marks["all in sync"] - run.marks["primary killed"] + 1.0
 
 
 async def test_ends_of_transactions_and_clients_that_came_back_are_counted(run: Run) -> None:

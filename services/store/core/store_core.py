@@ -6,7 +6,7 @@ set are handled in the order of their arrival.
 
 from typing import assert_never
 
-from lockstep.core.ids import SetName
+from lockstep.core.ids import Epoch, LogIndex, SetName
 from services.store.core.limits import StoreLimits
 from services.store.core.messages import (
     ChunkSent,
@@ -42,6 +42,14 @@ class StoreCore:
     def status(self) -> list[SetStatus]:
         """All sets that were asked for since the start."""
         return [lanes.the.status() for _, lanes in sorted(self._sets.items())]
+
+    def place(self, set_name: SetName) -> tuple[Epoch, LogIndex]:
+        """The highest epoch that the set has seen, and the log's end, as far as they are known; for the log."""
+        lanes = self._sets.get(set_name)
+        if lanes is None:
+            return Epoch(0), LogIndex(0)
+        status = lanes.the.status()
+        return status.highest_epoch, status.log_end
 
     def waiting_bytes(self, set_name: SetName) -> int:
         """Of requests that were not taken up yet: a driver reads no more of the set's streams while they are many."""
