@@ -3,7 +3,9 @@
 Law: an application's own provider is left alone: spans of Lockstep go where the environment says, with ids that are computed.
 """
 
+import atexit
 import os
+import threading
 from collections.abc import Iterable
 
 from opentelemetry.context import Context
@@ -26,8 +28,11 @@ from opentelemetry.trace import (
 
 from lockstep.runtime.tracing import Span, Trace, now_ns
 
+CLOSE_SECONDS = 2.0
+"""A process that ends waits so long for the collector: less than its supervisor waits for it."""
 
-class _Ids(RandomIdGenerator):
+
+class Ids(RandomIdGenerator):
     """Gives a root span the ids of its trace, everything else ids of chance."""
 
     def __init__(self) -> None:
@@ -43,20 +48,26 @@ class _Ids(RandomIdGenerator):
 class Tracing:
     """Lives as long as the process; used from its event loop."""
 
-    def __init__(self, provider: TracerProvider, ids: _Ids) -> None:
+    def __init__(self, provider: TracerProvider, ids: Ids) -> None:
         self._provider = provider
         self._ids = ids
         self._tracer = provider.get_tracer("lockstep")
+        self._is_closing, self._is_closed = threading.Event(), threading.Event()
+        # Now, as no thread can be started while the process ends.
+        threading.Thread(target=self._close_when_asked, name="end of traces", daemon=True).start()
 
     @classmethod
     def from_environment(cls, service: str) -> "Tracing":
         """As the standard variables say; exporters' threads run from now on. Raises ValueError for an exporter that is none."""
-        ids = _Ids()
+        ids = Ids()
         name = {} if os.environ.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: service}
-        provider = TracerProvider(resource=Resource.create(name), id_generator=ids)
+        # Not on exit: that would wait as long for a collector that is away as for one that answers.
+        provider = TracerProvider(resource=Resource.create(name), id_generator=ids, shutdown_on_exit=False)
         for exporter in _exporters(os.environ.get("OTEL_TRACES_EXPORTER", "") or "otlp"):
             provider.add_span_processor(BatchSpanProcessor(exporter))
-        return cls(provider, ids)
+        made = cls(provider, ids)
+        atexit.register(made.close)
+        return made
 
     def current(self) -> SpanContext | None:
         """The span of the application around this call, for a link to it."""
@@ -87,8 +98,14 @@ class Tracing:
         made.end(end_time=max(now_ns(), span.begun_ns))
 
     def close(self) -> None:
-        """Sends what waits to be sent."""
+        """Sends what waits to be sent, if that takes no longer than `CLOSE_SECONDS`. May be called again."""
+        self._is_closing.set()
+        self._is_closed.wait(CLOSE_SECONDS)
+
+    def _close_when_asked(self) -> None:
+        self._is_closing.wait()
         self._provider.shutdown()
+        self._is_closed.set()
 
     def _context_of(self, trace: Trace) -> SpanContext:
         """The sampler decides by the trace's id where it decides by anything: every process comes to the same."""

@@ -2,10 +2,21 @@
 
 import subprocess
 import sys
+import threading
+from collections.abc import Sequence
 
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import (
+    BatchSpanProcessor,
+    SimpleSpanProcessor,
+    SpanExporter,
+    SpanExportResult,
+)
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from lockstep.runtime.tracing import is_wanted, trace_of, trace_of_distributed
+from lockstep.runtime.tracing import Span, is_wanted, now_ns, trace_of, trace_of_distributed
+from lockstep.runtime.tracing_sdk import Ids, Tracing
 
 
 @pytest.mark.parametrize(
@@ -33,6 +44,44 @@ def test_names_of_transactions_come_again_in_another_cluster_and_traces_do_not()
         trace_of_distributed("01"),
     }
     assert len({trace.trace_id for trace in found}) == len({trace.span_id for trace in found}) == 5
+
+
+class Hanging(SpanExporter):
+    """A collector that takes everything and answers nothing."""
+
+    def __init__(self) -> None:
+        self.begun, self.end = threading.Event(), threading.Event()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.begun.set()
+        self.end.wait()
+        return SpanExportResult.SUCCESS
+
+
+def test_a_collector_that_does_not_answer_does_not_keep_a_process_from_ending() -> None:
+    exporter, ids = Hanging(), Ids()
+    provider = TracerProvider(id_generator=ids, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    traces = Tracing(provider, ids)
+    traces.record(trace_of("one", "east/9.1"), Span("transaction", now_ns(), {}, is_root=True))
+    traces.close()
+    assert exporter.begun.wait(30)
+    exporter.end.set()
+
+
+def test_a_root_has_the_ids_of_its_trace_and_others_are_below_it() -> None:
+    exporter, ids = InMemorySpanExporter(), Ids()
+    provider = TracerProvider(id_generator=ids, shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    traces, trace = Tracing(provider, ids), trace_of("one", "east/9.1")
+    traces.record(trace, Span("store", now_ns(), {}))
+    traces.record(trace, Span("transaction", now_ns(), {}, is_root=True))
+    below, root = exporter.get_finished_spans()
+    assert (root.context.trace_id, root.context.span_id) == (trace.trace_id, trace.span_id)
+    assert root.parent is None and below.parent is not None
+    assert (below.context.trace_id, below.parent.span_id) == (trace.trace_id, trace.span_id)
+    assert below.context.span_id != trace.span_id
+    traces.close()
 
 
 def test_nothing_is_loaded_for_it_where_it_is_off() -> None:
