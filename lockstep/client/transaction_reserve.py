@@ -18,7 +18,7 @@ from lockstep.core.ids import TransactionKey
 
 RESERVE_MAX = 16
 """Transactions begun beforehand, at most."""
-WINDOW_SECONDS = 0.1
+WINDOW_SECONDS = 0.25
 """As many are begun beforehand as were taken in so long."""
 AGE_SECONDS_MAX = 2.0
 """After so long one is rolled back."""
