@@ -28,8 +28,8 @@ def labels_of(overlay: str) -> dict[str, dict[str, str]]:
     return {pod["metadata"]["labels"][COMPONENT]: pod["metadata"]["labels"] for pod in pods(overlay)}
 
 
-def test_there_are_overlays_for_an_etcd_of_its_own_and_for_one_that_is_there() -> None:
-    assert {"production", "external-etcd"} <= set(OVERLAYS)
+def test_there_are_overlays_for_an_etcd_of_its_own_one_that_is_there_and_the_pipeline() -> None:
+    assert set(OVERLAYS) == {"production", "external-etcd", "with-pipeline"}
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -209,6 +209,17 @@ def test_policies_let_through_who_has_to_call_and_nobody_else() -> None:
         if may_call("production", labels[caller], called, port)
     }
     assert allowed == CALLS
+
+
+def test_the_pipeline_reaches_brokers_and_nothing_else_of_the_cluster() -> None:
+    labels = labels_of("with-pipeline")["pipeline-driver"]
+    for one in (labels, labels | {COMPONENT: "pipeline-executor"}):
+        reached = {
+            target
+            for target in ((BROKER, 7071), (COORDINATOR, 7091), (ETCD, 2379))
+            if may_call("with-pipeline", one, *target)
+        }
+        assert reached == {(BROKER, 7071)}
 
 
 def test_clients_of_other_namespaces_are_let_in_by_a_label() -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,17 +11,20 @@ from lockstep.client.administration import STEP_DOWN_MARGIN_SECONDS
 from lockstep.runtime.health import READY, STARTED
 from services.broker import settings as broker
 from services.coordinator import settings as coordinator
+from services.pipeline import command as pipeline
 from services.proxy import settings as proxy
 from services.store import settings as store
 from tests.unit.deploy.command_lines import environment_names, parsed
 from tests.unit.deploy.kubernetes import (
     DEPLOY,
+    KUBERNETES,
     OVERLAYS,
     arguments,
     container,
     containers,
     environment,
     named,
+    of_kind,
     pods,
     probes,
     settings,
@@ -35,6 +39,7 @@ PARSERS: Mapping[str, Callable[[list[str]], Any]] = {
 HEALTH = {"broker": "listen", "coordinator": "listen", "store": "health_listen", "proxy": "health_listen"}
 """Which of its settings says where a program tells of its health."""
 GIB = 1 << 30
+SPARK = KUBERNETES / "components" / "pipeline"
 
 
 def given(overlay: str, name: str) -> Any:
@@ -183,3 +188,41 @@ def test_every_image_is_one_that_the_dockerfile_makes_in_one_version(overlay: st
             name, _, version = one["image"].partition(":")
             assert name.removeprefix("lockstep-") in stages, one["image"]
             assert version == tag[1], one["image"]
+
+
+PIPELINE = "with-pipeline"
+
+
+def test_the_pipeline_takes_its_arguments_and_writes_into_its_volume() -> None:
+    one = container(PIPELINE, "pipeline")
+    told = pipeline._parser().parse_args(arguments(PIPELINE, one))
+    assert told.brokers == settings(PIPELINE)["LOCKSTEP_BROKERS"]
+    assert told.master.startswith("k8s://https://") and told.follow
+    mounts = {mount["name"]: mount["mountPath"] for mount in one["volumeMounts"]}
+    assert str(told.output).startswith(f"{mounts['tables']}/")
+
+
+def test_executors_are_of_the_drivers_image_and_reach_its_ports() -> None:
+    one = container(PIPELINE, "pipeline")
+    words = environment(PIPELINE, one, "lockstep-pipeline-0")["PYSPARK_SUBMIT_ARGS"].split()
+    told = dict(word.split("=", 1) for word in words if word.startswith("spark."))
+    told |= spark_defaults()
+    assert told["spark.kubernetes.container.image"] == one["image"]
+    assert told["spark.kubernetes.namespace"] == "lockstep"
+    assert words[-1] == "pyspark-shell"
+    ports = {int(told["spark.driver.port"]), int(told["spark.blockManager.port"])}
+    assert ports == {port["containerPort"] for port in one["ports"]}
+    (policy,) = (
+        each for each in of_kind(PIPELINE, "NetworkPolicy") if each["metadata"]["name"] == "lockstep-pipeline"
+    )
+    assert ports == {port["port"] for port in policy["spec"]["ingress"][0]["ports"]}
+    mounts = {mount["name"]: mount["mountPath"] for mount in one["volumeMounts"]}
+    assert environment(PIPELINE, one)["SPARK_CONF_DIR"] == mounts["spark"]
+    file = Path(told["spark.kubernetes.executor.podTemplateFile"])
+    assert str(file.parent) == mounts["spark"] and (SPARK / file.name).exists()
+
+
+def spark_defaults() -> dict[str, str]:
+    lines = (SPARK / "spark-defaults.conf").read_text().splitlines()
+    pairs = [line.partition(" ") for line in lines if line and not line.startswith("#")]
+    return {name: value.strip() for name, _, value in pairs}
