@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import grpc.aio
 import pytest
 
@@ -32,6 +33,9 @@ from lockstep.core.store_protocol import (
     Truncate,
     Truncated,
 )
+from lockstep.runtime.channels import open_channel
+from lockstep.runtime.health_check import ask
+from lockstep.runtime.ports import choose_ports
 from tests.integration.store_process import ME, SERVICE, SET, StoreProcess, StoreStream, publishing
 
 
@@ -182,6 +186,18 @@ async def test_a_directory_has_one_store_at_a_time(tmp_path: Path) -> None:
         second = StoreProcess(tmp_path / "data", ["--listen", f"unix:{tmp_path}/other.sock"])
         with pytest.raises(AssertionError, match="used by another store"):
             await second.start()
+
+
+async def test_a_store_at_a_socket_tells_of_its_health_at_a_port_and_of_nothing_else(tmp_path: Path) -> None:
+    (port,) = choose_ports(1)
+    store = StoreProcess(tmp_path / "data", ["--health-listen", f"127.0.0.1:{port}"])
+    async with store.running():
+        assert await asyncio.to_thread(ask, f"127.0.0.1:{port}") == "SERVING"
+        async with open_channel(f"127.0.0.1:{port}") as channel:
+            get_status: Any = channel.unary_unary(f"{SERVICE}GetStatus")
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await get_status(b"", timeout=5)
+            assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 async def test_garbage_on_any_method_is_a_typed_error_and_harms_nothing(tmp_path: Path) -> None:
