@@ -139,6 +139,8 @@ async def test_everything_ends_alike_and_as_it_was_told(tmp_path: Path, postgres
             await asyncio.gather(*clients)
             await until("the log is empty", rig.logged, lambda keys: not keys, SETTLE_SECONDS)
             await until("nothing is prepared", rig.prepared_gids, lambda gids: not gids, SETTLE_SECONDS)
+            for coordinator in coordinators:
+                await rig.until_reached(coordinator)
             rows = set(await rig.rows())
             told = {COMMITTED: 0, ROLLED_BACK: 0}
             for wish in wishes:

@@ -41,6 +41,10 @@ class CoordinatorClient:
         self.address = address
         self._channel = open_channel(address)
 
+    async def until_ready(self, seconds: float = 30) -> None:
+        """Returns when it is connected."""
+        await asyncio.wait_for(self._channel.channel_ready(), seconds)
+
     async def call(
         self, method: str, request: Message, response: _Response, seconds: float = 30
     ) -> _Response:
@@ -176,6 +180,11 @@ class CoordinationRig:
         client = CoordinatorClient(address)
         self._clients.append(client)
         return client
+
+    async def until_reached(self, client: CoordinatorClient) -> None:
+        """Returns when a coordinator that was started again is there for this client."""
+        await wait_for_port(self.child(client.address), client.address)
+        await client.until_ready()
 
     def child(self, name: str) -> ChildProcess:
         return self.participants[name]
