@@ -12,6 +12,7 @@ from typing import Protocol, assert_never
 
 from lockstep.client import session_events as e
 from lockstep.client.session_core import SessionCore
+from lockstep.client.session_line import State
 from lockstep.client.session_settings import SessionSettings
 from lockstep.client.session_stream import SessionStream
 from lockstep.client.transaction_reserve import TransactionReserve
@@ -101,6 +102,11 @@ class SetSession:
         self._is_turn_due = False
         self.before_write()
         self.feed(e.Turn())
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether a primary serves it, as far as is known."""
+        return self.core.state is State.ATTACHED
 
     def is_open(self, key: TransactionKey) -> bool:
         """Whether a transaction of this session may still be committed, as far as is known."""

@@ -235,7 +235,9 @@ class Transaction:
     def _take_begun(self) -> None:
         assert self._place is not None, "a set is known before begin"
         session, batches = self._place
-        self._key = key = session.reserve.take() if not session.is_full else None
+        # While a primary is looked for, what was begun is about to be rolled back: this one begins where the search ends.
+        is_served = session.is_attached and not session.is_full
+        self._key = key = session.reserve.take() if is_served else None
         if key is not None:
             batches.flush()
             session.transactions[key] = self._abort

@@ -8,11 +8,12 @@ import pytest_asyncio
 
 import lockstep
 from lockstep.client import Client, InDoubt, Rejected, Session, TransactionState, coordinators
+from lockstep.client.set_session import SetSession
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import Epoch, QueuePosition
+from lockstep.core.ids import Epoch, QueuePosition, SetName
 from lockstep.core.server_messages import DeliveredMessage
 from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 from tests.unit.lockstep.client.session_bench import bodies
@@ -104,6 +105,35 @@ async def test_a_transaction_sends_each_target_once(broker: FakeBroker, session:
     assert len(operations) <= 4
     assert isinstance(commit, c.CommitCommand)
     assert commit.operations == len(operations)
+
+
+async def test_transactions_in_a_row_need_one_round_each(broker: FakeBroker, session: Session) -> None:
+    for number in range(12):
+        async with session.transaction() as transaction:
+            await transaction.publish("a", str(number).encode())
+    executed = broker.worlds["one"].executed()
+    kinds = [type(m).__name__ for m in executed]
+    last = len(kinds) - 1 - kinds[::-1].index("PublishCommand")
+    assert "BeginCommand" not in kinds[last - 1 : last], "it was begun before"
+    assert kinds.count("CommitCommand") == 12
+    assert len(bodies(executed)) == 12
+
+
+async def test_a_transaction_while_nobody_serves_takes_none_that_is_about_to_end(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(6):
+        async with session.transaction() as transaction:
+            await transaction.publish("a", str(number).encode())
+    set_session, _ = await session.of_set(SetName("one"))
+    begun = len(set_session.reserve)
+    assert begun > 0
+    monkeypatch.setattr(SetSession, "is_attached", False)
+    transaction = session.transaction()
+    await transaction.publish("a", b"after")
+    assert len(set_session.reserve) == begun
+    await transaction.commit()
+    assert transaction.state is TransactionState.COMMITTED
 
 
 async def test_a_block_that_raises_rolls_back(broker: FakeBroker, session: Session) -> None:
