@@ -24,7 +24,8 @@ _CHANNEL_OPTIONS = (
     ("grpc.enable_retries", 0),
     # A restarted etcd is to be found again in tenths of a second; gRPC's default grows to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 500),
+    # So long an attempt to connect may take: a busy member is reached all the same, and a hung one keeps nobody from another.
+    ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 500),
     # Its name may have another address when it is back: gRPC would look at it anew only every 30 s.
     ("grpc.dns_min_time_between_resolutions_ms", 500),

@@ -29,7 +29,12 @@ class _Link:
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection(*self._target)
-        await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
+        try:
+            await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
+        finally:
+            # At once: the event loop may end before a farewell is through.
+            writer.transport.abort()
+            far_writer.transport.abort()
 
 
 async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
@@ -37,4 +42,4 @@ async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
         while data := await source.read(65536):
             sink.write(data)
             await sink.drain()
-    sink.close()
+        sink.close()
