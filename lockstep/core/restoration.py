@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lockstep.core import item_values as values
 from lockstep.core import items as keys
-from lockstep.core.apply_messages import reserve, shares_of
+from lockstep.core.apply_messages import reserve, shares_in
 from lockstep.core.contents import Content, without_body
 from lockstep.core.exchanges import Binding, Exchange
 from lockstep.core.ids import (
@@ -227,7 +227,7 @@ class Restoration:
                         held.lock(operation.positions, buffer.key, operation.is_durable)
                     continue
                 ids = operation.message_ids
-                shares = shares_of([state.contents.messages[message_id] for message_id in ids])
+                shares = shares_in(state, buffer, operation)
                 buffer.touched.update(share.queue for share in shares)
                 reserve(state, shares, 1)
                 counts = durable if operation.is_durable else transient
