@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lockstep.core.frames import decode_records, read_frame
 from lockstep.core.ids import LogIndex, SetName, TransactionKey, transaction_id
 from lockstep.core.records import Commit, Prepare, Rollback
-from lockstep.runtime.tracing import Span, now_ns, trace_of
+from lockstep.runtime.tracing import Span, now_ns, place_of, trace_of
 
 if TYPE_CHECKING:
     from lockstep.runtime.tracing_sdk import Tracing
@@ -67,11 +67,8 @@ class AppendTracing:
             generation = self._generation()
             if generation:
                 name = transaction_id(self._set_name, waiting.transaction)
-                attributes: dict[str, str | int] = {
-                    "lockstep.set": self._set_name,
-                    "lockstep.epoch": waiting.transaction[1],
-                    "lockstep.index": waiting.at,
-                    "lockstep.transaction": name,
+                attributes = {
+                    **place_of(self._set_name, waiting.transaction, waiting.at),
                     "lockstep.record": waiting.what,
                     **self._attributes,
                 }

@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lockstep.core.ids import LogIndex, SetName, TransactionKey, transaction_id
+
 if TYPE_CHECKING:
     from lockstep.runtime.tracing_sdk import Tracing
 
@@ -55,6 +57,16 @@ def trace_of(generation: str, transaction: str) -> Trace:
 def trace_of_distributed(global_id: str) -> Trace:
     """Of a distributed transaction, by its id in hexadecimal digits."""
     return _computed(f"distributed {global_id}")
+
+
+def place_of(set_name: SetName, transaction: TransactionKey, index: LogIndex) -> dict[str, str | int]:
+    """Attributes of a span: what a set's log says of a transaction at `index`."""
+    return {
+        "lockstep.set": set_name,
+        "lockstep.epoch": transaction[1],
+        "lockstep.index": index,
+        "lockstep.transaction": transaction_id(set_name, transaction),
+    }
 
 
 def is_wanted(environment: Mapping[str, str]) -> bool:

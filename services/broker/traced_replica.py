@@ -17,7 +17,7 @@ from lockstep.core.replication import Acknowledge
 from lockstep.core.store_protocol import AppendFrames
 from lockstep.core.xid import Xid
 from lockstep.runtime.append_tracing import AppendTracing
-from lockstep.runtime.tracing import Span, Trace, now_ns, trace_of, trace_of_distributed
+from lockstep.runtime.tracing import Span, Trace, now_ns, place_of, trace_of, trace_of_distributed
 from services.broker.core.replica import Replica
 from services.broker.core.settings import ReplicaSettings
 from services.primary.core.primary import PrimaryCore
@@ -127,11 +127,8 @@ class TracedReplica(Replica):
             if not generation:
                 continue
             name = transaction_id(self.set_name, one.transaction)
-            attributes: dict[str, str | int] = {
-                "lockstep.set": self.set_name,
-                "lockstep.epoch": one.transaction[1],
-                "lockstep.index": one.at,
-                "lockstep.transaction": name,
+            attributes = {
+                **place_of(self.set_name, one.transaction, one.at),
                 "lockstep.outcome": one.what,
                 "lockstep.messages": one.messages,
                 **self._broker_attribute,
