@@ -114,4 +114,4 @@ class Exchanges:
 
     def _changed(self, key: bytes) -> None:
         if self._changes.hook is not None:
-            self._changes.hook(key)
+            self._changes.hook((key,))

@@ -6,7 +6,7 @@ the end with a default, never removed or reused.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -83,8 +83,8 @@ class Changes:
     __slots__ = ("hook",)
 
     def __init__(self) -> None:
-        self.hook: Callable[[bytes], None] | None = None
-        """Told of the key of every durable item that came, changed or went. Keys are not even made without it."""
+        self.hook: Callable[[Iterable[bytes]], None] | None = None
+        """Told of the keys of all durable items that came, changed or went. Keys are not even made without it."""
 
 
 META_KEY = META
@@ -106,6 +106,12 @@ def entry_key(queue: QueueId, position: QueuePosition) -> bytes:
     return _TWO.pack(ENTRY, queue, position)
 
 
+def entry_keys(queue: QueueId, positions: Iterable[QueuePosition]) -> list[bytes]:
+    """The same of many."""
+    pack = _TWO.pack
+    return [pack(ENTRY, queue, position) for position in positions]
+
+
 def binding_key(
     exchange: ExchangeId, queue: QueueId, key: str, arguments: tuple[tuple[str, str], ...]
 ) -> bytes:
@@ -114,6 +120,12 @@ def binding_key(
 
 def message_key(message: MessageId) -> bytes:
     return _ONE.pack(MESSAGE, message)
+
+
+def message_keys(messages: Iterable[MessageId]) -> list[bytes]:
+    """The same of many."""
+    pack = _ONE.pack
+    return [pack(MESSAGE, message) for message in messages]
 
 
 def subscription_key(subscription: LogIndex) -> bytes:

@@ -116,4 +116,4 @@ class Outcomes:
 
     def _changed(self, key: bytes) -> None:
         if self._changes.hook is not None:
-            self._changes.hook(key)
+            self._changes.hook((key,))

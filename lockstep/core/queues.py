@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from lockstep.core.contents import Contents
 from lockstep.core.ids import MessageId, QueueId, QueuePosition, TransactionKey
-from lockstep.core.items import Changes, entry_key
+from lockstep.core.items import Changes, entry_keys
 from lockstep.core.records import DeclareQueue, Message
 
 _SLACK = 64
@@ -236,8 +236,7 @@ class Queue:
     def _tell(self, positions: Iterable[QueuePosition]) -> None:
         hook = self._changes.hook
         if hook is not None:
-            for position in positions:
-                hook(entry_key(self.id, position))
+            hook(entry_keys(self.id, positions))
 
     def _trim(self) -> None:
         live = len(self.entries)

@@ -70,8 +70,8 @@ class SetState:
     @listener.setter
     def listener(self, listener: StateListener | None) -> None:
         self._listener = listener
-        hears_items = listener is not None and type(listener).item_changed is not StateListener.item_changed
-        self.changes.hook = listener.item_changed if listener is not None and hears_items else None
+        hears_items = listener is not None and type(listener).items_changed is not StateListener.items_changed
+        self.changes.hook = listener.items_changed if listener is not None and hears_items else None
 
     def apply_frame(self, frame: Frame) -> None:
         """Apply a whole frame, which follows the last one; raises `BadFrame` and changes nothing if it does not decode."""
@@ -225,7 +225,7 @@ class SetState:
     def changed(self, key: bytes) -> None:
         """A durable item came, changed or went."""
         if self.changes.hook is not None:
-            self.changes.hook(key)
+            self.changes.hook((key,))
 
     def tell(self, call: Callable[..., None], *arguments: Any) -> None:
         """Call a method of the listener once the record that is being applied is done."""

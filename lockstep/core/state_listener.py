@@ -1,12 +1,12 @@
 """Who is told what a state does while it applies records: delivery on a primary, events, the log consolidator's dirty keys.
 
 Law: calls come after the whole record was applied, in log order, once per queue and batch and never once per message (but
-`item_changed`, which is once per item). A listener reads the state and changes nothing; without one nothing is computed.
+`items_changed`, whose keys are those of all of them). A listener reads the state and changes nothing; without one nothing is computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from lockstep.core.ids import QueuePosition, SessionKey, TransactionKey
@@ -57,5 +57,5 @@ class StateListener:
     def answered(self, session: SessionKey, number: int, answer: Answer) -> None:
         """A command of a session has its answer; it may be given when the commit index covers `answer.index`."""
 
-    def item_changed(self, key: bytes) -> None:
-        """A durable item came, changed or went: `SetState.item(key)` has it, or None (or a transient one in its place)."""
+    def items_changed(self, keys: Iterable[bytes]) -> None:
+        """Durable items came, changed or went: `SetState.item(key)` has each, or None (or a transient one in its place)."""

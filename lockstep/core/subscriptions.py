@@ -108,4 +108,4 @@ class Subscriptions:
 
     def _changed(self, key: bytes) -> None:
         if self._changes.hook is not None:
-            self._changes.hook(key)
+            self._changes.hook((key,))

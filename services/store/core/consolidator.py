@@ -12,6 +12,7 @@ not know of them would make a recovery load them all. What a crash may set it ba
 It works in jobs of the snapshot lane, computing included: the lane has a thread of its own, and appends do not wait for it.
 """
 
+from collections.abc import Iterable
 from functools import partial
 
 from lockstep.core import restoration
@@ -59,8 +60,8 @@ class Consolidator(StateListener):
         self.is_resting = False
         """After a failure, until the next tick."""
 
-    def item_changed(self, key: bytes) -> None:
-        self._dirty[key] = None
+    def items_changed(self, keys: Iterable[bytes]) -> None:
+        self._dirty.update(dict.fromkeys(keys))
 
     def transaction_ended(self, key: TransactionKey, outcome: Outcome) -> None:
         self._spans_from = min(self._spans_from or key[0], key[0])
@@ -257,12 +258,12 @@ class Consolidator(StateListener):
                 if not _is_younger(key, written):
                     deletes.append(key)
             elif key[:1] != MESSAGE:
-                puts.append(StateItem(key, item.value))
+                puts.append(item)
             else:
                 message_id = MessageId(numbers_in(key)[0])
                 # A body that is away was written before; the item in the snapshot is the better one.
                 if state.contents.get(message_id) is not None:
-                    puts.append(StateItem(key, item.value))
+                    puts.append(item)
                     state.drop_content(message_id)
         self._dirty.clear()
         return tuple(puts), tuple(deletes)

@@ -1,5 +1,6 @@
 """Laws of the state machine over histories that a primary might write."""
 
+from collections.abc import Iterable
 from random import Random
 
 import pytest
@@ -29,8 +30,8 @@ class Mirror(StateListener):
         self.dirty: set[bytes] = set()
         self.kept: dict[bytes, Item] = {}
 
-    def item_changed(self, key: bytes) -> None:
-        self.dirty.add(key)
+    def items_changed(self, keys: Iterable[bytes]) -> None:
+        self.dirty.update(keys)
 
     def write(self, state: SetState) -> None:
         for key in sorted(self.dirty):
