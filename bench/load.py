@@ -24,7 +24,6 @@ from lockstep.client.session import Session
 from lockstep.core.commands import QueueOptions
 from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
-from lockstep.runtime import channels
 from lockstep.runtime.process import ensure_malloc_settings
 
 FORMAT_ID = 6
@@ -295,13 +294,6 @@ async def _worker(order: Order, number: int) -> AsyncIterator[Worker]:
         yield Worker(order, number, client, session)
 
 
-def use_own_connections() -> None:
-    """Gives each client of this process a connection of its own, as clients elsewhere have: gRPC would let all share one, and
-    what 16 clients cost could not be seen."""
-    channels._CHANNEL_OPTIONS = (*channels._CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
-
-
 if __name__ == "__main__":
     ensure_malloc_settings()
-    use_own_connections()
     uvloop.run(run(msgspec.json.decode(sys.argv[1], type=Order)))

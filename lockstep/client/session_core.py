@@ -183,7 +183,7 @@ class SessionCore:
         if times.resend_at is not None and now >= times.resend_at:
             times.resend_at = None
         if times.heartbeat_at is not None and now >= times.heartbeat_at:
-            times.heartbeat_at = now + line.settings.heartbeat_ms
+            times.heartbeat_at = now + line.heartbeat_ms
             if not line.requests:
                 line.requests.append(rq.Heartbeat())
 

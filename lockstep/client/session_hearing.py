@@ -21,7 +21,7 @@ def receive(
 ) -> None:
     """Takes in what the present stream carried at `now`; appends what comes of it to `effects`."""
     stream = line.stream
-    line.times.silence_at = now + line.settings.silence_ms
+    line.times.silence_at = now + line.silence_ms
     for message in messages:
         if line.state is State.ATTACHED:
             if message.epoch != line.epoch:
@@ -101,8 +101,9 @@ def _hear(line: SessionLine, message: sm.AnyServerMessage, now: int, effects: li
                 positions = tuple(delivered.position for delivered in messages)
                 release = c.SettleCommand(0, queue, epoch, positions, c.Disposition.RELEASE)
                 effects += line.window.submit(None, release, line.epoch)
-        case sm.HeartbeatAnswered():
+        case sm.HeartbeatAnswered(_, _, pause_ms):
             line.candidates.succeed()  # Not at attachment: one that ends at once is not to be tried without pause.
+            line.heartbeat_ms = max(line.settings.heartbeat_ms, pause_ms)
         case sm.PushedBack(_, _, number, _, _):
             if line.window.push_back(number):
                 pause = line.settings.push_back_ms << min(line.push_backs, 16)

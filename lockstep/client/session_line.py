@@ -75,6 +75,13 @@ class SessionLine:
         self.push_backs = 0
         """In a row, without an answer between them."""
         self.times = SessionTimes()
+        self.heartbeat_ms = self.settings.heartbeat_ms
+        """As the primary wants it."""
+
+    @property
+    def silence_ms(self) -> int:
+        """A stream that says nothing for so long is given up: as many heartbeats as the settings say."""
+        return self.settings.silence_ms * self.heartbeat_ms // self.settings.heartbeat_ms
 
     # --- what is asked of it ---
 
@@ -111,7 +118,8 @@ class SessionLine:
         self.times.silence_at = now + self.candidates.patience_ms(
             address, settings.attach_ms, settings.attach_growth_ms, settings.attach_max_ms
         )
-        self.times.heartbeat_at = now + self.settings.heartbeat_ms
+        self.heartbeat_ms = settings.heartbeat_ms
+        self.times.heartbeat_at = now + self.heartbeat_ms
         attach = rq.AttachSession(
             self.set_name,
             self.session_id,

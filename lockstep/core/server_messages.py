@@ -228,6 +228,9 @@ class CandidatesChanged(ServerMessage, frozen=True):
 class HeartbeatAnswered(ServerMessage, frozen=True):
     """The process that serves this stream lives."""
 
+    pause_ms: int = 0
+    """So long the client should wait before its next heartbeat, at least: many clients together must not drown the set."""
+
 
 class SessionEnded(ServerMessage, frozen=True):
     """The session is no more (detached, timed out), or this process stops serving it (NOT_PRIMARY: resume elsewhere)."""

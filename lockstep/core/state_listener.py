@@ -1,7 +1,7 @@
 """Who is told what a state does while it applies records: delivery on a primary, events, the log consolidator's dirty keys.
 
-Law: calls come after the whole record was applied, in log order, once per queue and batch and never once per message (but
-`items_changed`, whose keys are those of all of them). A listener reads the state and changes nothing; without one nothing is computed.
+Law: calls come after the whole record was applied, in log order, once per queue and batch and never once per message. A
+listener reads the state and changes nothing; without one nothing is computed.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def encode_server_message(message: sm.AnyServerMessage) -> pb.ServerMessage:
             )
             return _Wire(deliveries=deliveries)
         case sm.HeartbeatAnswered():
-            return _Wire(heartbeat_answered=_Wire.HeartbeatAnswered())
+            return _Wire(heartbeat_answered=_Wire.HeartbeatAnswered(pause_ms=message.pause_ms))
         case sm.PushedBack(_, _, number, code, text):
             return _Wire(pushed_back=_Wire.PushedBack(number=number, code=code, message=text))
         case sm.SessionAttached(_, _, session, session_epoch, next_number, candidates):
@@ -285,7 +285,9 @@ def _code(number: int) -> ErrorCode:
 _DECODERS: dict[str, Callable[[Epoch, LogIndex, pb.ServerMessage], sm.AnyServerMessage]] = {
     "answers": _decode_answers,
     "deliveries": _decode_deliveries,
-    "heartbeat_answered": lambda epoch, commit_index, wire: sm.HeartbeatAnswered(epoch, commit_index),
+    "heartbeat_answered": lambda epoch, commit_index, wire: sm.HeartbeatAnswered(
+        epoch, commit_index, wire.heartbeat_answered.pause_ms
+    ),
     "pushed_back": lambda epoch, commit_index, wire: sm.PushedBack(
         epoch, commit_index, wire.pushed_back.number, _code(wire.pushed_back.code), wire.pushed_back.message
     ),

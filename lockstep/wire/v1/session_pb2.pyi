@@ -1799,12 +1799,17 @@ class ServerMessage(_message.Message):
     class HeartbeatAnswered(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
+        PAUSE_MS_FIELD_NUMBER: _builtins.int
+        pause_ms: _builtins.int
+        """as long as this the client should wait before its next heartbeat, at least; 0: as long as it likes"""
         def __init__(
             self,
+            *,
+            pause_ms: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["pause_ms", b"pause_ms"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -84,7 +84,9 @@ class ClientHearing:
             case Heartbeat():
                 # Silence without the right to serve: the client looks for somebody who has it.
                 if self._streams.may_speak:
-                    self._streams.tell_now(stream.number, HeartbeatAnswered(*self._streams.head()))
+                    pause_ms = 1000 * len(self._streams.by_number) // self._context.settings.client_heartbeats
+                    answer = HeartbeatAnswered(*self._streams.head(), pause_ms)
+                    self._streams.tell_now(stream.number, answer)
             case DetachSession():
                 self._attachments.detach(stream)
             case AttachSession():

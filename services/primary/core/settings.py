@@ -96,6 +96,9 @@ class PrimarySettings:
     """Answers to browses of one stream that wait to be committed: each keeps its messages."""
     questions_waiting_max: int = 1000
     """Answers of one stream, to requests of all kinds, that wait to be committed; a set below its minimum may wait for long."""
+    client_heartbeats: int = 1000
+    """Heartbeats of clients in a second, of all together, about: each costs 0.1 ms. With more than 250 clients of one set each is
+    asked to send its own less often than it would, and needs as much longer to notice a primary that hangs."""
     client_silence_ms: int = 60_000
     """A stream with consumers that says nothing for so long is closed, and its session ends after its own time-out: a client
     that hangs holds what was delivered to it no longer than that. Clients send heartbeats a hundred times as often."""

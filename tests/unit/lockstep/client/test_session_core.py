@@ -281,6 +281,27 @@ def test_a_silent_primary_is_given_up() -> None:
     assert bench.outcomes("a") == [e.CommandDone("a", 0)]
 
 
+def test_heartbeats_come_as_seldom_as_the_primary_wants_and_its_silence_may_last_as_much_longer() -> None:
+    bench = Bench().start()
+    stream = bench.stream
+    bench.exchange()
+    bench.say(sm.HeartbeatAnswered(Epoch(1), LogIndex(1), pause_ms=2000))
+    bench.wait(250)
+    bench.write()
+    bench.say(sm.HeartbeatAnswered(Epoch(1), LogIndex(1), pause_ms=2000))
+    bench.to_primary.clear()
+    bench.wait(1900)
+    bench.write()
+    assert bench.to_primary == []
+    bench.wait(200)
+    bench.write()
+    assert bench.to_primary == [rq.Heartbeat()]
+    bench.wait(5700)
+    assert bench.stream == stream
+    bench.wait(400)
+    assert bench.stream != stream, "four heartbeats of its own"
+
+
 def test_a_client_that_was_stopped_itself_reads_before_it_gives_the_primary_up() -> None:
     bench = Bench().start()
     stream = bench.stream

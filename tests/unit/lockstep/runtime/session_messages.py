@@ -165,6 +165,6 @@ server_messages = st.one_of(
         counts,
     ),
     st.builds(sm.CandidatesChanged, counts, counts, addresses),
-    st.builds(sm.HeartbeatAnswered, counts, counts),
+    st.builds(sm.HeartbeatAnswered, counts, counts, small),
     st.builds(sm.SessionEnded, counts, counts, codes, names),
 )

@@ -216,6 +216,13 @@ def test_heartbeats_in_a_row_before_the_epoch_serves_are_kept_once() -> None:
     assert len(client.heard_of(HeartbeatAnswered)) == 2, "each behind what was said before it"
 
 
+def test_many_clients_are_asked_for_fewer_heartbeats() -> None:
+    rig = Rig(PrimarySettings(client_heartbeats=10))
+    clients = [rig.client() for _ in range(5)]
+    clients[0].say(Heartbeat())
+    assert clients[0].heard_of(HeartbeatAnswered)[0].pause_ms == 500
+
+
 def test_browses_that_wait_to_be_committed_are_limited() -> None:
     rig = Rig(PrimarySettings(browses_waiting_max=2))
     client = rig.client()
