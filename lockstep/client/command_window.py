@@ -9,7 +9,9 @@ was, it would open a transaction that nobody knows.
 """
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from lockstep.client.session_events import (
     CommandDone,

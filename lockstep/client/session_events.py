@@ -4,7 +4,7 @@ Law: effects are performed in order. A stream is named by a number of the core's
 has closed or that was lost is ignored. Times are milliseconds of any clock that does not go back.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from lockstep.core.commands import AnyCommand
 from lockstep.core.errors import ErrorCode
@@ -18,13 +18,11 @@ Ticket = object
 # --- inputs -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """Find the primary and open the session. The first input."""
 
 
-@dataclass(frozen=True, slots=True)
-class Submit:
+class Submit(msgspec.Struct, frozen=True):
     """Do this, once. The core gives it its number, and to an operation or commit of a transaction its sequence or count.
 
     Answered by one of `CommandDone`, `CommandRejected`, `CommandInDoubt`.
@@ -34,8 +32,7 @@ class Submit:
     command: AnyCommand
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """A question that changes nothing (or, as a fence, no more by being asked twice); it is asked again after a resumption.
 
     Its request number is given by the core. Answered by `QuestionAnswered` or `CommandRejected`.
@@ -45,8 +42,7 @@ class Ask:
     question: Question
 
 
-@dataclass(frozen=True, slots=True)
-class StartConsuming:
+class StartConsuming(msgspec.Struct, frozen=True):
     """Open a consumer; it is opened again after every resumption until `StopConsuming` or `ConsumerStopped`."""
 
     consumer: int
@@ -59,72 +55,62 @@ class StartConsuming:
     """It is shown copies of what is in the queue, each once over all resumptions; none is held or can be settled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True):
     """More credit for a consumer; ignored when it has stopped."""
 
     consumer: int
     credit: int
 
 
-@dataclass(frozen=True, slots=True)
-class Drain:
+class Drain(msgspec.Struct, frozen=True):
     """Deliver what its credit allows and can be delivered, then take back the rest of it. Answered by `ConsumerDrained` once,
     over any number of resumptions, unless the consumer stops before."""
 
     consumer: int
 
 
-@dataclass(frozen=True, slots=True)
-class StopConsuming:
+class StopConsuming(msgspec.Struct, frozen=True):
     """No more deliveries for it: what arrives later is released. What was delivered stays held until it is settled."""
 
     consumer: int
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(msgspec.Struct, frozen=True):
     """The stream carried these."""
 
     stream: int
     messages: tuple[AnyServerMessage, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamLost:
+class StreamLost(msgspec.Struct, frozen=True):
     """The stream ended, or could not be opened."""
 
     stream: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """The last `Send` on this stream was taken: the next may follow."""
 
     stream: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """The time asked for by `ArmTimer` has come."""
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True):
     """What came together has come: it may be written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Learn:
+class Learn(msgspec.Struct, frozen=True):
     """From elsewhere: an epoch that is served or was, and addresses (none: nothing new), the primary's first."""
 
     epoch: Epoch
     candidates: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(msgspec.Struct, frozen=True):
     """No more commands. Ends the session once all are answered, then `Closed`."""
 
 
@@ -148,38 +134,33 @@ Input = (
 # --- effects ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class OpenStream:
+class OpenStream(msgspec.Struct, frozen=True):
     """Open a session stream to a broker. Answered by `Received` or `StreamLost`; it may be written to at once."""
 
     stream: int
     address: str
 
 
-@dataclass(frozen=True, slots=True)
-class CloseStream:
+class CloseStream(msgspec.Struct, frozen=True):
     """Drop it; what it still carries is of no interest."""
 
     stream: int
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """One write. Answered by `Written` when the stream has taken it; there is at most one under way."""
 
     stream: int
     messages: tuple[ClientMessage, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ArmTimer:
+class ArmTimer(msgspec.Struct, frozen=True):
     """One timer: this time replaces the one before."""
 
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class CommandDone:
+class CommandDone(msgspec.Struct, frozen=True):
     """It happened. `value` as the command says. `transaction`: the one that a begin opened."""
 
     ticket: Ticket
@@ -187,8 +168,7 @@ class CommandDone:
     transaction: TransactionKey | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CommandRejected:
+class CommandRejected(msgspec.Struct, frozen=True):
     """It did not happen. `value`: of a branch's verb, the `BranchState` that it met."""
 
     ticket: Ticket
@@ -197,8 +177,7 @@ class CommandRejected:
     value: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CommandInDoubt:
+class CommandInDoubt(msgspec.Struct, frozen=True):
     """It may have happened: the session that it belonged to is gone. `transaction` of a commit: ask for its outcome."""
 
     ticket: Ticket
@@ -207,21 +186,18 @@ class CommandInDoubt:
     transaction: TransactionKey | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionAnswered:
+class QuestionAnswered(msgspec.Struct, frozen=True):
     ticket: Ticket
     answer: Answer
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionAborted:
+class TransactionAborted(msgspec.Struct, frozen=True):
     """An open transaction that was not told to commit is rolled back: its epoch ended, or its session is gone (DESIGN T8)."""
 
     transaction: TransactionKey
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
+class Delivered(msgspec.Struct, frozen=True):
     """The session holds these now, named by (queue, epoch, position), until a settle names them or they are voided.
 
     What is delivered to a browser is not held.
@@ -233,8 +209,7 @@ class Delivered:
     messages: tuple[DeliveredMessage, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveriesVoided:
+class DeliveriesVoided(msgspec.Struct, frozen=True):
     """No longer held: the epoch or the session that they were delivered in is over. Their credit is with the consumer again."""
 
     consumer: int
@@ -243,22 +218,19 @@ class DeliveriesVoided:
     positions: tuple[QueuePosition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerStarted:
+class ConsumerStarted(msgspec.Struct, frozen=True):
     """The primary knows it (again)."""
 
     consumer: int
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerDrained:
+class ConsumerDrained(msgspec.Struct, frozen=True):
     """Everything that could be delivered was; it has no credit but what was granted behind its `Drain`."""
 
     consumer: int
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerStopped:
+class ConsumerStopped(msgspec.Struct, frozen=True):
     """The queue is gone, unknown, or may not be consumed from; the consumer is forgotten."""
 
     consumer: int
@@ -266,8 +238,7 @@ class ConsumerStopped:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Attached:
+class Attached(msgspec.Struct, frozen=True):
     """The session is served. `is_new`: it was opened, not resumed."""
 
     address: str
@@ -278,8 +249,7 @@ class Attached:
     is_new: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SessionLost:
+class SessionLost(msgspec.Struct, frozen=True):
     """The set knows the session no longer, or nobody could be reached for too long. All it had is answered before this;
     a new session is opened by itself, and the consumers again in it."""
 
@@ -287,8 +257,7 @@ class SessionLost:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(msgspec.Struct, frozen=True):
     """The core is done. code NONE: as asked; otherwise why no session is possible."""
 
     code: ErrorCode

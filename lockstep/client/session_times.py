@@ -29,12 +29,14 @@ class SessionTimes:
 
     def arm(self) -> ArmTimer | None:
         """The timer to set, unless the one that is set is early enough."""
-        times = (self.round_at, self.silence_at, self.heartbeat_at, self.resend_at, self.give_up_at)
-        at = min((time for time in times if time is not None), default=None)
-        if at is None or (self._armed is not None and self._armed <= at):
+        earliest = self._armed
+        for at in (self.round_at, self.silence_at, self.heartbeat_at, self.resend_at, self.give_up_at):
+            if at is not None and (earliest is None or at < earliest):
+                earliest = at
+        if earliest is None or earliest == self._armed:
             return None
-        self._armed = at
-        return ArmTimer(at)
+        self._armed = earliest
+        return ArmTimer(earliest)
 
     def fire(self, now: int) -> int:
         """The timer fired; returns how late it was."""

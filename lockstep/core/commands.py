@@ -3,7 +3,7 @@
 Law: commands that change state are numbered per (session, resource set) from 1 without gaps; a number is consumed by the record
 that answers it and by nothing else.
 
-What exists once per message (`OutgoingMessage`) is a msgspec struct: it is made in a fifth of the time of a frozen dataclass.
+They are msgspec structs: one is made in a fifth of the time of a frozen dataclass, and copied in a tenth.
 """
 
 from dataclasses import dataclass
@@ -18,15 +18,13 @@ SPAN_MS_MAX = 1 << 42
 """Longest time span that can be asked for (139 years): a time and a span always make a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(msgspec.Struct, frozen=True):
     """Base of all commands."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeclareExchangeCommand(Command):
+class DeclareExchangeCommand(Command, frozen=True):
     """Declare an exchange; ok without effect when the same exists. Answer value: its id."""
 
     name: str
@@ -34,8 +32,7 @@ class DeclareExchangeCommand(Command):
     is_durable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteExchangeCommand(Command):
+class DeleteExchangeCommand(Command, frozen=True):
     name: str
     if_unused: bool = False
 
@@ -56,16 +53,14 @@ class QueueOptions:
     delivery_count_max: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class DeclareQueueCommand(Command):
+class DeclareQueueCommand(Command, frozen=True):
     """Declare a queue; ok without effect when the same exists, ALREADY_EXISTS when it differs. Answer value: its id."""
 
     name: str
     options: QueueOptions
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteQueueCommand(Command):
+class DeleteQueueCommand(Command, frozen=True):
     """Delete a queue. IN_USE while a prepared transaction touches it. Answer value: messages that were in it."""
 
     name: str
@@ -73,15 +68,13 @@ class DeleteQueueCommand(Command):
     if_empty: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PurgeQueueCommand(Command):
+class PurgeQueueCommand(Command, frozen=True):
     """Remove all messages that nobody holds. Answer value: their number."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class BindCommand(Command):
+class BindCommand(Command, frozen=True):
     """Bind a queue to an exchange. With the argument `SELECTOR_ARGUMENT` (`lockstep.core.routing`) only messages whose properties
     match it go through the binding.
     """
@@ -104,8 +97,7 @@ class OutgoingMessage(msgspec.Struct, frozen=True, gc=False):
     """Only for headers exchanges."""
 
 
-@dataclass(frozen=True, slots=True)
-class PublishCommand(Command):
+class PublishCommand(Command, frozen=True):
     """A batch with one exchange and routing key. All of it is routed or refused. Answer value: number of enqueues."""
 
     exchange: str
@@ -128,8 +120,7 @@ class Disposition:
     """To the dead-letter target, or gone without one."""
 
 
-@dataclass(frozen=True, slots=True)
-class SettleCommand(Command):
+class SettleCommand(Command, frozen=True):
     """Accept, release, fail or reject messages that this session holds. Only ACCEPT can be in a transaction.
 
     STALE_DELIVERY when one of them is not held by the session in `delivery_epoch`: then none is settled and its transaction
@@ -147,30 +138,26 @@ class SettleCommand(Command):
     undeliverable-here); 0: none. It is forgotten with the stream, and so by a failover."""
 
 
-@dataclass(frozen=True, slots=True)
-class BeginCommand(Command):
+class BeginCommand(Command, frozen=True):
     """Open a TX. Answered at once, before the record is committed: `transaction` is the name to ask for in `GetOutcome`."""
 
     timeout_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CommitCommand(Command):
+class CommitCommand(Command, frozen=True):
     """Commit a TX of `operations` operations; a gap makes it rollback-only. Answered when the commit is at the commit index."""
 
     transaction: TransactionKey
     operations: int
 
 
-@dataclass(frozen=True, slots=True)
-class RollbackCommand(Command):
+class RollbackCommand(Command, frozen=True):
     """Roll a TX back: what it accepted returns to its queues in order with delivery count + 1."""
 
     transaction: TransactionKey
 
 
-@dataclass(frozen=True, slots=True)
-class SelectDtxCommand(Command):
+class SelectDtxCommand(Command, frozen=True):
     """The session is going to work with branches (the dtx class's select). `hears_read_only`: it understands `rdonly`.
 
     `has_many_branches`: it works in several of them at once, which XA's threads do not.
@@ -180,8 +167,7 @@ class SelectDtxCommand(Command):
     has_many_branches: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BranchCommand(Command):
+class BranchCommand(Command, frozen=True):
     """Base of the verbs that name a branch by its encoded xid; they answer an `XaStatus` (the DTX contract).
 
     A rejected one has the `BranchState` that it met as its answer's value.
@@ -190,8 +176,7 @@ class BranchCommand(Command):
     xid: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class StartCommand(BranchCommand):
+class StartCommand(BranchCommand, frozen=True):
     """Begin a branch, join one, or resume work that this session suspended; or make an open TX of this session a branch, with
     the operations that it has. Answer value: the index of the transaction, whose epoch is that of the answer; operations name
     it as those of a TX do, each session numbering its own from 1."""
@@ -201,8 +186,7 @@ class StartCommand(BranchCommand):
     transaction: TransactionKey | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EndCommand(BranchCommand):
+class EndCommand(BranchCommand, frozen=True):
     """End or suspend the session's work in a branch, in which it did `operations` operations since it began or joined it."""
 
     operations: int
@@ -210,16 +194,14 @@ class EndCommand(BranchCommand):
     is_suspended: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PrepareBranchCommand(BranchCommand):
+class PrepareBranchCommand(BranchCommand, frozen=True):
     """Vote. Answered when the branch is prepared on every in-sync member; with other commands behind it meanwhile (T9)."""
 
     resource_sets: tuple[str, ...] = ()
     """All in which the transaction has branches, as far as whoever prepares it says; for readers of committed events."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommitBranchCommand(BranchCommand):
+class CommitBranchCommand(BranchCommand, frozen=True):
     """Commit a prepared branch or, in one phase, one that has ended.
 
     NOT_FOUND with the value COMMITTED: it has committed before, as far as outcomes are kept.
@@ -228,25 +210,21 @@ class CommitBranchCommand(BranchCommand):
     is_one_phase: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RollbackBranchCommand(BranchCommand):
+class RollbackBranchCommand(BranchCommand, frozen=True):
     """Roll a branch back that has ended or is prepared."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetBranchCommand(BranchCommand):
+class ForgetBranchCommand(BranchCommand, frozen=True):
     """Forget that a branch was ended heuristically."""
 
 
-@dataclass(frozen=True, slots=True)
-class SetTimeoutCommand(BranchCommand):
+class SetTimeoutCommand(BranchCommand, frozen=True):
     """Change the time-out of a branch, which runs until it is prepared; 0: none."""
 
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class EndHeuristicallyCommand(BranchCommand):
+class EndHeuristicallyCommand(BranchCommand, frozen=True):
     """An operator decides what the branch's coordinator does not: the outcome is kept as such until it is forgotten."""
 
     is_commit: bool

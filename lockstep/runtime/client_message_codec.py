@@ -17,7 +17,7 @@ from lockstep.runtime.branch_message_codec import (
     encode_branch_verb,
 )
 from lockstep.runtime.columns import expand, pack
-from lockstep.runtime.transaction_name_codec import decode_name, encode_name
+from lockstep.runtime.transaction_name_codec import decode_name, encode_name, fill_name
 from lockstep.wire.v1 import session_pb2 as pb
 
 _Wire = pb.ClientMessage
@@ -26,39 +26,48 @@ Headers = tuple[tuple[str, str], ...]
 SPAN_MS_MAX = c.SPAN_MS_MAX
 
 
-def encode_client_message(message: rq.ClientMessage) -> pb.ClientMessage:
-    """Raises `ValueError` for numbers that the wire has no room for."""
+def encode_client_message(message: rq.ClientMessage, wire: pb.ClientMessage) -> None:
+    """Fills `wire`, which is new. Raises `ValueError` for numbers that the wire has no room for.
+
+    What is common is filled in where it stands: what is built apart is copied, bodies and all, when it is put there.
+    """
     match message:
         case c.PublishCommand():
-            return _Wire(number=message.number, publish=_publish(message))
+            wire.number = message.number
+            _fill_publish(message, wire.publish)
+            return
         case c.SettleCommand():
-            return _Wire(number=message.number, settle=_settle(message))
+            wire.number = message.number
+            _fill_settle(message, wire.settle)
+            return
         case c.BeginCommand(number, timeout_ms):
-            return _Wire(number=number, begin=_Wire.Begin(timeout_ms=timeout_ms))
+            wire.number = number
+            wire.begin.timeout_ms = timeout_ms
+            return
         case c.CommitCommand(number, transaction, operations):
-            return _Wire(
-                number=number,
-                commit=_Wire.Commit(transaction=encode_name(transaction), operations=operations),
-            )
+            wire.number = number
+            fill_name(transaction, wire.commit.transaction)
+            wire.commit.operations = operations
+            return
         case c.RollbackCommand(number, transaction):
-            return _Wire(number=number, rollback=_Wire.Rollback(transaction=encode_name(transaction)))
+            built = _Wire(number=number, rollback=_Wire.Rollback(transaction=encode_name(transaction)))
         case c.DeclareExchangeCommand(number, name, kind, is_durable):
             exchange = _Wire.DeclareExchange(name=name, kind=kind, is_durable=is_durable)
-            return _Wire(number=number, declare_exchange=exchange)
+            built = _Wire(number=number, declare_exchange=exchange)
         case c.DeleteExchangeCommand(number, name, if_unused):
-            return _Wire(number=number, delete_exchange=_Wire.DeleteExchange(name=name, if_unused=if_unused))
+            built = _Wire(number=number, delete_exchange=_Wire.DeleteExchange(name=name, if_unused=if_unused))
         case c.DeclareQueueCommand(number, name, options):
-            return _Wire(number=number, declare_queue=_declare_queue(name, options))
+            built = _Wire(number=number, declare_queue=_declare_queue(name, options))
         case c.DeleteQueueCommand(number, name, if_unused, if_empty):
             delete_queue = _Wire.DeleteQueue(name=name, if_unused=if_unused, if_empty=if_empty)
-            return _Wire(number=number, delete_queue=delete_queue)
+            built = _Wire(number=number, delete_queue=delete_queue)
         case c.PurgeQueueCommand(number, name):
-            return _Wire(number=number, purge_queue=_Wire.PurgeQueue(name=name))
+            built = _Wire(number=number, purge_queue=_Wire.PurgeQueue(name=name))
         case c.BindCommand(number, exchange, queue, key, arguments, is_unbind):
             bind = _Wire.Bind(
                 exchange=exchange, queue=queue, key=key, arguments=_pairs(arguments), is_unbind=is_unbind
             )
-            return _Wire(number=number, bind=bind)
+            built = _Wire(number=number, bind=bind)
         case (
             c.SelectDtxCommand()
             | c.StartCommand()
@@ -70,9 +79,10 @@ def encode_client_message(message: rq.ClientMessage) -> pb.ClientMessage:
             | c.SetTimeoutCommand()
             | c.EndHeuristicallyCommand()
         ):
-            return encode_branch_verb(message)
+            built = encode_branch_verb(message)
         case _:
-            return _encode_request(message)
+            built = _encode_request(message)
+    wire.MergeFrom(built)
 
 
 def _encode_request(message: rq.AnyRequest) -> pb.ClientMessage:
@@ -116,31 +126,30 @@ def _encode_request(message: rq.AnyRequest) -> pb.ClientMessage:
             assert_never(message)
 
 
-def _publish(command: c.PublishCommand) -> pb.ClientMessage.Publish:
+def _fill_publish(command: c.PublishCommand, publish: pb.ClientMessage.Publish) -> None:
     messages = command.messages
-    return _Wire.Publish(
-        exchange=command.exchange,
-        routing_key=command.routing_key,
-        transaction=encode_name(command.transaction),
-        sequence=command.sequence,
-        bodies=[message.body for message in messages],
-        properties=pack([message.properties for message in messages], b""),
-        are_durable=pack([message.is_durable for message in messages], False),
-        ttls_ms=pack([message.ttl_ms for message in messages], 0),
-        headers=[pb.Pairs(pairs=_pairs(headers)) for headers in pack([m.headers for m in messages], ())],
-    )
+    publish.exchange = command.exchange
+    publish.routing_key = command.routing_key
+    if command.transaction is not None:
+        fill_name(command.transaction, publish.transaction)
+    publish.sequence = command.sequence
+    publish.bodies.extend([message.body for message in messages])
+    publish.properties.extend(pack([message.properties for message in messages], b""))
+    publish.are_durable.extend(pack([message.is_durable for message in messages], False))
+    publish.ttls_ms.extend(pack([message.ttl_ms for message in messages], 0))
+    for headers in pack([message.headers for message in messages], ()):
+        publish.headers.add(pairs=_pairs(headers))
 
 
-def _settle(command: c.SettleCommand) -> pb.ClientMessage.Settle:
-    return _Wire.Settle(
-        queue=command.queue,
-        delivery_epoch=command.delivery_epoch,
-        positions=command.positions,
-        disposition=command.disposition,
-        transaction=encode_name(command.transaction),
-        sequence=command.sequence,
-        excluded_consumer=command.excluded_consumer,
-    )
+def _fill_settle(command: c.SettleCommand, settle: pb.ClientMessage.Settle) -> None:
+    settle.queue = command.queue
+    settle.delivery_epoch = command.delivery_epoch
+    settle.positions.extend(command.positions)
+    settle.disposition = command.disposition
+    if command.transaction is not None:
+        fill_name(command.transaction, settle.transaction)
+    settle.sequence = command.sequence
+    settle.excluded_consumer = command.excluded_consumer
 
 
 def _open_consumer(request: rq.OpenConsumer) -> pb.ClientMessage.OpenConsumer:

@@ -19,82 +19,83 @@ from lockstep.wire.v1 import session_pb2 as pb
 _Wire = pb.ServerMessage
 
 
-def encode_server_message(message: sm.AnyServerMessage) -> pb.ServerMessage:
-    """Without epoch and commit index, which `session_codec` puts where they belong."""
+def encode_server_message(message: sm.AnyServerMessage, wire: pb.ServerMessage) -> None:
+    """Fills `wire`, which is new, without epoch and commit index, which `session_codec` puts where they belong.
+
+    What is common, or has bodies, is filled in where it stands: what is built apart is copied when it is put there.
+    """
     match message:
         case sm.Answers():
-            return _Wire(answers=_answers(message.answers))
+            _fill_answers(message.answers, wire.answers)
+            return
         case sm.Deliveries():
-            deliveries = _Wire.Deliveries(
-                consumer=message.consumer,
-                queue=message.queue,
-                batch=_batch(message.messages),
-                are_copies=message.are_copies,
-            )
-            return _Wire(deliveries=deliveries)
+            wire.deliveries.consumer = message.consumer
+            wire.deliveries.queue = message.queue
+            wire.deliveries.are_copies = message.are_copies
+            _fill_batch(message.messages, wire.deliveries.batch)
+            return
+        case sm.BrowseAnswer(_, _, request, code, text, messages, is_end):
+            wire.browse_answer.request = request
+            wire.browse_answer.code = code
+            wire.browse_answer.message = text
+            wire.browse_answer.is_end = is_end
+            _fill_batch(messages, wire.browse_answer.batch)
+            return
         case sm.HeartbeatAnswered():
-            return _Wire(heartbeat_answered=_Wire.HeartbeatAnswered(pause_ms=message.pause_ms))
+            built = _Wire(heartbeat_answered=_Wire.HeartbeatAnswered(pause_ms=message.pause_ms))
         case sm.PushedBack(_, _, number, code, text):
-            return _Wire(pushed_back=_Wire.PushedBack(number=number, code=code, message=text))
+            built = _Wire(pushed_back=_Wire.PushedBack(number=number, code=code, message=text))
         case sm.SessionAttached(_, _, session, session_epoch, next_number, candidates):
             attached = _Wire.Attached(
                 session=session, session_epoch=session_epoch, next_number=next_number, candidates=candidates
             )
-            return _Wire(attached=attached)
+            built = _Wire(attached=attached)
         case sm.AttachRefused(_, _, code, text, candidates):
-            return _Wire(attach_refused=_Wire.AttachRefused(code=code, message=text, candidates=candidates))
+            built = _Wire(attach_refused=_Wire.AttachRefused(code=code, message=text, candidates=candidates))
         case sm.ConsumerOpened(_, _, consumer):
-            return _Wire(consumer_opened=_Wire.ConsumerOpened(consumer=consumer))
+            built = _Wire(consumer_opened=_Wire.ConsumerOpened(consumer=consumer))
         case sm.ConsumerDrained(_, _, consumer, credit):
-            return _Wire(consumer_drained=_Wire.ConsumerDrained(consumer=consumer, credit=credit))
+            built = _Wire(consumer_drained=_Wire.ConsumerDrained(consumer=consumer, credit=credit))
         case sm.ConsumerClosed(_, _, consumer, code, text):
-            return _Wire(consumer_closed=_Wire.ConsumerClosed(consumer=consumer, code=code, message=text))
-        case sm.BrowseAnswer(_, _, request, code, text, messages, is_end):
-            browsed = _Wire.BrowseAnswer(
-                request=request, code=code, message=text, batch=_batch(messages), is_end=is_end
-            )
-            return _Wire(browse_answer=browsed)
+            built = _Wire(consumer_closed=_Wire.ConsumerClosed(consumer=consumer, code=code, message=text))
         case sm.OutcomeAnswer(_, _, request, (index, epoch), state, reason):
             name = pb.TransactionName(index=index, epoch=epoch)
             outcome = _Wire.OutcomeAnswer(request=request, transaction=name, state=state, reason=reason)
-            return _Wire(outcome_answer=outcome)
+            built = _Wire(outcome_answer=outcome)
         case sm.Description():
-            return _Wire(description=_description(message))
+            built = _Wire(description=_description(message))
         case sm.QueueDetails():
-            return _Wire(queue_details=_queue_details(message))
+            built = _Wire(queue_details=_queue_details(message))
         case sm.ExchangeDetails(_, _, request, code, kind, is_durable):
             exchange = _Wire.ExchangeDetails(request=request, code=code, kind=kind, is_durable=is_durable)
-            return _Wire(exchange_details=exchange)
+            built = _Wire(exchange_details=exchange)
         case sm.Recovered():
-            return encode_recovered(message)
+            built = encode_recovered(message)
         case sm.TimeoutAnswer():
-            return encode_timeout(message)
+            built = encode_timeout(message)
         case sm.CandidatesChanged(_, _, candidates):
-            return _Wire(candidates_changed=_Wire.CandidatesChanged(candidates=candidates))
+            built = _Wire(candidates_changed=_Wire.CandidatesChanged(candidates=candidates))
         case sm.SessionEnded(_, _, code, text):
-            return _Wire(ended=_Wire.Ended(code=code, message=text))
+            built = _Wire(ended=_Wire.Ended(code=code, message=text))
         case _:
             assert_never(message)
+    wire.MergeFrom(built)
 
 
-def _answers(answers: Sequence[sm.CommandAnswered]) -> pb.ServerMessage.Answers:
-    return _Wire.Answers(
-        numbers=[answer.number for answer in answers],
-        values=pack([answer.value for answer in answers], 0),
-        codes=pack([int(answer.code) for answer in answers], 0),
-        messages=pack([answer.message for answer in answers], ""),
-    )
+def _fill_answers(answers: Sequence[sm.CommandAnswered], wire: pb.ServerMessage.Answers) -> None:
+    wire.numbers.extend([answer.number for answer in answers])
+    wire.values.extend(pack([answer.value for answer in answers], 0))
+    wire.codes.extend(pack([int(answer.code) for answer in answers], 0))
+    wire.messages.extend(pack([answer.message for answer in answers], ""))
 
 
-def _batch(messages: Sequence[sm.DeliveredMessage]) -> pb.ServerMessage.Batch:
-    return _Wire.Batch(
-        positions=[message.position for message in messages],
-        bodies=[message.body for message in messages],
-        properties=pack([message.properties for message in messages], b""),
-        delivery_counts=pack([message.delivery_count for message in messages], 0),
-        expire_ms=pack([message.expires_ms for message in messages], 0),
-        are_durable=pack([message.is_durable for message in messages], False),
-    )
+def _fill_batch(messages: Sequence[sm.DeliveredMessage], batch: pb.ServerMessage.Batch) -> None:
+    batch.positions.extend([message.position for message in messages])
+    batch.bodies.extend([message.body for message in messages])
+    batch.properties.extend(pack([message.properties for message in messages], b""))
+    batch.delivery_counts.extend(pack([message.delivery_count for message in messages], 0))
+    batch.expire_ms.extend(pack([message.expires_ms for message in messages], 0))
+    batch.are_durable.extend(pack([message.is_durable for message in messages], False))
 
 
 def _description(message: sm.Description) -> pb.ServerMessage.Description:

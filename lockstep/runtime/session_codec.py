@@ -17,9 +17,10 @@ from lockstep.wire.v1 import session_pb2 as pb
 
 def encode_request(set_name: SetName, messages: Sequence[ClientMessage]) -> pb.SessionRequest:
     """One stream message with everything that the client has to say now."""
-    return pb.SessionRequest(
-        resource_set=set_name, messages=[encode_client_message(message) for message in messages]
-    )
+    request = pb.SessionRequest(resource_set=set_name)
+    for message in messages:
+        encode_client_message(message, request.messages.add())
+    return request
 
 
 def decode_request(request: pb.SessionRequest) -> tuple[SetName, tuple[ClientMessage, ...]]:
@@ -33,12 +34,12 @@ def encode_response(set_name: SetName, messages: Sequence[AnyServerMessage]) -> 
     last = messages[-1]
     response = pb.SessionResponse(resource_set=set_name, epoch=last.epoch, commit_index=last.commit_index)
     for message in messages:
-        encoded = encode_server_message(message)
+        wire = response.messages.add()
+        encode_server_message(message, wire)
         if message.epoch != last.epoch:
-            encoded.epoch = message.epoch
+            wire.epoch = message.epoch
         if message.commit_index != last.commit_index:
-            encoded.commit_index = message.commit_index
-        response.messages.append(encoded)
+            wire.commit_index = message.commit_index
     return response
 
 

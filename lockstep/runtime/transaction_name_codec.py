@@ -9,6 +9,11 @@ def encode_name(transaction: TransactionKey | None) -> pb.TransactionName | None
     return transaction and pb.TransactionName(index=transaction[0], epoch=transaction[1])
 
 
+def fill_name(transaction: TransactionKey, wire: pb.TransactionName) -> None:
+    """As `encode_name`, where the name stands."""
+    wire.index, wire.epoch = transaction
+
+
 def decode_name(name: pb.TransactionName) -> TransactionKey:
     """Raises `Rejected` (INVALID_ARGUMENT) for one that lacks a part."""
     if not name.index or not name.epoch:

@@ -8,8 +8,10 @@ States: attaching -> attached -> ended. A stream that ends ends the session for 
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from lockstep.core.commands import AnyCommand
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected

@@ -10,6 +10,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
 
+import msgspec
+
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Member, SetMap
 from lockstep.core.commands import (
@@ -421,7 +423,7 @@ class RigClient:
     def command(self, command: AnyCommand) -> int:
         """Send a command under the next number; answers the number."""
         self.number += 1
-        command = replace(command, number=self.number)
+        command = msgspec.structs.replace(command, number=self.number)
         self.sent[self.number] = command
         self.say(command)
         return self.number

@@ -3,9 +3,9 @@ typed error that names the verb, the branch and its state, and changes nothing.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from lockstep.core.commands import (
     AnyCommand,

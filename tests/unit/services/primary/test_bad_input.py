@@ -1,8 +1,7 @@
 """Bad input: each a typed error that says what it is about; nothing crashes and nothing is lost."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from lockstep.core.commands import (
     AnyCommand,
@@ -59,7 +58,7 @@ def declare(**options: object) -> DeclareQueueCommand:
 
 def settle(*positions: int, **options: object) -> SettleCommand:
     named = tuple(QueuePosition(position) for position in positions)
-    return replace(SettleCommand(0, "q", Epoch(1), named), **options)  # type: ignore[arg-type]
+    return replace(SettleCommand(0, "q", Epoch(1), named), **options)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Numbered commands of a session: executed once, answered again, pushed back at a gap (DESIGN 6, histories 8 and 25)."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from lockstep.core.commands import (
     DeclareQueueCommand,

@@ -1,6 +1,7 @@
 """Transactions of clients: gaps, owners, rollback-only, locks, order after a rollback, and outcomes (DESIGN 4, T1 to T6)."""
 
 import pytest
+from msgspec.structs import replace
 
 from lockstep.core.commands import (
     AnyCommand,
@@ -115,9 +116,7 @@ def test_a_refused_operation_makes_its_transaction_rollback_only(
     client.declare("q")
     transaction = client.begin()
     client.ok(publish("q", b"1", transaction=transaction, sequence=1))
-    object.__setattr__(refused, "transaction", transaction)
-    object.__setattr__(refused, "sequence", 2)
-    assert client.do(refused).code is code
+    assert client.do(replace(refused, transaction=transaction, sequence=2)).code is code
     assert client.commit(transaction, 1).code is ErrorCode.ROLLED_BACK
     assert rig.bodies("q") == []
     rig.check_log()
