@@ -21,8 +21,10 @@ class StoreLimits:
     """Chunks that may wait for a slow reader before no more is read for it."""
     consolidated_bytes: int = 256 * KIB
     """Frames that the consolidator applies before it gives way: 2-3 ms of the event loop for messages of 1 KiB."""
-    unconsolidated_bytes: int = 64 * KIB
-    """Committed frames that lie behind the consolidator before it goes on: such a piece accepts up to 20,000 messages."""
+    unconsolidated_bytes: int = 256 * KIB
+    """Committed frames that lie behind the consolidator before it goes on: such a piece accepts up to 80,000 messages, no more
+    than may be written and not flushed of a set of some size; each turn costs some tenths of a millisecond beside its work.
+    """
     unflushed_items_max: int = 50_000
     """Items written to the snapshot and not flushed, in a small set: about as many as fill a memtable. A crash takes the snapshot
     back by as much, and a recovery loads messages that are gone by then.
