@@ -7,7 +7,7 @@ START ?= 0
 # Two workers; everything that starts processes runs in one of them, one test at a time (tests/conftest.py).
 PYTEST_ARGS ?= -n 2 --dist loadgroup
 
-.PHONY: help dev check format test test-full demo simulate simulate-coordinators fuzz protos peers bench bench-full bench-peers images compose-test
+.PHONY: help dev check format test test-full demo simulate simulate-coordinators simulate-hand-overs fuzz protos peers bench bench-full bench-peers images compose-test
 
 help: ## What there is
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -43,6 +43,9 @@ demo: dev ## A cluster on this machine, real data, a killed primary, nothing los
 
 simulate: dev ## The simulator: make simulate SEEDS=300 START=0
 	@$(python) -m tests.simulation --seeds $(SEEDS) --start $(START)
+
+simulate-hand-overs: dev ## The same with sets that are handed over
+	@$(python) -m tests.simulation --hand-overs --seeds $(SEEDS) --start $(START)
 
 simulate-coordinators: dev ## The same with coordinators and distributed transactions
 	@$(python) -m tests.simulation --coordinators --seeds $(SEEDS) --start $(START)

@@ -6,6 +6,8 @@ not take it (a resumption's next number, or push-back), so it takes effect at mo
 A begin is answered before its record is committed. It stays in the window until something answered behind it proves that it
 stands; if its epoch ended first, its number is consumed by the rollback of the transaction that is no more: sent again as it
 was, it would open a transaction that nobody knows.
+
+`kept_from`: the epoch from which on open transactions are still open, as the set last said: earlier ones have ended.
 """
 
 from collections import deque
@@ -77,12 +79,12 @@ class CommandWindow:
     def __len__(self) -> int:
         return len(self._window)
 
-    def submit(self, ticket: Ticket, command: AnyCommand, epoch: Epoch) -> list[Effect]:
-        """Takes a command in, or refuses it where its answer is known: a transaction of an epoch before `epoch` is no more."""
+    def submit(self, ticket: Ticket, command: AnyCommand, kept_from: Epoch) -> list[Effect]:
+        """Takes a command in, or refuses it where its answer is known: a transaction of an epoch before that is no more."""
         number = self.last + 1
         match command:
             case PublishCommand(transaction=key) | SettleCommand(transaction=key) if key is not None:
-                if key[1] < epoch:
+                if key[1] < kept_from:
                     return [_rolled_back(ticket, key)]
                 if key in self.operations:
                     self.operations[key] += 1
@@ -90,14 +92,14 @@ class CommandWindow:
                 else:
                     command = replace(command, number=number)
             case CommitCommand(transaction=key) | RollbackCommand(transaction=key):
-                if key[1] < epoch:
+                if key[1] < kept_from:
                     return [_rolled_back(ticket, key)]
                 operations = self.operations.pop(key, None)
                 if isinstance(command, CommitCommand) and operations is not None:
                     command = replace(command, number=number, operations=operations)
                 else:
                     command = replace(command, number=number)
-            case StartCommand(transaction=key) if key is not None and key[1] < epoch:
+            case StartCommand(transaction=key) if key is not None and key[1] < kept_from:
                 return [_rolled_back(ticket, key)]
             case EndCommand(xid=xid):
                 key = self.branches.get(xid)
@@ -132,7 +134,7 @@ class CommandWindow:
         return self.sent < self.last and self.sent < self.heard + ANSWERS_KEPT
 
     def answer(
-        self, answers: tuple[CommandAnswered, ...], epoch: Epoch
+        self, answers: tuple[CommandAnswered, ...], kept_from: Epoch
     ) -> tuple[list[Effect], list[InFlight]]:
         """Takes answers in. Returns what callers hear, and the commands that these answers were for."""
         effects: list[Effect] = []
@@ -149,29 +151,29 @@ class CommandWindow:
                 continue
             entry.is_answered = True
             answered.append(entry)
-            effects.append(self._effect(entry, answer, epoch))
+            effects.append(self._effect(entry, answer, kept_from))
         self._forget_through(stands)
         return effects, answered
 
-    def _effect(self, entry: InFlight, answer: CommandAnswered, epoch: Epoch) -> Effect:
+    def _effect(self, entry: InFlight, answer: CommandAnswered, kept_from: Epoch) -> Effect:
         if answer.code is not ErrorCode.NONE:
             return CommandRejected(entry.ticket, answer.code, answer.message, answer.value)
         if isinstance(entry.command, BeginCommand):
             key = LogIndex(answer.value), entry.epoch_sent
             entry.transaction = key
-            if key[1] < epoch:
+            if key[1] < kept_from:
                 return _rolled_back(entry.ticket, key)
             self.operations[key] = 0
             return CommandDone(entry.ticket, answer.value, key)
         if isinstance(entry.command, StartCommand):
-            return self._started(entry, entry.command, LogIndex(answer.value), epoch)
+            return self._started(entry, entry.command, LogIndex(answer.value), kept_from)
         if isinstance(entry.command, EndCommand) and not entry.command.is_suspended:
             self._left(entry.command.xid)
         return CommandDone(entry.ticket, answer.value)
 
-    def _started(self, entry: InFlight, command: StartCommand, index: LogIndex, epoch: Epoch) -> Effect:
+    def _started(self, entry: InFlight, command: StartCommand, index: LogIndex, kept_from: Epoch) -> Effect:
         key = index, entry.epoch_sent
-        if key[1] < epoch:
+        if key[1] < kept_from:
             return _rolled_back(entry.ticket, key)
         self.branches[command.xid] = key
         if not command.is_resume and command.transaction is None:
@@ -197,7 +199,7 @@ class CommandWindow:
             self.bytes -= self._window.popleft().size
             self.heard += 1
 
-    def resume(self, next_number: int, epoch: Epoch) -> list[Effect]:
+    def resume(self, next_number: int, kept_from: Epoch) -> list[Effect]:
         """The set has everything before `next_number` and nothing from it on. Open transactions of earlier epochs are no more.
 
         Raises `ValueError` when that contradicts what was heard or sent.
@@ -213,7 +215,7 @@ class CommandWindow:
                 dropped.add(entry.transaction)
                 entry.command = RollbackCommand(entry.command.number, entry.transaction)
                 entry.transaction = None
-        aborted = [key for key in self.operations if key[1] < epoch or key in dropped]
+        aborted = [key for key in self.operations if key[1] < kept_from or key in dropped]
         for key in aborted:
             del self.operations[key]
         self.branches = {xid: key for xid, key in self.branches.items() if key not in aborted}
@@ -244,10 +246,10 @@ class CommandWindow:
             effects.append(CommandInDoubt(entry.ticket, code, message, commit))
         return effects
 
-    def unsettled(self, epoch: Epoch) -> list[SettleCommand]:
-        """Settles of deliveries of `epoch` that are not answered."""
+    def unsettled(self, kept_from: Epoch) -> list[SettleCommand]:
+        """Settles of deliveries, of that epoch or a later one, that are not answered."""
         commands = [entry.command for entry in self._window if not entry.is_answered]
-        return [c for c in commands if isinstance(c, SettleCommand) and c.delivery_epoch == epoch]
+        return [c for c in commands if isinstance(c, SettleCommand) and c.delivery_epoch >= kept_from]
 
 
 def _rolled_back(ticket: Ticket, key: TransactionKey) -> CommandRejected:

@@ -1,7 +1,7 @@
 """Consumers of one session and the deliveries in its hands.
 
-Law: a delivery is named by (queue, epoch, position) and held from its arrival until a settle names it; all that is held is of one
-epoch, and void when that is over (DESIGN T6). A consumer's credit is what was granted less what arrived.
+Law: a delivery is named by (queue, epoch, position) and held from its arrival until a settle names it; it is void when its epoch
+is over, unless that was handed over (DESIGN T6). A consumer's credit is what was granted less what arrived.
 """
 
 from collections.abc import Iterable
@@ -52,9 +52,13 @@ class DeliveriesHeld:
     def __init__(self) -> None:
         self.consumers: dict[int, Consumer] = {}
         self.epoch = Epoch(0)
-        """Of everything that is held."""
+        """Of what arrives."""
+        self.kept_from = Epoch(0)
+        """What arrived in epochs before it is void."""
         self._held: dict[str, dict[QueuePosition, int]] = {}
         """Queue -> position -> consumer."""
+        self._earlier: dict[tuple[str, QueuePosition], Epoch] = {}
+        """Epochs of what is held of another one than the present one."""
 
     def openings(self) -> list[AnyRequest]:
         """What opens the consumers again, with the credit that they still have, and drains them that were to be drained."""
@@ -90,18 +94,22 @@ class DeliveriesHeld:
 
     def settle(self, command: SettleCommand) -> None:
         """A settle was submitted: what it names is no longer in hand."""
-        if command.delivery_epoch == self.epoch and (held := self._held.get(command.queue)) is not None:
+        if command.delivery_epoch >= self.kept_from and (held := self._held.get(command.queue)) is not None:
             for position in command.positions:
                 held.pop(position, None)
+                if self._earlier:
+                    self._earlier.pop((command.queue, position), None)
             if not held:
                 del self._held[command.queue]
 
     def take_back(self, command: SettleCommand) -> None:
         """A settle was rejected: none of what it names is settled."""
-        if command.delivery_epoch == self.epoch:
+        if command.delivery_epoch >= self.kept_from:
             held = self._held.setdefault(command.queue, {})
             for position in command.positions:
                 held.setdefault(position, 0)
+                if command.delivery_epoch != self.epoch:
+                    self._earlier[command.queue, position] = command.delivery_epoch
 
     def in_hand(self, unsettled: Iterable[SettleCommand]) -> tuple[HeldDeliveries, ...]:
         """What a resumption names: all that is held, and what settles without an answer name."""
@@ -112,17 +120,29 @@ class DeliveriesHeld:
             HeldDeliveries(queue, self.epoch, tuple(sorted(positions[queue]))) for queue in sorted(positions)
         )
 
+    def enter(self, epoch: Epoch, kept_from: Epoch) -> list[Effect]:
+        """What comes next is of `epoch`; what is held of one before `kept_from` is void from now on."""
+        if kept_from > self.epoch:
+            return self.void(epoch)
+        for queue, held in self._held.items():
+            for position in held:
+                self._earlier.setdefault((queue, position), self.epoch)
+        self.epoch = epoch
+        return []
+
     def void(self, epoch: Epoch) -> list[Effect]:
         """Everything held is void from now on; `epoch` is that of what comes next."""
-        voided: dict[tuple[str, int], list[QueuePosition]] = {}
+        voided: dict[tuple[str, int, Epoch], list[QueuePosition]] = {}
         for queue, held in self._held.items():
             for position, number in held.items():
-                voided.setdefault((queue, number), []).append(position)
+                arrived = self._earlier.get((queue, position), self.epoch)
+                voided.setdefault((queue, number, arrived), []).append(position)
         effects: list[Effect] = []
-        for (queue, number), positions in sorted(voided.items()):
+        for (queue, number, arrived), positions in sorted(voided.items()):
             if (consumer := self.consumers.get(number)) is not None:
                 consumer.credit += len(positions)
-            effects.append(DeliveriesVoided(number, queue, self.epoch, tuple(sorted(positions))))
+            effects.append(DeliveriesVoided(number, queue, arrived, tuple(sorted(positions))))
         self._held.clear()
-        self.epoch = epoch
+        self._earlier.clear()
+        self.epoch = self.kept_from = epoch
         return effects

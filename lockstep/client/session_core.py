@@ -147,7 +147,7 @@ class SessionCore:
         if line.is_closing:
             effects.append(e.CommandRejected(ticket, ErrorCode.ILLEGAL_STATE, "the session is being closed"))
             return
-        refused = line.window.submit(ticket, command, line.epoch)
+        refused = line.window.submit(ticket, command, line.kept_from)
         effects += refused
         if not refused and isinstance(command, c.SettleCommand):
             line.held.settle(command)

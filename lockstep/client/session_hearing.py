@@ -71,15 +71,16 @@ def _hear_attaching(
 def _attach(line: SessionLine, message: sm.SessionAttached, now: int, effects: list[e.Effect]) -> None:
     """The session is served here: cut to what the set has, and go on from there."""
     is_new = line.session == 0
+    kept_from = message.kept_from or message.epoch
     if message.epoch > line.held.epoch:
-        effects += line.held.void(message.epoch)
+        effects += line.held.enter(message.epoch, kept_from)
     try:
-        effects += line.window.resume(message.next_number, message.epoch)
+        effects += line.window.resume(message.next_number, kept_from)
     except ValueError as error:
         line.lose_session(ErrorCode.ILLEGAL_STATE, str(error), effects)
         line.drop_stream(now, effects)
         return
-    line.epoch = message.epoch
+    line.epoch, line.kept_from = message.epoch, kept_from
     line.session, line.session_epoch = message.session, message.session_epoch
     line.state = State.ATTACHED
     line.times.give_up_at = line.times.round_at = None
@@ -100,7 +101,7 @@ def _hear(line: SessionLine, message: sm.AnyServerMessage, now: int, effects: li
             elif not message.are_copies:
                 positions = tuple(delivered.position for delivered in messages)
                 release = c.SettleCommand(0, queue, epoch, positions, c.Disposition.RELEASE)
-                effects += line.window.submit(None, release, line.epoch)
+                effects += line.window.submit(None, release, line.kept_from)
         case sm.HeartbeatAnswered(_, _, pause_ms):
             line.candidates.succeed()  # Not at attachment: one that ends at once is not to be tried without pause.
             line.heartbeat_ms = max(line.settings.heartbeat_ms, pause_ms)
@@ -142,7 +143,7 @@ def _hear(line: SessionLine, message: sm.AnyServerMessage, now: int, effects: li
 
 
 def _answer(line: SessionLine, message: sm.Answers, effects: list[e.Effect]) -> None:
-    heard, answered = line.window.answer(message.answers, line.epoch)
+    heard, answered = line.window.answer(message.answers, line.kept_from)
     line.push_backs = 0
     line.candidates.succeed()
     for effect, entry in zip(heard, answered, strict=True):

@@ -50,6 +50,8 @@ class SessionLine:
         self.session_epoch = Epoch(0)
         self.epoch = Epoch(0)
         """The highest that was seen."""
+        self.kept_from = Epoch(0)
+        """Transactions of epochs before it are no more, as far as the set has said."""
         self.window = CommandWindow()
         self.held = DeliveriesHeld()
         self._new_session_id = new_session_id
@@ -127,7 +129,8 @@ class SessionLine:
             self.session_epoch,
             self.settings.session_timeout_ms,
             self.window.heard,
-            self.held.in_hand(self.window.unsettled(self.held.epoch)),
+            self.held.in_hand(self.window.unsettled(self.held.kept_from)),
+            True,
         )
         self.is_writing = True
         effects.append(e.OpenStream(self.stream, address))
@@ -168,6 +171,7 @@ class SessionLine:
         effects.append(e.SessionLost(code, text))
         self.session_id = self._new_session_id()
         self.session, self.session_epoch = SessionKey(0), Epoch(0)
+        self.kept_from = self.epoch
         self.window = CommandWindow()
         self.push_backs = 0
 

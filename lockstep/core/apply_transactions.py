@@ -134,6 +134,9 @@ def apply_forget_heuristic(
 def apply_epoch_begins(
     state: SetState, index: LogIndex, epoch: Epoch, record: EpochBegins, is_durable: bool
 ) -> Reply:
+    if record.is_handed_over:
+        return DONE
+    state.open_from = epoch
     aborted = Outcome(TransactionState.ROLLED_BACK, RollbackReason.FAILOVER, index)
     for buffer in state.transactions.open():
         for queue, positions in _give_back(state, buffer, buffer.operations):

@@ -88,7 +88,8 @@ def _check_transactions(state: SetState) -> None:
     for key, buffer in state.transactions.live.items():
         assert buffer.key == key and buffer.state in LIVE, f"{buffer} is not live"
         assert key not in state.outcomes, f"{key} is live and has an outcome"
-        assert key[1] == state.epoch or buffer.state is TransactionState.PREPARED, f"{key} outlived its epoch"
+        is_open_still = state.open_from <= key[1] <= state.epoch
+        assert is_open_still or buffer.state is TransactionState.PREPARED, f"{key} outlived its epoch"
         assert not buffer.xid or state.transactions.find_xid(buffer.xid) is not None, (
             f"{key}: xid is not known"
         )

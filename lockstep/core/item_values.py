@@ -31,6 +31,8 @@ class MetaValue(msgspec.Struct, frozen=True, array_like=True):
     applied: LogIndex
     time_ms: TimeMs
     retention_floor: LogIndex
+    open_from: Epoch | None = None
+    """None: written before epochs could be handed over, so it is the last one."""
 
 
 class ExchangeValue(msgspec.Struct, frozen=True, array_like=True):

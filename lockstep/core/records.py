@@ -357,6 +357,8 @@ class EpochBegins(Record, tag=40, frozen=True):
     epoch: Epoch
     broker: str
     is_restarted: bool
+    is_handed_over: bool = False
+    """The last primary told this one what only a primary knows of open transactions: they stay open (T8)."""
 
 
 AnyRecord = (

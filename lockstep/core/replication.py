@@ -8,7 +8,18 @@ in sync only when every disk of its set holds as much (R8).
 
 import msgspec
 
-from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName, TransactionKey
+from lockstep.core.ids import (
+    BrokerId,
+    DiskId,
+    Epoch,
+    Incarnation,
+    LogIndex,
+    QueueId,
+    QueuePosition,
+    SessionKey,
+    SetName,
+    TransactionKey,
+)
 from lockstep.core.store_protocol import StateItem
 
 
@@ -78,10 +89,40 @@ class SubscriptionRefused(ReplicationMessage, frozen=True):
     """Not 0: the disk, which the map names, has lost what was acknowledged on it, from this index on. It is damaged (R10)."""
 
 
+class OpenProgress(msgspec.Struct, frozen=True, array_like=True):
+    """What a primary knows of an open transaction beyond the log."""
+
+    transaction: TransactionKey
+    session: SessionKey
+    """Whose share of open transactions it counts in."""
+    remaining_ms: int
+    """Of its time-out; 0: it has none."""
+    sequences: tuple[tuple[SessionKey, int], ...]
+    """(session, operations taken from it)."""
+    ordinal: int
+    bytes: int
+
+
+class HeldMessages(msgspec.Struct, frozen=True, array_like=True):
+    """What a session holds of a queue."""
+
+    session: SessionKey
+    queue: QueueId
+    positions: tuple[QueuePosition, ...]
+
+
 class HandedOver(ReplicationMessage, frozen=True):
-    """The last word of a primary that stops for another: `to` stands for promotion at once, everybody else a moment later."""
+    """The last word of a primary that stops for another: `to` stands for promotion at once, everybody else a moment later.
+
+    It says what is in no log; that holds for whoever leads the next epoch behind the same log, and for nobody else.
+    """
 
     to: BrokerId
+    log_end: LogIndex = LogIndex(0)
+    """Of the primary's log, which was sent before this; 0: nothing is handed on."""
+    open: tuple[OpenProgress, ...] = ()
+    """Every transaction that is open there."""
+    held: tuple[HeldMessages, ...] = ()
 
 
 class SnapshotChunk(ReplicationMessage, frozen=True):

@@ -36,6 +36,8 @@ class AttachSession(msgspec.Struct, frozen=True):
     held: tuple[HeldDeliveries, ...] = ()
     """What the client has in hand. What the primary thinks the session holds beyond it got lost with the last stream and
     is released, as if never delivered."""
+    outlives_hand_over: bool = False
+    """Where the set is handed over, the client goes on with what it has open and in hand (T8)."""
 
 
 class DetachSession(msgspec.Struct, frozen=True):

@@ -65,6 +65,7 @@ class Restoration:
         self._bindings: list[tuple[Binding, bool]] = []
         self._outcomes: list[tuple[TransactionKey, Outcome]] = []
         self._floor = state.outcomes.floor
+        self._open_from: Epoch | None = state.open_from
         self._sessions: list[Session] = []
         self._groups: list[Group] = []
         self._deleted: list[tuple[int, DeletedResource]] = []
@@ -111,7 +112,7 @@ class Restoration:
         if kind == keys.META:
             meta = values.decode_meta(item.value)
             self._state.applied, self._state.time_ms = meta.applied, meta.time_ms
-            self._floor = meta.retention_floor
+            self._floor, self._open_from = meta.retention_floor, meta.open_from
         elif kind == keys.EPOCH:
             (number,) = keys.numbers_in(item.key)
             self._epochs.append((Epoch(number), values.decode_epoch(item.value)))
@@ -189,6 +190,7 @@ class Restoration:
         state = self._state
         for epoch, first in sorted(self._epochs):
             state.epochs.observe(epoch, first)
+        state.open_from = state.epochs.last if self._open_from is None else self._open_from
         for exchange in sorted(self._exchanges, key=lambda exchange: exchange.id):
             state.exchanges.declare(exchange)
         for queue in sorted(self._queues, key=lambda queue: queue.id):

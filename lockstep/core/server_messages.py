@@ -29,6 +29,8 @@ class SessionAttached(ServerMessage, frozen=True):
     """The command that the set expects next; the client sends again from here."""
     candidates: tuple[str, ...]
     """Addresses of brokers that may serve this set (known hosts); the one believed to be primary is the first, here and below."""
+    kept_from: Epoch = Epoch(0)
+    """What the session had open or in hand in epochs from this one on is still there; 0: in the present one alone (T6, T8)."""
 
 
 class AttachRefused(ServerMessage, frozen=True):

@@ -48,6 +48,8 @@ class SetState:
         self.time_ms = TimeMs(0)
         """Of the last frame."""
         self.epochs = EpochTable()
+        self.open_from = Epoch(0)
+        """The last epoch that aborted what was open (R12); those behind it were handed over. Open transactions began in these."""
         self.changes = Changes()
         self.contents = Contents(self.changes)
         self.exchanges = Exchanges(self.changes)
@@ -209,7 +211,7 @@ class SetState:
     def buffer_of(self, key: TransactionKey, epoch: Epoch) -> TxBuffer | None:
         """The buffer that a record of `epoch` names, made if its `begin` was not to be had; None if it ended."""
         buffer = self.transactions.live.get(key)
-        if buffer is None and key[1] == epoch and key not in self.outcomes:
+        if buffer is None and self.open_from <= key[1] <= epoch and key not in self.outcomes:
             buffer = TxBuffer(key)
             self.transactions.add(buffer)
         return buffer

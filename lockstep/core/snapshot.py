@@ -47,7 +47,7 @@ def one_item(state: SetState, key: bytes) -> Item | None:
 
 
 def _meta(state: SetState, key: bytes = keys.META_KEY) -> Item:
-    value = values.MetaValue(state.applied, state.time_ms, state.outcomes.floor)
+    value = values.MetaValue(state.applied, state.time_ms, state.outcomes.floor, state.open_from)
     return Item(key, values.encode(value), True)
 
 

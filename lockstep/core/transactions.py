@@ -1,7 +1,8 @@
 """Transactions: all that are open or prepared in one resource set's state.
 
 Law: a transaction is here from the first record that names it to the record that ends it, then among the outcomes. An open
-one ends with its epoch (DESIGN R12), so an unknown key of another epoch than the present one never opens anything.
+one ends with its epoch (DESIGN R12) unless that is handed over (T8), so an unknown key of an epoch before those never opens
+anything.
 """
 
 from typing import NamedTuple

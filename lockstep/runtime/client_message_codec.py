@@ -91,7 +91,7 @@ def _encode_request(message: rq.AnyRequest) -> pb.ClientMessage:
             return _Wire(heartbeat=_Wire.Heartbeat())
         case rq.GrantCredit(consumer, credit):
             return _Wire(grant_credit=_Wire.GrantCredit(consumer=consumer, credit=credit))
-        case rq.AttachSession(_, session_id, session, session_epoch, timeout_ms, heard, held):
+        case rq.AttachSession(_, session_id, session, session_epoch, timeout_ms, heard, held, outlives):
             attach = _Wire.Attach(
                 session_id=session_id,
                 session=session,
@@ -99,6 +99,7 @@ def _encode_request(message: rq.AnyRequest) -> pb.ClientMessage:
                 timeout_ms=timeout_ms,
                 heard=heard,
                 held=[_Wire.Held(queue=h.queue, epoch=h.epoch, positions=h.positions) for h in held],
+                outlives_hand_over=outlives,
             )
             return _Wire(attach=attach)
         case rq.DetachSession():
@@ -294,6 +295,7 @@ def _decode_attach(set_name: SetName, attach: pb.ClientMessage.Attach) -> rq.Att
             rq.HeldDeliveries(held.queue, Epoch(held.epoch), _decode_positions(held.positions))
             for held in attach.held
         ),
+        attach.outlives_hand_over,
     )
 
 

@@ -8,11 +8,23 @@ from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.ids import (
+    BrokerId,
+    DiskId,
+    Epoch,
+    Incarnation,
+    LogIndex,
+    QueueId,
+    QueuePosition,
+    SessionKey,
+    SetName,
+)
 from lockstep.core.replication import (
     Acknowledge,
     Frames,
     HandedOver,
+    HeldMessages,
+    OpenProgress,
     Refuse,
     SnapshotChunk,
     Subscribe,
@@ -23,6 +35,8 @@ from lockstep.core.replication import (
 from lockstep.core.store_protocol import StateItem
 from lockstep.runtime.wire import parse
 from lockstep.wire.v1 import primary_pb2, store_pb2
+
+_Response = primary_pb2.SubscribeResponse
 
 
 def encode_subscribe(subscribe: Subscribe, subscription: str) -> bytes:
@@ -105,7 +119,7 @@ def decode_to_backup(data: bytes) -> ToBackup:
                 set_name, epoch, message.refused.reason, LogIndex(message.refused.missing_from)
             )
         case "handed_over":
-            return HandedOver(set_name, epoch, BrokerId(message.handed_over.to))
+            return _decode_handed_over(set_name, epoch, message.handed_over)
         case "snapshot_chunk":
             chunk = message.snapshot_chunk
             items = tuple(StateItem(item.key, item.value, item.is_durable) for item in chunk.items)
@@ -145,7 +159,9 @@ def to_backup_bytes(message: ToBackup) -> int:
             return sum(len(durable) + len(transient) + 16 for durable, transient in message.frames)
         case SnapshotChunk():
             return sum(len(item.key) + len(item.value) + 8 for item in message.items)
-        case SubscriptionAccepted() | SubscriptionRefused() | HandedOver():
+        case HandedOver():
+            return 64 + 64 * len(message.open) + sum(16 + 8 * len(held.positions) for held in message.held)
+        case SubscriptionAccepted() | SubscriptionRefused():
             return 64
         case _:
             assert_never(message)
@@ -207,8 +223,7 @@ def _encode_one(
             response.refused.missing_from = message.missing_from
             response.refused.SetInParent()
         case HandedOver():
-            response.handed_over.to = message.to
-            response.handed_over.SetInParent()
+            response.handed_over.CopyFrom(_encode_handed_over(message))
         case SnapshotChunk():
             response.snapshot_chunk.is_last = message.is_last
             response.snapshot_chunk.SetInParent()
@@ -219,6 +234,60 @@ def _encode_one(
         case _:
             assert_never(message)
     return response
+
+
+def _encode_handed_over(message: HandedOver) -> primary_pb2.SubscribeResponse.HandedOver:
+    return _Response.HandedOver(
+        to=message.to,
+        log_end=message.log_end,
+        open=[
+            _Response.OpenProgress(
+                transaction_index=one.transaction[0],
+                transaction_epoch=one.transaction[1],
+                session=one.session,
+                remaining_ms=one.remaining_ms,
+                sessions=[session for session, _ in one.sequences],
+                sequences=[taken for _, taken in one.sequences],
+                ordinal=one.ordinal,
+                bytes=one.bytes,
+            )
+            for one in message.open
+        ],
+        held=[
+            _Response.HeldMessages(session=held.session, queue=held.queue, positions=held.positions)
+            for held in message.held
+        ],
+    )
+
+
+def _decode_handed_over(
+    set_name: SetName, epoch: Epoch, wire: primary_pb2.SubscribeResponse.HandedOver
+) -> HandedOver:
+    if any(len(one.sessions) != len(one.sequences) for one in wire.open):
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, "sessions without their operations")
+    return HandedOver(
+        set_name,
+        epoch,
+        BrokerId(wire.to),
+        LogIndex(wire.log_end),
+        tuple(
+            OpenProgress(
+                (LogIndex(one.transaction_index), Epoch(one.transaction_epoch)),
+                SessionKey(one.session),
+                one.remaining_ms,
+                tuple(zip(map(SessionKey, one.sessions), one.sequences, strict=True)),
+                one.ordinal,
+                one.bytes,
+            )
+            for one in wire.open
+        ),
+        tuple(
+            HeldMessages(
+                SessionKey(held.session), QueueId(held.queue), tuple(map(QueuePosition, held.positions))
+            )
+            for held in wire.held
+        ),
+    )
 
 
 def _epoch_starts(epochs: tuple[tuple[Epoch, LogIndex], ...]) -> list[store_pb2.EpochStart]:

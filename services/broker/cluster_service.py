@@ -67,6 +67,10 @@ class ClusterService:
         self._read_set = read_set
         self._stepping_down = SteppingDown(broker, etcd, view, driver, report)
 
+    async def stopped(self) -> None:
+        """The process ends, and its lease is gone."""
+        await self._stepping_down.stopped()
+
     def handlers(self) -> grpc.GenericRpcHandler:
         """For `grpc.aio.Server.add_generic_rpc_handlers`."""
         return service(

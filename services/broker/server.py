@@ -222,6 +222,7 @@ class Broker:
         _log.info("broker=%s event=stopping", settings.broker)
         await hand_over(settings.broker, self._driver, self._view, settings.hand_over_seconds)
         await self._lease.stop()
+        await self._cluster.stopped()
         assert self._server is not None, "stopped after it was started"
         await self._server.stop(SERVER_GRACE_SECONDS)
         for task in self._tasks:

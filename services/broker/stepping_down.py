@@ -23,7 +23,7 @@ LOOK_SECONDS = 0.2
 HAND_OVER_SECONDS = 3.0
 """For each try to hand the sets over: a promotion takes a few tenths."""
 TURN_SECONDS = 15
-"""How long the others wait for a broker that may stop now, and has not yet: it has its lease and its presence until it does."""
+"""How long the others wait for a broker that may stop now, and does not: it has its lease and its presence until it does."""
 SECONDS_MAX = 24 * 3600.0
 """Longest wait that may be asked for."""
 
@@ -41,6 +41,13 @@ class SteppingDown:
         self._view = view
         self._driver = driver
         self._report = report
+        self._turn: Turn | None = None
+        """Of a broker that may stop now."""
+
+    async def stopped(self) -> None:
+        """This broker stops, and its lease is gone: whoever looks now does not count on it, and may take the turn."""
+        if self._turn is not None:
+            await self._turn.end()
 
     async def step_down(self, request: pb.StepDownRequest) -> pb.StepDownResponse:
         """Returns when this broker may stop, or, with what stands against it, after `seconds_max`."""
@@ -52,6 +59,8 @@ class SteppingDown:
             while True:
                 obstacles = await self._try(turn)
                 may_stop = not obstacles
+                if may_stop:
+                    self._turn = turn
                 if may_stop or loop.time() >= deadline:
                     _log.info("broker=%s event=stepped_down obstacles=%s", self._broker, obstacles)
                     return pb.StepDownResponse(obstacles=obstacles)
@@ -63,6 +72,9 @@ class SteppingDown:
     async def _try(self, turn: "Turn") -> list[str]:
         try:
             other = await turn.take()
+            if turn.is_new:
+                # Whoever had it last may have stopped this moment: the watch is to show it.
+                await asyncio.sleep(LOOK_SECONDS)
         except LockstepError as error:
             return [f"etcd: {error.message}"]
         if other:
@@ -108,6 +120,8 @@ class Turn:
         self._key = key
         self._broker = broker
         self._lease = 0
+        self.is_new = False
+        """With the last `take`."""
 
     async def take(self) -> str:
         """Takes or keeps it; returns "", or the broker that has it. Raises `EtcdRejected` or `EtcdInDoubt`."""
@@ -121,7 +135,8 @@ class Turn:
             await self._etcd.lease_grant(TURN_SECONDS, lease)
             self._lease = lease
         put = Put(self._key, self._broker.encode(), self._lease)
-        if (await self._etcd.transact([Absent(self._key)], [put])).succeeded:
+        self.is_new = (await self._etcd.transact([Absent(self._key)], [put])).succeeded
+        if self.is_new:
             return ""
         # Its own from an earlier call, or an earlier process.
         if (await self._etcd.transact([ValueEquals(self._key, self._broker.encode())], [put])).succeeded:

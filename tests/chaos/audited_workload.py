@@ -55,7 +55,9 @@ class AuditedWorkload(Workload):
         name: str = "",
         senders: int = 3,
         movers: int = 2,
+        patience: SessionSettings = IMPATIENT,
     ) -> None:
+        """`patience`: the senders'."""
         super().__init__(client, set_name, senders=senders, movers=movers)
         self.input = f"{set_name}-{name}-in"
         self.outputs = (f"{set_name}-{name}-out-1", f"{set_name}-{name}-out-2")
@@ -64,7 +66,7 @@ class AuditedWorkload(Workload):
         self.account = Account()
         self.outcomes: list[Outcome] = []
         """Heard when asking again."""
-        self._impatient = Client(addresses, IMPATIENT)
+        self._senders_client = Client(addresses, patience)
         self._channels = Channels()
         queues = (self.input, *self.outputs)
         self.readers = [
@@ -74,7 +76,7 @@ class AuditedWorkload(Workload):
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         try:
-            async with self._impatient, super().running(), contextlib.AsyncExitStack() as stack:
+            async with self._senders_client, super().running(), contextlib.AsyncExitStack() as stack:
                 for reader in self.readers:
                     await stack.enter_async_context(reader.reading())
                 await asyncio.gather(*(reader.until_shown() for reader in self.readers))
@@ -128,7 +130,7 @@ class AuditedWorkload(Workload):
 
     async def _send(self, sender: int) -> None:
         sequence = 0
-        session = self._impatient.session()
+        session = self._senders_client.session()
         while self._is_sending:
             bodies = [b"%d/%06d.%d" % (sender, sequence, part) for part in range(BATCH)]
             result = await self._commit(session.transaction(), session, bodies, (self.input,), ())

@@ -1,4 +1,6 @@
-"""The simulator's command: `python -m tests.simulation --seeds 300 --start 0 [--scenario NAME] [--coordinators] [--jobs 2]`.
+"""The simulator's command: `python -m tests.simulation --seeds 300 --start 0 [--scenario NAME] [--jobs 2]`.
+
+Other families of seeds: `--coordinators`, `--hand-overs`.
 
 Ends with 1 if a promise was broken, or if a branch that must be reached never was (from 300 seeds on).
 """
@@ -7,22 +9,41 @@ import argparse
 import multiprocessing
 import sys
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from lockstep.core.ids import SetName
 from tests.simulation.branches import MUST_BE_REACHED, missing
 from tests.simulation.coordinated import REACHED_BY_COORDINATORS, draw_coordinated
-from tests.simulation.options import draw
+from tests.simulation.handed_over import REACHED_BY_HAND_OVERS, draw_handed_over
+from tests.simulation.options import Options, draw
 from tests.simulation.run import Report, run
 
 SEEDS_FOR_BRANCHES = 300
 PROGRESS_SEEDS = 100
 
 
-def run_seed(seed: int, is_coordinated: bool = False) -> Report:
+class Family(NamedTuple):
+    """Seeds with something in common."""
+
+    draw: Callable[[int], Options]
+    wanted: dict[str, str]
+    """Branches that many of them reach."""
+
+
+FAMILIES = {
+    "": Family(draw, MUST_BE_REACHED),
+    "--coordinators": Family(draw_coordinated, REACHED_BY_COORDINATORS),
+    "--hand-overs": Family(draw_handed_over, REACHED_BY_HAND_OVERS),
+}
+"""By the option that asks for them."""
+
+
+def run_seed(seed: int, family: str = "") -> Report:
     """One seed, in a worker process."""
     try:
-        return run(draw_coordinated(seed) if is_coordinated else draw(seed))
+        return run(FAMILIES[family].draw(seed))
     except Exception as error:
         import traceback
 
@@ -40,6 +61,7 @@ def main() -> int:
     parser.add_argument(
         "--coordinators", action="store_true", help="seeds with coordinators and distributed transactions"
     )
+    parser.add_argument("--hand-overs", action="store_true", help="seeds with sets that are handed over")
     parser.add_argument("--trace", default="", help="print the timeline of this set (one seed, one job)")
     parser.add_argument("--digests", action="store_true", help="print each seed's digest, to compare runs")
     parser.add_argument("--keep-going", action="store_true", help="run all seeds although one has failed")
@@ -48,16 +70,17 @@ def main() -> int:
         from tests.simulation.scenarios import run_named
 
         return run_named(arguments.scenario)
+    family = "--coordinators" if arguments.coordinators else "--hand-overs" if arguments.hand_overs else ""
     if arguments.trace:
-        options = draw_coordinated(arguments.start) if arguments.coordinators else draw(arguments.start)
+        options = FAMILIES[family].draw(arguments.start)
         report = run(options, traced=frozenset((SetName(arguments.trace),)))
-        print(failure(report) if report.broken else "nothing broken")
+        print(failure(report, family) if report.broken else "nothing broken")
         return 1 if report.broken else 0
     seeds = range(arguments.start, arguments.start + arguments.seeds)
     failed = 0
     total = Summary()
     with multiprocessing.Pool(arguments.jobs) as pool:
-        one = partial(run_seed, is_coordinated=arguments.coordinators)
+        one = partial(run_seed, family=family)
         reports = pool.imap(one, seeds) if arguments.jobs > 1 else map(one, seeds)
         for report in reports:
             total.add(report)
@@ -67,27 +90,26 @@ def main() -> int:
                 print(f"seed {report.seed}: {report.digest}", flush=True)
             if report.broken:
                 failed += 1
-                print(failure(report, arguments.coordinators), flush=True)
+                print(failure(report, family), flush=True)
                 if not arguments.keep_going:
                     break
     total.print()
     if failed:
         return 1
-    wanted = REACHED_BY_COORDINATORS if arguments.coordinators else MUST_BE_REACHED
+    wanted = FAMILIES[family].wanted
     unreached = missing(total.branches, wanted) if arguments.seeds >= SEEDS_FOR_BRANCHES else []
     for name in unreached:
         print(f"never reached: {name}")
     return 1 if unreached else 0
 
 
-def failure(report: Report, is_coordinated: bool = False) -> str:
-    """What to read, and the one command that repeats it."""
+def failure(report: Report, family: str = "") -> str:
+    """What to read, and the one command that repeats it; `family`: the option that asks for its seeds."""
     shown = "\n".join(f"  {sentence}" for sentence in report.broken[:8])
     more = f"\n  ... and {len(report.broken) - 8} more" if len(report.broken) > 8 else ""
     return (
         f"seed {report.seed} broke {len(report.broken)}:\n{shown}{more}\n"
-        f"  repeat: python -m tests.simulation --seeds 1 --jobs 1 --start {report.seed}"
-        f"{' --coordinators' if is_coordinated else ''}"
+        f"  repeat: python -m tests.simulation --seeds 1 --jobs 1 --start {report.seed} {family}".rstrip()
     )
 
 

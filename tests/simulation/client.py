@@ -160,6 +160,7 @@ class ClientSession:
                 self._answered(effect)
             case e.TransactionAborted():
                 self.aborted.add(effect.transaction)
+                self.world.branches.reach("transaction aborted")
             case e.Delivered():
                 self._delivered(effect)
             case e.DeliveriesVoided():

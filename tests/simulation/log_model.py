@@ -2,7 +2,7 @@
 
 It is written independently of the state machine of `lockstep.core`, so that one finds the other's mistakes; it asks no replica.
 Law: as DESIGN 3 and 4 say: a publish is visible from its own record on, or from the record that commits its transaction; a new
-epoch aborts what is open, a restarted one also drops what is not durable.
+epoch aborts what is open unless it was handed over, a restarted one also drops what is not durable.
 """
 
 from dataclasses import dataclass, field
@@ -238,6 +238,8 @@ class LogModel:
 
     def _new_epoch(self, index: LogIndex, record: EpochBegins) -> None:
         self.epochs.append((index, record.epoch, record.is_restarted))
+        if record.is_handed_over:
+            return
         for life in self.transactions.values():
             if not life.ended and not life.is_prepared:
                 self._end(index, life, False, ABORTED_BY_EPOCH)

@@ -1,5 +1,6 @@
 """Kinds of faults of processes and machines: killed, without power, stopped."""
 
+from lockstep.core.inputs import HandOver
 from tests.simulation.fault_tools import FaultTools
 from tests.simulation.loop import MS, SECOND
 
@@ -11,6 +12,17 @@ class ProcessFaults(FaultTools):
         world, broker = self._world, self._some_broker()
         world.crash_broker(broker, "killed")
         world.loop.after(self._down_us(), world.start_machine, broker)
+
+    def _hand_over(self) -> bool:
+        """Some set's primary gives it to another member that is in sync."""
+        world = self._world
+        entry = world.random.choice(world.set_maps())
+        others = [member.broker for member in entry.in_sync if member.broker != entry.primary]
+        process = world.brokers.get(entry.primary) if entry.primary else None
+        if process is None or not process.is_alive or not others:
+            return False
+        process.feed(HandOver(entry.set_name, world.random.choice(others)))
+        return True
 
     def _kill_broker_between_effects(self) -> bool:
         world, broker = self._world, self._some_broker()

@@ -18,7 +18,7 @@ PARTS = 10
 def test_every_distributed_transaction_has_one_outcome(part: int) -> None:
     for seed in range(part * SEEDS // PARTS, (part + 1) * SEEDS // PARTS):
         report = run(draw_coordinated(seed))
-        assert not report.broken, failure(report, is_coordinated=True)
+        assert not report.broken, failure(report, "--coordinators")
         assert report.totals["distributed transactions told committed"]
 
 

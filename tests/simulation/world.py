@@ -233,6 +233,10 @@ class World:
             primary = process.replicas[effect.set_name].primary
             if primary is not None and primary.context.state.transactions.prepared():
                 self.branches.reach("promoted with prepared branches")
+            if primary is not None and primary.context.state.transactions.open():
+                self.branches.reach("promoted with open transactions")
+            if primary is not None and primary.context.dispatch.holders():
+                self.branches.reach("promoted with deliveries in hand")
         self.trace(effect.set_name, f"{process.name}: {effect.event}: {effect.details}")
 
     def trace(self, set_name: SetName | None, line: str) -> None:

@@ -137,16 +137,98 @@ class SubscribeResponse(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
         TO_FIELD_NUMBER: _builtins.int
+        LOG_END_FIELD_NUMBER: _builtins.int
+        OPEN_FIELD_NUMBER: _builtins.int
+        HELD_FIELD_NUMBER: _builtins.int
         to: _builtins.str
-        """Who is to stand for promotion first."""
+        """Who is to stand for promotion first; the rest is for whoever is promoted."""
+        log_end: _builtins.int
+        """End of the primary's log, which was sent before; 0: nothing is handed on."""
+        @_builtins.property
+        def open(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscribeResponse.OpenProgress]: ...
+        @_builtins.property
+        def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscribeResponse.HeldMessages]: ...
         def __init__(
             self,
             *,
             to: _builtins.str = ...,
+            log_end: _builtins.int = ...,
+            open: _abc.Iterable[Global___SubscribeResponse.OpenProgress] | None = ...,
+            held: _abc.Iterable[Global___SubscribeResponse.HeldMessages] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["to", b"to"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["held", b"held", "log_end", b"log_end", "open", b"open", "to", b"to"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class OpenProgress(_message.Message):
+        """What a primary knows of an open transaction beyond the log."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TRANSACTION_INDEX_FIELD_NUMBER: _builtins.int
+        TRANSACTION_EPOCH_FIELD_NUMBER: _builtins.int
+        SESSION_FIELD_NUMBER: _builtins.int
+        REMAINING_MS_FIELD_NUMBER: _builtins.int
+        SESSIONS_FIELD_NUMBER: _builtins.int
+        SEQUENCES_FIELD_NUMBER: _builtins.int
+        ORDINAL_FIELD_NUMBER: _builtins.int
+        BYTES_FIELD_NUMBER: _builtins.int
+        transaction_index: _builtins.int
+        """Index and epoch of its begin."""
+        transaction_epoch: _builtins.int
+        session: _builtins.int
+        remaining_ms: _builtins.int
+        """0: it has no time-out."""
+        ordinal: _builtins.int
+        bytes: _builtins.int
+        @_builtins.property
+        def sessions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+            """Sessions that work in it, and at the same places the operations taken from each."""
+
+        @_builtins.property
+        def sequences(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        def __init__(
+            self,
+            *,
+            transaction_index: _builtins.int = ...,
+            transaction_epoch: _builtins.int = ...,
+            session: _builtins.int = ...,
+            remaining_ms: _builtins.int = ...,
+            sessions: _abc.Iterable[_builtins.int] | None = ...,
+            sequences: _abc.Iterable[_builtins.int] | None = ...,
+            ordinal: _builtins.int = ...,
+            bytes: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "ordinal", b"ordinal", "remaining_ms", b"remaining_ms", "sequences", b"sequences", "session", b"session", "sessions", b"sessions", "transaction_epoch", b"transaction_epoch", "transaction_index", b"transaction_index"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class HeldMessages(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        SESSION_FIELD_NUMBER: _builtins.int
+        QUEUE_FIELD_NUMBER: _builtins.int
+        POSITIONS_FIELD_NUMBER: _builtins.int
+        session: _builtins.int
+        queue: _builtins.int
+        @_builtins.property
+        def positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        def __init__(
+            self,
+            *,
+            session: _builtins.int = ...,
+            queue: _builtins.int = ...,
+            positions: _abc.Iterable[_builtins.int] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["positions", b"positions", "queue", b"queue", "session", b"session"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

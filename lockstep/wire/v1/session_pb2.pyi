@@ -487,6 +487,7 @@ class ClientMessage(_message.Message):
         TIMEOUT_MS_FIELD_NUMBER: _builtins.int
         HEARD_FIELD_NUMBER: _builtins.int
         HELD_FIELD_NUMBER: _builtins.int
+        OUTLIVES_HAND_OVER_FIELD_NUMBER: _builtins.int
         session_id: _builtins.str
         """UUID that the client made."""
         session: _builtins.int
@@ -496,6 +497,10 @@ class ClientMessage(_message.Message):
         """How long the session outlives its stream; 0: none."""
         heard: _builtins.int
         """All answers up to this command have arrived; 0: none."""
+        outlives_hand_over: _builtins.bool
+        """Where the set is handed over to another primary, the client goes on with what it has open and in hand. False: that is
+        rolled back and released.
+        """
         @_builtins.property
         def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientMessage.Held]:
             """What the client has in hand; the primary releases whatever else it thinks the session holds."""
@@ -509,10 +514,11 @@ class ClientMessage(_message.Message):
             timeout_ms: _builtins.int = ...,
             heard: _builtins.int = ...,
             held: _abc.Iterable[Global___ClientMessage.Held] | None = ...,
+            outlives_hand_over: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["heard", b"heard", "held", b"held", "session", b"session", "session_epoch", b"session_epoch", "session_id", b"session_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["heard", b"heard", "held", b"held", "outlives_hand_over", b"outlives_hand_over", "session", b"session", "session_epoch", b"session_epoch", "session_id", b"session_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1192,10 +1198,13 @@ class ServerMessage(_message.Message):
         SESSION_EPOCH_FIELD_NUMBER: _builtins.int
         NEXT_NUMBER_FIELD_NUMBER: _builtins.int
         CANDIDATES_FIELD_NUMBER: _builtins.int
+        KEPT_FROM_FIELD_NUMBER: _builtins.int
         session: _builtins.int
         session_epoch: _builtins.int
         next_number: _builtins.int
         """The command that the set expects next."""
+        kept_from: _builtins.int
+        """What the session had open or in hand in epochs from this one on is still there; 0: in the present epoch alone."""
         @_builtins.property
         def candidates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
             """The one believed to be primary first, in all lists of candidates."""
@@ -1207,10 +1216,11 @@ class ServerMessage(_message.Message):
             session_epoch: _builtins.int = ...,
             next_number: _builtins.int = ...,
             candidates: _abc.Iterable[_builtins.str] | None = ...,
+            kept_from: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "next_number", b"next_number", "session", b"session", "session_epoch", b"session_epoch"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "kept_from", b"kept_from", "next_number", b"next_number", "session", b"session", "session_epoch", b"session_epoch"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

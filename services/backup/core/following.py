@@ -12,6 +12,7 @@ from lockstep.core.ids import BrokerId, LogIndex
 from lockstep.core.inputs import PrimarySaid
 from lockstep.core.replication import (
     Frames,
+    HandedOver,
     SnapshotChunk,
     SubscriptionAccepted,
     SubscriptionRefused,
@@ -80,6 +81,9 @@ class Following:
                 self._accepted(accepted)
             case SubscriptionRefused() as refused:
                 self.refused(refused, now)
+            case HandedOver():
+                # That it was heard: the primary waits for the end of this stream before it gives its key up.
+                self.lost(now)
             case SnapshotChunk() as chunk if (
                 memory.state is BackupState.JOINING and memory.joining is not None
             ):

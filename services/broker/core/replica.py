@@ -52,6 +52,7 @@ from services.broker.core.set_facts import SetFacts
 from services.broker.core.set_lease import SetLease
 from services.broker.core.settings import ReplicaSettings
 from services.primary.core.figures import Figures
+from services.primary.core.handing_on import fits
 from services.primary.core.observers import TransactionObserverFactory
 from services.primary.core.primary import PrimaryCore
 
@@ -88,6 +89,8 @@ class Replica:
         self.factories: tuple[TransactionObserverFactory, ...] = ()
         """Of observers that look on beside the tx-queues'."""
         self.reigns = ReignWatch()
+        self._handed: HandedOver | None = None
+        """What the last primary told its successor."""
         self._effects: list[AnyEffect] = []
 
     @property
@@ -209,12 +212,15 @@ class Replica:
         if entry is None or self.primary.backups.of_member(entry) is None:
             self._note("hand over refused", f"{given.to} is not in sync")
             return
-        self._effects += self.primary.hand_over(given.to)
+        self._effects += self.primary.hand_over(given.to, now)
         self._candidate.wait(now, self.settings.hand_over_wait_ms)
 
     def _let_stand(self, handed: HandedOver, now: Now) -> None:
-        """The primary has stopped for another broker, which is to be first."""
-        if self.set_map is not None and handed.epoch == self.set_map.epoch and handed.to != self.broker:
+        """The primary has stopped for another broker, which is to be first, or for this one; either may be promoted."""
+        if self.set_map is None or handed.epoch != self.set_map.epoch:
+            return
+        self._handed = handed
+        if handed.to != self.broker:
             self._candidate.wait(now, self.settings.hand_over_wait_ms)
 
     def _fall_back(self, now: Now) -> None:
@@ -231,6 +237,7 @@ class Replica:
     def _take_new_name(self) -> None:
         """The map may still name the memory that is gone: nobody may take this replica for it (R5, R12)."""
         self._memory_number += 1
+        self._handed = None
         self._put_presence()
         self._map_due = True
 
@@ -347,6 +354,12 @@ class Replica:
         self._facts.trust_generation()
         copy = backup.copy
         copy.apply_to(copy.log_end)
+        handed, self._handed = self._handed, None
+        if handed is not None and (won.is_restarted or not fits(handed, won.target.epoch, copy)):
+            self._note(
+                "handed over in vain", f"epoch {handed.epoch} at {handed.log_end}, this is {copy.log_end}"
+            )
+            handed = None
         own = Member(self.broker, backup.opened.disk, self.incarnation)
         self.primary = PrimaryCore(
             copy,
@@ -358,6 +371,7 @@ class Replica:
             now,
             self.factories,
             self.figures,
+            handed,
         )
         self._lease.put(self._candidate.asked_lease_id)
         self._effects += self.primary.begin(now)

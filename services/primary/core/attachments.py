@@ -43,6 +43,8 @@ class Attachments:
         self._looked_ms = context.now.boottime_ms
         self._left: dict[SessionKey, dict[QueueId, None]] = {}
         """Auto-delete queues whose consumer ended with its stream, and not on purpose: they stay for the client to come back."""
+        self._ends_with_epoch: set[SessionKey] = set()
+        """Sessions whose clients do not go on with what they have open or in hand when another primary leads."""
 
     # --- attaching ---
 
@@ -93,12 +95,21 @@ class Attachments:
         stream.session = session.key
         self._attached[session.key] = stream.number
         self._away_since_ms.pop(session.key, None)
+        if message.outlives_hand_over:
+            self._ends_with_epoch.discard(session.key)
+        else:
+            self._ends_with_epoch.add(session.key)
         self._release_lost_deliveries(session.key, message)
         next_number = session.next_number
         streams.tell(
             stream.number,
             lambda: SessionAttached(
-                *streams.head(), session.key, session.epoch, next_number, streams.candidates
+                *streams.head(),
+                session.key,
+                session.epoch,
+                next_number,
+                streams.candidates,
+                self._context.state.open_from,
             ),
         )
         for number, answer in session.answers.items():
@@ -112,7 +123,7 @@ class Attachments:
         in_hand = {
             (held.queue, position)
             for held in message.held
-            if held.epoch == context.epoch
+            if context.state.open_from <= held.epoch <= context.epoch
             for position in held.positions
         }
         for queue_id, positions in context.dispatch.held_by(session).items():
@@ -121,6 +132,10 @@ class Attachments:
             context.dispatch.let_go(queue_id, lost)
             context.dispatch.returned(queue_id, lost)
             context.expiry.watch(queue, lost)
+
+    def outlives_hand_over(self, session: SessionKey) -> bool:
+        """Whether its client goes on with what it has open and in hand where the set is handed over (T8)."""
+        return session not in self._ends_with_epoch
 
     # --- ends ---
 
@@ -211,6 +226,7 @@ class Attachments:
         context.writer.append(CloseSession(None, key), False)
         context.dispatch.forget_session(key)
         self._away_since_ms.pop(key, None)
+        self._ends_with_epoch.discard(key)
 
     def consumer_left(self, consumer: Consumer) -> None:
         """A consumer left on purpose: an auto-delete queue ends with its last one. A browser is none."""

@@ -128,6 +128,10 @@ class Dispatch:
         held = self._queues[queue_id].hands.held
         return all(held.get(position) == session for position in positions)
 
+    def hold(self, session: SessionKey, queue_id: QueueId, positions: Collection[QueuePosition]) -> None:
+        """The session held these when the epoch began: the last primary delivered them."""
+        self._queues[queue_id].hold(session, positions)
+
     def is_held(self, queue_id: QueueId, position: QueuePosition) -> bool:
         return position in self._queues[queue_id].hands.held
 

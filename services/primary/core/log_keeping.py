@@ -37,9 +37,9 @@ class LogKeeping:
         """Whether the epoch's own record is committed."""
         return 0 < self.epoch_index <= self._log.commit_index
 
-    def begin(self, broker: BrokerId, is_restarted: bool) -> None:
+    def begin(self, broker: BrokerId, is_restarted: bool, is_handed_over: bool) -> None:
         """Append the epoch's first record."""
-        record = EpochBegins(None, self._context.epoch, broker, is_restarted)
+        record = EpochBegins(None, self._context.epoch, broker, is_restarted, is_handed_over)
         self.epoch_index = self._context.writer.append(record, True)
 
     def hurry(self) -> None:

@@ -4,6 +4,7 @@ Law: a record is committed when it is durable at every counted member (R3), and 
 anything at all once the lease is over (R6). An epoch is begun by its own record and served when that is committed (R5).
 
     beginning --epoch record committed--> serving --stop, a higher epoch, a lost store--> stopped
+    beginning | serving --hand over--> parting --heard by all backups, or too late--> stopped
 """
 
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ from lockstep.core.inputs import (
     Tick,
 )
 from lockstep.core.log_copy import LogCopy
+from lockstep.core.replication import HandedOver
 from services.primary.core import decisions
 from services.primary.core.aftermath import Aftermath
 from services.primary.core.attachments import Attachments
@@ -51,6 +53,7 @@ from services.primary.core.dispatch import Dispatch
 from services.primary.core.expiry import Expiry
 from services.primary.core.figures import Figures
 from services.primary.core.gate import CommitGate
+from services.primary.core.handing_on import handed_over, roll_back_unfit, take_up
 from services.primary.core.housekeeping import Housekeeping
 from services.primary.core.listener import PrimaryListener
 from services.primary.core.log_keeping import LogKeeping
@@ -60,6 +63,7 @@ from services.primary.core.name_claims import NameClaims
 from services.primary.core.observers import TransactionObserverFactory, TxQueueObserverFactory
 from services.primary.core.outcome_askers import OutcomeAskers
 from services.primary.core.own_store import OwnStore
+from services.primary.core.parting import Parting
 from services.primary.core.read_back import ReadBack
 from services.primary.core.reign import DiskDamaged, ReignOver
 from services.primary.core.replication_log import ReplicationLog
@@ -82,11 +86,12 @@ class PrimaryCore:
         now: Now,
         factories: Sequence[TransactionObserverFactory] = (),
         figures: Figures | None = None,
+        handed: HandedOver | None = None,
     ) -> None:
         """Take over a copy of the log whose suffix is applied. `copy.retained` are frames kept for backups.
 
         `own`: this replica as the map names it; `is_restarted`: its memory is not that of the set's last reign (R12);
-        `figures`: where to go on counting.
+        `figures`: where to go on counting; `handed`: what the last primary told it (T8), None: nothing that fits.
         """
         self._own = own
         self.epoch: Epoch = set_map.epoch
@@ -97,14 +102,14 @@ class PrimaryCore:
             self.context.figures = figures
         self._gate = CommitGate()
         self.streams = ClientStreams(self.context, self._gate)
-        self._attachments = Attachments(self.context, self.streams)
+        self.attachments = Attachments(self.context, self.streams)
         self._names = NameClaims(self.context, self._gate, own.incarnation)
         listener = PrimaryListener(self.context)
         copy.state.listener = listener
         self._aftermath = Aftermath(self.context, listener, self.streams, self._names)
         clients = Clients(self.context, self.streams, self._names)
         self.client_hearing = ClientHearing(
-            self.context, self.streams, self._attachments, clients, self._aftermath
+            self.context, self.streams, self.attachments, clients, self._aftermath
         )
         self.backups = Backups(self.context)
         self.membership = Membership(own, set_map, map_revision)
@@ -119,6 +124,11 @@ class PrimaryCore:
         )
         self._housekeeping = Housekeeping(self.context, now)
         self._is_restarted = is_restarted
+        self._is_handed_over = handed is not None
+        if handed is not None:
+            assert not is_restarted, "a restarted replica has lost what it was told"
+            take_up(self.context, handed)
+        self._parting: Parting | None = None
         self.stopped: str = ""
         """Why this reign is over; "" while it is not."""
         self.disk_damage: str = ""
@@ -128,8 +138,8 @@ class PrimaryCore:
 
     @property
     def is_serving(self) -> bool:
-        """Whether the epoch's own record is committed."""
-        return self._log.is_serving
+        """Whether the epoch's own record is committed, and the set is not handed over."""
+        return self._log.is_serving and self._parting is None
 
     @property
     def log_end(self) -> LogIndex:
@@ -142,7 +152,7 @@ class PrimaryCore:
     def begin(self, now: Now) -> list[AnyEffect]:
         """Fence the own store and append the epoch's first record."""
         self._store.open()
-        self._log.begin(self._own.broker, self._is_restarted)
+        self._log.begin(self._own.broker, self._is_restarted, self._is_handed_over)
         return self._finish(now)
 
     def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
@@ -155,6 +165,9 @@ class PrimaryCore:
         if self.stopped:
             return
         self.context.now = now
+        if self._parting is not None:
+            self._parting.take(given)
+            return
         try:
             self._take(given, now)
         except DiskDamaged as damaged:
@@ -170,11 +183,20 @@ class PrimaryCore:
             self._stop(reason)
         return self._take_effects()
 
-    def hand_over(self, to: BrokerId) -> list[AnyEffect]:
-        """End this reign, for another broker."""
-        if not self.stopped:
-            self.backups.hand_over(to)
-        return self.stop(f"handed over to {to}")
+    def hand_over(self, to: BrokerId, now: Now) -> list[AnyEffect]:
+        """Serve no longer, for another broker, which is told what is in no log, behind all of the log."""
+        if self.stopped or self._parting is not None:
+            return []
+        self.context.now = now
+        if self.is_serving:
+            roll_back_unfit(self.context, self.attachments)
+            self._aftermath.settle()
+        self._log.cut_all(now)
+        self.backups.hand_over(handed_over(self.context, self.attachments, to))
+        reason = f"handed over to {to}"
+        self._parting = Parting(self.context, self.backups, self.streams, reason)
+        self.streams.end_all(ErrorCode.NOT_PRIMARY, reason)
+        return self._finish(now)
 
     def _stop(self, reason: str) -> None:
         self.stopped = reason
@@ -194,7 +216,7 @@ class PrimaryCore:
             case ClientStreamClosed():
                 self.client_hearing.closed(given.stream)
             case ClientStreamFull() | ClientStreamDrained():
-                self._attachments.pace(given.stream, isinstance(given, ClientStreamFull))
+                self.attachments.pace(given.stream, isinstance(given, ClientStreamFull))
             case BackupSaid():
                 self._backup_hearing.said(given, now)
             case BackupStreamClosed():
@@ -236,12 +258,15 @@ class PrimaryCore:
         if self.is_serving:
             self._housekeeping.tick(now)
             self._names.tick(now)
-            self._attachments.end_timed_out()
-            self._attachments.close_silent()
+            self.attachments.end_timed_out()
+            self.attachments.close_silent()
 
     def _finish(self, now: Now) -> list[AnyEffect]:
         """After every input: settle what it caused, see what is committed, write, say what may be said."""
-        if not self.stopped:
+        if self._parting is not None:
+            if not self.stopped and self._parting.is_over:
+                self._stop(self._parting.reason)
+        elif not self.stopped:
             self._aftermath.settle()
             self._map.plan(now)
             if self._log.commit(now):

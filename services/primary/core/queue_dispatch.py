@@ -15,7 +15,7 @@ from lockstep.core.records import Message
 from lockstep.core.server_messages import DeliveredMessage
 from services.primary.core.browsing_view import BrowsingView
 from services.primary.core.choosing_view import ChoosingView
-from services.primary.core.queue_view import Hands, Offered, QueueView
+from services.primary.core.queue_view import Hands, QueueView
 from services.primary.core.settings import PrimarySettings
 
 
@@ -175,7 +175,7 @@ class QueueDispatch:
                 if consumer.is_browser:
                     consumer.is_awaiting = not is_all_committed
                 else:
-                    self._hold(consumer.session, taken)
+                    self._hold(consumer.session, [position for position, _ in taken])
                 out.append(Delivery(consumer, self.queue, delivered_messages(self.queue, taken)))
             elif view.is_at_end or view.is_stalled or view.is_barred:
                 spent.add(view)
@@ -186,8 +186,13 @@ class QueueDispatch:
             self._finish_drains(spent, out)
         return cost
 
-    def _hold(self, session: SessionKey, taken: Offered) -> None:
-        self.hands.held.update(dict.fromkeys([position for position, _ in taken], session))
+    def hold(self, session: SessionKey, positions: Collection[QueuePosition]) -> None:
+        """A session holds these, which no view has come to yet."""
+        self._hold(session, positions)
+        self.hands.held_to = max(self.hands.held_to, max(positions, default=0))
+
+    def _hold(self, session: SessionKey, positions: Iterable[QueuePosition]) -> None:
+        self.hands.held.update(dict.fromkeys(positions, session))
         self._holders.setdefault(session, {})[self.queue.id] = None
 
     def _finish_drains(self, spent: set[QueueView], out: list[Delivery | Drained]) -> None:

@@ -1,8 +1,8 @@
 """Settling deliveries: accept, release, fail, reject (DESIGN T6).
 
-Law: only the session that holds a delivery settles it, and only in the epoch that delivered it; an accept of anything else takes
-none of its messages and makes its transaction rollback-only. Each function appends the record that answers the command, or
-raises `Rejected` before it appended anything.
+Law: only the session that holds a delivery settles it, in the epoch that delivered it or one to which that was handed over; an
+accept of anything else takes none of its messages and makes its transaction rollback-only. Each function appends the record that
+answers the command, or raises `Rejected` before it appended anything.
 """
 
 from collections.abc import Sequence
@@ -73,9 +73,8 @@ def _check(context: Context, request: Request, command: SettleCommand, queue: Qu
         raise Rejected(ErrorCode.TOO_LARGE, f"{len(command.positions)} positions in one command")
     if len(set(command.positions)) != len(command.positions):
         raise Rejected(ErrorCode.INVALID_ARGUMENT, "a position is named twice", queue=command.queue)
-    if command.delivery_epoch != context.epoch or not context.dispatch.is_held_by(
-        request.session, queue.id, command.positions
-    ):
+    is_kept = context.state.open_from <= command.delivery_epoch <= context.epoch
+    if not is_kept or not context.dispatch.is_held_by(request.session, queue.id, command.positions):
         raise Rejected(
             ErrorCode.STALE_DELIVERY,
             f"the session does not hold these deliveries of queue {command.queue!r} from epoch {command.delivery_epoch}",

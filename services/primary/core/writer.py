@@ -35,9 +35,12 @@ class Writer:
             told(self, index, record)
         return index
 
-    def _begun(self, index: LogIndex, record: Begin) -> None:
-        key = (index, self.log.epoch)
+    def observe(self, key: TransactionKey) -> None:
+        """A transaction is open, whose `begin` an earlier epoch has: have it observed from here on."""
         self._observers[key] = [factory.create(key) for factory in self._factories]
+
+    def _begun(self, index: LogIndex, record: Begin) -> None:
+        self.observe((index, self.log.epoch))
 
     def _published(self, index: LogIndex, record: Publish) -> None:
         if record.transaction is not None:

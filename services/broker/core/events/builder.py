@@ -229,7 +229,10 @@ class EventBuilder:
         return done
 
     def _epoch_begins(self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs) -> None:
-        """Open transactions are aborted; what was prepared stays."""
+        """Open transactions are aborted, unless the set was handed over; what was prepared stays."""
+        record: Any = indexed.record
+        if record.is_handed_over:
+            return
         self._open = {key: open_one for key, open_one in self._open.items() if open_one.is_prepared}
 
     # --- effects ------------------------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ class FakeSet:
     epoch: Epoch = Epoch(1)
     commit_index: int = 1
     log: list[Entry] = field(default_factory=lambda: [Entry(Epoch(1))])
+    kept_from: Epoch = Epoch(1)
+    """Transactions of epochs from here on are still open."""
     ended: set[SessionKey] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     """Queues that were deleted, as far as descriptions say."""
@@ -37,6 +39,14 @@ class FakeSet:
     def fail_over(self, keep: int) -> None:
         """A new epoch, whose log keeps `keep` of the records beyond the commit index."""
         del self.log[self.commit_index + keep :]
+        self._begin_epoch()
+        self.kept_from = self.epoch
+
+    def hand_over(self) -> None:
+        """A new epoch behind the whole log; everything stays open and in hand."""
+        self._begin_epoch()
+
+    def _begin_epoch(self) -> None:
         self.epoch = Epoch(self.epoch + 1)
         self.log.append(Entry(self.epoch))
         self.commit_index = len(self.log)
@@ -110,7 +120,7 @@ class FakePrimary:
             return sm.AttachRefused(*self._head(), ErrorCode.UNKNOWN_SESSION, "no such session", ())
         self.session, self.answered = session, attach.heard
         return sm.SessionAttached(
-            *self._head(), session, opened.epoch, world.next_number(session), self.addresses
+            *self._head(), session, opened.epoch, world.next_number(session), self.addresses, world.kept_from
         )
 
     def _command(self, command: c.AnyCommand) -> list[sm.AnyServerMessage]:
@@ -120,7 +130,7 @@ class FakePrimary:
         if command.number != expected:
             return []
         key = getattr(command, "transaction", None)
-        code = ErrorCode.ROLLED_BACK if key is not None and key[1] < self.epoch else ErrorCode.NONE
+        code = ErrorCode.ROLLED_BACK if key is not None and key[1] < self.world.kept_from else ErrorCode.NONE
         self.world.log.append(Entry(self.epoch, None, self.session, command, code))
         if isinstance(command, c.BeginCommand):
             return [self._answers([sm.CommandAnswered(command.number, code, "", len(self.world.log))])]

@@ -133,6 +133,39 @@ def test_a_failover_aborts_an_open_transaction_and_the_client_is_told() -> None:
         assert outcome.code is ErrorCode.ROLLED_BACK
 
 
+def test_a_transaction_goes_on_where_the_set_was_handed_over() -> None:
+    bench = Bench().start()
+    key = begun(bench)
+    bench.feed(e.Submit("one", publish("one", transaction=key)))
+    bench.exchange()
+    bench.world.hand_over()
+    bench.lose()
+    bench.feed(e.Learn(bench.world.epoch, ()))
+    bench.feed(e.Submit("two", publish("two", transaction=key)))
+    bench.feed(e.Submit("commit", c.CommitCommand(0, key, 0)))
+    bench.exchange()
+    assert bench.of(e.TransactionAborted) == []
+    for ticket in ("one", "two", "commit"):
+        assert bench.outcomes(ticket) == [e.CommandDone(ticket, 0)]
+    operations = [m for m in bench.world.executed() if isinstance(m, c.PublishCommand)]
+    assert [operation.sequence for operation in operations] == [1, 2]
+    assert [m.operations for m in bench.world.executed() if isinstance(m, c.CommitCommand)] == [2]
+
+
+def test_a_begin_that_is_heard_of_after_its_epoch_was_handed_over_is_done() -> None:
+    bench = Bench().start()
+    bench.feed(e.Submit("begin", c.BeginCommand(0)))
+    bench.write()
+    assert bench.primary is not None
+    bench.primary.hear(bench.to_primary.pop())
+    bench.world.hand_over()
+    bench.lose()
+    bench.exchange()
+    (done,) = bench.outcomes("begin")
+    assert isinstance(done, e.CommandDone) and done.transaction is not None
+    assert done.transaction[1] == 1
+
+
 @pytest.mark.parametrize("keep", [0, 1, 2, 3])
 def test_a_commit_whose_answer_was_lost_is_resolved_by_the_resumption(keep: int) -> None:
     bench = Bench().start()
@@ -340,7 +373,7 @@ def test_a_consumer_is_opened_again_with_the_credit_it_has_left() -> None:
     bench.lose()
     bench.exchange()
     assert bench.primary.requests == [
-        rq.AttachSession("s", "session-1", 2, 1, 30_000, 0, (rq.HeldDeliveries("q", 1, (5, 6, 7)),)),  # type: ignore[arg-type]
+        rq.AttachSession("s", "session-1", 2, 1, 30_000, 0, (rq.HeldDeliveries("q", 1, (5, 6, 7)),), True),  # type: ignore[arg-type]
         rq.OpenConsumer(1, "q", 8),
     ]
     assert bench.of(e.DeliveriesVoided) == []
@@ -359,6 +392,34 @@ def test_deliveries_of_an_epoch_that_is_over_are_void_and_their_credit_comes_bac
     bench.exchange()
     assert bench.of(e.DeliveriesVoided) == [e.DeliveriesVoided(1, "q", Epoch(1), (6, 7))]  # type: ignore[arg-type]
     assert bench.primary.requests[-1] == rq.OpenConsumer(1, "q", 9)
+
+
+def test_deliveries_stay_in_hand_where_the_set_was_handed_over_and_are_void_when_it_fails() -> None:
+    bench = Bench().start()
+    bench.feed(e.StartConsuming(1, "q", 10))
+    bench.exchange()
+    assert bench.primary is not None
+    bench.say(bench.primary.deliver(1, "q", 5, 6, 7))
+    bench.world.hand_over()
+    bench.lose()
+    bench.exchange()
+    assert bench.of(e.DeliveriesVoided) == []
+    assert bench.primary.requests[-1] == rq.OpenConsumer(1, "q", 7)
+    bench.say(bench.primary.deliver(1, "q", 8))
+    bench.feed(e.Submit("accept", c.SettleCommand(0, "q", Epoch(1), (5,))))  # type: ignore[arg-type]
+    bench.exchange()
+    bench.lose()
+    bench.exchange()
+    attach = bench.primary.requests[0]
+    assert isinstance(attach, rq.AttachSession)
+    assert attach.held == (rq.HeldDeliveries("q", Epoch(2), (6, 7, 8)),)  # type: ignore[arg-type]
+    bench.world.fail_over(keep=0)
+    bench.lose()
+    bench.exchange()
+    assert bench.of(e.DeliveriesVoided) == [
+        e.DeliveriesVoided(1, "q", Epoch(1), (6, 7)),  # type: ignore[arg-type]
+        e.DeliveriesVoided(1, "q", Epoch(2), (8,)),  # type: ignore[arg-type]
+    ]
 
 
 def test_deliveries_for_a_consumer_that_has_stopped_are_released() -> None:
@@ -395,7 +456,7 @@ def test_a_browser_goes_on_behind_what_it_was_shown_and_holds_nothing() -> None:
     bench.world.fail_over(keep=0)
     bench.lose()
     bench.exchange()
-    assert bench.primary.requests[0] == rq.AttachSession("s", "session-1", 2, 1, 30_000, 0, ())  # type: ignore[arg-type]
+    assert bench.primary.requests[0] == rq.AttachSession("s", "session-1", 2, 1, 30_000, 0, (), True)  # type: ignore[arg-type]
     assert bench.primary.requests[-1] == rq.OpenConsumer(1, "q", 8, is_browser=True, after=6)  # type: ignore[arg-type]
     assert bench.of(e.DeliveriesVoided) == []
 

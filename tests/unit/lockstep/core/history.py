@@ -75,10 +75,10 @@ class Log:
     epoch: Epoch = field(default_factory=lambda: Epoch(0))
     _waiting: list[tuple[AnyRecord, bool]] = field(default_factory=list)
 
-    def begin_epoch(self, is_restarted: bool = False) -> None:
+    def begin_epoch(self, is_restarted: bool = False, is_handed_over: bool = False) -> None:
         self.flush()
         self.epoch = Epoch(self.epoch + 1)
-        self.append(EpochBegins(None, self.epoch, "broker", is_restarted))
+        self.append(EpochBegins(None, self.epoch, "broker", is_restarted, is_handed_over))
 
     def append(self, record: AnyRecord, is_durable: bool = True) -> LogIndex:
         """Append a record and apply it; answers its index."""
@@ -201,7 +201,8 @@ class Writer:
             + [self._subscribe] * 2
         )
         if self.random.random() < 0.03:
-            self.log.begin_epoch(is_restarted=self.random.random() < 0.4)
+            fate = self.random.random()
+            self.log.begin_epoch(is_restarted=fate < 0.4, is_handed_over=fate > 0.7)
         else:
             self.random.choice(deeds)()
         if self.random.random() < 0.6:

@@ -50,6 +50,7 @@ def assert_equal(one: SetState, other: SetState) -> None:
     assert one.transactions.live == other.transactions.live
     assert one.outcomes.all() == other.outcomes.all()
     assert one.epochs == other.epochs
+    assert one.open_from == other.open_from
     assert one.subscriptions.by_id == other.subscriptions.by_id
     assert one.subscriptions.by_name == other.subscriptions.by_name
     assert one.subscriptions.all_deleted() == other.subscriptions.all_deleted()

@@ -101,6 +101,27 @@ def test_a_new_epoch_aborts_open_transactions_without_counting_a_delivery() -> N
     check_invariants(log.state)
 
 
+def test_an_epoch_that_is_handed_over_leaves_open_transactions_open() -> None:
+    log = Log()
+    queue = log.queue("q")
+    log.publish(message((queue,), b"a"))
+    written, empty, left = log.begin(), log.begin(), log.begin()
+    log.dequeue(queue, *queue.positions(), transaction=written)
+    log.begin_epoch(is_handed_over=True)
+    log.publish(message((queue,), b"b"), transaction=written)
+    log.publish(message((queue,), b"c"), transaction=empty)
+    log.commit(written)
+    log.commit(empty)
+    assert bodies(queue) == [b"b", b"c"]
+    log.flush()
+    durable = durable_replay(log.frames)
+    assert bodies(durable.queues.by_name["q"]) == [b"b", b"c"]
+    log.begin_epoch()
+    assert log.state.outcome(left).state is TransactionState.ROLLED_BACK
+    assert log.state.open_from == log.epoch
+    check_invariants(log.state)
+
+
 @pytest.mark.parametrize(
     "reason",
     [

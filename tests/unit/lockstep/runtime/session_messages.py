@@ -96,6 +96,7 @@ requests = st.one_of(
         spans,
         counts,
         st.lists(st.builds(rq.HeldDeliveries, names, counts, positions), max_size=2).map(tuple),
+        st.booleans(),
     ),
     st.just(rq.DetachSession()),
     st.builds(rq.OpenConsumer, small, names, small, st.booleans(), names, st.booleans(), counts),
@@ -117,7 +118,7 @@ answers = st.builds(sm.CommandAnswered, numbers, codes, names, counts)
 batches = st.lists(delivered, max_size=5).map(tuple)
 queues = st.builds(sm.QueueDescription, names, counts, st.booleans(), counts, counts, counts, counts)
 server_messages = st.one_of(
-    st.builds(sm.SessionAttached, counts, counts, counts, counts, counts, addresses),
+    st.builds(sm.SessionAttached, counts, counts, counts, counts, counts, addresses, counts),
     st.builds(sm.AttachRefused, counts, counts, codes, names, addresses),
     st.builds(sm.Answers, counts, counts, st.lists(answers, max_size=5).map(tuple)),
     st.builds(sm.PushedBack, counts, counts, numbers, codes, names),

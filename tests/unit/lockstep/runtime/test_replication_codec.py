@@ -12,6 +12,8 @@ from lockstep.core.replication import (
     Acknowledge,
     Frames,
     HandedOver,
+    HeldMessages,
+    OpenProgress,
     SnapshotChunk,
     Subscribe,
     SubscriptionAccepted,
@@ -39,7 +41,28 @@ to_backup = st.one_of(
         SubscriptionAccepted, st.just(ORDERS), numbers, numbers, numbers, st.booleans(), epoch_tables, numbers
     ),
     st.builds(SubscriptionRefused, st.just(ORDERS), numbers, st.text(), numbers),
-    st.builds(HandedOver, st.just(ORDERS), numbers, names),
+    st.builds(
+        HandedOver,
+        st.just(ORDERS),
+        numbers,
+        names,
+        numbers,
+        st.lists(
+            st.builds(
+                OpenProgress,
+                st.tuples(numbers, numbers),
+                numbers,
+                numbers,
+                st.lists(st.tuples(numbers, numbers), max_size=2).map(tuple),
+                numbers,
+                numbers,
+            ),
+            max_size=2,
+        ).map(tuple),
+        st.lists(
+            st.builds(HeldMessages, numbers, numbers, st.lists(numbers, max_size=3).map(tuple)), max_size=2
+        ).map(tuple),
+    ),
     st.builds(SnapshotChunk, st.just(ORDERS), numbers, st.lists(items, max_size=3).map(tuple), st.booleans()),
     st.builds(
         Frames,

@@ -74,6 +74,7 @@ from lockstep.core.inputs import (
 from lockstep.core.invariants import check_invariants
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.records import AnyRecord, CommandRef, Publish
+from lockstep.core.replication import HandedOver
 from lockstep.core.requests import (
     AttachSession,
     ClientMessage,
@@ -117,8 +118,9 @@ class Rig:
         factories: Sequence[TransactionObserverFactory] = (),
         resident_bytes_max: int = UNLIMITED_BYTES,
         gathered_bytes: int = 0,
+        handed: HandedOver | None = None,
     ) -> None:
-        """`gathered_bytes` 0: however little there is leaves at once."""
+        """`gathered_bytes` 0: however little there is leaves at once. `handed`: what the predecessor handed on."""
         self.holds_store = holds_store
         self.holds_readings = False
         """The store answers a reading only when `read` is called."""
@@ -149,7 +151,9 @@ class Rig:
         chosen = replace(
             settings or PrimarySettings(), retained_bytes_max=1 << 40, gathered_bytes=gathered_bytes
         )
-        self.core: PrimaryCore = PrimaryCore(copy, OWN, set_map, 1, is_restarted, chosen, self.now, factories)
+        self.core: PrimaryCore = PrimaryCore(
+            copy, OWN, set_map, 1, is_restarted, chosen, self.now, factories, handed=handed
+        )
         self._perform(self.core.begin(self.now))
         self.feed(LeaseExtended(SET, 1, LEASE_MS))
 
@@ -198,10 +202,12 @@ class Rig:
             verdict = Verdict.DONE if owner == SET else Verdict.FAILED
         self.feed(NameClaimed(SET, claim.request, verdict, self.directory.get(key, SetName(""))))
 
-    def client(self, name: str = "", timeout_ms: int = 10_000) -> "RigClient":
+    def client(
+        self, name: str = "", timeout_ms: int = 10_000, outlives_hand_over: bool = False
+    ) -> "RigClient":
         """A client whose session is open (when the store answers)."""
         client = RigClient(self, SessionId(name or f"client-{self._last_stream + 1}"))
-        client.attach(timeout_ms)
+        client.attach(timeout_ms, outlives_hand_over=outlives_hand_over)
         return client
 
     def new_stream(self, client: "RigClient") -> int:
@@ -396,12 +402,27 @@ class RigClient:
     def say(self, *messages: ClientMessage) -> None:
         self.rig.feed(ClientSaid(SET, self.stream, messages))
 
-    def attach(self, timeout_ms: int = 10_000, heard: int = 0, held: tuple[HeldDeliveries, ...] = ()) -> None:
+    def attach(
+        self,
+        timeout_ms: int = 10_000,
+        heard: int = 0,
+        held: tuple[HeldDeliveries, ...] = (),
+        outlives_hand_over: bool = False,
+    ) -> None:
         """On a new stream; the session is opened first, then resumed."""
         self.stream = self.rig.new_stream(self)
         self.is_closed = False
         self.say(
-            AttachSession(SET, self.session_id, self.session, self.session_epoch, timeout_ms, heard, held)
+            AttachSession(
+                SET,
+                self.session_id,
+                self.session,
+                self.session_epoch,
+                timeout_ms,
+                heard,
+                held,
+                outlives_hand_over,
+            )
         )
 
     def lose_stream(self) -> None:
