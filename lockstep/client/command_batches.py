@@ -8,13 +8,14 @@ refused for what somebody else asked.
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
 from lockstep.client.session_events import CommandDone
 from lockstep.client.set_session import SetSession
 from lockstep.core import commands as c
-from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.core.ids import Epoch, QueuePosition, TransactionKey
 
 BATCH_MESSAGES_MAX = 1_000
@@ -151,7 +152,6 @@ class CommandBatches:
 
     def _add(self, key: Hashable, batch: _Batch, part: _Part, size: int) -> Confirmation:
         confirmation: Confirmation = asyncio.get_running_loop().create_future()
-        confirmation.add_done_callback(_retrieve)
         batch.parts.append(part)
         batch.waiting.append(confirmation)
         batch.count += len(part)
@@ -175,21 +175,15 @@ class CommandBatches:
             self._submit(batch)
 
     def _submit(self, batch: _Batch) -> None:
-        answer = self._session.submit(batch.make(batch.parts))
-        answer.add_done_callback(lambda future: self._answered(batch, future))
+        self._session.submit_for(batch.make(batch.parts), partial(self._answered, batch))
 
-    def _answered(self, batch: _Batch, future: "asyncio.Future[CommandDone]") -> None:
-        if future.cancelled():
-            return
-        error = future.exception()
-        if error is None:
-            value = future.result().value
+    def _answered(self, batch: _Batch, answer: CommandDone | Rejected | InDoubt) -> None:
+        if isinstance(answer, CommandDone):
             for confirmation in batch.waiting:
                 if not confirmation.done():
-                    confirmation.set_result(value)
+                    confirmation.set_result(answer.value)
             return
-        assert isinstance(error, LockstepError), "a command is answered by an error of ours"
-        is_shared = isinstance(error, Rejected) and error.code in _SHARED_REFUSALS and len(batch.parts) > 1
+        is_shared = isinstance(answer, Rejected) and answer.code in _SHARED_REFUSALS and len(batch.parts) > 1
         # In a transaction the refusal has made it rollback-only: nothing to be gained.
         if is_shared and not batch.is_in_transaction:
             for part, confirmation in zip(batch.parts, batch.waiting, strict=True):
@@ -197,10 +191,5 @@ class CommandBatches:
             return
         for confirmation in batch.waiting:
             if not confirmation.done():
-                confirmation.set_exception(type(error)(error.code, error.message, **error.details))
-
-
-def _retrieve(confirmation: Confirmation) -> None:
-    """Marks an error as seen: a confirmation need not be awaited."""
-    if not confirmation.cancelled():
-        confirmation.exception()
+                confirmation.set_exception(type(answer)(answer.code, answer.message, **answer.details))
+                confirmation.exception()  # Marked as seen: a confirmation need not be awaited.

@@ -175,14 +175,14 @@ class Session:
         `selector`: only those whose AMQP properties match it (the language of JMS); "": all. Iterating raises
         `Rejected` INVALID_ARGUMENT if it is none.
         """
-        session, batches = await self._of(await self._directory.locate(Kind.KIND_QUEUE, queue))
+        session, batches = self._of(await self._directory.locate(Kind.KIND_QUEUE, queue))
         return Consumer(session, batches, queue, credit, exclusive, selector)
 
     async def browse(
         self, queue: str, *, after: int = 0, limit: int | None = None
     ) -> AsyncIterator[sm.DeliveredMessage]:
         """Reads a queue from the head (or behind position `after`) without taking anything."""
-        session, batches = await self._of(await self._directory.locate(Kind.KIND_QUEUE, queue))
+        session, batches = self._of(await self._directory.locate(Kind.KIND_QUEUE, queue))
         batches.flush()
         left = limit
         while left is None or left > 0:
@@ -227,7 +227,7 @@ class Session:
 
     async def describe_queue(self, name: str) -> sm.QueueDetails:
         """What is declared of a queue and bound to it; raises `Rejected` NOT_FOUND."""
-        session, batches = await self._of(await self._directory.locate(Kind.KIND_QUEUE, name))
+        session, batches = self._of(await self._directory.locate(Kind.KIND_QUEUE, name))
         batches.flush()
         answer = await session.ask(rq.DescribeQueue(0, name))
         assert isinstance(answer, sm.QueueDetails), "a describe of a queue is answered as one"
@@ -241,8 +241,8 @@ class Session:
     async def of_target(self, exchange: str, routing_key: str) -> tuple[SetSession, CommandBatches]:
         """The session in the set of an exchange, or of the queue that the routing key names if there is none."""
         if exchange:
-            return await self._of(await self._directory.locate(Kind.KIND_EXCHANGE, exchange))
-        return await self._of(await self._directory.locate(Kind.KIND_QUEUE, routing_key))
+            return self._of(await self._directory.locate(Kind.KIND_EXCHANGE, exchange))
+        return self._of(await self._directory.locate(Kind.KIND_QUEUE, routing_key))
 
     def forget_target(self, exchange: str, routing_key: str) -> None:
         """Its set says that there is no such exchange or queue: the directory is asked again the next time."""
@@ -254,9 +254,9 @@ class Session:
     async def of_set(self, set_name: SetName) -> tuple[SetSession, CommandBatches]:
         """The session in a set."""
         known = self._sets.get(set_name)
-        return known or await self._of(await self._directory.locate(Kind.KIND_SET, set_name))
+        return known or self._of(await self._directory.locate(Kind.KIND_SET, set_name))
 
-    async def _of(self, place: Place) -> tuple[SetSession, CommandBatches]:
+    def _of(self, place: Place) -> tuple[SetSession, CommandBatches]:
         if self._is_closed:
             raise Rejected(ErrorCode.ILLEGAL_STATE, "the session is closed")
         known = self._sets.get(place.set_name)
@@ -266,7 +266,7 @@ class Session:
         return known
 
     async def _run(self, place: Place, command: c.AnyCommand) -> int:
-        session, batches = await self._of(place)
+        session, batches = self._of(place)
         batches.flush()
         try:
             return (await session.submit(command)).value

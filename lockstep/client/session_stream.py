@@ -34,7 +34,7 @@ class SessionStream:
         self._set_name = set_name
         self._hear = hear
         self._is_over = False
-        self._to_write: asyncio.Queue[tuple[ClientMessage, ...]] = asyncio.Queue()
+        self._to_write = self._nothing_yet()
         method: Any = channel.stream_stream(
             METHOD,
             request_serializer=pb.SessionRequest.SerializeToString,
@@ -45,8 +45,9 @@ class SessionStream:
         self._writer = asyncio.ensure_future(self._guard(self._write))
 
     def write(self, messages: tuple[ClientMessage, ...]) -> None:
-        """Writes them; answered by `Written`."""
-        self._to_write.put_nowait(messages)
+        """Writes them; answered by `Written`, and not before that again."""
+        if not self._to_write.done():
+            self._to_write.set_result(messages)
 
     def cancel(self) -> None:
         """Drops the stream at once, without a word."""
@@ -73,11 +74,15 @@ class SessionStream:
 
     async def _write(self) -> str:
         while True:
-            messages = await self._to_write.get()
+            messages = await self._to_write
+            self._to_write = self._nothing_yet()
             await self._call.write(encode_request(self._set_name, messages))
             if self._is_over:
                 return "cancelled"
             self._hear(Written(self.number))
+
+    def _nothing_yet(self) -> "asyncio.Future[tuple[ClientMessage, ...]]":
+        return asyncio.get_running_loop().create_future()
 
     async def _guard(self, run: Callable[[], Any]) -> None:
         """Whatever ends reading or writing ends the stream."""

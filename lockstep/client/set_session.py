@@ -92,6 +92,13 @@ class SetSession:
         self.write_soon()
         return future
 
+    def submit_for(
+        self, command: c.AnyCommand, heard: Callable[[e.CommandDone | Rejected | InDoubt], None]
+    ) -> None:
+        """As `submit`; `heard` is called with the answer or the error, and may submit more."""
+        self.feed(e.Submit(heard, command), more_follow=True)
+        self.write_soon()
+
     def write_soon(self) -> None:
         """Has what gathers be written at the end of this turn of the loop, or behind the write under way."""
         if not self._is_turn_due and not self.core.is_busy:
@@ -265,10 +272,16 @@ def key_of(done: e.CommandDone) -> tuple[LogIndex, Epoch]:
 
 
 def _settle(ticket: e.Ticket, result: object) -> None:
-    if isinstance(ticket, asyncio.Future) and not ticket.done():
-        ticket.set_result(result)
+    if isinstance(ticket, asyncio.Future):
+        if not ticket.done():
+            ticket.set_result(result)
+    elif callable(ticket):
+        ticket(result)
 
 
 def _fail(ticket: e.Ticket, error: Exception) -> None:
-    if isinstance(ticket, asyncio.Future) and not ticket.done():
-        ticket.set_exception(error)
+    if isinstance(ticket, asyncio.Future):
+        if not ticket.done():
+            ticket.set_exception(error)
+    elif callable(ticket):
+        ticket(error)

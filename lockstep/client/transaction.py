@@ -141,9 +141,7 @@ class Transaction:
             return
         session.reserve.restock()
         try:
-            ended = session.submit(c.CommitCommand(0, key, 0))
-            _forget(ended)  # Nobody hears of its error once whoever waits here is cancelled.
-            await asyncio.shield(ended)
+            await session.submit(c.CommitCommand(0, key, 0))
             self.state = TransactionState.COMMITTED
         except Rejected as rejected:
             self.state = TransactionState.ROLLED_BACK

@@ -73,7 +73,7 @@ class TransactionReserve:
             return
         for _ in range(lacking):
             self._beginning += 1
-            self._session.submit(c.BeginCommand(0, 0)).add_done_callback(self._began)
+            self._session.submit(c.BeginCommand(0, 0, is_beforehand=True)).add_done_callback(self._began)
 
     def _began(self, done: "asyncio.Future[CommandDone]") -> None:
         self._beginning -= 1

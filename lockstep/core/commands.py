@@ -142,6 +142,8 @@ class BeginCommand(Command, frozen=True):
     """Open a TX. Answered at once, before the record is committed: `transaction` is the name to ask for in `GetOutcome`."""
 
     timeout_ms: int = 0
+    is_beforehand: bool = False
+    """Nobody waits for the answer: it comes with that to a command before it, if one is to come."""
 
 
 class CommitCommand(Command, frozen=True):

@@ -40,9 +40,10 @@ def encode_client_message(message: rq.ClientMessage, wire: pb.ClientMessage) -> 
             wire.number = message.number
             _fill_settle(message, wire.settle)
             return
-        case c.BeginCommand(number, timeout_ms):
+        case c.BeginCommand(number, timeout_ms, is_beforehand):
             wire.number = number
             wire.begin.timeout_ms = timeout_ms
+            wire.begin.is_beforehand = is_beforehand
             return
         case c.CommitCommand(number, transaction, operations):
             wire.number = number
@@ -343,7 +344,9 @@ def span(milliseconds: int) -> int:
 _COMMANDS: dict[str, Callable[[int, pb.ClientMessage], rq.ClientMessage]] = {
     "publish": _decode_publish,
     "settle": _decode_settle,
-    "begin": lambda number, wire: c.BeginCommand(number, span(wire.begin.timeout_ms)),
+    "begin": lambda number, wire: c.BeginCommand(
+        number, span(wire.begin.timeout_ms), wire.begin.is_beforehand
+    ),
     "commit": _decode_commit,
     "rollback": lambda number, wire: c.RollbackCommand(number, decode_name(wire.rollback.transaction)),
     "declare_exchange": lambda number, wire: c.DeclareExchangeCommand(

@@ -424,16 +424,20 @@ class ClientMessage(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
         TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+        IS_BEFOREHAND_FIELD_NUMBER: _builtins.int
         timeout_ms: _builtins.int
         """0: none."""
+        is_beforehand: _builtins.bool
+        """Nobody waits for the answer: it comes with that to a command before it, if one is to come. false: at once."""
         def __init__(
             self,
             *,
             timeout_ms: _builtins.int = ...,
+            is_beforehand: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["timeout_ms", b"timeout_ms"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_beforehand", b"is_beforehand", "timeout_ms", b"timeout_ms"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

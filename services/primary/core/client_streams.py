@@ -7,6 +7,7 @@ message. A stream that is closed hears nothing, and nobody waits for it.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from lockstep.core.effects import CloseClientStream, TellClient
 from lockstep.core.errors import ErrorCode
@@ -42,6 +43,8 @@ class ClientStream:
     """Commands from this number on were pushed back: what the client had sent behind them is dropped, until it comes again."""
     answers: list[CommandAnswered] = field(default_factory=list)
     """On their way out with the next flush."""
+    answers_waiting: int = 0
+    """At the gate."""
     heard_ms: int = 0
     """When the client said something last, on CLOCK_BOOTTIME."""
     questions_waiting: int = 0
@@ -110,7 +113,22 @@ class ClientStreams:
 
     def answer(self, number: int, answered: CommandAnswered) -> None:
         """Answer a command when everything appended so far is committed; answers gather into one message."""
-        self._gate.wait(self._context.writer.log.end, lambda: self.answer_now(number, answered))
+        stream = self.by_number.get(number)
+        if stream is not None:
+            stream.answers_waiting += 1
+            self._gate.wait(self._context.writer.log.end, partial(self._release_answer, stream, answered))
+
+    def _release_answer(self, stream: ClientStream, answered: CommandAnswered) -> None:
+        stream.answers_waiting -= 1
+        self.answer_now(stream.number, answered)
+
+    def answer_with_next(self, number: int, answered: CommandAnswered) -> None:
+        """Answer a command together with whatever of its stream waits at the gate; at once, if nothing does."""
+        stream = self.by_number.get(number)
+        if stream is not None and stream.answers_waiting:
+            stream.answers.append(answered)
+        else:
+            self.answer_now(number, answered)
 
     def answer_now(self, number: int, answered: CommandAnswered) -> None:
         stream = self.by_number.get(number)

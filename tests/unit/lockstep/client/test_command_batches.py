@@ -1,6 +1,5 @@
 """Batches keep the order that a caller may rely on, and join what may be joined."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -25,9 +24,8 @@ class Writing:
     def write_soon(self) -> None:
         pass
 
-    def submit(self, command: c.AnyCommand) -> Any:
+    def submit_for(self, command: c.AnyCommand, heard: object) -> None:
         self.submitted.append(command)
-        return asyncio.get_running_loop().create_future()
 
 
 def batches(*, in_order: bool = True) -> tuple[Writing, CommandBatches]:

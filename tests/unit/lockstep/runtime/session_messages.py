@@ -73,7 +73,7 @@ commands = st.one_of(
         counts,
     ),
     settles,
-    st.builds(c.BeginCommand, numbers, spans),
+    st.builds(c.BeginCommand, numbers, spans, st.booleans()),
     st.builds(c.CommitCommand, numbers, keys, counts),
     st.builds(c.RollbackCommand, numbers, keys),
     st.builds(c.SelectDtxCommand, numbers, st.booleans(), st.booleans()),
