@@ -192,15 +192,13 @@ class _FrameJoiner:
         if last is None:
             return
         self._last, self._pairs, self._bytes = None, [], 0
-        yield primary_pb2.SubscribeResponse(
-            resource_set=last.set_name,
-            epoch=last.epoch,
-            frames=primary_pb2.SubscribeResponse.Frames(
-                durable=[durable for durable, _ in pairs],
-                transient=[transient for _, transient in pairs],
-                commit_index=last.commit_index,
-            ),
-        ).SerializeToString()
+        response = _Response(resource_set=last.set_name, epoch=last.epoch)
+        # Filled in where it stands: what is built apart is copied when it is put there.
+        response.frames.SetInParent()
+        response.frames.durable.extend([durable for durable, _ in pairs])
+        response.frames.transient.extend([transient for _, transient in pairs])
+        response.frames.commit_index = last.commit_index
+        yield response.SerializeToString()
 
 
 def _encode_one(

@@ -217,9 +217,9 @@ def evict(context: Context, queue: Queue) -> None:
     append_dequeue(context, queue, gone, DequeueReason.EVICTED)
 
 
-def _from_head(queue: Queue, step: int = 256) -> Iterator[QueuePosition]:
-    """The queue's positions, without reading all of a long one."""
-    start = 0
+def _from_head(queue: Queue) -> Iterator[QueuePosition]:
+    """The queue's positions, without reading all of a long one: mostly the first few are asked for."""
+    start, step = 0, 8
     while found := queue.positions(start, step):
         yield from found
-        start = found[-1] + 1
+        start, step = found[-1] + 1, 2 * step
