@@ -6,6 +6,7 @@ Law: a family of its own, so that the seeds of other worlds stay what they are. 
 from dataclasses import replace
 from random import Random
 
+from tests.simulation.coordinated import draw_coordinated
 from tests.simulation.etcd import EtcdOptions
 from tests.simulation.loop import MS, SECOND
 from tests.simulation.network import NetworkOptions
@@ -21,6 +22,9 @@ def is_calm(seed: int) -> bool:
 def draw_handed_over(seed: int) -> Options:
     """The options of a seed in this family."""
     random = Random(f"handed over {seed}")
+    if seed % 4 == 1:  # Branches of distributed transactions stay open, too.
+        coordinated = draw_coordinated(seed)
+        return replace(coordinated, faults=coordinated.faults + (HAND_OVER,) * 30)
     drawn = replace(
         draw(seed),
         safety_us=20 * SECOND,

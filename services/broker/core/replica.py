@@ -5,6 +5,7 @@ a replica that led and stopped has lost its memory, takes a new incarnation, and
 only while its set's lease key lives under a lease that was renewed in time (R6).
 
     following --PromoteSelf confirmed--> leading --stopped--> following (with a new incarnation)
+    leading --hand over--> parting --the backups have heard it--> following (with a new incarnation)
 """
 
 from itertools import count
@@ -46,6 +47,7 @@ from lockstep.core.server_messages import AttachRefused
 from services.backup.core.backup import BackupCore
 from services.backup.core.backup_memory import BackupState, FoundDamage
 from services.broker.core.candidate import Candidate
+from services.broker.core.parting import Parting
 from services.broker.core.promotion import Candidacy
 from services.broker.core.reign_watch import ReignWatch
 from services.broker.core.set_facts import SetFacts
@@ -89,6 +91,7 @@ class Replica:
         self.factories: tuple[TransactionObserverFactory, ...] = ()
         """Of observers that look on beside the tx-queues'."""
         self.reigns = ReignWatch()
+        self._parting: Parting | None = None
         self._handed: HandedOver | None = None
         """What the last primary told its successor."""
         self._effects: list[AnyEffect] = []
@@ -141,6 +144,8 @@ class Replica:
             self._turn_away(given)
         elif isinstance(given, BackupSaid):
             self._refuse_backup(given)
+        if self._parting is not None:
+            self._parting.take(given)
         if self.backup is not None:
             self._effects += self.backup.handle(given, now)
             self._found_damage = self.backup.found_damage
@@ -192,6 +197,10 @@ class Replica:
                 self._extend_primary(now)
             else:
                 self._effects += self._candidate.answered(given, now)
+        if self._parting is not None:
+            if not self._parting.is_over(now):
+                return
+            self._part(self._parting)
         won = self._candidate.won() if self.primary is None else None
         if won is not None:
             self._lead(won, now)
@@ -212,8 +221,13 @@ class Replica:
         if entry is None or self.primary.backups.of_member(entry) is None:
             self._note("hand over refused", f"{given.to} is not in sync")
             return
-        self._effects += self.primary.hand_over(given.to, now)
-        self._candidate.wait(now, self.settings.hand_over_wait_ms)
+        primary, settings = self.primary, self.settings
+        self._effects += primary.hand_over(given.to, now)
+        streams, until_ms = primary.backups.by_stream, now.boottime_ms + settings.parting_ms
+        self._parting = Parting(primary.epoch, streams, until_ms)
+        self.primary = None
+        self._candidate.forget()
+        self._candidate.wait(now, settings.hand_over_wait_ms)
 
     def _let_stand(self, handed: HandedOver, now: Now) -> None:
         """The primary has stopped for another broker, which is to be first, or for this one; either may be promoted."""
@@ -225,13 +239,24 @@ class Replica:
 
     def _fall_back(self, now: Now) -> None:
         """This reign is over: what memory holds may not be what the set has. Begin again from disk as a restarted replica."""
-        self._effects.append(DropLeaseKey(self.set_name, self.incarnation))
         if self.primary is not None and self.primary.disk_damage:
             self._found_damage = FoundDamage(self.primary.membership.own.disk, self.primary.disk_damage)
         self.primary = None
-        self._lease.give_up()
         self._candidate.forget()
         self._candidate.wait(now, self.settings.promotion_retry_ms)
+        self._free_key()
+
+    def _part(self, parting: Parting) -> None:
+        """Who followed has heard of the hand-over, or had time enough."""
+        self._parting = None
+        for stream in sorted(parting.streams):
+            self._effects.append(CloseBackupStream(self.set_name, stream))
+        self._free_key()
+
+    def _free_key(self) -> None:
+        """Whoever may be promoted now can be, with what this replica had said before."""
+        self._effects.append(DropLeaseKey(self.set_name, self.incarnation))
+        self._lease.give_up()
         self._take_new_name()
 
     def _take_new_name(self) -> None:
@@ -407,6 +432,8 @@ class Replica:
         self._effects.append(CloseClientStream(self.set_name, given.stream))
 
     def _refuse_backup(self, given: BackupSaid) -> None:
+        if self._parting is not None and given.stream in self._parting.streams:
+            return  # It was said before the word of the hand-over was heard.
         epoch = self.set_map.epoch if self.set_map is not None else Epoch(0)
         refused = SubscriptionRefused(self.set_name, epoch, f"{self.broker} is not the primary")
         self._effects.append(TellBackup(self.set_name, given.stream, refused))

@@ -16,5 +16,7 @@ class ReplicaSettings:
     """Wait after a promotion that failed, before the next attempt."""
     hand_over_wait_ms: int = 1000
     """How long the others leave a set to the broker that it was handed over to, which takes it within some 20 ms."""
+    parting_ms: int = 500
+    """How long a replica that handed its set over waits for its backups to hear of it: a round trip, usually."""
     first_promotion_step_ms: int = 3000
     """A new set belongs to the first of its brokers; each further one waits so much longer before it steps in."""

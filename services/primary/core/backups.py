@@ -93,7 +93,7 @@ class Backups:
         if is_disk_named and agreed < log.commit_index:
             # All that is committed was acknowledged on every disk that the map names: this one lost a part of it (R10).
             reason = f"the named disk of {message.broker} agrees up to {agreed}, and {log.commit_index} was acknowledged"
-            self.refuse(stream, reason, LogIndex(agreed + 1))
+            self._refuse(stream, reason, LogIndex(agreed + 1))
             return None
         assert log.framed_end == log.end, "a subscription begins between frames"
         member = Member(message.broker, message.disk, message.incarnation)
@@ -108,7 +108,7 @@ class Backups:
         elif not is_disk_named:
             snapshot_index, is_whole = log.end, True
         else:
-            self.refuse(
+            self._refuse(
                 stream, f"the named disk of {message.broker} lacks frames that are not kept: agreed {agreed}"
             )
             return None
@@ -221,10 +221,9 @@ class Backups:
 
     def refuse_epoch(self, stream: int, epoch: Epoch) -> None:
         """The subscriber speaks of another epoch than this one."""
-        self.refuse(stream, f"subscribed in epoch {epoch}, this is epoch {self._context.epoch}")
+        self._refuse(stream, f"subscribed in epoch {epoch}, this is epoch {self._context.epoch}")
 
-    def refuse(self, stream: int, reason: str, missing_from: LogIndex = LogIndex(0)) -> None:
-        """End a stream that is not subscribed. `missing_from`: what its disk has lost begins there."""
+    def _refuse(self, stream: int, reason: str, missing_from: LogIndex = LogIndex(0)) -> None:
         set_name, epoch = self._context.state.set_name, self._context.epoch
         self._tell(stream, SubscriptionRefused(set_name, epoch, reason, missing_from))
         self._context.effects.append(CloseBackupStream(self._context.state.set_name, stream))

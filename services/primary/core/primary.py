@@ -3,8 +3,7 @@
 Law: a record is committed when it is durable at every counted member (R3), and nobody hears of anything before; nobody hears
 anything at all once the lease is over (R6). An epoch is begun by its own record and served when that is committed (R5).
 
-    beginning --epoch record committed--> serving --stop, a higher epoch, a lost store--> stopped
-    beginning | serving --hand over--> parting --heard by all backups, or too late--> stopped
+    beginning --epoch record committed--> serving --stop, hand over, a higher epoch, a lost store--> stopped
 """
 
 from collections.abc import Sequence
@@ -63,7 +62,6 @@ from services.primary.core.name_claims import NameClaims
 from services.primary.core.observers import TransactionObserverFactory, TxQueueObserverFactory
 from services.primary.core.outcome_askers import OutcomeAskers
 from services.primary.core.own_store import OwnStore
-from services.primary.core.parting import Parting
 from services.primary.core.read_back import ReadBack
 from services.primary.core.reign import DiskDamaged, ReignOver
 from services.primary.core.replication_log import ReplicationLog
@@ -128,7 +126,6 @@ class PrimaryCore:
         if handed is not None:
             assert not is_restarted, "a restarted replica has lost what it was told"
             take_up(self.context, handed)
-        self._parting: Parting | None = None
         self.stopped: str = ""
         """Why this reign is over; "" while it is not."""
         self.disk_damage: str = ""
@@ -138,8 +135,8 @@ class PrimaryCore:
 
     @property
     def is_serving(self) -> bool:
-        """Whether the epoch's own record is committed, and the set is not handed over."""
-        return self._log.is_serving and self._parting is None
+        """Whether the epoch's own record is committed."""
+        return self._log.is_serving
 
     @property
     def log_end(self) -> LogIndex:
@@ -165,9 +162,6 @@ class PrimaryCore:
         if self.stopped:
             return
         self.context.now = now
-        if self._parting is not None:
-            self._parting.take(given)
-            return
         try:
             self._take(given, now)
         except DiskDamaged as damaged:
@@ -184,8 +178,8 @@ class PrimaryCore:
         return self._take_effects()
 
     def hand_over(self, to: BrokerId, now: Now) -> list[AnyEffect]:
-        """Serve no longer, for another broker, which is told what is in no log, behind all of the log."""
-        if self.stopped or self._parting is not None:
+        """End this reign, for another broker, which is told what is in no log, behind all of the log. Backups stay subscribed."""
+        if self.stopped:
             return []
         self.context.now = now
         if self.is_serving:
@@ -193,17 +187,18 @@ class PrimaryCore:
             self._aftermath.settle()
         self._log.cut_all(now)
         self.backups.hand_over(handed_over(self.context, self.attachments, to))
-        reason = f"handed over to {to}"
-        self._parting = Parting(self.context, self.backups, self.streams, reason)
-        self.streams.end_all(ErrorCode.NOT_PRIMARY, reason)
-        return self._finish(now)
+        self._end(f"handed over to {to}")
+        return self._take_effects()
 
     def _stop(self, reason: str) -> None:
+        self._end(reason)
+        for stream in sorted(self.backups.by_stream):
+            self.backups.close(stream)
+
+    def _end(self, reason: str) -> None:
         self.stopped = reason
         self._note("stopped", reason)
         self.streams.end_all(ErrorCode.NOT_PRIMARY, reason)
-        for stream in sorted(self.backups.by_stream):
-            self.backups.close(stream)
         self.context.state.listener = None
 
     def _take(self, given: AnyInput, now: Now) -> None:
@@ -263,10 +258,7 @@ class PrimaryCore:
 
     def _finish(self, now: Now) -> list[AnyEffect]:
         """After every input: settle what it caused, see what is committed, write, say what may be said."""
-        if self._parting is not None:
-            if not self.stopped and self._parting.is_over:
-                self._stop(self._parting.reason)
-        elif not self.stopped:
+        if not self.stopped:
             self._aftermath.settle()
             self._map.plan(now)
             if self._log.commit(now):

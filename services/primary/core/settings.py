@@ -72,8 +72,6 @@ class PrimarySettings:
     """Room on the own disk below which publishes are rejected, so that commits, accepts and deletions still find their place."""
     retained_bytes_max: int = 64 * 1024 * 1024
     """Committed frames kept in memory for backups that return: they are sent only what they lack."""
-    parting_ms: int = 500
-    """A primary that hands its set over waits so long for its backups to hear of it: it takes a round trip, and nobody serves."""
     heartbeat_ms: int = 250
     """A silent stream says this often that it lives (DESIGN 9: 200-300 ms)."""
     heartbeat_misses: int = 3
