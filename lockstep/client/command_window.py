@@ -172,7 +172,9 @@ class CommandWindow:
         return CommandDone(entry.ticket, answer.value)
 
     def _started(self, entry: InFlight, command: StartCommand, index: LogIndex, kept_from: Epoch) -> Effect:
-        key = index, entry.epoch_sent
+        # One that goes on may be of an earlier epoch than its answer; one that is joined is not.
+        known = self.branches.get(command.xid) if command.is_resume else command.transaction
+        key = known if known is not None and known[0] == index else (index, entry.epoch_sent)
         if key[1] < kept_from:
             return _rolled_back(entry.ticket, key)
         self.branches[command.xid] = key

@@ -235,7 +235,7 @@ class World:
                 self.branches.reach("promoted with prepared branches")
             if primary is not None and primary.context.state.transactions.open():
                 self.branches.reach("promoted with open transactions")
-            if primary is not None and primary.context.dispatch.holders():
+            if primary is not None and primary.context.dispatch.held():
                 self.branches.reach("promoted with deliveries in hand")
         self.trace(effect.set_name, f"{process.name}: {effect.event}: {effect.details}")
 

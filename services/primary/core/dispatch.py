@@ -155,11 +155,13 @@ class Dispatch:
                 found[queue_id] = positions
         return found
 
-    def holders(self) -> list[SessionKey]:
-        """Sessions that hold messages."""
-        return sorted(
-            {session for dispatch in self._queues.values() for session in dispatch.hands.held.values()}
-        )
+    def held(self) -> dict[SessionKey, dict[QueueId, list[QueuePosition]]]:
+        """What sessions hold, by session and queue, ascending; however many they are, each message is looked at once."""
+        found: dict[SessionKey, dict[QueueId, list[QueuePosition]]] = {}
+        for queue_id, dispatch in sorted(self._queues.items()):
+            for position, session in sorted(dispatch.hands.held.items()):
+                found.setdefault(session, {}).setdefault(queue_id, []).append(position)
+        return dict(sorted(found.items()))
 
     def forget_session(self, session: SessionKey) -> None:
         """The session ended and holds nothing any more."""

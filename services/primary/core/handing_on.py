@@ -40,9 +40,9 @@ def handed_over(context: Context, attachments: Attachments, to: BrokerId) -> Han
     )
     held = tuple(
         HeldMessages(session, queue_id, tuple(positions))
-        for session in context.dispatch.holders()
+        for session, by_queue in context.dispatch.held().items()
         if attachments.outlives_hand_over(session)
-        for queue_id, positions in context.dispatch.held_by(session).items()
+        for queue_id, positions in by_queue.items()
     )
     return HandedOver(context.state.set_name, context.epoch, to, context.writer.log.end, open_ones, held)
 

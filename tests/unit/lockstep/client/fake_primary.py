@@ -148,10 +148,23 @@ class FakePrimary:
                 or entry.command.number <= self.answered
             ):
                 continue
-            value = index if isinstance(entry.command, c.BeginCommand | c.StartCommand) else 0
+            value = self._value(index, entry.command)
             answers.append(sm.CommandAnswered(entry.command.number, entry.code, entry.code.name, value))
             self.answered = entry.command.number
         return [self._answers(answers)] if answers else []
+
+    def _value(self, index: int, command: c.AnyCommand) -> int:
+        """Of the answer: the index of the transaction that was begun, or that goes on."""
+        match command:
+            case c.BeginCommand():
+                return index
+            case c.StartCommand(transaction=key) if key is not None:
+                return key[0]
+            case c.StartCommand(xid=xid):
+                commands = enumerate((entry.command for entry in self.world.log), 1)
+                return next(at for at, one in commands if isinstance(one, c.StartCommand) and one.xid == xid)
+            case _:
+                return 0
 
     def _answers(self, answers: list[sm.CommandAnswered]) -> sm.Answers:
         return sm.Answers(*self._head(), tuple(answers))

@@ -166,6 +166,44 @@ def test_a_begin_that_is_heard_of_after_its_epoch_was_handed_over_is_done() -> N
     assert done.transaction[1] == 1
 
 
+def handed_over(bench: Bench) -> None:
+    bench.world.hand_over()
+    bench.lose()
+    bench.exchange()
+
+
+def test_a_transaction_keeps_its_name_where_it_becomes_a_branch_behind_a_hand_over() -> None:
+    bench = Bench().start()
+    key = begun(bench)
+    bench.feed(e.Submit("one", publish("one", transaction=key)))
+    bench.exchange()
+    handed_over(bench)
+    bench.feed(e.Submit("start", c.StartCommand(0, b"xid", transaction=key)))
+    bench.exchange()
+    assert bench.outcomes("start") == [e.CommandDone("start", key[0], key)]
+    bench.feed(e.Submit("end", c.EndCommand(0, b"xid", 0)))
+    bench.exchange()
+    assert [m.operations for m in bench.world.executed() if isinstance(m, c.EndCommand)] == [1]
+
+
+def test_a_suspended_branch_keeps_its_name_where_it_is_resumed_behind_a_hand_over() -> None:
+    bench = Bench().start()
+    bench.feed(e.Submit("start", c.StartCommand(0, b"xid")))
+    bench.exchange()
+    (done,) = bench.outcomes("start")
+    assert isinstance(done, e.CommandDone) and done.transaction is not None
+    bench.feed(e.Submit("one", publish("one", transaction=done.transaction)))
+    bench.feed(e.Submit("suspend", c.EndCommand(0, b"xid", 0, is_suspended=True)))
+    bench.exchange()
+    handed_over(bench)
+    bench.feed(e.Submit("resume", c.StartCommand(0, b"xid", is_resume=True)))
+    bench.exchange()
+    assert bench.outcomes("resume") == [e.CommandDone("resume", done.value, done.transaction)]
+    bench.feed(e.Submit("end", c.EndCommand(0, b"xid", 0)))
+    bench.exchange()
+    assert [m.operations for m in bench.world.executed() if isinstance(m, c.EndCommand)] == [1, 1]
+
+
 @pytest.mark.parametrize("keep", [0, 1, 2, 3])
 def test_a_commit_whose_answer_was_lost_is_resolved_by_the_resumption(keep: int) -> None:
     bench = Bench().start()

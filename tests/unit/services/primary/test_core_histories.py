@@ -27,7 +27,7 @@ from lockstep.core.commands import (
     SettleCommand,
 )
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, SessionKey, TransactionKey
+from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, TransactionKey
 from lockstep.core.inputs import LeaseExtended, StoreConnected, StoreLost
 from lockstep.core.requests import (
     AnyRequest,
@@ -342,7 +342,7 @@ class History:
         names |= {("exchange", name) for name in rig.state.exchanges.by_name}
         assert names <= rig.directory.keys(), "a name is used that is not this set's"
         sessions = set(rig.state.sessions.by_key)
-        held = {SessionKey(key) for key in rig.core.context.dispatch.holders()}
+        held = set(rig.core.context.dispatch.held())
         assert held <= sessions, "somebody holds messages who is no more"
 
 

@@ -4,7 +4,14 @@ import msgspec
 import pytest
 
 from lockstep.core.clock import Now
-from lockstep.core.commands import Disposition, SettleCommand
+from lockstep.core.commands import (
+    Disposition,
+    EndCommand,
+    PrepareBranchCommand,
+    SelectDtxCommand,
+    SettleCommand,
+    StartCommand,
+)
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, QueuePosition, TransactionKey
 from lockstep.core.log_copy import LogCopy
@@ -13,10 +20,13 @@ from lockstep.core.replication import HandedOver
 from lockstep.core.requests import GetOutcome, HeldDeliveries
 from lockstep.core.server_messages import OutcomeAnswer, OutcomeState, SessionAttached
 from lockstep.core.set_state import SetState
+from lockstep.core.xa import XaStatus
+from lockstep.core.xid import Xid
 from services.primary.core.handing_on import fits, handed_over, roll_back_unfit
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
 
 TO = BrokerId("b2")
+XID = Xid(7, b"global", b"one").encode()
 
 
 def told(rig: Rig) -> HandedOver:
@@ -154,6 +164,51 @@ def test_a_client_that_does_not_go_on_hears_that_it_was_rolled_back_and_nothing_
     assert outcome(client, key) == (OutcomeState.ROLLED_BACK, RollbackReason.FAILOVER)
     client.consume("q")
     assert client.bodies("q") == [b"1", b"2"]
+
+
+def branch_of(client: RigClient) -> TransactionKey:
+    client.ok(SelectDtxCommand(0))
+    key = LogIndex(client.ok(StartCommand(0, XID))), client.rig.core.epoch
+    client.ok(publish("r", b"1", transaction=key, sequence=1))
+    return key
+
+
+def test_a_branch_goes_on_and_is_prepared_with_what_two_reigns_took(rig: Rig, client: RigClient) -> None:
+    key = branch_of(client)
+    client.ok(EndCommand(0, XID, 1, is_suspended=True))
+    rig = succeeded(rig, client)
+    assert client.ok(StartCommand(0, XID, is_resume=True)) == key[0]
+    client.ok(publish("r", b"2", transaction=key, sequence=2))
+    assert client.ok(EndCommand(0, XID, 2)) == XaStatus.OK
+    assert client.ok(PrepareBranchCommand(0, XID)) == XaStatus.OK
+    rig.check_log()
+
+
+def test_a_branch_of_an_earlier_epoch_is_not_joined_for_its_name_would_be_taken_from_the_answer(
+    rig: Rig, client: RigClient
+) -> None:
+    branch_of(client)
+    other = rig.client(outlives_hand_over=True)
+    other.ok(SelectDtxCommand(0))
+    rig = succeeded(rig, client, other)
+    assert other.do(StartCommand(0, XID, is_join=True)).code is ErrorCode.COMMAND_INVALID
+    assert client.ok(EndCommand(0, XID, 1)) == XaStatus.OK
+    assert client.ok(PrepareBranchCommand(0, XID)) == XaStatus.OK
+    rig.check_log()
+
+
+def test_what_many_hold_is_handed_on_by_holder_and_queue(rig: Rig, client: RigClient) -> None:
+    client.publish("q", b"1", b"2", b"3")
+    client.publish("r", b"4")
+    other = rig.client(outlives_hand_over=True)
+    other.consume("q", credit=1)
+    client.consume("q", credit=2)
+    client.consume("r")
+    handed = told(rig)
+    assert [one.session for one in handed.held] == [client.session, client.session, other.session]
+    for one, holder in zip(handed.held, (client, client, other), strict=True):
+        queue = rig.core.context.state.queues.by_id[one.queue].name
+        assert one.positions == holder.positions(queue)
 
 
 def test_an_epoch_that_was_not_handed_over_aborts_what_earlier_ones_left_open(
