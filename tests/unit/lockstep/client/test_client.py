@@ -136,6 +136,34 @@ async def test_a_transaction_while_nobody_serves_takes_none_that_is_about_to_end
     assert transaction.state is TransactionState.COMMITTED
 
 
+async def test_begins_made_beforehand_say_that_nobody_waits(broker: FakeBroker, session: Session) -> None:
+    for number in range(4):
+        async with session.transaction() as transaction:
+            await transaction.publish("a", str(number).encode())
+    begins = [m for m in broker.worlds["one"].executed() if isinstance(m, c.BeginCommand)]
+    assert not begins[0].is_beforehand
+    assert begins[-1].is_beforehand
+
+
+async def test_a_caller_cancelled_in_its_commit_leaves_the_commit_and_the_session_as_they_are(
+    broker: FakeBroker, session: Session
+) -> None:
+    transaction = session.transaction()
+    await transaction.publish("a", b"1")
+    committing = asyncio.create_task(transaction.commit())
+    broker.is_holding = True
+    await asyncio.sleep(0.01)
+    committing.cancel()
+    await asyncio.wait([committing])
+    assert committing.cancelled()
+    await broker.commit()
+    async with session.transaction() as another:
+        await another.publish("a", b"2")
+    assert another.state is TransactionState.COMMITTED
+    executed = broker.worlds["one"].executed()
+    assert [type(m).__name__ for m in executed].count("CommitCommand") == 2
+
+
 async def test_a_block_that_raises_rolls_back(broker: FakeBroker, session: Session) -> None:
     transaction = session.transaction()
 
