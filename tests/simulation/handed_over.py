@@ -32,6 +32,7 @@ def draw_handed_over(seed: int) -> Options:
         transactions=100,
         fault_gap_us=random.choice((600, 1000, 2000)) * MS,
         think_us=random.choice((600, 1200, 2000)) * MS,
+        has_pauses=True,
     )
     if not is_calm(seed):
         return replace(drawn, faults=drawn.faults + (HAND_OVER,) * random.choice((10, 30, 60)))

@@ -79,6 +79,8 @@ class Options:
     body_bytes_max: int = 200
     think_us: int = 2500 * MS
     """Mean pause of a client between two pieces of work."""
+    has_pauses: bool = False
+    """Transactions are longer, and pause between their operations, too, as they do behind all of them."""
     visit_gap_us: int = 0
     """Mean time between two clients that come and leave in the middle of something; 0: none."""
     fault_gap_us: int = 4 * SECOND

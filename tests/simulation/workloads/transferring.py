@@ -60,7 +60,10 @@ def transfer(session: ClientSession) -> Actor:
                 )
             )
         is_durable = random.random() < 0.9
-        for target in targets:
+        has_pauses = session.world.options.has_pauses
+        for target in (*targets, *targets) if has_pauses else targets:
+            if has_pauses and random.random() < 0.3:
+                yield session.world.think_us() // 2
             sent = messages(session, max(1, len(taken)), is_durable)
             promises.append(session.submit(publish_to(session, target, sent, key)))
         if random.random() < 0.5:
