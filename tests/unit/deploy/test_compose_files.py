@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
+from opentelemetry.sdk import environment_variables
 
+from lockstep.runtime.log_format import LOG_FORMAT
 from lockstep.runtime.process import MALLOC_ENVIRONMENT
+from lockstep.runtime.tracing import is_wanted
 from services.broker import settings as broker
 from services.coordinator import settings as coordinator
 from services.pipeline import command as pipeline
@@ -110,6 +113,18 @@ def test_nobody_has_rights_or_a_root_file_system_to_write() -> None:
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
         assert "privileged" not in service and "user" not in service, name
+
+
+def test_logs_and_traces_are_as_the_environment_says() -> None:
+    """Each name is one that a program reads, or its exporter of traces."""
+    known = {LOG_FORMAT, "LOCKSTEP_LOG", *vars(environment_variables)}
+    for name, service in services("compose.yaml").items():
+        if name == "etcd":
+            continue
+        passed = {key for key, value in service["environment"].items() if value is None}
+        switches = {key for key in passed if is_wanted({key: "otlp"})}
+        assert LOG_FORMAT in passed and switches, name
+        assert passed - switches <= known, name
 
 
 def test_every_volume_is_named() -> None:

@@ -4,8 +4,10 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import DEFAULT_ENDPOINT
 
 from lockstep.client.administration import STEP_DOWN_MARGIN_SECONDS
 from lockstep.runtime.health import READY, STARTED
@@ -27,6 +29,7 @@ from tests.unit.deploy.kubernetes import (
     of_kind,
     pods,
     probes,
+    selects,
     settings,
 )
 
@@ -93,6 +96,22 @@ def test_ports_are_those_of_compose(overlay: str) -> None:
     assert port_of(given(overlay, "proxy").health_listen) == int(env["LOCKSTEP_HEALTH_PORT"])
     for name in ("broker", "coordinator", "proxy"):
         assert given(overlay, name).metrics_port == int(env["LOCKSTEP_METRICS_PORT"])
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_what_an_overlay_says_of_logs_and_traces_reaches_every_program(overlay: str) -> None:
+    for name in PARSERS:
+        assert settings(overlay).items() <= environment(overlay, container(overlay, name)).items(), name
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_traces_may_leave_for_a_collector(overlay: str) -> None:
+    policy = named(overlay, "NetworkPolicy", "lockstep-traces")["spec"]
+    ports = [port["port"] for rule in policy["egress"] for port in rule["ports"]]
+    assert ports == [urlsplit(DEFAULT_ENDPOINT).port], "where a collector listens"
+    for pod in pods(overlay):
+        if {one["name"] for one in containers(pod)} & PARSERS.keys():
+            assert selects(policy["podSelector"], pod["metadata"]["labels"])
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
