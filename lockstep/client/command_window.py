@@ -166,21 +166,21 @@ class CommandWindow:
             self.operations[key] = 0
             return CommandDone(entry.ticket, answer.value, key)
         if isinstance(entry.command, StartCommand):
-            return self._started(entry, entry.command, LogIndex(answer.value), kept_from)
+            return self._started(entry, entry.command, answer, kept_from)
         if isinstance(entry.command, EndCommand) and not entry.command.is_suspended:
             self._left(entry.command.xid)
         return CommandDone(entry.ticket, answer.value)
 
-    def _started(self, entry: InFlight, command: StartCommand, index: LogIndex, kept_from: Epoch) -> Effect:
-        # One that goes on may be of an earlier epoch than its answer; one that is joined is not.
-        known = self.branches.get(command.xid) if command.is_resume else command.transaction
-        key = known if known is not None and known[0] == index else (index, entry.epoch_sent)
+    def _started(
+        self, entry: InFlight, command: StartCommand, answer: CommandAnswered, kept_from: Epoch
+    ) -> Effect:
+        key = LogIndex(answer.value), Epoch(int(answer.message)) if answer.message else entry.epoch_sent
         if key[1] < kept_from:
             return _rolled_back(entry.ticket, key)
         self.branches[command.xid] = key
         if not command.is_resume and command.transaction is None:
             self.operations[key] = 0
-        return CommandDone(entry.ticket, index, key)
+        return CommandDone(entry.ticket, answer.value, key)
 
     def _left(self, xid: bytes) -> None:
         key = self.branches.pop(xid, None)

@@ -38,7 +38,7 @@ def apply_associate(
     branch = _open(state, record.transaction)
     if branch is not None:
         state.transactions.associate(branch, record.session, record.is_suspended)
-    return Reply(value=XaStatus.OK if record.is_suspended else record.transaction[0])
+    return Reply(value=XaStatus.OK) if record.is_suspended else _started(record.transaction, epoch)
 
 
 def apply_identify(
@@ -49,7 +49,12 @@ def apply_identify(
         branch = state.transactions.identify(buffer, record.xid)
         branch.timeout_ms = record.timeout_ms
         state.transactions.associate(branch, record.session, False)
-    return Reply(value=record.transaction[0])
+    return _started(record.transaction, epoch)
+
+
+def _started(key: TransactionKey, epoch: Epoch) -> Reply:
+    """The branch's name: its epoch is said where it is not the answer's, because the set was handed over since."""
+    return Reply(message="" if key[1] == epoch else str(key[1]), value=key[0])
 
 
 def apply_dissociate(

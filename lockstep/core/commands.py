@@ -180,9 +180,9 @@ class BranchCommand(Command, frozen=True):
 
 class StartCommand(BranchCommand, frozen=True):
     """Begin a branch, join one, or resume work that this session suspended; or make an open TX of this session a branch, with
-    the operations that it has. Answer value: the index of the transaction, whose epoch is that of the answer, or the one that
-    it had before if the set was handed over since; it cannot be joined then. Operations name it as those of a TX do, each
-    session numbering its own from 1."""
+    the operations that it has. Answer value: the index of the transaction, whose epoch is that of the answer, or in decimal
+    digits its message, if the set was handed over since. Operations name it as those of a TX do, each session numbering its own
+    from 1."""
 
     is_join: bool = False
     is_resume: bool = False

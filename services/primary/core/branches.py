@@ -145,9 +145,6 @@ def _join(context: Context, request: Request, command: StartCommand, found: Foun
         raise _rejected(ErrorCode.COMMAND_INVALID, command, found, "cannot be joined")
     if found.is_rollback_only:
         raise _rejected(ErrorCode.ROLLBACK_ONLY, command, found, "can only be rolled back")
-    if found.key[1] != context.epoch:
-        # Who joins learns its name from the answer's epoch.
-        raise _rejected(ErrorCode.COMMAND_INVALID, command, found, "began before the set was handed over")
     context.writer.append(Associate(request.ref, found.key, request.session), False)
     context.progress[found.key].sequences[request.session] = 0
 

@@ -149,7 +149,10 @@ class FakePrimary:
             ):
                 continue
             value = self._value(index, entry.command)
-            answers.append(sm.CommandAnswered(entry.command.number, entry.code, entry.code.name, value))
+            text = entry.code.name if entry.code else ""
+            if value and self.world.log[value - 1].epoch != entry.epoch:
+                text = str(self.world.log[value - 1].epoch)
+            answers.append(sm.CommandAnswered(entry.command.number, entry.code, text, value))
             self.answered = entry.command.number
         return [self._answers(answers)] if answers else []
 

@@ -204,6 +204,19 @@ def test_a_suspended_branch_keeps_its_name_where_it_is_resumed_behind_a_hand_ove
     assert [m.operations for m in bench.world.executed() if isinstance(m, c.EndCommand)] == [1, 1]
 
 
+def test_a_branch_that_is_joined_behind_a_hand_over_has_the_name_that_the_answer_says() -> None:
+    bench = Bench().start()
+    bench.feed(e.Submit("start", c.StartCommand(0, b"xid")))
+    bench.feed(e.Submit("end", c.EndCommand(0, b"xid", 0)))
+    bench.exchange()
+    (done,) = bench.outcomes("start")
+    assert isinstance(done, e.CommandDone)
+    handed_over(bench)
+    bench.feed(e.Submit("join", c.StartCommand(0, b"xid", is_join=True)))
+    bench.exchange()
+    assert bench.outcomes("join") == [e.CommandDone("join", done.value, done.transaction)]
+
+
 @pytest.mark.parametrize("keep", [0, 1, 2, 3])
 def test_a_commit_whose_answer_was_lost_is_resolved_by_the_resumption(keep: int) -> None:
     bench = Bench().start()

@@ -5,6 +5,7 @@ import pytest
 
 from lockstep.core.clock import Now
 from lockstep.core.commands import (
+    CommitBranchCommand,
     Disposition,
     EndCommand,
     PrepareBranchCommand,
@@ -184,16 +185,19 @@ def test_a_branch_goes_on_and_is_prepared_with_what_two_reigns_took(rig: Rig, cl
     rig.check_log()
 
 
-def test_a_branch_of_an_earlier_epoch_is_not_joined_for_its_name_would_be_taken_from_the_answer(
-    rig: Rig, client: RigClient
-) -> None:
-    branch_of(client)
+def test_who_joins_a_branch_of_an_earlier_epoch_hears_its_name(rig: Rig, client: RigClient) -> None:
+    key = branch_of(client)
     other = rig.client(outlives_hand_over=True)
     other.ok(SelectDtxCommand(0))
     rig = succeeded(rig, client, other)
-    assert other.do(StartCommand(0, XID, is_join=True)).code is ErrorCode.COMMAND_INVALID
-    assert client.ok(EndCommand(0, XID, 1)) == XaStatus.OK
+    answered = other.do(StartCommand(0, XID, is_join=True))
+    assert (answered.value, answered.message) == (key[0], str(key[1]))
+    other.ok(publish("r", b"2", transaction=key, sequence=1))
+    for one in (client, other):
+        assert one.ok(EndCommand(0, XID, 1)) == XaStatus.OK
     assert client.ok(PrepareBranchCommand(0, XID)) == XaStatus.OK
+    assert client.ok(CommitBranchCommand(0, XID)) == XaStatus.OK
+    assert rig.bodies("r") == [b"1", b"2"]
     rig.check_log()
 
 
