@@ -28,6 +28,8 @@ READY_SECONDS_MAX = 600.0
 """For one that fills a queue with a million messages first."""
 END_SECONDS_MAX = 120.0
 """Beyond the measured seconds."""
+SETTLED_CORES, SETTLED_SECONDS, SETTLING_SECONDS_MAX = 0.3, 0.3, 60.0
+"""The servers are done with what was prepared when all of them together use so little for so long; or after so long."""
 
 
 class LoadFailed(Exception):
@@ -58,6 +60,7 @@ async def measure(plan: Plan, directory: Path, *, with_instructions: bool = Fals
     async with contextlib.AsyncExitStack() as stack:
         programs = [await stack.enter_async_context(_started(command)) for command in plan.commands]
         await asyncio.gather(*(_line(program, READY_SECONDS_MAX) for program in programs))
+        await _settled(plan.pids)
         clients = {
             "client" if len(programs) == 1 else f"client {number + 1}": program.pid
             for number, program in enumerate(programs)
@@ -91,6 +94,18 @@ async def measure(plan: Plan, directory: Path, *, with_instructions: bool = Fals
     return _measurement(
         plan, results, clients, _Seen(used, instructions, memory, took, other_cores, probe.median_ms)
     )
+
+
+async def _settled(pids: Mapping[str, int]) -> None:
+    """Returns when the servers are done with what the load programs prepared: it is nobody's."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + SETTLING_SECONDS_MAX
+    used = SETTLED_CORES
+    while used >= SETTLED_CORES and loop.time() < deadline:
+        meter, begin = CpuMeter(pids), loop.time()
+        meter.start()
+        await asyncio.sleep(SETTLED_SECONDS)
+        used = sum(meter.read().values()) / (loop.time() - begin)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.etcd import Absent, Delete, EtcdClient, Get, GetDone, Put, ValueEquals
 from lockstep.wire.v1 import cluster_pb2 as pb
+from services.broker.core.replica import Replica
 from services.broker.own_disk import OwnDisk
-from services.broker.status_report import StatusReport
 
 NAME_BYTES_MAX = 255
 """AMQP's short string, as the primary checks it too."""
@@ -21,13 +21,10 @@ _KINDS = {pb.LocateRequest.KIND_QUEUE: "queue", pb.LocateRequest.KIND_EXCHANGE: 
 class Directory:
     """Lives as long as the process; part of the Cluster service."""
 
-    def __init__(
-        self, etcd: EtcdClient, view: ClusterView, driver: Driver, report: StatusReport, own_disk: OwnDisk
-    ) -> None:
+    def __init__(self, etcd: EtcdClient, view: ClusterView, driver: Driver, own_disk: OwnDisk) -> None:
         self._etcd = etcd
         self._view = view
         self._driver = driver
-        self._report = report
         self._own_disk = own_disk
 
     async def locate(self, request: pb.LocateRequest) -> pb.LocateResponse:
@@ -84,9 +81,8 @@ class Directory:
     def _place(self, set_name: SetName) -> tuple[int, int, list[str]]:
         """(epoch, commit index here, candidates)."""
         set_map = self._view.set_map(set_name)
-        commit_index = (
-            self._report.replica(set_name).commit_index if self._driver.core(set_name) is not None else 0
-        )
+        replica = self._driver.core(set_name)
+        commit_index = replica.commit_index if isinstance(replica, Replica) else 0
         return set_map.epoch if set_map is not None else 0, commit_index, self._view.candidates(set_name)
 
     def set_or_only(self, name: str) -> SetName:

@@ -139,7 +139,7 @@ class Broker:
         forwarding = Forwarding(settings.broker, view, self._channels)
         self._own_disk = own_disk = OwnDisk(self._channels, settings.store, view)
         report = StatusReport(settings.broker, self._process, settings.cluster, view, driver, own_disk)
-        directory = Directory(etcd, view, driver, report, own_disk)
+        directory = Directory(etcd, view, driver, own_disk)
         rebuild = MapRebuild(
             settings.broker, self._process, etcd, view, forwarding, own_disk, settings.lease.lease_seconds
         )

@@ -125,6 +125,14 @@ class Replica:
         return copy.log_end if copy is not None else LogIndex(0)
 
     @property
+    def commit_index(self) -> LogIndex:
+        """Last index that it knows is committed; 0 while nothing is loaded."""
+        if self.primary is not None:
+            return self.primary.commit_index
+        copy = self.backup.copy if self.backup is not None else None
+        return copy.commit_index if copy is not None else LogIndex(0)
+
+    @property
     def place(self) -> tuple[Epoch, LogIndex]:
         """The epoch that it leads or follows, 0: none, and `log_end`; for the log."""
         role = self.primary or self.backup
