@@ -289,9 +289,9 @@ async def test_a_listing_shows_what_hangs_and_on_whom(
     with held(rig.files["one"]):
         commit = asyncio.ensure_future(transaction.commit(coordinator))
         shown = await until(
-            "one has voted",
+            "one has voted, and the log has it",
             lambda: transaction.listed(coordinator),
-            lambda seen: bool(seen) and seen[0].branches[1].vote == "ok",
+            lambda seen: bool(seen) and seen[0].branches[1].vote == "ok" and bool(seen[0].owner),
         )
     assert (shown[0].phase, shown[0].state) == ("preparing", pb.DISTRIBUTED_STATE_UNDECIDED)
     assert [branch.participant for branch in shown[0].branches] == names
