@@ -65,7 +65,13 @@ def store_limits(options: Options, random: Random) -> StoreLimits:
         return limits
     segment = min(limits.segment_bytes, 8 * KIB)
     owed = Random(f"owed {options.seed}").choice((16 * segment, limits.owed_bytes_max, limits.owed_bytes_max))
-    return replace(limits, segment_bytes=segment, unconsolidated_bytes=segment // 8, owed_bytes_max=owed)
+    return replace(
+        limits,
+        segment_bytes=segment,
+        unconsolidated_bytes=segment // 8,
+        unconsolidated_quiet_bytes=segment // 32,
+        owed_bytes_max=owed,
+    )
 
 
 def _store_limits(options: Options, random: Random) -> StoreLimits:
@@ -80,6 +86,8 @@ def _store_limits(options: Options, random: Random) -> StoreLimits:
         consolidated_bytes=random.choice((4, 64)) * KIB,
         batch_items_max=random.choice((5, 100, 2000)),
         unconsolidated_bytes=segment // 8,
+        unconsolidated_quiet_bytes=segment // 32,
+        unconsolidated_ticks=3,
         unflushed_items_max=200,
         unflushed_quiet_items_max=20,
     )

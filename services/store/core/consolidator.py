@@ -57,6 +57,10 @@ class Consolidator(StateListener):
         """Nothing was appended for a while, and much would be lost by a crash."""
         self._is_release_wanted = False
         """Nothing was appended for a while, and what was appended before may say that less is owed."""
+        self._is_catching_up = False
+        """What lies behind has waited for long, or for nothing."""
+        self._ticks_behind = 0
+        """Since it was last up to the commit index, or nearly."""
         self.is_resting = False
         """After a failure, until the next tick."""
 
@@ -70,15 +74,32 @@ class Consolidator(StateListener):
         the, journal = self._the, self._the.journal
         if the.phase is not Phase.OPEN or journal is None or the.damage or the.loads or self.is_resting:
             return False
-        behind_bytes = journal.bytes_between(self._applied(journal), the.commit_index)
+        behind_bytes = self._behind_bytes(journal)
         is_quiet_work = self._is_flush_wanted or self._is_release_wanted
         if behind_bytes >= the.limits.unconsolidated_bytes or (is_quiet_work and self._journal is journal):
+            return True
+        if self._is_catching_up and behind_bytes >= the.limits.unconsolidated_quiet_bytes:
             return True
         if len(journal.segments) < 2 and not journal.is_last_closed:
             return False
         return bool(journal.closed_up_to(the.commit_index))
 
-    def be_quiet(self) -> None:
+    def _behind_bytes(self, journal: Journal) -> int:
+        return journal.bytes_between(self._applied(journal), self._the.commit_index)
+
+    def tick(self, is_quiet: bool) -> None:
+        """`is_quiet`: nothing was appended since the last one."""
+        journal, limits = self._the.journal, self._the.limits
+        self.is_resting = False
+        if journal is None or self._behind_bytes(journal) < limits.unconsolidated_quiet_bytes:
+            self._ticks_behind = 0
+        else:
+            self._ticks_behind += 1
+        self._is_catching_up = is_quiet or self._ticks_behind >= limits.unconsolidated_ticks
+        if is_quiet:
+            self._be_quiet()
+
+    def _be_quiet(self) -> None:
         """Nothing is being appended: a good moment to make durable what was consolidated, if it is worth it, and to see who is
         owed what.
         """
@@ -110,7 +131,7 @@ class Consolidator(StateListener):
                 return
         if not (yield from self._apply_up_to(journal, the.commit_index)):
             return
-        self._is_release_wanted = False
+        self._is_release_wanted = self._is_catching_up = False
         yield from release(the, journal, self._owed_after(journal))
         if self._is_flush_wanted:
             self._is_flush_wanted = False

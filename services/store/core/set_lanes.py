@@ -101,11 +101,11 @@ class SetLanes:
         the = self.the
         is_quiet = is_last or not the.has_appended
         the.is_room_stale = not is_last  # Others fill the file system, too.
-        the.has_appended = the.has_no_spare = self.consolidator.is_resting = False
-        if Lane.JOURNAL in self._running or the.waiting or the.phase is not Phase.OPEN or the.damage:
+        the.has_appended = the.has_no_spare = False
+        is_busy = Lane.JOURNAL in self._running or bool(the.waiting)
+        self.consolidator.tick(is_quiet and not is_busy)
+        if is_busy or the.phase is not Phase.OPEN or the.damage:
             return
-        if is_quiet:
-            self.consolidator.be_quiet()
         if is_quiet and the.commit_index > the.meta.commit_index:
             self._start(Lane.JOURNAL, write_meta(the))
 
