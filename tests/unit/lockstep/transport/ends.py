@@ -79,14 +79,23 @@ class Ends:
 
     @property
     def is_client_ours(self) -> bool:
-        """Whether what opened the channels is ours, and not grpcio's; for the little in which ours promises more."""
-        return not any(type(channel).__module__.startswith("grpc.") for channel in self._channels)
+        """Whether no channel is grpcio's; for the little in which ours promises more."""
+        return not any(_is_grpcios(channel) for channel in self._channels)
+
+    @property
+    def is_server_ours(self) -> bool:
+        """As `is_client_ours`, of the servers."""
+        return not any(_is_grpcios(server) for server in self._servers)
 
     async def close(self) -> None:
         for channel in self._channels:
             await channel.close()
         for server in self._servers:
             await server.stop(None)
+
+
+def _is_grpcios(end: Any) -> bool:
+    return type(end).__module__.startswith("grpc.")
 
 
 def within(

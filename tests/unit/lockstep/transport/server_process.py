@@ -1,6 +1,6 @@
 """A server with the probe in a process of its own, to be killed, stopped and attacked; and how a test starts one.
 
-It prints its port, and ends when its standard input is closed: no run of tests leaves one behind.
+It prints its address and whose it is, and ends when its standard input is closed: no run of tests leaves one behind.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import IO, Self
 
 import uvloop
 
-from tests.unit.lockstep.transport.ends import Ends
+from tests.unit.lockstep.transport.ends import GRPCIO, OURS, Ends
 from tests.unit.lockstep.transport.probe_service import Probe
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -29,6 +29,8 @@ class ServerProcess:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed by `__exit__`
         self._process: subprocess.Popen[bytes] | None = None
         self.address = ""
+        self.is_ours = False
+        """Whether it is not grpcio's, whatever was asked for."""
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
@@ -38,8 +40,9 @@ class ServerProcess:
             stderr=self._errors,
         )
         assert self._process.stdout is not None
-        self.address = self._process.stdout.readline().decode().strip()
-        assert self.address, self.words()
+        words = self._process.stdout.readline().decode().split()
+        assert len(words) == 2, self.words()
+        self.address, self.is_ours = words[0], words[1] == OURS
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -83,7 +86,7 @@ class ServerProcess:
 async def main(implementation: str, address: str) -> None:
     ends = Ends(implementation, implementation)
     served = await ends.serve(Probe().handlers(), address=address)
-    print(served.address, flush=True)
+    print(served.address, OURS if ends.is_server_ours else GRPCIO, flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await ends.close()
 

@@ -1,0 +1,213 @@
+"""What HTTP/2 allows and gRPC's libraries seldom do: messages and field blocks cut anywhere, padding, unknown frames."""
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from tests.unit.lockstep.transport import raw_http2 as h
+from tests.unit.lockstep.transport.ends import Ends, within
+from tests.unit.lockstep.transport.probe_service import COUNT, Probe, numbered, path
+
+
+@pytest.fixture
+async def port(our_ends: Ends, probe: Probe) -> int:
+    return int((await our_ends.serve(probe.handlers())).address.rpartition(":")[2])
+
+
+@pytest.fixture
+async def client(port: int) -> AsyncIterator[h.RawClient]:
+    made = await h.RawClient.connect(port)
+    yield made
+    await made.close()
+
+
+def expect_padding(ends: Ends) -> None:
+    if not ends.is_server_ours:
+        pytest.xfail("grpcio's knows no padding")
+
+
+def padded(stream: int, data: bytes, flags: int = 0) -> bytes:
+    return h.frame(h.DATA, h.PADDED | flags, stream, b"\x07" + data + bytes(7))
+
+
+def in_single_bytes(stream: int, data: bytes) -> bytes:
+    frames = [h.frame(h.DATA, 0, stream, data[at : at + 1]) for at in range(len(data))]
+    return b"".join((*frames, h.frame(h.DATA, h.END_STREAM, stream)))
+
+
+def among_others(stream: int, data: bytes) -> bytes:
+    half = len(data) // 2
+    return b"".join(
+        (
+            h.frame(h.PRIORITY, 0, stream, struct.pack(">IB", 0, 15)),
+            h.frame(0xFE, 0xFF, stream, b"unknown"),
+            h.frame(h.DATA, 0, stream, data[:half]),
+            h.frame(0x2A, 0, 0, b"unknown"),
+            h.frame(h.DATA, 0, stream),
+            h.frame(h.PING, 0, 0, b"12345678"),
+            h.settings((0x7777, 5)),
+            h.window_update(stream, 1),
+            h.frame(h.DATA, h.END_STREAM, stream, data[half:]),
+        )
+    )
+
+
+WAYS: dict[str, Callable[[int, bytes], bytes]] = {
+    "at once": lambda stream, data: h.frame(h.DATA, h.END_STREAM, stream, data),
+    "in single bytes": in_single_bytes,
+    "padded": lambda stream, data: padded(stream, data[:9]) + padded(stream, data[9:], h.END_STREAM),
+    "among others": among_others,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@within(30)
+async def test_messages_may_be_cut_into_frames_in_any_way(
+    our_ends: Ends, client: h.RawClient, way: str
+) -> None:
+    if way == "padded":
+        expect_padding(our_ends)
+    data = b"".join(map(h.message, (b"first", b"", b"second", bytes(300), b"")))
+    client.send(h.request(1, path("Converse")), WAYS[way](1, data))
+    assert await client.end_of(1)
+    assert client.data_of(1) == data
+
+
+@within(30)
+async def test_frames_may_be_cut_into_packets_in_any_way(client: h.RawClient) -> None:
+    data = (
+        h.call(1, path("Echo"), b"slowly")
+        + h.frame(h.PING, 0, 0, b"12345678")
+        + h.call(3, path("Echo"), b"so")
+    )
+    for at in range(len(data)):
+        client.send(data[at : at + 1])
+        await asyncio.sleep(0.001)
+    assert await client.end_of(1) and await client.end_of(3)
+    assert (client.data_of(1), client.data_of(3)) == (h.message(b"slowly"), h.message(b"so"))
+
+
+@within(30)
+async def test_field_blocks_may_be_cut_anywhere(client: h.RawClient) -> None:
+    block = h.request_fields(path("Echo"), (b"long", b"x" * 300))
+    client.send(
+        h.frame(h.HEADERS, 0, 1, block[:1]),
+        *(h.frame(h.CONTINUATION, 0, 1, block[at : at + 1]) for at in range(1, 40)),
+        h.frame(h.CONTINUATION, 0, 1),
+        h.frame(h.CONTINUATION, h.END_HEADERS, 1, block[40:]),
+        h.frame(h.DATA, h.END_STREAM, 1, h.message(b"cut")),
+    )
+    assert await client.end_of(1)
+    assert client.data_of(1) == h.message(b"cut")
+
+
+@pytest.mark.parametrize("is_padded", [False, True])
+@within(30)
+async def test_field_blocks_may_have_priorities_and_padding(
+    our_ends: Ends, client: h.RawClient, is_padded: bool
+) -> None:
+    block, flags = struct.pack(">IB", 0, 3) + h.request_fields(path("Echo")), h.END_HEADERS | h.WITH_PRIORITY
+    if is_padded:
+        expect_padding(our_ends)
+        block, flags = b"\x05" + block + bytes(5), flags | h.PADDED
+    client.send(h.frame(h.HEADERS, flags, 1, block), h.frame(h.DATA, h.END_STREAM, 1, h.message(b"so")))
+    assert await client.end_of(1)
+    assert client.data_of(1) == h.message(b"so")
+
+
+@within(30)
+async def test_a_request_may_end_with_trailers(client: h.RawClient) -> None:
+    client.send(
+        h.request(1, path("Sum")),
+        h.frame(h.DATA, 0, 1, h.message(b"abc")),
+        h.frame(h.HEADERS, h.END_HEADERS | h.END_STREAM, 1, h.field(b"checksum", b"1")),
+    )
+    assert await client.end_of(1)
+    assert client.data_of(1) == h.message(COUNT.pack(1, 3))
+
+
+@within(30)
+async def test_padding_gives_its_window_back(our_ends: Ends, client: h.RawClient) -> None:
+    """A window full of padding: without it being given back, the call would stand still."""
+    expect_padding(our_ends)
+    client.send(h.request(1, path("Sum")))
+    await client.pong()
+    for one in range(4_000):
+        data = h.frame(h.DATA, h.PADDED, 1, b"\xf0" + h.message(b"%4d" % one) + bytes(0xF0))
+        while client.sent + len(data) > min(client.window_of(0), client.window_of(1)):
+            await client.receive()
+        client.sent += len(data)
+        client.send(data)
+    client.send(h.frame(h.DATA, h.END_STREAM, 1))
+    assert await client.end_of(1)
+    assert client.data_of(1) == h.message(COUNT.pack(4_000, 16_000))
+
+
+@within(30)
+async def test_a_server_sends_no_more_than_the_windows_of_its_peer(port: int) -> None:
+    client = await h.RawClient.connect(port, h.PREFACE + h.settings((4, 10), (5, 16_384)))
+    answer = h.message(numbered(0, 100))
+
+    async def receive() -> bytes:
+        for _ in range(3):
+            await client.pong()
+            await asyncio.sleep(0.05)
+        await client.pong()
+        return client.data_of(1)
+
+    client.send(h.call(1, path("Count"), COUNT.pack(1, 100)))
+    assert await receive() == answer[:10]
+    client.send(h.window_update(1, 7))
+    assert await receive() == answer[:17]
+    client.send(h.settings((4, 20)))  # Windows of open streams grow by the difference.
+    assert await receive() == answer[:27]
+    client.send(h.settings((4, 0)), h.window_update(1, 20))  # It is at -20 now, and then at 0.
+    assert await receive() == answer[:27]
+    client.send(h.window_update(1, 1_000))
+    assert await client.end_of(1)
+    assert client.data_of(1) == answer
+    await client.close()
+
+
+@within(30)
+async def test_a_server_ends_a_call_at_its_deadline_by_itself(client: h.RawClient, probe: Probe) -> None:
+    client.send(
+        h.request(1, path("Wait"), (b"grpc-timeout", b"200m")),
+        h.frame(h.DATA, h.END_STREAM, 1, h.message(b"")),
+    )
+    assert await client.end_of(1)
+    assert await probe.ended.get() == "cancelled"
+
+
+@within(30)
+async def test_a_reset_cancels_the_handler(client: h.RawClient, probe: Probe) -> None:
+    client.send(h.call(1, path("Wait"), b""))
+    await probe.begun.get()
+    client.send(h.frame(h.RST_STREAM, 0, 1, struct.pack(">I", 8)))
+    assert await probe.ended.get() == "cancelled"
+    client.send(h.call(3, path("Echo"), b"next"))
+    assert await client.end_of(3)
+    assert client.data_of(3) == h.message(b"next")
+
+
+@within(30)
+async def test_a_connection_that_is_reset_cancels_its_handlers(client: h.RawClient, probe: Probe) -> None:
+    client.send(h.call(1, path("Wait"), b""), h.call(3, path("Wait"), b""))
+    for _ in range(2):
+        await probe.begun.get()
+    await client.close()
+    for _ in range(2):
+        assert await probe.ended.get() == "cancelled"
+
+
+@within(30)
+async def test_a_client_that_says_goodbye_gets_the_answers_it_waits_for(client: h.RawClient) -> None:
+    client.send(
+        h.request(1, path("Echo")),
+        h.frame(h.GOAWAY, 0, 0, bytes(8)),
+        h.frame(h.DATA, h.END_STREAM, 1, h.message(b"last")),
+    )
+    await client.end_of(1)
+    assert client.data_of(1) == h.message(b"last")
