@@ -7,7 +7,8 @@ transactions without outcome are items like all others. Readers of committed eve
 state says is owed to somebody leaves the chain all the same, and the write that covers it lists it as owed (`owed_segments`).
 
 It follows the segment that is being written, too: a few bytes of journal accept thousands of messages, and a snapshot that did
-not know of them would make a recovery load them all. What a crash may set it back by is bounded in items, not in bytes.
+not know of them would make a recovery load them all. It goes on when nothing is being appended, when frames have lain behind it
+for some ticks, or when many do: a burst is journalled first. What it has applied and a crash may take back is bounded in items.
 
 It works in jobs of the snapshot lane, computing included: the lane has a thread of its own, and appends do not wait for it.
 """
@@ -58,9 +59,9 @@ class Consolidator(StateListener):
         self._is_release_wanted = False
         """Nothing was appended for a while, and what was appended before may say that less is owed."""
         self._is_catching_up = False
-        """What lies behind has waited for long, or for nothing."""
+        """Much lies behind, and has for long, or while nothing was appended; until all that was committed is applied."""
         self._ticks_behind = 0
-        """Since it was last up to the commit index, or nearly."""
+        """In succession with much behind, since all that was committed was applied last."""
         self.is_resting = False
         """After a failure, until the next tick."""
 
@@ -88,14 +89,12 @@ class Consolidator(StateListener):
         return journal.bytes_between(self._applied(journal), self._the.commit_index)
 
     def tick(self, is_quiet: bool) -> None:
-        """`is_quiet`: nothing was appended since the last one."""
+        """`is_quiet`: nothing was appended since the last one, and nothing is being appended."""
         journal, limits = self._the.journal, self._the.limits
         self.is_resting = False
-        if journal is None or self._behind_bytes(journal) < limits.unconsolidated_quiet_bytes:
-            self._ticks_behind = 0
-        else:
-            self._ticks_behind += 1
-        self._is_catching_up = is_quiet or self._ticks_behind >= limits.unconsolidated_ticks
+        is_behind = journal is not None and self._behind_bytes(journal) >= limits.unconsolidated_quiet_bytes
+        self._ticks_behind = self._ticks_behind + 1 if is_behind else 0
+        self._is_catching_up = is_behind and (is_quiet or self._ticks_behind >= limits.unconsolidated_ticks)
         if is_quiet:
             self._be_quiet()
 
@@ -132,12 +131,11 @@ class Consolidator(StateListener):
         if not (yield from self._apply_up_to(journal, the.commit_index)):
             return
         self._is_release_wanted = self._is_catching_up = False
+        self._ticks_behind = 0
         yield from release(the, journal, self._owed_after(journal))
         if self._is_flush_wanted:
             self._is_flush_wanted = False
             yield from self._write(journal, journal.first_number())
-            yield from self._flush()
-        elif self._unflushed_items >= self._unflushed_items_max():
             yield from self._flush()
 
     def _applied(self, journal: Journal) -> LogIndex:
@@ -220,6 +218,8 @@ class Consolidator(StateListener):
             journal.spans(run.segment, self._spans_from)
             if len(self._dirty) >= the.limits.batch_items_max:
                 yield from self._write(journal, run.segment)
+                if self._unflushed_items >= self._unflushed_items_max():
+                    yield from self._flush()
             if self._must_stop(journal):
                 return False
         return True

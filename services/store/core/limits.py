@@ -22,16 +22,16 @@ class StoreLimits:
     consolidated_bytes: int = 256 * KIB
     """Frames that the consolidator applies before it gives way: 2-3 ms of the event loop for messages of 1 KiB."""
     unconsolidated_bytes: int = 64 * MIB
-    """Committed frames that lie behind the consolidator before it goes on at once: as much as a segment, so that what comes in a burst
-    is consolidated behind it, and what a recovery replays stays what it is.
+    """Committed frames that lie behind the consolidator before it goes on at once: as much as a segment, so that what comes in a
+    burst is consolidated behind it, and what a recovery replays stays what it is.
     """
     unconsolidated_quiet_bytes: int = 256 * KIB
     """The same when nothing was appended for a tick, or when it has waited for `unconsolidated_ticks`. Such a piece accepts up to
     80,000 messages; each turn costs some tenths of a millisecond beside its work.
     """
     unconsolidated_ticks: int = 10
-    """So long frames may lie behind the consolidator while others are appended: a recovery replays no more than was written meanwhile,
-    and loads no more messages that are gone than were accepted meanwhile.
+    """So long as many may lie behind it while others are appended. A recovery replays what was written meanwhile, and loads the
+    messages that were accepted meanwhile, beside what was not flushed.
     """
     unflushed_items_max: int = 50_000
     """Items written to the snapshot and not flushed, in a small set: about as many as fill a memtable. A crash takes the snapshot

@@ -1,0 +1,230 @@
+"""When the consolidator goes on: a burst is journalled first, and what waits for it is bounded (DESIGN 5)."""
+
+from dataclasses import replace
+
+from lockstep.core.ids import Epoch, QueueId, SetName
+from lockstep.core.records import AnyRecord, DeclareQueue, Message, Publish
+from lockstep.core.store_protocol import LoadState
+from services.store.core.disk import AnyStep, DiskError, DiskProblem, Lane, SnapshotWrite
+from services.store.core.limits import KIB
+from services.store.core.messages import Requested, Stop, Tick
+from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, appending, frame
+
+LIMITS = replace(
+    SMALL,
+    segment_bytes=1024 * KIB,
+    unconsolidated_bytes=64 * KIB,
+    unconsolidated_quiet_bytes=8 * KIB,
+    unconsolidated_ticks=3,
+)
+MUCH = 20
+"""Frames: more than `unconsolidated_quiet_bytes`, and many more may lie behind before it goes on at once."""
+BODY = bytes(500)
+
+
+class Log:
+    """A set whose every record publishes a message, in a frame of its own; committed as soon as it is there."""
+
+    def __init__(self, **limits: int) -> None:
+        self.rig = StoreRig(replace(LIMITS, **limits))
+        self.rig.open()
+        self.end = 0
+        self.grow(1)
+
+    def grow(self, count: int, commit: int | None = None) -> None:
+        for _ in range(count):
+            data = self.next_frame()
+            self.rig.append_ok(data, commit=self.end if commit is None else commit)
+
+    def next_frame(self) -> bytes:
+        self.end += 1
+        records: list[AnyRecord] = [
+            Publish(None, None, 0, (Message((QueueId(1),), b"", BODY, is_durable=True),))
+            if self.end > 1
+            else DeclareQueue(None, "q", True)
+        ]
+        return frame(self.end, records=records)
+
+    def tick(self) -> None:
+        self.rig.feed(Tick())
+        self.rig.run()
+
+    @property
+    def written(self) -> int:
+        """Index of the snapshot."""
+        return self.rig.core.status()[0].snapshot_index
+
+    @property
+    def is_followed(self) -> bool:
+        """All is applied; less than what makes a write may be left to be written."""
+        return self.end - self.written < LIMITS.batch_items_max
+
+
+def test_a_busy_store_with_little_behind_does_nothing() -> None:
+    log = Log()
+    for _ in range(10):
+        log.grow(1)
+        log.tick()
+    assert log.written == 0
+
+
+def test_a_quiet_store_with_little_behind_does_nothing() -> None:
+    log = Log()
+    log.grow(5)
+    for _ in range(10):
+        log.tick()
+    assert log.written == 0
+
+
+def test_a_burst_is_consolidated_in_the_first_quiet_tick() -> None:
+    log = Log()
+    log.grow(MUCH)
+    log.tick()
+    assert log.written == 0, "something was appended since the last tick"
+    log.tick()
+    assert log.is_followed
+
+
+def test_a_quiet_tick_before_a_burst_says_nothing_of_it() -> None:
+    log = Log()
+    log.tick()
+    log.tick()
+    log.grow(MUCH)
+    assert log.written == 0
+
+
+def test_an_append_that_takes_long_is_no_quiet_time() -> None:
+    log = Log(unconsolidated_ticks=1_000)
+    log.grow(MUCH)
+    log.tick()
+    log.rig.feed(Requested(log.rig.stream, appending(log.next_frame(), commit=log.end)))
+    for _ in range(2):
+        log.rig.feed(Tick())
+        log.rig.run_but(Lane.JOURNAL)
+    assert log.written == 0
+    log.rig.run()
+    log.tick()
+    log.tick()
+    assert log.is_followed
+
+
+def test_a_busy_store_consolidates_after_some_ticks_and_then_waits_for_as_many() -> None:
+    log, went_on = Log(), []
+    for number in range(1, 10):
+        log.grow(MUCH)
+        before = log.written
+        log.tick()
+        assert log.written == before or log.is_followed
+        if log.written > before:
+            went_on.append(number)
+    assert went_on == [3, 6, 9]
+
+
+def test_ticks_with_little_behind_do_not_count() -> None:
+    log = Log()
+    for _ in range(5):
+        log.grow(2)
+        log.tick()
+    for _ in range(2):
+        log.grow(MUCH)
+        log.tick()
+    assert log.written == 0
+
+
+def test_many_bytes_behind_wait_for_no_tick() -> None:
+    log = Log()
+    frame_bytes = LIMITS.unconsolidated_quiet_bytes // (MUCH - 5)
+    while log.written == 0:
+        log.grow(1)
+        assert log.end < 2 * LIMITS.unconsolidated_bytes // frame_bytes
+    assert log.end * len(BODY) > LIMITS.unconsolidated_bytes * 3 // 4
+    assert log.is_followed
+
+
+def test_a_closed_segment_waits_for_no_tick() -> None:
+    log = Log(segment_bytes=16 * KIB)
+    while log.end * len(BODY) < 20 * KIB:
+        log.grow(1)
+    assert log.written * 2 * len(BODY) > 16 * KIB
+
+
+def test_what_is_not_committed_is_not_behind() -> None:
+    """R11."""
+    log = Log()
+    log.grow(MUCH, commit=3)
+    for _ in range(5):
+        log.tick()
+    assert log.written == 0
+
+
+def test_what_a_reader_of_everything_interrupts_goes_on_behind_it() -> None:
+    log = Log()
+    log.grow(MUCH)
+    log.tick()
+    log.rig.feed(Tick())
+    while not any(isinstance(step, SnapshotWrite) for step in log.rig.next_steps()):
+        log.rig.step()
+    log.rig.feed(Requested(log.rig.stream, LoadState(SET, Epoch(1), ME)))
+    log.rig.run()
+    assert log.is_followed
+    assert not log.rig.has_jobs
+
+
+def test_a_failed_write_is_tried_again_with_the_next_tick() -> None:
+    log = Log()
+    failing = True
+
+    def fail(_set_name: SetName, step: AnyStep) -> None:
+        if failing and isinstance(step, SnapshotWrite):
+            raise DiskError(DiskProblem.FAILED, "no")
+
+    log.rig.disk.fault = fail
+    log.grow(MUCH)
+    for _ in range(3):
+        log.tick()
+    assert log.written == 0
+    failing = False
+    log.tick()
+    assert log.is_followed
+
+
+def test_a_set_that_is_opened_again_is_consolidated_once_it_is_quiet() -> None:
+    log = Log()
+    log.grow(MUCH)
+    log.rig.crash(power=False)
+    log.rig.open(2)
+    assert log.written == 0, "whoever opened it wants to load it first"
+    log.rig.tell_commit(log.end, epoch=2)
+    log.tick()
+    assert log.is_followed
+
+
+def test_when_all_is_applied_ticks_do_nothing() -> None:
+    log = Log(unflushed_quiet_items_max=1)
+    log.grow(MUCH)
+    for _ in range(3):
+        log.tick()
+    assert log.written == log.end
+    steps = len(log.rig.log)
+    for _ in range(5):
+        log.tick()
+    assert log.rig.log[steps:] == []
+
+
+def test_a_store_that_stops_begins_nothing_long() -> None:
+    log = Log()
+    log.grow(MUCH)
+    log.rig.feed(Stop())
+    log.rig.run()
+    assert log.written == 0
+
+
+def test_what_a_long_catch_up_has_not_flushed_is_bounded() -> None:
+    log = Log(unflushed_items_max=20, unflushed_fraction=1_000_000)
+    log.grow(MUCH)
+    log.tick()
+    flushes = log.rig.log.count("SnapshotFlush")
+    log.tick()
+    assert log.rig.log.count("SnapshotFlush") - flushes > 1
+    log.rig.crash()
+    assert log.end - log.rig.open(2).snapshot_index < 20
