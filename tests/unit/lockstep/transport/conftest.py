@@ -8,7 +8,7 @@ import uvloop
 
 from tests.unit.lockstep.transport.ends import OURS, PAIRS, Ends
 from tests.unit.lockstep.transport.probe_service import Probe
-from tests.unit.lockstep.transport.server_process import ServerProcess
+from tests.unit.lockstep.transport.victim import Victim
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -37,7 +37,7 @@ async def probe() -> Probe:
 
 
 @pytest.fixture(scope="module")
-def our_process() -> Iterator[ServerProcess]:
-    """A server of ours in a process of its own: what ends it, or makes it grow, is seen from outside."""
-    with ServerProcess(OURS) as process:
-        yield process
+def victim() -> Iterator[Victim]:
+    made = Victim()
+    yield made
+    made.close()

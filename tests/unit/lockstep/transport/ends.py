@@ -5,7 +5,7 @@ Law: the wire is gRPC's, so no end can tell whose the other one is.
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import grpc
@@ -100,10 +100,14 @@ def _is_grpcios(end: Any) -> bool:
 
 def within(
     seconds: float,
-) -> Callable[[Callable[_Parameters, Awaitable[_Result]]], Callable[_Parameters, Awaitable[_Result]]]:
+) -> Callable[
+    [Callable[_Parameters, Coroutine[Any, Any, _Result]]], Callable[_Parameters, Coroutine[Any, Any, _Result]]
+]:
     """Of a test: it fails when it is not over by then. Far more than it needs: what hangs is found, not what is slow."""
 
-    def bounded(test: Callable[_Parameters, Awaitable[_Result]]) -> Callable[_Parameters, Awaitable[_Result]]:
+    def bounded(
+        test: Callable[_Parameters, Coroutine[Any, Any, _Result]],
+    ) -> Callable[_Parameters, Coroutine[Any, Any, _Result]]:
         @functools.wraps(test)
         async def run(*args: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
             async with asyncio.timeout(seconds):

@@ -11,6 +11,8 @@ import grpc.aio
 SERVICE = "test.Probe"
 COUNT = struct.Struct(">II")
 """Request of `Count`: how many messages, of how many bytes. Answer of `Sum`: how many messages, and bytes modulo 2**32."""
+COUNTED_BYTES_MAX = 2**29
+"""Of the answers of `Count`; who attacks it may ask for more."""
 
 Handler = Any
 
@@ -63,7 +65,9 @@ class Probe:
         return data
 
     async def _count(self, data: bytes, context: Any) -> None:
-        count, size = COUNT.unpack(data)
+        count, size = COUNT.unpack(data.ljust(COUNT.size, b"\x00")[: COUNT.size])
+        if count * size > COUNTED_BYTES_MAX:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "too much")
         for number in range(count):
             await context.write(numbered(number, size))
 

@@ -21,7 +21,7 @@ from tests.unit.lockstep.transport.probe_service import (
 MESSAGE_BYTES = 256 * 1024
 HELD_BYTES_MAX = 64 * 2**20
 """That one stream nobody reads may have on its way, in buffers and windows of both ends."""
-STILL_SECONDS = 0.5
+STILL_SECONDS = 0.3
 """A writer that gets nothing more away for so long is held back."""
 
 
@@ -84,8 +84,7 @@ async def test_a_handler_that_nobody_reads_is_held_back_and_others_go_on(ends: E
     served = await ends.serve(service(Write=unary_stream(write), Converse=stream_stream(converse)))
     channel = ends.open_channel(served.address)
     calls = [channel.unary_stream(path("Write"))(b"") for _ in counts]
-    for count in counts:
-        await count.settle()
+    await asyncio.gather(*(count.settle() for count in counts))
     other = channel.stream_stream(path("Converse"))()
     for number in range(20):
         await other.write(numbered(number, MESSAGE_BYTES))
