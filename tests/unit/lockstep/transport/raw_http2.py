@@ -86,8 +86,8 @@ def call(stream: int, path: str, data: bytes) -> bytes:
     return request(stream, path) + frame(DATA, END_STREAM, stream, message(data))
 
 
-GREETING = PREFACE + settings((4, WINDOW_MAX)) + window_update(0, WINDOW_MAX - 65_535)
-"""Windows so wide that the peer never waits for them."""
+GREETING = PREFACE + settings((4, 2**30)) + window_update(0, 2**30)
+"""Windows so wide that the peer never waits for them, and that may still grow."""
 
 
 def parse(data: bytes) -> tuple[list[Frame], bytes]:

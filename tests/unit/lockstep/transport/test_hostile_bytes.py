@@ -24,7 +24,7 @@ hostile_bytes = settings(
 def beginning() -> list[bytes]:
     """Frames of a client that behaves: calls of each kind, side by side."""
     return [
-        h.settings((4, h.WINDOW_MAX)),
+        h.settings((4, 2**30)),
         h.window_update(0, 2**20),
         h.call(1, path("Echo"), b"echoed"),
         h.request(3, path("Converse")),

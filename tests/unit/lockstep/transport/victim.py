@@ -50,13 +50,11 @@ class Victim:
         self.check()
 
     def check(self) -> None:
-        """Others are served. A server that is no more is replaced, so that the same input can be tried again."""
+        """Others are served."""
         try:
             assert self._echo(b"well", timeout=ECHO_SECONDS) == b"well"
         except grpc.RpcError as error:
-            words = self.process.words()
-            self.close()
-            self._begin()
+            words = self._replace()
             self.excuse_grpcio("ends the calls of others")
             raise AssertionError(f"{error.code()}: {error.details()}\n{words[-5_000:]}") from None
 
@@ -77,8 +75,16 @@ class Victim:
     def check_memory(self) -> None:
         grown = self.process.resident_bytes() - self._resident_bytes
         if grown >= RSS_GROWTH_MAX:
+            self._replace()
             self.excuse_grpcio("has no such limit")
         assert grown < RSS_GROWTH_MAX, f"it grew by {grown / 2**20:.0f} MiB"
+
+    def _replace(self) -> str:
+        """The next input finds a server that nothing has happened to. Returns the last words of the old one."""
+        words = self.process.words()
+        self.close()
+        self._begin()
+        return words
 
     def close(self) -> None:
         self._channel.close()
