@@ -1,30 +1,32 @@
 """Options of all gRPC channels and servers between processes of Lockstep, and where a channel to an address comes from.
 
 Law: an address that comes back is found again in tenths of a second, a peer that hangs is noticed although its kernel still
-answers, and no limit of gRPC is reached before one of our own with a name. Figures: `measurements.md`, section gRPC.
+answers, and no limit of gRPC is reached before one of our own with a name. On an event loop both ends are ours
+(`lockstep/transport`): they have grpc.aio's interfaces, as far as these are used here, and pass for them.
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 import grpc
 import grpc.aio
+
+from lockstep.transport.channel import Channel
+from lockstep.transport.server import Server
 
 GRPC_MESSAGE_BYTES_MAX = 160 * 1024 * 1024
 """Limit of one gRPC message: twice what a command may have (`command_bytes_max`), so that our limits are met first, by name."""
 WRITE_BYTES_MAX = 1024 * 1024
 """What a writer puts into one gRPC message, unless a single item is bigger: the 1 MiB at which throughput was best."""
 
-_SHARED_OPTIONS: tuple[tuple[str, int], ...] = (
+_CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
-    # Notices a peer whose whole machine is gone. One that hangs is noticed by heartbeats of the cores.
+    # Notices a peer whose whole machine is gone.
     ("grpc.keepalive_time_ms", 2_000),
     ("grpc.keepalive_timeout_ms", 2_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-)
-_CHANNEL_OPTIONS = (
-    *_SHARED_OPTIONS,
     # 0.1 s instead of 1.3-1.9 s until a restarted process is connected again.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 200),
@@ -34,25 +36,15 @@ _CHANNEL_OPTIONS = (
     # A process that starts again in another container has another address under its old name; gRPC would look at it anew only
     # every 30 s.
     ("grpc.dns_min_time_between_resolutions_ms", 500),
-    # Each client of a process has a connection of its own: what one sends does not wait behind another's.
-    ("grpc.use_local_subchannel_pool", 1),
     # Nothing is sent twice behind our back.
     ("grpc.enable_retries", 0),
 )
-SERVER_OPTIONS = (
-    *_SHARED_OPTIONS,
-    # Two processes on one port would share its clients at random.
-    ("grpc.so_reuseport", 0),
-    # Our own clients ping as often as this; without it the server answers "too many pings".
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
-    ("grpc.http2.min_ping_interval_without_data_ms", 500),
-    ("grpc.http2.max_ping_strikes", 0),
-)
+"""Of channels of programs without an event loop."""
 
 
 def open_channel(address: str) -> grpc.aio.Channel:
     """A channel to `host:port` or `unix:path`; it connects when first used and again for ever. The caller closes it."""
-    return grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+    return cast(grpc.aio.Channel, Channel(address, GRPC_MESSAGE_BYTES_MAX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +69,7 @@ def open_blocking_channel(address: str, tls: ChannelTls | None = None) -> grpc.C
 
 def make_server() -> grpc.aio.Server:
     """A server without services and ports yet."""
-    return grpc.aio.server(options=SERVER_OPTIONS)
+    return cast(grpc.aio.Server, Server(GRPC_MESSAGE_BYTES_MAX))
 
 
 class Channels:

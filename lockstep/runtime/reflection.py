@@ -7,13 +7,23 @@ from collections.abc import Iterable
 
 import grpc
 import grpc.aio
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 
 def add_services(server: grpc.aio.Server, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
     """Adds the services, and reflection of all of them. Before the server starts."""
     hosted = tuple(handlers)
-    server.add_generic_rpc_handlers(hosted)
     names = [one.service_name() for one in hosted if isinstance(one, grpc.ServiceRpcHandler)]
     assert len(names) == len(hosted), "every handler is of a service"
-    reflection.enable_server_reflection((*sorted(filter(None, names)), reflection.SERVICE_NAME), server)
+    told = reflection.aio.ReflectionServicer((*sorted(filter(None, names)), reflection.SERVICE_NAME))
+    method = grpc.stream_stream_rpc_method_handler(
+        told.ServerReflectionInfo,
+        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    server.add_generic_rpc_handlers(
+        (
+            *hosted,
+            grpc.method_handlers_generic_handler(reflection.SERVICE_NAME, {"ServerReflectionInfo": method}),
+        )
+    )

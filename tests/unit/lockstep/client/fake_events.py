@@ -14,7 +14,6 @@ from typing import Any, NoReturn, Self
 import grpc
 
 from lockstep.core.errors import ErrorCode
-from lockstep.runtime.channels import SERVER_OPTIONS
 from lockstep.runtime.status import CODE_KEY
 from lockstep.wire.v1 import cluster_pb2
 from lockstep.wire.v1 import events_pb2 as pb
@@ -328,7 +327,9 @@ class Serving:
 
     def __enter__(self) -> Self:
         for broker in self.brokers:
-            server = grpc.server(ThreadPoolExecutor(max_workers=8), options=SERVER_OPTIONS)
+            server = grpc.server(
+                ThreadPoolExecutor(max_workers=8), options=(("grpc.http2.max_ping_strikes", 0),)
+            )
             add_EventsServicer_to_server(broker, server)
             server.add_generic_rpc_handlers((self.cluster.handler(),))
             self.addresses.append(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")

@@ -1,0 +1,429 @@
+"""One HTTP/2 connection, of either side.
+
+Law: `h2` knows the state of the connection and of every stream, and makes and reads all frames but two kinds: DATA, which carries
+the messages, and GOAWAY, behind which calls go on. Windows for DATA are kept here for what comes in, and in `h2` for what goes
+out. Whatever breaks the protocol ends the connection, and nothing else.
+"""
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import cast
+
+import grpc
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import (
+    DataReceived,
+    RemoteSettingsChanged,
+    RequestReceived,
+    ResponseReceived,
+    StreamEnded,
+    StreamReset,
+    TrailersReceived,
+    WindowUpdated,
+)
+from h2.exceptions import H2Error
+from h2.settings import SettingCodes, Settings
+
+from lockstep.transport.errors import ConnectionEnded
+from lockstep.transport.metadata import Header
+from lockstep.transport.stream import PREFIX_BYTES, WINDOW_BYTES, Stream
+
+_HEAD = struct.Struct(">HBBBI")
+"""Of a frame: bytes behind it (16 bits, 8 bits), kind, flags, stream."""
+HEAD_BYTES = _HEAD.size
+_MESSAGE_HEAD = struct.Struct(">HBBBIBI")
+"""Of a DATA frame that is one message: with the message's prefix."""
+_NUMBER = struct.Struct(">I")
+_TWO_NUMBERS = struct.Struct(">II")
+_DATA, _GOAWAY, _WINDOW_UPDATE = 0, 7, 8
+_END_STREAM, _PADDED = 1, 8
+_PREFACE_BYTES = 24
+
+CONNECTION_WINDOW_BYTES = 64 << 20
+"""What may be under way on a connection; what is not read waits in the windows of calls."""
+FRAME_BYTES_MAX = (1 << 24) - 1
+CONTROL_BYTES_MAX = 64 << 10
+"""Of a frame that carries no messages."""
+CALLS_MAX = 1 << 16
+"""At a time on one connection."""
+JOINED_BYTES_MAX = 16 << 10
+"""A message up to this size is copied behind its head; a bigger one is handed over beside it."""
+UNSENT_BYTES_MAX = 1 << 20
+"""What may wait in the socket's buffer before writers do."""
+ANSWERS_UNSENT_BYTES_MAX = 16 << 20
+"""The same of a peer that asks for answers (pings, settings) and takes none: it is dropped."""
+KEEPALIVE_SECONDS = 2.0
+"""Silence behind which the other side is asked for a sign of life, and behind which it is given up, once more."""
+RESETS_MAX = 1000
+"""Calls that a client may give up within a round of keepalive; more are an attack."""
+
+
+class Connection(asyncio.Protocol):
+    """From its opening to its loss. `on_call`: told of a request's headers (servers), and answers with its stream."""
+
+    def __init__(
+        self,
+        on_call: "Callable[[Connection, int, list[Header]], Stream] | None",
+        on_ready: "Callable[[Connection], None]",
+        on_lost: "Callable[[Connection, str], None]",
+    ) -> None:
+        """`on_ready`: the other side speaks HTTP/2. `on_lost`: once, with the reason; not before `connection_made`."""
+        self._on_call, self._on_ready, self._on_lost = on_call, on_ready, on_lost
+        is_client = on_call is None
+        self._h2 = H2Connection(
+            H2Configuration(
+                client_side=is_client,
+                header_encoding=None,
+                validate_outbound_headers=False,
+                normalize_outbound_headers=False,
+            )
+        )
+        self._h2.local_settings = Settings(
+            client=is_client,
+            initial_values={
+                SettingCodes.INITIAL_WINDOW_SIZE: WINDOW_BYTES,
+                SettingCodes.MAX_FRAME_SIZE: FRAME_BYTES_MAX,
+                SettingCodes.MAX_CONCURRENT_STREAMS: CALLS_MAX,
+                SettingCodes.ENABLE_PUSH: 0,
+                SettingCodes.MAX_HEADER_LIST_SIZE: CONTROL_BYTES_MAX,
+            },
+        )
+        self.streams: dict[int, Stream] = {}
+        """Calls that are not over."""
+        self.is_paused = False
+        """Much waits to be sent."""
+        self.is_leaving = False
+        """No more calls are begun on it."""
+        self.is_lost = False
+        self._transport: asyncio.Transport | None = None
+        self._rest = b""
+        """The beginning of a frame."""
+        self._preface_left = 0 if is_client else _PREFACE_BYTES
+        self._data_left = 0
+        """Bytes of a DATA frame that are still to come."""
+        self._data_ends = False
+        self._data_stream: Stream | None = None
+        self._unread = 0
+        """Bytes taken and not given back to the connection's window yet."""
+        self._writers: list[asyncio.Future[None]] = []
+        self._is_ready = False
+        self._has_heard = True
+        self._is_asked = False
+        self._resets = 0
+        self._keepalive: asyncio.TimerHandle | None = None
+        self._keepalive_at = 0.0
+
+    # --- the transport ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no instances of it.
+        self._transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
+        self._h2.initiate_connection()
+        self._h2.increment_flow_control_window(CONNECTION_WINDOW_BYTES - self._h2.inbound_flow_control_window)
+        self._flush()
+        self._keep_alive()
+
+    def pause_writing(self) -> None:
+        self.is_paused = True
+
+    def resume_writing(self) -> None:
+        self.is_paused = False
+        self.wake_writers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lose(f"the connection was lost: {exc}" if exc else "the connection was closed")
+
+    def _lose(self, reason: str) -> None:
+        if self.is_lost:
+            return
+        self.is_lost = self.is_leaving = True
+        if self._keepalive is not None:
+            self._keepalive.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        failure = ConnectionEnded(grpc.StatusCode.UNAVAILABLE, reason)
+        streams, self.streams = self.streams, {}
+        for stream in streams.values():
+            stream.fail(failure)
+        self.wake_writers()
+        self._on_lost(self, reason)
+
+    def close(self, reason: str, code: ErrorCodes = ErrorCodes.NO_ERROR) -> None:
+        """Ends it at once, with a word to the other side."""
+        if not self.is_lost and self._transport is not None:
+            self.leave(code)
+            self._transport.close()
+        self._lose_late(reason)
+
+    def _lose_late(self, reason: str) -> None:
+        """As lost, and what is written still leaves, for a moment."""
+        transport = self._transport
+        self._transport = None
+        self._lose(reason)
+        if transport is not None:
+            asyncio.get_running_loop().call_later(1.0, transport.abort)
+
+    def leave(self, code: ErrorCodes = ErrorCodes.NO_ERROR) -> None:
+        """GOAWAY: what runs goes on, and nothing new begins."""
+        self.is_leaving = True
+        if self._transport is not None:
+            last = self._h2.highest_inbound_stream_id
+            self._transport.write(_HEAD.pack(0, 8, _GOAWAY, 0, 0) + _TWO_NUMBERS.pack(last, code))
+
+    def _keep_alive(self) -> None:
+        now = asyncio.get_running_loop().time()
+        # Who was late himself has not looked yet.
+        self._has_heard |= now - self._keepalive_at > KEEPALIVE_SECONDS / 4
+        if not self._has_heard and self._is_asked:
+            self._lose(f"nothing was heard for {2 * KEEPALIVE_SECONDS:g} s")
+            return
+        self._is_asked = not self._has_heard
+        if self._is_asked:
+            self._h2.ping(bytes(8))
+            self._flush()
+        self._has_heard, self._resets = False, 0
+        self._keepalive_at = now + KEEPALIVE_SECONDS
+        self._keepalive = asyncio.get_running_loop().call_at(self._keepalive_at, self._keep_alive)
+
+    # --- in ---
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_lost:
+            return
+        self._has_heard = True
+        try:
+            self._take(self._rest + data if self._rest else data)
+        except ConnectionEnded as ended:
+            self.close(ended.details, ErrorCodes.PROTOCOL_ERROR)
+        except (H2Error, ValueError) as error:
+            self._flush()
+            self.close(f"the other side broke the protocol: {error}", ErrorCodes.PROTOCOL_ERROR)
+
+    def _take(self, data: bytes) -> None:
+        self._rest = b""
+        at, end = 0, len(data)
+        if self._preface_left:
+            at = min(self._preface_left, end)
+            self._preface_left -= at
+            self._to_h2(data[:at])
+        while at < end and not self.is_lost:
+            if self._data_left:
+                taken = min(self._data_left, end - at)
+                self._take_data(data if taken == end else memoryview(data)[at : at + taken], taken)
+                at += taken
+                continue
+            if end - at < HEAD_BYTES:
+                break
+            high, low, kind, flags, number = _HEAD.unpack_from(data, at)
+            length = high << 8 | low
+            if kind == _DATA and not flags & _PADDED:
+                self._begin_data(number & 0x7FFFFFFF, length, bool(flags & _END_STREAM))
+                at += HEAD_BYTES
+                continue
+            if length > CONTROL_BYTES_MAX:
+                raise ConnectionEnded(grpc.StatusCode.INTERNAL, f"a frame of kind {kind} has {length} bytes")
+            behind = at + HEAD_BYTES + length
+            if behind > end:
+                break
+            if kind == _GOAWAY:
+                self._hear_goaway(data[at + HEAD_BYTES : behind])
+            else:
+                self._to_h2(data[at:behind])
+            at = behind
+        if at < end:
+            self._rest = data[at:]
+
+    def _begin_data(self, number: int, length: int, is_end: bool) -> None:
+        stream = self.streams.get(number)
+        if (stream is None and not self._was_begun(number)) or (stream is not None and stream.is_heard_out):
+            raise ConnectionEnded(grpc.StatusCode.INTERNAL, f"data on stream {number}, which is not open")
+        self._data_stream, self._data_left, self._data_ends = stream, length, is_end
+        self._unread += length
+        if self._unread * 2 >= CONNECTION_WINDOW_BYTES:
+            self.send_window_update(0, self._unread)
+            self._unread = 0
+        if not length:
+            self._end_data()
+
+    def _was_begun(self, number: int) -> bool:
+        """A call that is over: what was under way then is dropped."""
+        is_ours = number % 2 == (1 if self._on_call is None else 0)
+        highest = self._h2.highest_outbound_stream_id if is_ours else self._h2.highest_inbound_stream_id
+        return 0 < number <= highest
+
+    def _take_data(self, data: bytes | memoryview, size: int) -> None:
+        self._data_left -= size
+        if self._data_stream is not None:
+            self._data_stream.receive(data)
+        if not self._data_left:
+            self._end_data()
+
+    def _end_data(self) -> None:
+        stream, self._data_stream = self._data_stream, None
+        if self._data_ends and stream is not None and self.streams.get(stream.number) is stream:
+            self._to_h2(_HEAD.pack(0, 0, _DATA, _END_STREAM, stream.number))
+
+    def _to_h2(self, data: bytes) -> None:
+        for event in self._h2.receive_data(data):
+            match event:
+                case RequestReceived(stream_id=number, headers=headers):
+                    self._begin_call(number, headers)
+                case (
+                    ResponseReceived(stream_id=number, headers=headers)
+                    | TrailersReceived(stream_id=number, headers=headers)
+                ):
+                    if (stream := self.streams.get(number)) is not None:
+                        stream.hear_headers(headers)
+                case StreamEnded(stream_id=number):
+                    if (stream := self.streams.get(number)) is not None:
+                        stream.hear_out()
+                case StreamReset(stream_id=number, error_code=code):
+                    self._hear_reset(number, int(code))
+                case DataReceived(stream_id=number, data=part, flow_controlled_length=length):
+                    # Padded: read by h2, which keeps the windows of that itself.
+                    if (stream := self.streams.get(number)) is not None:
+                        stream.receive_padded(part)
+                    self._h2.acknowledge_received_data(length, number)
+                case WindowUpdated() | RemoteSettingsChanged():
+                    if isinstance(event, RemoteSettingsChanged) and not self._is_ready:
+                        self._is_ready = True
+                        self._on_ready(self)
+                    self.wake_writers()
+                case _:
+                    pass
+        self._flush()
+        if self._transport is not None and self._transport.get_write_buffer_size() > ANSWERS_UNSENT_BYTES_MAX:
+            raise ConnectionEnded(grpc.StatusCode.UNAVAILABLE, "answers are asked for and not taken")
+
+    def _begin_call(self, number: int, headers: list[Header]) -> None:
+        assert self._on_call is not None, "only servers receive requests"
+        if self.is_leaving:
+            self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
+        else:
+            self.streams[number] = stream = self._on_call(self, number, headers)
+            stream.hear_headers(headers)
+
+    def _hear_reset(self, number: int, code: int) -> None:
+        self._resets += 1
+        if self._resets > RESETS_MAX and self._on_call is not None:
+            raise ConnectionEnded(grpc.StatusCode.RESOURCE_EXHAUSTED, "calls are begun and given up")
+        if (stream := self.streams.pop(number, None)) is not None:
+            status = _STATUS_OF_RESET.get(code, grpc.StatusCode.INTERNAL)
+            stream.fail(ConnectionEnded(status, f"the call was reset with code {code}"))
+
+    def _hear_goaway(self, payload: bytes) -> None:
+        if len(payload) < 8:
+            raise ConnectionEnded(grpc.StatusCode.INTERNAL, "a GOAWAY is cut short")
+        last, code = _TWO_NUMBERS.unpack_from(payload)
+        self.is_leaving = True
+        refused = [number for number in self.streams if number > last and self._on_call is None]
+        for number in refused:
+            text = f"the server goes away (code {code})"
+            self.streams.pop(number).fail(ConnectionEnded(grpc.StatusCode.UNAVAILABLE, text))
+        if not self.streams and self._on_call is None:
+            self.close("the server went away")
+
+    # --- out ---
+
+    def send_message(self, number: int, data: bytes) -> bool:
+        """Sends a message as one frame if the windows have room for it; answers whether they had."""
+        size = len(data) + PREFIX_BYTES
+        transport, connection = self._transport, self._h2
+        stream = connection.streams[number]
+        if (
+            size > connection.outbound_flow_control_window
+            or size > stream.outbound_flow_control_window
+            or size > connection.max_outbound_frame_size
+            or transport is None
+        ):
+            return False
+        connection.outbound_flow_control_window -= size
+        stream.outbound_flow_control_window -= size
+        head = _MESSAGE_HEAD.pack(size >> 8, size & 0xFF, _DATA, 0, number, 0, size - PREFIX_BYTES)
+        if size <= JOINED_BYTES_MAX:
+            transport.write(head + data)
+        else:
+            transport.writelines((head, data))
+        return True
+
+    def send_part(self, number: int, data: memoryview) -> int:
+        """Sends what the windows have room for; answers how many bytes."""
+        transport, connection = self._transport, self._h2
+        if transport is None:
+            return 0
+        stream = connection.streams[number]
+        size = min(
+            len(data),
+            connection.outbound_flow_control_window,
+            stream.outbound_flow_control_window,
+            connection.max_outbound_frame_size,
+        )
+        if size <= 0:
+            return 0
+        connection.outbound_flow_control_window -= size
+        stream.outbound_flow_control_window -= size
+        transport.writelines((_HEAD.pack(size >> 8, size & 0xFF, _DATA, 0, number), data[:size]))
+        return size
+
+    async def may_write(self) -> None:
+        """Returns when something has changed for writers: more room, or an end."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._writers.append(future)
+        await future
+
+    def wake_writers(self) -> None:
+        if self._writers:
+            writers, self._writers = self._writers, []
+            for writer in writers:
+                if not writer.done():
+                    writer.set_result(None)
+
+    def send_window_update(self, number: int, size: int) -> None:
+        """Gives room back to the other side; stream 0: the connection."""
+        if self._transport is not None:
+            self._transport.write(_HEAD.pack(0, 4, _WINDOW_UPDATE, 0, number) + _NUMBER.pack(size))
+
+    def open_call(self, headers: list[Header]) -> int:
+        """Begins a call; returns its stream's number. Raises `H2Error` when there are too many."""
+        number = self._h2.get_next_available_stream_id()
+        self._h2.send_headers(number, headers)
+        self._flush()
+        return number
+
+    def send_headers(self, number: int, headers: list[Header], is_end: bool) -> None:
+        """Headers or trailers of an answer."""
+        self._h2.send_headers(number, headers, end_stream=is_end)
+        self._flush()
+
+    def end_messages(self, stream: Stream) -> None:
+        """This side has no more messages on it."""
+        stream.is_said_out = True
+        self._h2.end_stream(stream.number)
+        self._flush()
+
+    def drop(self, stream: Stream, code: ErrorCodes) -> None:
+        """The call is over; `code` for the other side, where that may still be talking or listening."""
+        if self.streams.pop(stream.number, None) is None:
+            return
+        if not (stream.is_heard_out and stream.is_said_out):
+            self._h2.reset_stream(stream.number, code)
+            self._flush()
+        if self.is_leaving and not self.streams and self._on_call is None:
+            self.close("the server went away")
+
+    def _flush(self) -> None:
+        data = self._h2.data_to_send()
+        if data and self._transport is not None:
+            self._transport.write(data)
+
+
+_STATUS_OF_RESET: dict[int, grpc.StatusCode] = {
+    ErrorCodes.CANCEL: grpc.StatusCode.CANCELLED,
+    ErrorCodes.REFUSED_STREAM: grpc.StatusCode.UNAVAILABLE,
+    ErrorCodes.ENHANCE_YOUR_CALM: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ErrorCodes.INADEQUATE_SECURITY: grpc.StatusCode.PERMISSION_DENIED,
+}
+"""gRPC over HTTP/2, Errors; all others are INTERNAL."""

@@ -1,0 +1,104 @@
+"""What HTTP/2 headers say in gRPC: metadata, statuses, deadlines (gRPC over HTTP/2, Requests and Responses).
+
+Law: names are lower-case ASCII; values of names that end in `-bin` are bytes, in base64 on the wire, all others printable ASCII.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable
+from urllib.parse import quote, unquote
+
+import grpc
+
+Header = tuple[bytes, bytes]
+Pairs = tuple[tuple[str, str | bytes], ...]
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+_OWN = (b"content-type", b"te", b"user-agent", b"grpc-", b":")
+"""Prefixes of headers that are not metadata."""
+_PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+
+_HTTP = {
+    400: grpc.StatusCode.INTERNAL,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.UNIMPLEMENTED,
+    429: grpc.StatusCode.UNAVAILABLE,
+    502: grpc.StatusCode.UNAVAILABLE,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.UNAVAILABLE,
+}
+"""Of answers that are none of gRPC, as gRPC maps them."""
+
+_UNITS = ((100_000_000, "n", 1e9), (100_000_000, "u", 1e6), (100_000_000, "m", 1e3), (100_000_000, "S", 1.0))
+
+
+def encode_pairs(pairs: Iterable[tuple[str, str | bytes]]) -> list[Header]:
+    """Metadata as headers."""
+    return [
+        (
+            name.encode(),
+            base64.b64encode(value if isinstance(value, bytes) else value.encode()).rstrip(b"=")
+            if name.endswith("-bin")
+            else value.encode()
+            if isinstance(value, str)
+            else value,
+        )
+        for name, value in pairs
+    ]
+
+
+def decode_pairs(headers: Iterable[Header]) -> Pairs:
+    """The metadata among headers."""
+    return tuple(
+        (name.decode("latin-1"), _decode_value(name, value))
+        for name, value in headers
+        if not name.startswith(_OWN)
+    )
+
+
+def _decode_value(name: bytes, value: bytes) -> str | bytes:
+    if not name.endswith(b"-bin"):
+        return value.decode("latin-1")
+    try:
+        return base64.b64decode(value + b"=" * (-len(value) % 4))
+    except binascii.Error:
+        return b""
+
+
+def encode_status(
+    code: grpc.StatusCode, details: str, pairs: Iterable[tuple[str, str | bytes]]
+) -> list[Header]:
+    """The trailers of a call."""
+    trailers = [(b"grpc-status", str(code.value[0]).encode())]
+    if details:
+        trailers.append((b"grpc-message", quote(details, safe=_PRINTABLE).encode()))
+    return trailers + encode_pairs(pairs)
+
+
+def decode_status(headers: Iterable[Header]) -> tuple[grpc.StatusCode, str] | None:
+    """Status and details; None where headers say nothing of a status."""
+    found = dict(headers)
+    number = found.get(b"grpc-status")
+    if number is None:
+        return None
+    code = _CODES.get(int(number), grpc.StatusCode.UNKNOWN) if number.isdigit() else grpc.StatusCode.UNKNOWN
+    return code, unquote(found.get(b"grpc-message", b"").decode("latin-1"), errors="replace")
+
+
+def foreign_status(headers: Iterable[Header]) -> tuple[grpc.StatusCode, str] | None:
+    """Status of an answer that is none of gRPC; None of one that is."""
+    found = dict(headers)
+    status = found.get(b":status", b"")
+    if status == b"200" and found.get(b"content-type", b"").startswith(b"application/grpc"):
+        return None
+    code = _HTTP.get(int(status) if status.isdigit() else 0, grpc.StatusCode.UNKNOWN)
+    return code, f"the answer is none of gRPC: status {status.decode('latin-1')}"
+
+
+def encode_timeout(seconds: float) -> bytes:
+    """The value of `grpc-timeout`."""
+    for limit, unit, factor in _UNITS:
+        if (amount := int(seconds * factor)) < limit:
+            return f"{max(amount, 0)}{unit}".encode()
+    return b"99999999S"

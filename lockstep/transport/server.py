@@ -1,0 +1,295 @@
+"""A gRPC server on the event loop: hosts what `grpc.method_handlers_generic_handler` makes, as `grpc.aio.Server` does.
+
+Law: a call that its caller gave up, or whose connection is lost, is cancelled at once. Nothing that a caller sends ends the
+process.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import socket
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import grpc
+import grpc.aio
+from h2.errors import ErrorCodes
+
+from lockstep.transport.connection import Connection
+from lockstep.transport.errors import ConnectionEnded
+from lockstep.transport.metadata import Header, Pairs, decode_pairs, encode_status
+from lockstep.transport.stream import Stream
+
+_log = logging.getLogger("lockstep.transport")
+_HEADERS: list[Header] = [(b":status", b"200"), (b"content-type", b"application/grpc")]
+_UNIX = "unix:"
+BACKLOG = 1024
+"""Connections that may wait to be accepted."""
+LEAVING_SECONDS = 0.1
+"""So long clients have to close their connections, once they were told to."""
+
+
+class CallDetails(NamedTuple):
+    """What a handler is found by."""
+
+    method: str
+    invocation_metadata: Pairs
+
+
+class ServerCall(Stream):
+    """One call, and the context that its handler gets: `grpc.aio.ServicerContext`, as far as it is used."""
+
+    def __init__(self, connection: Connection, number: int, message_bytes_max: int, server: "Server") -> None:
+        super().__init__(connection, number, message_bytes_max)
+        self._server = server
+        self._metadata: Pairs = ()
+        self._serialize: Any = None
+        self._deserialize: Any = None
+        self._has_begun = False
+        """The headers of the answer have left."""
+        self._refusal: tuple[grpc.StatusCode, str] | None = None
+        self._aborted: tuple[grpc.StatusCode, str, Pairs] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    # --- the context ---
+
+    def invocation_metadata(self) -> Pairs:
+        """The caller's."""
+        return self._metadata
+
+    async def read(self) -> Any:
+        """The next message, `grpc.aio.EOF` at the end."""
+        data = await self.next_message()
+        if data is None:
+            if self.failure is not None:
+                raise asyncio.CancelledError
+            return grpc.aio.EOF
+        return data if self._deserialize is None else self._deserialize(data)
+
+    async def write(self, message: Any) -> None:
+        """One message of the answer. Raises `asyncio.CancelledError` when the call is over."""
+        data = message if self._serialize is None else self._serialize(message)
+        if not self._has_begun and not self.done():
+            self._has_begun = True
+            self.connection.send_headers(self.number, _HEADERS, False)
+        try:
+            await super().write(data)
+        except ConnectionEnded as error:
+            raise asyncio.CancelledError from error
+
+    async def abort(
+        self, code: grpc.StatusCode, details: str = "", trailing_metadata: Iterable[Any] = ()
+    ) -> NoReturn:
+        """Ends the call with an error, by raising one."""
+        self._aborted = code, details, tuple(trailing_metadata)
+        raise grpc.aio.AbortError
+
+    def done(self) -> bool:
+        """Whether nothing more can be said."""
+        return self.failure is not None
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        while (message := await self.read()) is not grpc.aio.EOF:
+            yield message
+
+    # --- the call ---
+
+    def hear_headers(self, headers: list[Header]) -> None:
+        if self._task is not None:
+            return  # Trailers of a request: gRPC has none.
+        found = dict(headers)
+        self._metadata = decode_pairs(headers)
+        if found.get(b":method") != b"POST" or not found.get(b"content-type", b"").startswith(
+            b"application/grpc"
+        ):
+            self._leave([(b":status", b"415")])
+            return
+        handler = self._server.handler_of(
+            CallDetails(found.get(b":path", b"").decode("latin-1"), self._metadata)
+        )
+        self._task = self._server.run(self._guard(handler))
+
+    async def _guard(self, handler: "grpc.RpcMethodHandler[Any, Any] | None") -> None:
+        try:
+            if handler is None:
+                self._end(grpc.StatusCode.UNIMPLEMENTED, "there is no such method")
+                return
+            await self._run(handler)
+            self._end(grpc.StatusCode.OK, "")
+        except grpc.aio.AbortError:
+            assert self._aborted is not None
+            self._end(*self._aborted)
+        except asyncio.CancelledError:
+            if self._refusal is not None:
+                self._end(*self._refusal)
+            else:
+                self._end(grpc.StatusCode.UNAVAILABLE, "the server gave the call up")
+        except Exception as error:
+            _log.exception("a call failed")
+            self._end(grpc.StatusCode.UNKNOWN, f"{type(error).__name__} in the method's handler")
+
+    async def _run(self, handler: "grpc.RpcMethodHandler[Any, Any]") -> None:
+        self._deserialize, self._serialize = handler.request_deserializer, handler.response_serializer
+        call: Any = (
+            (handler.stream_stream if handler.response_streaming else handler.stream_unary)
+            if handler.request_streaming
+            else (handler.unary_stream if handler.response_streaming else handler.unary_unary)
+        )
+        request: Any = self
+        if not handler.request_streaming:
+            request = await self.read()
+            if request is grpc.aio.EOF:
+                await self.abort(grpc.StatusCode.INTERNAL, "the request is missing")
+        if inspect.isasyncgenfunction(call):
+            async for message in call(request, self):
+                await self.write(message)
+            return
+        answer = await call(request, self)
+        if not handler.response_streaming:
+            await self.write(answer)
+
+    def _end(
+        self, code: grpc.StatusCode, details: str, trailing: Iterable[tuple[str, str | bytes]] = ()
+    ) -> None:
+        if not self.done():
+            trailers = encode_status(code, details, trailing)
+            self._leave(trailers if self._has_begun else _HEADERS + trailers)
+
+    def _leave(self, trailers: list[Header]) -> None:
+        self.connection.send_headers(self.number, trailers, True)
+        self.is_said_out = True
+        self.connection.drop(self, ErrorCodes.NO_ERROR)
+        super().fail(ConnectionEnded(grpc.StatusCode.OK, "the call is over"))
+
+    def refuse(self, code: grpc.StatusCode, details: str) -> None:
+        self._refusal = code, details
+        if self._task is not None:
+            self._task.cancel()
+
+    def fail(self, failure: ConnectionEnded) -> None:
+        super().fail(failure)
+        if self._task is not None:
+            self._task.cancel()
+
+
+class Server:
+    """Without services and addresses at first."""
+
+    def __init__(self, message_bytes_max: int) -> None:
+        """`message_bytes_max`: of one message of a request."""
+        self._message_bytes_max = message_bytes_max
+        self._handlers: list[grpc.GenericRpcHandler] = []
+        self._sockets: list[socket.socket] = []
+        self._listening: list[asyncio.Server] = []
+        self._connections: set[Connection] = set()
+        self._calls: set[asyncio.Task[None]] = set()
+        self._stopped = asyncio.Event()
+
+    def add_generic_rpc_handlers(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
+        """Services to host."""
+        self._handlers += handlers
+
+    def add_insecure_port(self, address: str) -> int:
+        """Binds `host:port` (0: a free one) or `unix:path`; returns the port. Raises `RuntimeError` when it cannot be had."""
+        try:
+            bound = _bind_path(address) if address.startswith(_UNIX) else _bind_port(address)
+        except (OSError, ValueError) as error:
+            raise RuntimeError(f"failed to bind {address}: {error}") from error
+        self._sockets += bound
+        return 1 if address.startswith(_UNIX) else int(bound[0].getsockname()[1])
+
+    async def start(self) -> None:
+        """Serves from now on."""
+        loop = asyncio.get_running_loop()
+        for bound in self._sockets:
+            make = loop.create_unix_server if bound.family == socket.AF_UNIX else loop.create_server
+            self._listening.append(await make(self._connection, sock=bound, backlog=BACKLOG))
+
+    async def stop(self, grace: float | None) -> None:
+        """Takes no more calls; those that run have `grace` seconds (None: none) to end."""
+        for listening in self._listening:
+            listening.close()
+        for connection in self._connections:
+            connection.leave()
+        if self._calls and grace:
+            await asyncio.wait(self._calls, timeout=grace)
+        for call in self._calls:
+            call.cancel()
+        if self._calls:
+            await asyncio.wait(self._calls)
+        # Whoever begins a call right now is told that it is refused, and not that the connection broke.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVING_SECONDS):
+                while self._connections:
+                    await asyncio.sleep(LEAVING_SECONDS / 10)
+        for connection in list(self._connections):
+            connection.close("the server has stopped")
+        for bound in self._sockets:
+            bound.close()
+        self._stopped.set()
+
+    async def wait_for_termination(self) -> None:
+        """Returns when it has stopped."""
+        await self._stopped.wait()
+
+    # --- for its connections ---
+
+    def _connection(self) -> Connection:
+        connection = Connection(self._begin_call, lambda _: None, self._lost)
+        self._connections.add(connection)
+        return connection
+
+    def _lost(self, connection: Connection, _reason: str) -> None:
+        self._connections.discard(connection)
+
+    def _begin_call(self, connection: Connection, number: int, _headers: list[Header]) -> ServerCall:
+        return ServerCall(connection, number, self._message_bytes_max, self)
+
+    def handler_of(self, details: CallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
+        """None: there is no such method."""
+        for handlers in self._handlers:
+            if (found := handlers.service(details)) is not None:  # type: ignore[arg-type]
+                return found
+        return None
+
+    def run(self, call: Any) -> asyncio.Task[None]:
+        """As a task that ends before the server does."""
+        task: asyncio.Task[None] = asyncio.ensure_future(call)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+        return task
+
+
+def _bind_path(address: str) -> list[socket.socket]:
+    path = address.removeprefix(_UNIX)
+    Path(path).unlink(missing_ok=True)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    bound.bind(path)
+    bound.listen(BACKLOG)
+    return [bound]
+
+
+def _bind_port(address: str) -> list[socket.socket]:
+    """All addresses of the host, at the same port."""
+    host, _, text = address.rpartition(":")
+    port, all_bound = int(text), list[socket.socket]()
+    found = socket.getaddrinfo(
+        host.strip("[]") or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    try:
+        for family, kind, protocol, _, place in found:
+            bound = socket.socket(family, kind, protocol)
+            all_bound.append(bound)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            bound.bind((place[0], port, *place[2:]))
+            bound.listen(BACKLOG)
+            port = int(bound.getsockname()[1])
+    except OSError:
+        for bound in all_bound:
+            bound.close()
+        raise
+    return all_bound

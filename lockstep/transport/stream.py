@@ -1,0 +1,180 @@
+"""One call on a connection: its messages, in and out.
+
+Law: messages leave in the order of their writes and are read in the order of their coming. Whoever does not read holds back the
+other side once a window full waits, and nobody else on the connection: the window is given back as messages are taken.
+"""
+
+import asyncio
+import struct
+from collections import deque
+from typing import TYPE_CHECKING
+
+import grpc
+
+from lockstep.transport.errors import ConnectionEnded
+
+if TYPE_CHECKING:
+    from lockstep.transport.connection import Connection
+
+_PREFIX = struct.Struct(">BI")
+"""Of a message: whether it is compressed, bytes."""
+PREFIX_BYTES = _PREFIX.size
+WINDOW_BYTES = 4 << 20
+"""What may be under way or wait on one call without having been read."""
+
+
+class Stream:
+    """From the call's beginning until both sides have ended it; driven by its connection."""
+
+    def __init__(self, connection: "Connection", number: int, message_bytes_max: int) -> None:
+        self.number = number
+        self.connection = connection
+        self.failure: ConnectionEnded | None = None
+        """Why nothing more is heard or said; None while something may be, and behind an orderly end."""
+        self.is_heard_out = False
+        """The other side has ended its messages."""
+        self.is_said_out = False
+        """This side has."""
+        self._message_bytes_max = message_bytes_max
+        self._messages: deque[bytes] = deque()
+        self._parts: list[memoryview | bytes] = []
+        """Of a message that is not whole yet, with its prefix as far as that is here."""
+        self._parts_bytes = 0
+        self._wanted_bytes = PREFIX_BYTES
+        """Of the message with its prefix; of the prefix, while that is not whole."""
+        self._reader: asyncio.Future[None] | None = None
+        self._window = WINDOW_BYTES
+        """What the other side may still send."""
+        self._unread = 0
+        """Bytes that are to be given back to it, and are not yet."""
+        self._given_early = 0
+        """Of the message that is read next, while it was not whole: a message may be bigger than the window."""
+
+    # --- in ---
+
+    def receive(self, data: bytes | memoryview) -> None:
+        """Bytes of messages, as they came."""
+        size = len(data)
+        self._window -= size
+        if self._window < 0:
+            raise ConnectionEnded(grpc.StatusCode.INTERNAL, "more was sent than the window allows")
+        if self.failure is not None:
+            return
+        at = 0
+        while at < size:
+            if not self._parts and size - at >= PREFIX_BYTES:
+                # Nearly always: whole messages in one piece.
+                is_compressed, length = _PREFIX.unpack_from(data, at)
+                end = at + PREFIX_BYTES + length
+                if not is_compressed and end <= size and length <= self._message_bytes_max:
+                    self._messages.append(bytes(data[at + PREFIX_BYTES : end]))
+                    at = end
+                    continue
+            taken = min(size - at, self._wanted_bytes - self._parts_bytes)
+            self._parts.append(data[at : at + taken])
+            self._parts_bytes += taken
+            at += taken
+            if self._parts_bytes == self._wanted_bytes and not self._end_part():
+                return
+        if self._messages:
+            self._wake()
+        elif self._parts:
+            early, self._given_early = self._parts_bytes - self._given_early, self._parts_bytes
+            self._give_back(early)
+
+    def receive_padded(self, data: bytes) -> None:
+        """The same, for which `h2` keeps the windows."""
+        self._window += len(data)
+        self._unread -= len(data)
+        self.receive(data)
+
+    def _end_part(self) -> bool:
+        """The prefix is whole, or the message is; answers whether to go on."""
+        if self._wanted_bytes == PREFIX_BYTES:
+            self._parts = [b"".join(self._parts)]
+            is_compressed, length = _PREFIX.unpack(self._parts[0])
+            if is_compressed:
+                self.refuse(grpc.StatusCode.UNIMPLEMENTED, "messages may not be compressed")
+                return False
+            if length > self._message_bytes_max:
+                text = f"a message has {length} bytes, {self._message_bytes_max} are allowed"
+                self.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+                return False
+            self._wanted_bytes += length
+            if length:
+                return True
+        self._messages.append(b"".join(self._parts[1:]))
+        self._parts, self._parts_bytes, self._wanted_bytes = [], 0, PREFIX_BYTES
+        return True
+
+    async def next_message(self) -> bytes | None:
+        """The next message; None when there will be none any more."""
+        while not self._messages:
+            if self.is_heard_out or self.failure is not None:
+                return None
+            assert self._reader is None, "one reader at a time"
+            self._reader = asyncio.get_running_loop().create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        data = self._messages.popleft()
+        given, self._given_early = self._given_early, 0
+        self._give_back(len(data) + PREFIX_BYTES - given)
+        return data
+
+    def _give_back(self, size: int) -> None:
+        self._unread += size
+        if self._unread * 2 >= WINDOW_BYTES and not self.is_heard_out and self.failure is None:
+            self._window += self._unread
+            self.connection.send_window_update(self.number, self._unread)
+            self._unread = 0
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    # --- out ---
+
+    async def write(self, data: bytes) -> None:
+        """Returns when the connection has taken it. Raises `ConnectionEnded`."""
+        connection = self.connection
+        while connection.is_paused and self.failure is None:
+            await connection.may_write()
+        if self.failure is not None:
+            raise self.failure
+        if not connection.send_message(self.number, data):
+            await self._write_in_parts(data)
+
+    async def _write_in_parts(self, data: bytes) -> None:
+        connection = self.connection
+        rest = memoryview(_PREFIX.pack(0, len(data)) + data)
+        while rest:
+            if self.failure is not None:
+                raise self.failure
+            sent = 0 if connection.is_paused else connection.send_part(self.number, rest)
+            rest = rest[sent:]
+            if not sent:
+                await connection.may_write()
+
+    # --- the end ---
+
+    def hear_out(self) -> None:
+        """The other side has ended its messages."""
+        self.is_heard_out = True
+        self._wake()
+
+    def refuse(self, code: grpc.StatusCode, details: str) -> None:
+        """What came cannot be taken; overridden by what a side does then."""
+        self.fail(ConnectionEnded(code, details))
+
+    def fail(self, failure: ConnectionEnded) -> None:
+        """Nothing more is heard or said."""
+        if self.failure is None:
+            self.failure = failure
+            self._parts.clear()
+            self._wake()
+            self.connection.wake_writers()
+
+    def hear_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """Headers or trailers behind the first of a call."""
