@@ -13,7 +13,7 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 from h2.errors import ErrorCodes
-from h2.exceptions import H2Error, NoAvailableStreamIDError
+from h2.exceptions import NoAvailableStreamIDError
 
 from lockstep.transport.connection import Connection
 from lockstep.transport.errors import ConnectionEnded
@@ -81,8 +81,12 @@ class ClientCall:
         """The next message; `grpc.aio.EOF` at the end. Raises `AioRpcError`, and `CancelledError` behind `cancel`."""
         if self._is_cancelled:
             raise asyncio.CancelledError
-        await self._open()
-        data = await self._stream.next_message() if self._stream is not None else None
+        try:
+            await self._open()
+            data = await self._stream.next_message() if self._stream is not None else None
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
         if data is not None:
             return data if self._deserialize is None else self._deserialize(data)
         await self._ended()
@@ -144,9 +148,6 @@ class ClientCall:
             connection.leave()
             self.end(grpc.StatusCode.UNAVAILABLE, "the connection has had all its calls")
             return
-        except H2Error as error:
-            self.end(grpc.StatusCode.RESOURCE_EXHAUSTED, f"no call can be begun: {error}")
-            return
         self._stream = _ClientStream(connection, number, self._channel.message_bytes_max, self)
         connection.streams[number] = self._stream
         self._wake()
@@ -158,6 +159,9 @@ class ClientCall:
             if self._deadline is not None:
                 self._deadline.cancel()
             self._wake()
+            if self._stream is not None:
+                # Behind what ends it, which makes room.
+                asyncio.get_running_loop().call_soon(self._channel.open_waiting)
 
     def started(self, headers: list[Header]) -> None:
         """The initial metadata came."""
@@ -258,12 +262,6 @@ class _UnaryCall(Awaitable[Any]):
     def __await__(self) -> Generator[Any, None, Any]:
         return self._task.__await__()
 
-    def cancel(self) -> bool:
-        return self._task.cancel()
-
-    def done(self) -> bool:
-        return self._task.done()
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._call, name)
 
@@ -360,8 +358,12 @@ class Channel:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._connecting
         for connection in list(self._connections):
+            for stream in list(connection.streams.values()):
+                stream.refuse(grpc.StatusCode.CANCELLED, "the channel is closed")
             connection.close("the channel is closed")
-        self._fail("the channel is closed")
+        waiting, self._waiting = self._waiting, []
+        for call in waiting:
+            call.end(grpc.StatusCode.CANCELLED, "the channel is closed")
 
     async def __aenter__(self) -> Self:
         return self
@@ -377,11 +379,8 @@ class Channel:
         """Opens a call, now or when there is a connection."""
         if self._is_closed:
             raise grpc.aio.UsageError("the channel is closed")
-        if self._connection is not None and not self._connection.is_leaving:
-            call.open(self._connection)
-            return
         self._waiting.append(call)
-        self._begin_connecting()
+        self.open_waiting()
 
     # --- inside ---
 
@@ -394,7 +393,7 @@ class Channel:
         """Once, and until nobody waits."""
         try:
             await self._connect()
-            while self._waiting:
+            while self._waiting and (self._connection is None or self._connection.is_leaving):
                 await self._connect()
         finally:
             self._connecting = None
@@ -407,16 +406,12 @@ class Channel:
                 connection = await self._made()
         except (OSError, TimeoutError, ValueError) as error:
             self._pause_seconds = min(max(2 * self._pause_seconds, PAUSE_SECONDS), PAUSE_SECONDS_MAX)
-            self._fail(
-                f"failed to connect to {self._address}: {error or type(error).__name__}", is_final=False
-            )
+            self._fail(f"failed to connect to {self._address}: {error or type(error).__name__}")
             return
         self._pause_seconds = 0.0
         self._connection = connection
         self._connections.add(connection)
-        waiting, self._waiting = self._waiting, []
-        for call in waiting:
-            call.open(connection)
+        self.open_waiting()
 
     async def _made(self) -> Connection:
         """A connection whose other side has answered. Raises `OSError`."""
@@ -449,15 +444,24 @@ class Channel:
             raise
         return connection
 
-    def _fail(self, reason: str, is_final: bool = True) -> None:
+    def _fail(self, reason: str) -> None:
         """Calls that wait, but those that want to wait for ever."""
         waiting, self._waiting = self._waiting, []
         for call in waiting:
-            if call.waits_for_ready and not is_final:
-                if not call.done():
-                    self._waiting.append(call)
+            if call.waits_for_ready and not call.done():
+                self._waiting.append(call)
             else:
                 call.end(grpc.StatusCode.UNAVAILABLE, reason)
+
+    def open_waiting(self) -> None:
+        """Opens the calls that wait, as far as the connection has room for them."""
+        connection = self._connection
+        if connection is None or connection.is_leaving:
+            if self._waiting:
+                self._begin_connecting()
+            return
+        while self._waiting and connection.has_room:
+            self._waiting.pop(0).open(connection)
 
 
 class _StreamUnaryCall(ClientCall):

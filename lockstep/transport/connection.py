@@ -77,6 +77,8 @@ class Connection(asyncio.Protocol):
             H2Configuration(
                 client_side=is_client,
                 header_encoding=None,
+                # What a server says of a call is the call's matter: no word of it ends the connection.
+                validate_inbound_headers=not is_client,
                 validate_outbound_headers=False,
                 normalize_outbound_headers=False,
             )
@@ -386,8 +388,13 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(_HEAD.pack(0, 4, _WINDOW_UPDATE, 0, number) + _NUMBER.pack(size))
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the other side takes one more call."""
+        return len(self.streams) < self._h2.remote_settings.max_concurrent_streams
+
     def open_call(self, headers: list[Header]) -> int:
-        """Begins a call; returns its stream's number. Raises `H2Error` when there are too many."""
+        """Begins a call; returns its stream's number. Raises `NoAvailableStreamIDError` when it has had them all."""
         number = self._h2.get_next_available_stream_id()
         self._h2.send_headers(number, headers)
         self._flush()
@@ -400,6 +407,8 @@ class Connection(asyncio.Protocol):
 
     def end_messages(self, stream: Stream) -> None:
         """This side has no more messages on it."""
+        if stream.is_said_out:
+            return
         stream.is_said_out = True
         self._h2.end_stream(stream.number)
         self._flush()
@@ -408,6 +417,7 @@ class Connection(asyncio.Protocol):
         """The call is over; `code` for the other side, where that may still be talking or listening."""
         if self.streams.pop(stream.number, None) is None:
             return
+        self.wake_writers()
         if not (stream.is_heard_out and stream.is_said_out):
             self._h2.reset_stream(stream.number, code)
             self._flush()

@@ -16,7 +16,7 @@ Pairs = tuple[tuple[str, str | bytes], ...]
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _OWN = (b"content-type", b"te", b"user-agent", b"grpc-", b":")
 """Prefixes of headers that are not metadata."""
-_PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+_PRINTABLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
 
 _HTTP = {
     400: grpc.StatusCode.INTERNAL,
@@ -30,6 +30,8 @@ _HTTP = {
 }
 """Of answers that are none of gRPC, as gRPC maps them."""
 
+_FACTORS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+"""Seconds in a unit of `grpc-timeout`."""
 _UNITS = ((100_000_000, "n", 1e9), (100_000_000, "u", 1e6), (100_000_000, "m", 1e3), (100_000_000, "S", 1.0))
 
 
@@ -102,3 +104,9 @@ def encode_timeout(seconds: float) -> bytes:
         if (amount := int(seconds * factor)) < limit:
             return f"{max(amount, 0)}{unit}".encode()
     return b"99999999S"
+
+
+def decode_timeout(value: bytes) -> float | None:
+    """Seconds; None where there is none."""
+    factor = _FACTORS.get(value[-1:])
+    return int(value[:-1]) * factor if factor is not None and value[:-1].isdigit() and len(value) <= 9 else None

@@ -19,7 +19,7 @@ from h2.errors import ErrorCodes
 
 from lockstep.transport.connection import Connection
 from lockstep.transport.errors import ConnectionEnded
-from lockstep.transport.metadata import Header, Pairs, decode_pairs, encode_status
+from lockstep.transport.metadata import Header, Pairs, decode_pairs, decode_timeout, encode_status
 from lockstep.transport.stream import Stream
 
 _log = logging.getLogger("lockstep.transport")
@@ -49,7 +49,7 @@ class ServerCall(Stream):
         self._deserialize: Any = None
         self._has_begun = False
         """The headers of the answer have left."""
-        self._refusal: tuple[grpc.StatusCode, str] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
         self._aborted: tuple[grpc.StatusCode, str, Pairs] | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -110,6 +110,12 @@ class ServerCall(Stream):
             CallDetails(found.get(b":path", b"").decode("latin-1"), self._metadata)
         )
         self._task = self._server.run(self._guard(handler))
+        seconds = decode_timeout(found.get(b"grpc-timeout", b""))
+        if seconds is not None:
+            text = "the deadline is over"
+            self._deadline = asyncio.get_running_loop().call_later(
+                seconds, self.refuse, grpc.StatusCode.DEADLINE_EXCEEDED, text
+            )
 
     async def _guard(self, handler: "grpc.RpcMethodHandler[Any, Any] | None") -> None:
         try:
@@ -122,10 +128,7 @@ class ServerCall(Stream):
             assert self._aborted is not None
             self._end(*self._aborted)
         except asyncio.CancelledError:
-            if self._refusal is not None:
-                self._end(*self._refusal)
-            else:
-                self._end(grpc.StatusCode.UNAVAILABLE, "the server gave the call up")
+            self._end(grpc.StatusCode.UNAVAILABLE, "the server gave the call up")
         except Exception as error:
             _log.exception("a call failed")
             self._end(grpc.StatusCode.UNKNOWN, f"{type(error).__name__} in the method's handler")
@@ -158,17 +161,23 @@ class ServerCall(Stream):
             self._leave(trailers if self._has_begun else _HEADERS + trailers)
 
     def _leave(self, trailers: list[Header]) -> None:
+        self._stop_clock()
         self.connection.send_headers(self.number, trailers, True)
         self.is_said_out = True
         self.connection.drop(self, ErrorCodes.NO_ERROR)
         super().fail(ConnectionEnded(grpc.StatusCode.OK, "the call is over"))
 
     def refuse(self, code: grpc.StatusCode, details: str) -> None:
-        self._refusal = code, details
+        self._end(code, details)
         if self._task is not None:
             self._task.cancel()
 
+    def _stop_clock(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+
     def fail(self, failure: ConnectionEnded) -> None:
+        self._stop_clock()
         super().fail(failure)
         if self._task is not None:
             self._task.cancel()

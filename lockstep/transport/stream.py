@@ -139,6 +139,9 @@ class Stream:
     async def write(self, data: bytes) -> None:
         """Returns when the connection has taken it. Raises `ConnectionEnded`."""
         connection = self.connection
+        if len(data) > self._message_bytes_max:
+            text = f"a message has {len(data)} bytes, {self._message_bytes_max} are allowed"
+            self.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         while connection.is_paused and self.failure is None:
             await connection.may_write()
         if self.failure is not None:
@@ -165,8 +168,8 @@ class Stream:
         self._wake()
 
     def refuse(self, code: grpc.StatusCode, details: str) -> None:
-        """What came cannot be taken; overridden by what a side does then."""
-        self.fail(ConnectionEnded(code, details))
+        """Ends the call from this side, because of a message; each side has its way."""
+        raise NotImplementedError
 
     def fail(self, failure: ConnectionEnded) -> None:
         """Nothing more is heard or said."""

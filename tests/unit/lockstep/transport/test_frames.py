@@ -47,7 +47,7 @@ def among_others(stream: int, data: bytes) -> bytes:
             h.frame(0x2A, 0, 0, b"unknown"),
             h.frame(h.DATA, 0, stream),
             h.frame(h.PING, 0, 0, b"12345678"),
-            h.settings((0x7777, 5)),
+            h.settings((0x7777, 5), (4, 2**30)),
             h.window_update(stream, 1),
             h.frame(h.DATA, h.END_STREAM, stream, data[half:]),
         )
