@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import grpc
 import grpc.aio
@@ -163,6 +163,14 @@ class ClientCall:
                 # Behind what ends it, which makes room.
                 asyncio.get_running_loop().call_soon(self._channel.open_waiting)
 
+    def miscounted(self) -> NoReturn:
+        """It should have one answer, and has another number. Raises `AioRpcError`."""
+        self.cancel()
+        self._is_cancelled = False
+        self._status = grpc.StatusCode.INTERNAL, "the call has one answer, and another number came", ()
+        self._raise_for_status()
+        raise AssertionError("its status is an error")
+
     def started(self, headers: list[Header]) -> None:
         """The initial metadata came."""
         self._initial = decode_pairs(headers)
@@ -262,8 +270,27 @@ class _UnaryCall(Awaitable[Any]):
     def __await__(self) -> Generator[Any, None, Any]:
         return self._task.__await__()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._call, name)
+    def cancel(self) -> bool:
+        """As of `ClientCall`; so are all others."""
+        return self._call.cancel()
+
+    def done(self) -> bool:
+        return self._call.done()
+
+    def cancelled(self) -> bool:
+        return self._call.cancelled()
+
+    async def code(self) -> grpc.StatusCode:
+        await asyncio.wait({self._task})
+        return await self._call.code()
+
+    async def details(self) -> str:
+        await asyncio.wait({self._task})
+        return await self._call.details()
+
+    async def trailing_metadata(self) -> grpc.aio.Metadata:
+        await asyncio.wait({self._task})
+        return await self._call.trailing_metadata()
 
 
 class Channel:

@@ -55,8 +55,12 @@ UNSENT_BYTES_MAX = 1 << 20
 """What may wait in the socket's buffer before writers do."""
 ANSWERS_UNSENT_BYTES_MAX = 16 << 20
 """The same of a peer that asks for answers (pings, settings) and takes none: it is dropped."""
+BLOCKED_BYTES_MAX = 64 << 20
+"""Messages that wait for room in the windows of a peer; one that has so many waiting gets no more calls."""
 KEEPALIVE_SECONDS = 2.0
 """Silence behind which the other side is asked for a sign of life, and behind which it is given up, once more."""
+CONTROL_FRAMES_AT_ONCE = 50
+"""Frames that carry no messages are worked for: behind so many of one connection others have their turn."""
 RESETS_MAX = 1000
 """Calls that a client may give up within a round of keepalive; more are an attack."""
 
@@ -97,12 +101,16 @@ class Connection(asyncio.Protocol):
         """Calls that are not over."""
         self.is_paused = False
         """Much waits to be sent."""
+        self.blocked_bytes = 0
+        """Of messages that wait for room."""
         self.is_leaving = False
         """No more calls are begun on it."""
         self.is_lost = False
         self._transport: asyncio.Transport | None = None
         self._rest = b""
-        """The beginning of a frame."""
+        """The beginning of a frame; while `_is_held`, all that came and was not looked at."""
+        self._is_held = False
+        """It has had its turn, and others have theirs."""
         self._preface_left = 0 if is_client else _PREFACE_BYTES
         self._data_left = 0
         """Bytes of a DATA frame that are still to come."""
@@ -193,11 +201,23 @@ class Connection(asyncio.Protocol):
     # --- in ---
 
     def data_received(self, data: bytes) -> None:
+        self._has_heard = True
+        if self._is_held:
+            self._rest += data
+        else:
+            self._take_in(self._rest + data if self._rest else data)
+
+    def _go_on(self) -> None:
+        self._is_held = False
+        if self._transport is not None:
+            self._transport.resume_reading()
+        self._take_in(self._rest)
+
+    def _take_in(self, data: bytes) -> None:
         if self.is_lost:
             return
-        self._has_heard = True
         try:
-            self._take(self._rest + data if self._rest else data)
+            self._take(data)
         except ConnectionEnded as ended:
             self.close(ended.details, ErrorCodes.PROTOCOL_ERROR)
         except (H2Error, ValueError) as error:
@@ -206,7 +226,7 @@ class Connection(asyncio.Protocol):
 
     def _take(self, data: bytes) -> None:
         self._rest = b""
-        at, end = 0, len(data)
+        at, end, control_frames = 0, len(data), 0
         if self._preface_left:
             at = min(self._preface_left, end)
             self._preface_left -= at
@@ -235,8 +255,18 @@ class Connection(asyncio.Protocol):
             else:
                 self._to_h2(data[at:behind])
             at = behind
+            control_frames += 1
+            if control_frames >= CONTROL_FRAMES_AT_ONCE:
+                self._hold()
+                break
         if at < end:
             self._rest = data[at:]
+
+    def _hold(self) -> None:
+        if self._transport is not None:
+            self._is_held = True
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._go_on)
 
     def _begin_data(self, number: int, length: int, is_end: bool) -> None:
         stream = self.streams.get(number)
@@ -302,7 +332,7 @@ class Connection(asyncio.Protocol):
 
     def _begin_call(self, number: int, headers: list[Header]) -> None:
         assert self._on_call is not None, "only servers receive requests"
-        if self.is_leaving:
+        if self.is_leaving or self.blocked_bytes > BLOCKED_BYTES_MAX:
             self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
         else:
             self.streams[number] = stream = self._on_call(self, number, headers)

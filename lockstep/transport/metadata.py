@@ -109,4 +109,6 @@ def encode_timeout(seconds: float) -> bytes:
 def decode_timeout(value: bytes) -> float | None:
     """Seconds; None where there is none."""
     factor = _FACTORS.get(value[-1:])
-    return int(value[:-1]) * factor if factor is not None and value[:-1].isdigit() and len(value) <= 9 else None
+    return (
+        int(value[:-1]) * factor if factor is not None and value[:-1].isdigit() and len(value) <= 9 else None
+    )

@@ -142,23 +142,26 @@ class Stream:
         if len(data) > self._message_bytes_max:
             text = f"a message has {len(data)} bytes, {self._message_bytes_max} are allowed"
             self.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
-        while connection.is_paused and self.failure is None:
-            await connection.may_write()
         if self.failure is not None:
             raise self.failure
-        if not connection.send_message(self.number, data):
-            await self._write_in_parts(data)
+        if connection.is_paused or not connection.send_message(self.number, data):
+            connection.blocked_bytes += len(data)
+            try:
+                await self._write_blocked(data)
+            finally:
+                connection.blocked_bytes -= len(data)
 
-    async def _write_in_parts(self, data: bytes) -> None:
+    async def _write_blocked(self, data: bytes) -> None:
         connection = self.connection
-        rest = memoryview(_PREFIX.pack(0, len(data)) + data)
-        while rest:
-            if self.failure is not None:
-                raise self.failure
-            sent = 0 if connection.is_paused else connection.send_part(self.number, rest)
-            rest = rest[sent:]
-            if not sent:
-                await connection.may_write()
+        for part in (_PREFIX.pack(0, len(data)), data):
+            rest = memoryview(part)
+            while rest:
+                if self.failure is not None:
+                    raise self.failure
+                sent = 0 if connection.is_paused else connection.send_part(self.number, rest)
+                rest = rest[sent:]
+                if not sent:
+                    await connection.may_write()
 
     # --- the end ---
 
