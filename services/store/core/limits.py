@@ -29,7 +29,7 @@ class StoreLimits:
     """The same when nothing was appended for a tick, or when it has waited for `unconsolidated_ticks`. Such a piece accepts up to
     80,000 messages; each turn costs some tenths of a millisecond beside its work.
     """
-    unconsolidated_ticks: int = 10
+    unconsolidated_ticks: int = 5
     """So long as many may lie behind it while others are appended. A recovery replays what was written meanwhile, and loads the
     messages that were accepted meanwhile, beside what was not flushed.
     """
