@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _PREFIX = struct.Struct(">BI")
 """Of a message: whether it is compressed, bytes."""
 PREFIX_BYTES = _PREFIX.size
+READS_AT_ONCE = 16
+"""Messages that wait are read at once; behind so many other tasks have their turn."""
 WINDOW_BYTES = 4 << 20
 """What may be under way or wait on one call without having been read."""
 
@@ -43,6 +45,7 @@ class Stream:
         self._wanted_bytes = PREFIX_BYTES
         """Of the message with its prefix; of the prefix, while that is not whole."""
         self._reader: asyncio.Future[None] | None = None
+        self._reads = 0
         self._window = WINDOW_BYTES
         """What the other side may still send."""
         self._unread = 0
@@ -118,6 +121,9 @@ class Stream:
                 await self._reader
             finally:
                 self._reader = None
+        self._reads += 1
+        if self._reads % READS_AT_ONCE == 0:
+            await asyncio.sleep(0)
         data = self._messages.popleft()
         given, self._given_early = self._given_early, 0
         self._give_back(len(data) + PREFIX_BYTES - given)
