@@ -66,11 +66,11 @@ RESETS_MAX = 1000
 
 
 class Connection(asyncio.Protocol):
-    """From its opening to its loss. `on_call`: told of a request's headers (servers), and answers with its stream."""
+    """From its opening to its loss. `on_call`: of servers; makes the stream of a request."""
 
     def __init__(
         self,
-        on_call: "Callable[[Connection, int, list[Header]], Stream] | None",
+        on_call: "Callable[[Connection, int], Stream] | None",
         on_ready: "Callable[[Connection], None]",
         on_lost: "Callable[[Connection, str], None]",
     ) -> None:
@@ -251,7 +251,7 @@ class Connection(asyncio.Protocol):
             if behind > end:
                 break
             if kind == _GOAWAY:
-                self._hear_goaway(data[at + HEAD_BYTES : behind])
+                self._hear_goaway(number, data[at + HEAD_BYTES : behind])
             else:
                 self._to_h2(data[at:behind])
             at = behind
@@ -301,8 +301,8 @@ class Connection(asyncio.Protocol):
     def _to_h2(self, data: bytes) -> None:
         for event in self._h2.receive_data(data):
             match event:
-                case RequestReceived(stream_id=number, headers=headers):
-                    self._begin_call(number, headers)
+                case RequestReceived(stream_id=number, headers=headers, stream_ended=ended):
+                    self._begin_call(number, headers, is_end=ended is not None)
                 case (
                     ResponseReceived(stream_id=number, headers=headers)
                     | TrailersReceived(stream_id=number, headers=headers)
@@ -330,12 +330,14 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and self._transport.get_write_buffer_size() > ANSWERS_UNSENT_BYTES_MAX:
             raise ConnectionEnded(grpc.StatusCode.UNAVAILABLE, "answers are asked for and not taken")
 
-    def _begin_call(self, number: int, headers: list[Header]) -> None:
+    def _begin_call(self, number: int, headers: list[Header], is_end: bool) -> None:
         assert self._on_call is not None, "only servers receive requests"
         if self.is_leaving or self.blocked_bytes > BLOCKED_BYTES_MAX:
             self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
         else:
-            self.streams[number] = stream = self._on_call(self, number, headers)
+            self.streams[number] = stream = self._on_call(self, number)
+            if is_end:
+                stream.hear_out()
             stream.hear_headers(headers)
 
     def _hear_reset(self, number: int, code: int) -> None:
@@ -346,9 +348,9 @@ class Connection(asyncio.Protocol):
             status = _STATUS_OF_RESET.get(code, grpc.StatusCode.INTERNAL)
             stream.fail(ConnectionEnded(status, f"the call was reset with code {code}"))
 
-    def _hear_goaway(self, payload: bytes) -> None:
-        if len(payload) < 8:
-            raise ConnectionEnded(grpc.StatusCode.INTERNAL, "a GOAWAY is cut short")
+    def _hear_goaway(self, number: int, payload: bytes) -> None:
+        if number or len(payload) < 8:
+            raise ConnectionEnded(grpc.StatusCode.INTERNAL, "a GOAWAY is cut short, or of a stream")
         last, code = _TWO_NUMBERS.unpack_from(payload)
         self.is_leaving = True
         refused = [number for number in self.streams if number > last and self._on_call is None]

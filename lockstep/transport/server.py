@@ -253,7 +253,7 @@ class Server:
     def _lost(self, connection: Connection, _reason: str) -> None:
         self._connections.discard(connection)
 
-    def _begin_call(self, connection: Connection, number: int, _headers: list[Header]) -> ServerCall:
+    def _begin_call(self, connection: Connection, number: int) -> ServerCall:
         return ServerCall(connection, number, self._message_bytes_max, self)
 
     def handler_of(self, details: CallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":

@@ -182,6 +182,22 @@ async def test_a_server_ends_a_call_at_its_deadline_by_itself(client: h.RawClien
 
 
 @within(30)
+async def test_a_request_that_is_none_of_grpcs_ends_alone(
+    our_ends: Ends, client: h.RawClient, probe: Probe
+) -> None:
+    client.send(h.call(1, path("Wait"), b""))
+    await probe.begun.get()
+    fields = h.request_fields(path("Echo")).replace(b"POST", b"GET!")
+    client.send(h.frame(h.HEADERS, h.END_HEADERS | h.END_STREAM, 3, fields))
+    assert await client.end_of(3)
+    client.send(h.call(5, path("Echo"), b"next"))
+    assert await client.end_of(5)
+    assert client.data_of(5) == h.message(b"next")
+    client.send(h.frame(h.RST_STREAM, 0, 1, struct.pack(">I", 8)))
+    assert await probe.ended.get() == "cancelled"
+
+
+@within(30)
 async def test_a_reset_cancels_the_handler(client: h.RawClient, probe: Probe) -> None:
     client.send(h.call(1, path("Wait"), b""))
     await probe.begun.get()
