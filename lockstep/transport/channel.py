@@ -24,8 +24,9 @@ from lockstep.transport.connection import Connection
 PAUSE_SECONDS = 0.05
 """Between two attempts to connect, at first; calls that come meanwhile wait for the next one."""
 PAUSE_SECONDS_MAX = 0.2
-CONNECT_SECONDS = 20.0
-"""So long an attempt may take. One given up sooner than a busy server, or a long way, lets it succeed is made for ever."""
+CONNECT_SECONDS = 2.0
+"""So long an attempt may take. One given up sooner than a busy server, or a long way, lets it succeed is made for ever; a longer one
+may wait for an answer to a packet that was lost while the network was."""
 
 
 class Channel:
