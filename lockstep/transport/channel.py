@@ -17,7 +17,6 @@ from lockstep.transport.client_call import (
     Serializer,
     StreamUnaryCall,
     UnaryCall,
-    send_only,
 )
 from lockstep.transport.connection import Connection
 
@@ -25,8 +24,9 @@ PAUSE_SECONDS = 0.05
 """Between two attempts to connect, at first; calls that come meanwhile wait for the next one."""
 PAUSE_SECONDS_MAX = 0.2
 CONNECT_SECONDS = 2.0
-"""So long an attempt may take. One given up sooner than a busy server, or a long way, lets it succeed is made for ever; a longer one
-may wait for an answer to a packet that was lost while the network was."""
+"""So long an attempt may take. One given up sooner than a busy server, or a long way, lets it succeed is made for ever; a longer
+one may wait for the answer to a packet that was lost while the network was.
+"""
 
 
 class Channel:
@@ -58,8 +58,8 @@ class Channel:
         """A method with one request and one answer."""
 
         def call(request: Any, **options: Any) -> UnaryCall:
-            begun = ClientCall(self, path, request_serializer, response_deserializer, **options)
-            return UnaryCall(begun, request)
+            options["request"] = request
+            return UnaryCall(ClientCall(self, path, request_serializer, response_deserializer, **options))
 
         return call
 
@@ -73,9 +73,8 @@ class Channel:
         """A method with one request and many answers."""
 
         def call(request: Any, **options: Any) -> ClientCall:
-            begun = ClientCall(self, path, request_serializer, response_deserializer, **options)
-            send_only(begun, request)
-            return begun
+            options["request"] = request
+            return ClientCall(self, path, request_serializer, response_deserializer, **options)
 
         return call
 

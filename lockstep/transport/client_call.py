@@ -1,9 +1,11 @@
 """Calls of a client: the interface of `grpc.aio.Call` and its kind, as far as it is used.
 
-Law: a call is sent on one connection, once. It has one status, the first that is known of it.
+Law: a call is sent on one connection, once, and on another one only where the server says that it has done nothing for it. It has
+one status, the first that is known of it.
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from typing import Any, NoReturn, Protocol
 
@@ -24,6 +26,9 @@ from lockstep.transport.metadata import (
     foreign_status,
 )
 from lockstep.transport.stream import Stream
+
+REPEATS_MAX = 3
+"""Of one call, by servers that go away."""
 
 Serializer = Callable[[Any], bytes] | None
 Deserializer = Callable[[bytes], Any] | None
@@ -54,8 +59,14 @@ class ClientCall:
         timeout: float | None = None,
         metadata: Pairs = (),
         wait_for_ready: bool = False,
+        request: Any = None,
     ) -> None:
+        """`request`: of a method that has one; of others their user writes them. `timeout`: seconds."""
         self._serialize, self._deserialize = serializer, deserializer
+        self._request: bytes | None = (
+            request if serializer is None or request is None else serializer(request)
+        )
+        self._repeats_left = REPEATS_MAX if request is not None else 0
         self.waits_for_ready = wait_for_ready
         self._headers: list[Header] = [
             (b":method", b"POST"),
@@ -71,6 +82,8 @@ class ClientCall:
         self._status: tuple[grpc.StatusCode, str, Pairs] | None = None
         self._initial: Pairs = ()
         self._is_cancelled = False
+        self._sending: asyncio.Future[None] | None = None
+        """Of a request that has to wait for room."""
         self._waiting: list[asyncio.Future[None]] = []
         """Those who wait for the stream to be open, or for the end."""
         self._deadline: asyncio.TimerHandle | None = None
@@ -86,8 +99,7 @@ class ClientCall:
         if self._is_cancelled:
             raise asyncio.CancelledError
         try:
-            await self._open()
-            data = await self._stream.next_message() if self._stream is not None else None
+            data = await self._next_message()
         except asyncio.CancelledError:
             self.cancel()
             raise
@@ -154,7 +166,32 @@ class ClientCall:
             return
         self._stream = _ClientStream(connection, number, self._channel.message_bytes_max, self)
         connection.streams[number] = self._stream
+        if self._request is not None:
+            if not connection.is_paused and connection.send_message(number, self._request):
+                connection.end_messages(self._stream)
+            else:
+                self._sending = asyncio.ensure_future(self._send(self._stream, self._request))
         self._wake()
+
+    async def _send(self, stream: Stream, request: bytes) -> None:
+        with contextlib.suppress(ConnectionEnded):
+            await stream.write(request)
+            stream.connection.end_messages(stream)
+
+    def repeat(self) -> bool:
+        """The server has done nothing for it: answers whether it is begun anew."""
+        if self._status is not None or not self._repeats_left:
+            return False
+        self._repeats_left -= 1
+        self._stream = None
+        asyncio.get_running_loop().call_soon(self._begin_anew)
+        return True
+
+    def _begin_anew(self) -> None:
+        try:
+            self._channel.begin(self)
+        except grpc.aio.UsageError as error:
+            self.end(grpc.StatusCode.CANCELLED, str(error))
 
     def end(self, code: grpc.StatusCode, details: str, trailing: Pairs = ()) -> None:
         """It is over."""
@@ -208,6 +245,14 @@ class ClientCall:
         while self._stream is None and self._status is None:
             await self._wait()
 
+    async def _next_message(self) -> bytes | None:
+        while True:
+            await self._open()
+            stream = self._stream
+            data = await stream.next_message() if stream is not None else None
+            if data is not None or self._status is not None or stream is self._stream:
+                return data
+
     async def _ended(self) -> tuple[grpc.StatusCode, str, Pairs]:
         while self._status is None:
             await self._wait()
@@ -256,8 +301,9 @@ class _ClientStream(Stream):
         super().fail(ConnectionEnded(code, details))
 
     def fail(self, failure: ConnectionEnded) -> None:
-        # A server that has said all there is may close the connection right behind it.
-        self._call.end(*(self._trailers or (failure.code, failure.details, ())))
+        if not (failure.was_refused and not self._has_begun and self._call.repeat()):
+            # A server that has said all there is may close the connection right behind it.
+            self._call.end(*(self._trailers or (failure.code, failure.details, ())))
         super().fail(failure)
 
     def refuse(self, code: grpc.StatusCode, details: str) -> None:
@@ -268,9 +314,9 @@ class _ClientStream(Stream):
 class UnaryCall(Awaitable[Any]):
     """A call with one answer: to be awaited for it."""
 
-    def __init__(self, call: ClientCall, request: Any) -> None:
+    def __init__(self, call: ClientCall) -> None:
         self._call = call
-        self._task = asyncio.ensure_future(_one_answer(call, request))
+        self._task = asyncio.ensure_future(_one_answer(call))
         self._task.add_done_callback(_forget_failure)
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -313,16 +359,6 @@ class StreamUnaryCall(ClientCall):
             self.cancel()
 
 
-def send_only(call: ClientCall, request: Any) -> None:
-    """Sends the only request of a call, as soon as that is open."""
-    asyncio.ensure_future(_send_one(call, request)).add_done_callback(_forget_failure)
-
-
-async def _send_one(call: ClientCall, request: Any) -> None:
-    await call.write(request)
-    await call.done_writing()
-
-
 async def _answer_of(call: ClientCall) -> Any:
     answer = await call.read()
     if answer is grpc.aio.EOF or await call.read() is not grpc.aio.EOF:
@@ -330,11 +366,7 @@ async def _answer_of(call: ClientCall) -> Any:
     return answer
 
 
-async def _one_answer(call: ClientCall, request: Any) -> Any:
-    try:
-        await _send_one(call, request)
-    except (asyncio.InvalidStateError, grpc.aio.AioRpcError):
-        pass  # What the server said explains it.
+async def _one_answer(call: ClientCall) -> Any:
     try:
         return await _answer_of(call)
     finally:

@@ -346,7 +346,8 @@ class Connection(asyncio.Protocol):
             raise ConnectionEnded(grpc.StatusCode.RESOURCE_EXHAUSTED, "calls are begun and given up")
         if (stream := self.streams.pop(number, None)) is not None:
             status = _STATUS_OF_RESET.get(code, grpc.StatusCode.INTERNAL)
-            stream.fail(ConnectionEnded(status, f"the call was reset with code {code}"))
+            was_refused = code == ErrorCodes.REFUSED_STREAM
+            stream.fail(ConnectionEnded(status, f"the call was reset with code {code}", was_refused))
 
     def _hear_goaway(self, number: int, payload: bytes) -> None:
         if number or len(payload) < 8:
@@ -356,7 +357,8 @@ class Connection(asyncio.Protocol):
         refused = [number for number in self.streams if number > last and self._on_call is None]
         for number in refused:
             text = f"the server goes away (code {code})"
-            self.streams.pop(number).fail(ConnectionEnded(grpc.StatusCode.UNAVAILABLE, text))
+            refusal = ConnectionEnded(grpc.StatusCode.UNAVAILABLE, text, was_refused=True)
+            self.streams.pop(number).fail(refusal)
         if not self.streams and self._on_call is None:
             self.close("the server went away")
 

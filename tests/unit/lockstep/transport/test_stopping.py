@@ -112,3 +112,30 @@ async def test_a_server_that_never_started_can_be_stopped(our_ends: Ends) -> Non
     server = our_ends.make_server()
     server.add_insecure_port("127.0.0.1:0")
     await server.stop(None)
+
+
+@within(60)
+async def test_calls_that_a_leaving_server_refuses_are_begun_again_with_the_next(
+    our_ends: Ends, probe: Probe
+) -> None:
+    """Only what the server says it has not begun: each call runs once."""
+    served = await our_ends.serve(probe.handlers())
+    channel = our_ends.open_channel(served.address)
+    is_over, answered = asyncio.Event(), 0
+
+    async def ask(place: int) -> None:
+        nonlocal answered
+        while not is_over.is_set():
+            data = b"%d of %d" % (answered, place)
+            assert await channel.unary_unary(path("Echo"))(data, wait_for_ready=True, timeout=20) == data
+            answered += 1
+
+    asking = [asyncio.ensure_future(ask(place)) for place in range(8)]
+    for _ in range(5):
+        before = answered
+        while answered < before + 20:
+            await asyncio.sleep(0.001)
+        await served.server.stop(5)
+        served = await our_ends.serve(probe.handlers(), address=served.address)
+    is_over.set()
+    await asyncio.gather(*asking)
