@@ -34,7 +34,7 @@ async def test_no_append_answer_leaves_before_its_fdatasync_returned(tmp_path: P
             # Whole, or the second half of a call that strace shows in two.
             groups += not is_durable
             is_durable = True
-        elif b" sendmsg(" in line and b"orders" in line:
+        elif (b" write(" in line or b" writev(" in line) and b"<socket:" in line and b"orders" in line:
             assert is_durable, f"an answer left before the sync returned: {line!r}"
             answers += 1
     assert groups >= appends

@@ -190,7 +190,9 @@ class Coordinator:
 
     def _inquire(self, asked: OutcomeAsked, now: Now) -> None:
         known = self._transactions.get(asked.global_id)
-        if isinstance(known, OnePhase) or (isinstance(known, Transaction) and asked.is_fence):
+        if isinstance(known, OnePhase) or (
+            isinstance(known, Transaction) and (asked.is_fence or known.is_answered)
+        ):
             known.join(asked.request, now)
             if isinstance(known, Transaction):
                 known.abandon(now)

@@ -93,8 +93,13 @@ class Transaction:
         self.waiters.add(request, now)
         if self.phase is Phase.COMPLETING and now.boottime_ms >= self._answer_ms:
             self._answer()
-        if self.phase is Phase.DELETING and self._is_decided:
+        if self.is_answered:
             self._answer()
+
+    @property
+    def is_answered(self) -> bool:
+        """Its end was told, with its hazards, and the log does not have these yet."""
+        return self.phase is Phase.DELETING and self._is_decided
 
     def abandon(self, now: Now) -> None:
         """Somebody wants it rolled back: it is, unless the decision is already on its way."""

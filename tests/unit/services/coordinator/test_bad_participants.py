@@ -8,6 +8,7 @@ from lockstep.core.decision_log import OutcomeEntry, Verdict
 from lockstep.core.xa import XaStatus
 from services.coordinator.core.messages import (
     Completed,
+    DeleteTransaction,
     Effect,
     OutcomeAnswer,
     RequestId,
@@ -75,6 +76,24 @@ def test_one_that_vanishes_before_it_votes_is_a_no_when_the_time_is_over() -> No
     rig.pass_time(LIMITS.prepare_ms)
     assert rig.state(request) is A
     assert rig.participants.verbs() == [Verb.ROLL_BACK] * 2
+
+
+@pytest.mark.parametrize("is_fence", [False, True])
+def test_what_a_commit_was_answered_is_the_outcome_at_once(is_fence: bool) -> None:
+    """Also while the log does not have the hazards yet."""
+    rig = Rig()
+    rig.participants.ends[1] = ROLLED_BACK
+    request = rig.commit()
+    (deletion,) = rig.run(lambda effect: isinstance(effect, DeleteTransaction))
+    told = answer_of(rig, request)
+    assert told.heuristic is XaStatus.HEURMIX and told.hazards
+    for is_written in (False, True):
+        asked = rig.outcome(fence=is_fence)
+        rig.run()
+        outcome = answer_of(rig, asked)
+        assert (outcome.state, outcome.heuristic, outcome.hazards) == (C, told.heuristic, told.hazards)
+        if not is_written:
+            rig.perform(deletion)
 
 
 # One that answers twice, or what nobody asked
