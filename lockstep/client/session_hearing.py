@@ -52,13 +52,12 @@ def _hear_attaching(
             if is_deposed or code in _ELSEWHERE:
                 line.drop_stream(now, effects)
             elif code is ErrorCode.UNKNOWN_SESSION and line.session:
-                line.lose_session(code, text, effects)
+                line.lose_session(code, text, effects, keeps_questions=True)
                 line.drop_stream(now, effects)
             elif code is ErrorCode.UNKNOWN_SESSION:
                 line.drop_stream(now, effects)
             else:
                 effects.append(e.CloseStream(line.stream))
-                effects += line.lost(code, text)
                 line.finish(code, text, effects)
         case sm.SessionEnded():
             line.drop_stream(now, effects)

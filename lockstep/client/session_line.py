@@ -163,11 +163,18 @@ class SessionLine:
 
     # --- the end of a session ---
 
-    def lose_session(self, code: ErrorCode, text: str, effects: list[e.Effect]) -> None:
-        """Everything that the session had is over; the next attachment opens a new one."""
+    def lose_session(
+        self, code: ErrorCode, text: str, effects: list[e.Effect], *, keeps_questions: bool = False
+    ) -> None:
+        """Everything that the session had is over; the next attachment opens a new one.
+
+        `keeps_questions`: nobody has heard them yet, and the new session asks them.
+        """
         if code is ErrorCode.NONE:
             code = ErrorCode.UNKNOWN_SESSION
-        effects += self.lost(code, text)
+        effects += self._lost(code, text)
+        if not keeps_questions:
+            self._reject_questions(code, text, effects)
         effects.append(e.SessionLost(code, text))
         self.session_id = self._new_session_id()
         self.session, self.session_epoch = SessionKey(0), Epoch(0)
@@ -175,21 +182,23 @@ class SessionLine:
         self.window = CommandWindow()
         self.push_backs = 0
 
-    def lost(self, code: ErrorCode, text: str) -> list[e.Effect]:
+    def _lost(self, code: ErrorCode, text: str) -> list[e.Effect]:
         """What callers hear when the session is over."""
         effects = [
             effect
             for effect in self.window.lose(code, text)
             if not (isinstance(effect, e.CommandRejected | e.CommandInDoubt) and effect.ticket is None)
         ]
-        effects += self.held.void(self.epoch)
+        return effects + self.held.void(self.epoch)
+
+    def _reject_questions(self, code: ErrorCode, text: str, effects: list[e.Effect]) -> None:
         effects += [e.CommandRejected(ticket, code, text) for ticket, _ in self.questions.values()]
         self.questions.clear()
-        return effects
 
     def finish(self, code: ErrorCode, text: str, effects: list[e.Effect]) -> None:
         """The end: no stream and no session any more."""
-        effects += self.lost(code, text)
+        effects += self._lost(code, text)
+        self._reject_questions(code, text, effects)
         self.state = State.CLOSED
         self.times = SessionTimes()
         self.stream += 1

@@ -104,6 +104,17 @@ def test_commands_that_a_forgotten_session_may_have_done_are_in_doubt_and_the_ot
     assert bench.outcomes("next") == [e.CommandDone("next", 0)]
 
 
+def test_a_new_session_asks_what_the_forgotten_one_was_not_answered() -> None:
+    bench = Bench().start()
+    bench.world.restart()
+    bench.lose()
+    bench.feed(e.Ask("how", rq.Describe(0)))
+    bench.exchange()
+    assert len(bench.of(e.SessionLost)) == 1
+    (answer,) = bench.outcomes("how")
+    assert isinstance(answer, e.QuestionAnswered)
+
+
 def test_operations_and_commit_get_their_sequence_and_count() -> None:
     bench = Bench().start()
     key = begun(bench)
