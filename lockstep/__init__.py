@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 # Before gRPC is imported. Its handlers around fork() crash now and then in the child of a process whose event loop runs gRPC,
 # and a supervisor is such a process. Nobody here goes on with gRPC in a forked child.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-# Where grpcio is used (etcd, clients without an event loop), whoever waits for a stream polls its sockets itself: by its event engine
-# each message passes through one thread more, and costs 1.7 times the processor time and the time on its way.
+# Where grpcio is used (etcd, clients without an event loop), whoever waits for a stream polls its sockets itself: by its event
+# engine each message passes through one thread more, and costs 1.7 times the processor time and the time on its way.
 os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
 
 __all__ = ["InDoubt", "LockstepError", "Rejected", "connect"]

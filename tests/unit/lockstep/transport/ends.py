@@ -77,25 +77,11 @@ class Ends:
         self._channels.append(channel)
         return channel
 
-    @property
-    def is_client_ours(self) -> bool:
-        """Whether no channel is grpcio's; for the little in which ours promises more."""
-        return not any(_is_grpcios(channel) for channel in self._channels)
-
-    @property
-    def is_server_ours(self) -> bool:
-        """As `is_client_ours`, of the servers."""
-        return not any(_is_grpcios(server) for server in self._servers)
-
     async def close(self) -> None:
         for channel in self._channels:
             await channel.close()
         for server in self._servers:
             await server.stop(None)
-
-
-def _is_grpcios(end: Any) -> bool:
-    return type(end).__module__.startswith("grpc.")
 
 
 def within(

@@ -14,7 +14,7 @@ from typing import IO, Self
 
 import uvloop
 
-from tests.unit.lockstep.transport.ends import GRPCIO, OURS, Ends
+from tests.unit.lockstep.transport.ends import Ends
 from tests.unit.lockstep.transport.probe_service import Probe
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -29,8 +29,6 @@ class ServerProcess:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed by `__exit__`
         self._process: subprocess.Popen[bytes] | None = None
         self.address = ""
-        self.is_ours = False
-        """Whether it is not grpcio's, whatever was asked for."""
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
@@ -40,9 +38,8 @@ class ServerProcess:
             stderr=self._errors,
         )
         assert self._process.stdout is not None
-        words = self._process.stdout.readline().decode().split()
-        assert len(words) == 2, self.words()
-        self.address, self.is_ours = words[0], words[1] == OURS
+        self.address = self._process.stdout.readline().decode().strip()
+        assert self.address, self.words()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -86,7 +83,7 @@ class ServerProcess:
 async def main(implementation: str, address: str) -> None:
     ends = Ends(implementation, implementation)
     served = await ends.serve(Probe().handlers(), address=address)
-    print(served.address, OURS if ends.is_server_ours else GRPCIO, flush=True)
+    print(served.address, flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await ends.close()
 

@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from tests.unit.lockstep.transport.ends import Ends, within
+from tests.unit.lockstep.transport.ends import OURS, Ends, within
 from tests.unit.lockstep.transport.probe_service import Probe, path, service, stream_stream
 
 ENDED_ERRORS = (asyncio.InvalidStateError, grpc.aio.UsageError, grpc.aio.AioRpcError)
@@ -165,7 +165,7 @@ async def test_a_handler_may_end_while_its_client_writes(ends: Ends) -> None:
 
     writing = asyncio.ensure_future(write())
     assert await call.read() == bytes(100_000)
-    if ends.is_client_ours:
+    if ends.client == OURS:
         assert await call.read() is grpc.aio.EOF
         assert await call.code() is grpc.StatusCode.OK
     else:  # Of grpcio's, a write that comes too late makes it INTERNAL.
@@ -190,7 +190,7 @@ async def test_a_handler_may_abort_while_its_client_is_held_back(ends: Ends) -> 
     writing = asyncio.ensure_future(write())
     with pytest.raises(grpc.aio.AioRpcError) as error:
         await call.read()
-    if ends.is_client_ours:
+    if ends.client == OURS:
         assert (error.value.code(), error.value.details()) == (grpc.StatusCode.ABORTED, "enough")
     with pytest.raises(ENDED_ERRORS):
         await writing

@@ -23,11 +23,6 @@ async def client(port: int) -> AsyncIterator[h.RawClient]:
     await made.close()
 
 
-def expect_padding(ends: Ends) -> None:
-    if not ends.is_server_ours:
-        pytest.xfail("grpcio's knows no padding")
-
-
 def padded(stream: int, data: bytes, flags: int = 0) -> bytes:
     return h.frame(h.DATA, h.PADDED | flags, stream, b"\x07" + data + bytes(7))
 
@@ -64,11 +59,7 @@ WAYS: dict[str, Callable[[int, bytes], bytes]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @within(30)
-async def test_messages_may_be_cut_into_frames_in_any_way(
-    our_ends: Ends, client: h.RawClient, way: str
-) -> None:
-    if way == "padded":
-        expect_padding(our_ends)
+async def test_messages_may_be_cut_into_frames_in_any_way(client: h.RawClient, way: str) -> None:
     data = b"".join(map(h.message, (b"first", b"", b"second", bytes(300), b"")))
     client.send(h.request(1, path("Converse")), WAYS[way](1, data))
     assert await client.end_of(1)
@@ -105,12 +96,9 @@ async def test_field_blocks_may_be_cut_anywhere(client: h.RawClient) -> None:
 
 @pytest.mark.parametrize("is_padded", [False, True])
 @within(30)
-async def test_field_blocks_may_have_priorities_and_padding(
-    our_ends: Ends, client: h.RawClient, is_padded: bool
-) -> None:
+async def test_field_blocks_may_have_priorities_and_padding(client: h.RawClient, is_padded: bool) -> None:
     block, flags = struct.pack(">IB", 0, 3) + h.request_fields(path("Echo")), h.END_HEADERS | h.WITH_PRIORITY
     if is_padded:
-        expect_padding(our_ends)
         block, flags = b"\x05" + block + bytes(5), flags | h.PADDED
     client.send(h.frame(h.HEADERS, flags, 1, block), h.frame(h.DATA, h.END_STREAM, 1, h.message(b"so")))
     assert await client.end_of(1)
@@ -129,9 +117,8 @@ async def test_a_request_may_end_with_trailers(client: h.RawClient) -> None:
 
 
 @within(30)
-async def test_padding_gives_its_window_back(our_ends: Ends, client: h.RawClient) -> None:
+async def test_padding_gives_its_window_back(client: h.RawClient) -> None:
     """A window full of padding: without it being given back, the call would stand still."""
-    expect_padding(our_ends)
     client.send(h.request(1, path("Sum")))
     await client.pong()
     for one in range(4_000):
@@ -182,9 +169,7 @@ async def test_a_server_ends_a_call_at_its_deadline_by_itself(client: h.RawClien
 
 
 @within(30)
-async def test_a_request_that_is_none_of_grpcs_ends_alone(
-    our_ends: Ends, client: h.RawClient, probe: Probe
-) -> None:
+async def test_a_request_that_is_none_of_grpcs_ends_alone(client: h.RawClient, probe: Probe) -> None:
     client.send(h.call(1, path("Wait"), b""))
     await probe.begun.get()
     fields = h.request_fields(path("Echo")).replace(b"POST", b"GET!")

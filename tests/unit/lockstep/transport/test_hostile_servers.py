@@ -74,14 +74,6 @@ async def ask(answer: bytes, is_closing: bool = False, timeout: float = CALL_SEC
     return code
 
 
-@pytest.fixture
-async def our_client(our_ends: Ends) -> None:
-    """For what grpcio's does not stand: its assertions end the process."""
-    our_ends.open_channel("127.0.0.1:1")
-    if not our_ends.is_client_ours:
-        pytest.xfail("grpcio's ends the process, or takes no answer for one")
-
-
 @within(30)
 async def test_an_answer_that_is_sound_is_one() -> None:
     assert await ask(b"".join(SOUND)) is grpc.StatusCode.OK
@@ -120,7 +112,6 @@ async def test_ends_that_are_not_grpcs_have_the_codes_that_it_gives_them(name: s
     assert (await ask(answer)).name in codes
 
 
-@pytest.mark.usefixtures("our_client")
 @within(30)
 async def test_a_call_that_ends_well_without_an_answer_has_failed() -> None:
     code = await ask(HEAD + h.frame(h.HEADERS, END, 1, STATUS_OK))
@@ -145,7 +136,6 @@ _frames = st.builds(h.frame, st.integers(0, 10), st.integers(0, 255), _streams, 
 
 
 @pytest.mark.fuzz
-@pytest.mark.usefixtures("our_client")
 @hostile_bytes
 @given(st.one_of(st.binary(max_size=100).map(lambda noise: [noise]), st.lists(_frames, max_size=8)))
 @within(30)
@@ -154,7 +144,6 @@ async def test_an_answer_of_noise_ends_the_call(frames: list[bytes]) -> None:
 
 
 @pytest.mark.fuzz
-@pytest.mark.usefixtures("our_client")
 @hostile_bytes
 @given(st.lists(_frames, max_size=2), st.integers(0, 2**32 - 1))
 @within(30)

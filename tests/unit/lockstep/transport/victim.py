@@ -3,8 +3,6 @@
 import socket
 import time
 
-import pytest
-
 from tests.unit.lockstep.transport import raw_http2 as h
 from tests.unit.lockstep.transport.ends import OURS
 from tests.unit.lockstep.transport.probe_service import path
@@ -21,7 +19,6 @@ class Victim:
     """Lives as long as a module of tests; a server that ended is replaced."""
 
     def __init__(self) -> None:
-        self._excused = ""
         self._begin()
 
     def _begin(self) -> None:
@@ -32,8 +29,6 @@ class Victim:
 
     def play(self, data: bytes, is_half_closed: bool = False) -> None:
         """Sends it on a connection of its own, reads what is there, and drops the connection."""
-        if self._excused:  # It is not worth an input that is made smaller.
-            self.excuse_grpcio(self._excused)
         with h.connect_blocking(self.process.port) as link:
             try:
                 link.sendall(data)
@@ -55,7 +50,6 @@ class Victim:
             answer, reason = b"", str(error)
         if answer != b"well":
             words = self._replace()
-            self.excuse_grpcio("ends the calls of others")
             raise AssertionError(f"others are not served: {reason}\n{words[-5_000:]}")
 
     def _ask(self, method: str, data: bytes) -> bytes:
@@ -72,12 +66,6 @@ class Victim:
                 frames = h.parse(received)[0]
         return b"".join(one.payload for one in frames if (one.kind, one.stream) == (h.DATA, 1))[5:]
 
-    def excuse_grpcio(self, what_it_does: str) -> None:
-        """Of the server that is not ours: fails as expected."""
-        if not self.process.is_ours:
-            self._excused = what_it_does
-            pytest.xfail(f"grpcio's {what_it_does}")
-
     def check_end(self) -> None:
         """Nothing was left: no call, no memory, no word of an exception."""
         ends_at = time.monotonic() + ECHO_SECONDS
@@ -92,7 +80,6 @@ class Victim:
         grown = self.process.resident_bytes() - self._resident_bytes
         if grown >= RSS_GROWTH_MAX:
             self._replace()
-            self.excuse_grpcio("has no such limit")
         assert grown < RSS_GROWTH_MAX, f"it grew by {grown / 2**20:.0f} MiB"
 
     def _replace(self) -> str:
