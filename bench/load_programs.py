@@ -29,6 +29,8 @@ READY_SECONDS_MAX = 600.0
 END_SECONDS_MAX = 120.0
 """Beyond the measured seconds."""
 SETTLED_CORES, SETTLED_SECONDS, SETTLING_SECONDS_MAX = 0.3, 0.3, 60.0
+SETTLED_LOOKS = 8
+"""So many times in a row nothing is done: longer than a store waits until it consolidates what came last."""
 """The servers are done with what was prepared when all of them together use so little for so long; or after so long."""
 
 
@@ -97,15 +99,16 @@ async def measure(plan: Plan, directory: Path, *, with_instructions: bool = Fals
 
 
 async def _settled(pids: Mapping[str, int]) -> None:
-    """Returns when the servers are done with what the load programs prepared: it is nobody's."""
+    """Returns when the servers are done with what the load programs prepared, and those before them left: it is nobody's."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + SETTLING_SECONDS_MAX
-    used = SETTLED_CORES
-    while used >= SETTLED_CORES and loop.time() < deadline:
+    quiet = 0
+    while quiet < SETTLED_LOOKS and loop.time() < deadline:
         meter, begin = CpuMeter(pids), loop.time()
         meter.start()
         await asyncio.sleep(SETTLED_SECONDS)
         used = sum(meter.read().values()) / (loop.time() - begin)
+        quiet = quiet + 1 if used < SETTLED_CORES else 0
 
 
 @dataclass(frozen=True, slots=True)
