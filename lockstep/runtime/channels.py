@@ -36,6 +36,8 @@ _CHANNEL_OPTIONS = (
     # A process that starts again in another container has another address under its old name; gRPC would look at it anew only
     # every 30 s.
     ("grpc.dns_min_time_between_resolutions_ms", 500),
+    # Each client of a process has a connection of its own: what one sends does not wait behind another's.
+    ("grpc.use_local_subchannel_pool", 1),
     # Nothing is sent twice behind our back.
     ("grpc.enable_retries", 0),
 )
