@@ -12,7 +12,7 @@ import google_crc32c
 import msgspec
 
 from lockstep.core.ids import MessageId, QueueId
-from lockstep.core.items import Changes, message_key, message_keys
+from lockstep.core.items import Changes
 from lockstep.core.records import Message
 
 
@@ -81,8 +81,8 @@ class Contents:
         self.resident_bytes += size
         if (durable, transient) != (1, 0):
             self._references.update(dict.fromkeys(ids, (durable, transient)))
-        if durable and self._changes.hook is not None:
-            self._changes.hook(message_keys(ids))
+        if durable and self._changes.listener is not None:
+            self._changes.listener.messages_changed(ids)
 
     def references(self, message_id: MessageId) -> tuple[int, int]:
         """(durable, transient) references of a content that is here."""
@@ -117,8 +117,8 @@ class Contents:
             if type(content) is Message:
                 self.resident_bytes -= size_of(content)
             self._references.pop(message_id, None)
-        if was_durable != (durable > 0) and self._changes.hook is not None:
-            self._changes.hook((message_key(message_id),))
+        if was_durable != (durable > 0) and self._changes.listener is not None:
+            self._changes.listener.messages_changed((message_id,))
 
     def hold(self, message_id: MessageId, is_durable: bool) -> None:
         """One more reference."""
@@ -128,10 +128,10 @@ class Contents:
     def release(self, ids: Iterable[MessageId], is_durable: bool) -> None:
         """One reference less to each; contents without any are gone."""
         if is_durable and not self._references:
-            messages, size, hook = self.messages, 0, self._changes.hook
-            if hook is not None:
+            messages, size, listener = self.messages, 0, self._changes.listener
+            if listener is not None:
                 ids = list(ids)
-                hook(message_keys(ids))
+                listener.messages_changed(ids)
             for message_id in ids:
                 content = messages.pop(message_id)
                 if type(content) is Message:

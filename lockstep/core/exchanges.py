@@ -113,5 +113,5 @@ class Exchanges:
         return found.matcher.match(key, headers) if found is not None else ()
 
     def _changed(self, key: bytes) -> None:
-        if self._changes.hook is not None:
-            self._changes.hook((key,))
+        if self._changes.listener is not None:
+            self._changes.listener.items_changed((key,))

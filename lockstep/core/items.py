@@ -6,7 +6,8 @@ the end with a default, never removed or reused.
 """
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import Protocol
 
 import msgspec
 
@@ -77,14 +78,25 @@ Item = StateItem
 """One piece of a state: key, value, and whether it is durable."""
 
 
+class ItemsListener(Protocol):
+    """Who is told which durable items came, changed or went: messages and entries, which are many, by their numbers."""
+
+    def items_changed(self, keys: Iterable[bytes]) -> None:
+        """Items of all other kinds."""
+
+    def messages_changed(self, messages: Iterable[MessageId]) -> None: ...
+
+    def entries_changed(self, queue: QueueId, positions: Iterable[QueuePosition]) -> None: ...
+
+
 class Changes:
     """Where the parts of one state tell which durable items they changed; they share it, and nobody listens by default."""
 
-    __slots__ = ("hook",)
+    __slots__ = ("listener",)
 
     def __init__(self) -> None:
-        self.hook: Callable[[Iterable[bytes]], None] | None = None
-        """Told of the keys of all durable items that came, changed or went. Keys are not even made without it."""
+        self.listener: ItemsListener | None = None
+        """Keys are not even made without it."""
 
 
 META_KEY = META

@@ -115,5 +115,5 @@ class Outcomes:
         self._ordinary = dict(sorted(self._ordinary.items(), key=lambda pair: (pair[1].index, pair[0])))
 
     def _changed(self, key: bytes) -> None:
-        if self._changes.hook is not None:
-            self._changes.hook((key,))
+        if self._changes.listener is not None:
+            self._changes.listener.items_changed((key,))

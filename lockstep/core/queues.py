@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from lockstep.core.contents import Contents
 from lockstep.core.ids import MessageId, QueueId, QueuePosition, TransactionKey
-from lockstep.core.items import Changes, entry_keys
+from lockstep.core.items import Changes
 from lockstep.core.records import DeclareQueue, Message
 
 _SLACK = 64
@@ -234,9 +234,9 @@ class Queue:
         self._start = 0
 
     def _tell(self, positions: Iterable[QueuePosition]) -> None:
-        hook = self._changes.hook
-        if hook is not None:
-            hook(entry_keys(self.id, positions))
+        listener = self._changes.listener
+        if listener is not None:
+            listener.entries_changed(self.id, positions)
 
     def _trim(self) -> None:
         live = len(self.entries)

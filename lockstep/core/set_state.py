@@ -73,7 +73,7 @@ class SetState:
     def listener(self, listener: StateListener | None) -> None:
         self._listener = listener
         hears_items = listener is not None and type(listener).items_changed is not StateListener.items_changed
-        self.changes.hook = listener.items_changed if listener is not None and hears_items else None
+        self.changes.listener = listener if hears_items else None
 
     def apply_frame(self, frame: Frame) -> None:
         """Apply a whole frame, which follows the last one; raises `BadFrame` and changes nothing if it does not decode."""
@@ -218,7 +218,7 @@ class SetState:
 
     def collect(self, buffer: TxBuffer, operation: Operation) -> None:
         """Add an operation to an open transaction."""
-        if operation.is_durable and self.changes.hook is not None:
+        if operation.is_durable and self.changes.listener is not None:
             if not buffer.is_durable:
                 self.changed(transaction_key(buffer.key))
             self.changed(operation_key(buffer.key, operation.index))
@@ -226,8 +226,8 @@ class SetState:
 
     def changed(self, key: bytes) -> None:
         """A durable item came, changed or went."""
-        if self.changes.hook is not None:
-            self.changes.hook((key,))
+        if self.changes.listener is not None:
+            self.changes.listener.items_changed((key,))
 
     def tell(self, call: Callable[..., None], *arguments: Any) -> None:
         """Call a method of the listener once the record that is being applied is done."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from lockstep.core.ids import QueuePosition, SessionKey, TransactionKey
+from lockstep.core.ids import MessageId, QueueId, QueuePosition, SessionKey, TransactionKey
+from lockstep.core.items import entry_keys, message_keys
 
 if TYPE_CHECKING:
     from lockstep.core.exchanges import Exchange
@@ -58,4 +59,14 @@ class StateListener:
         """A command of a session has its answer; it may be given when the commit index covers `answer.index`."""
 
     def items_changed(self, keys: Iterable[bytes]) -> None:
-        """Durable items came, changed or went: `SetState.item(key)` has each, or None (or a transient one in its place)."""
+        """Durable items came, changed or went: `SetState.item(key)` has each, or None (or a transient one in its place). Messages
+        and entries come by the next two, which pass their keys on where they are not overridden.
+        """
+
+    def messages_changed(self, messages: Iterable[MessageId]) -> None:
+        """The same of contents."""
+        self.items_changed(message_keys(messages))
+
+    def entries_changed(self, queue: QueueId, positions: Iterable[QueuePosition]) -> None:
+        """The same of places in a queue."""
+        self.items_changed(entry_keys(queue, positions))

@@ -107,5 +107,5 @@ class Subscriptions:
             self._changed(deleted_resource_key(resource))
 
     def _changed(self, key: bytes) -> None:
-        if self._changes.hook is not None:
-            self._changes.hook((key,))
+        if self._changes.listener is not None:
+            self._changes.listener.items_changed((key,))

@@ -5,11 +5,14 @@ nothing cached is believed: `SettleSegment` drops the page cache before a recove
 
     <set>/meta                     replaced by rename
     <set>/journal/<number>.segment
+    <set>/journal/<number>.kept    was a segment, and will be another
     <set>/snapshot/                RocksDB
     <set>/aside/<disk id>/         what was set aside
 """
 
+import contextlib
 import errno
+import mmap
 import os
 import shutil
 import threading
@@ -25,11 +28,14 @@ from services.store.core.disk import (
     Step,
     WriteSegment,
 )
+from services.store.direct_io import ALIGNED_BYTES, direct_io, takes_direct_io
 from services.store.directories import sync_directory
 from services.store.snapshot_db import SnapshotDb
 
-_PIECE_BYTES = 4 << 20
+_PIECE_BYTES = 1 << 20
 """Zeros written between two syncs while a segment is created: a whole segment at once would hold up the syncs of appends."""
+_KEPT = ".kept"
+"""Suffix of files that were segments and may be again."""
 _PARTS_MAX = 512
 """Buffers of one pwritev; the kernel's limit is 1024."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -51,7 +57,9 @@ class SetDirectory:
         self._files: dict[int, int] = {}
         """Open segment files: number -> descriptor."""
         self._lock = threading.Lock()
-        """Of `_files`, for opening and closing only."""
+        """Of `_files` and `_kept`, for opening, closing and keeping only."""
+        self._kept: list[tuple[Path, int]] = []
+        """Files that were segments and will be again: where, and how many bytes."""
         self.snapshot = SnapshotDb(path / "snapshot")
 
     def close(self) -> None:
@@ -105,10 +113,18 @@ class SetDirectory:
     # --- segments ---------------------------------------------------------------------------------------------------
 
     def list_segments(self) -> tuple[tuple[int, int], ...]:
+        """Files that an earlier opening kept are deleted."""
+        self._kept.clear()
+        for kept in self._journal.glob(f"*{_KEPT}"):
+            kept.unlink(missing_ok=True)
         files = [entry for entry in os.scandir(self._journal) if entry.name.endswith(".segment")]
         return tuple(sorted((int(entry.name.split(".")[0]), entry.stat().st_size) for entry in files))
 
     def create_segment(self, step: CreateSegment) -> None:
+        if self._recreate_segment(step):
+            return
+        if self.free_bytes() < step.size_bytes + step.reserve_bytes:
+            self._forget_kept(0)  # they have other sizes
         if self.free_bytes() < step.size_bytes + step.reserve_bytes:
             raise DiskError(DiskProblem.FULL, f"{self.path}: no room for a segment beside the reserve", step)
         self._close_files((step.number,))
@@ -125,6 +141,30 @@ class SetDirectory:
             raise
         with self._lock:
             self._files[step.number] = descriptor
+
+    def _recreate_segment(self, step: CreateSegment) -> bool:
+        """Of a file that was kept, if there is one of that size."""
+        with self._lock:
+            found = [kept for kept in self._kept if kept[1] == step.size_bytes]
+            if not found:
+                return False
+            self._kept.remove(found[0])
+        self._close_files((step.number,))
+        kept, path = found[0][0], self._segment_path(step.number)
+        descriptor = os.open(kept, os.O_RDWR)
+        try:
+            _write_all(descriptor, [step.header], 0)
+            os.fsync(descriptor)
+            os.rename(kept, path)
+            sync_directory(self._journal)
+        except OSError:
+            os.close(descriptor)
+            kept.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+            raise
+        with self._lock:
+            self._files[step.number] = descriptor
+        return True
 
     def free_bytes(self) -> int:
         room = os.statvfs(self._journal)
@@ -157,7 +197,23 @@ class SetDirectory:
     def delete_segments(self, step: DeleteSegments) -> None:
         self._close_files(step.numbers)
         for number in step.numbers:
-            self._segment_path(number).unlink(missing_ok=True)
+            path = self._segment_path(number)
+            if not step.kept_max:
+                path.unlink(missing_ok=True)
+            elif path.exists():
+                kept = path.with_suffix(_KEPT)
+                os.rename(path, kept)
+                with self._lock:
+                    self._kept.append((kept, kept.stat().st_size))
+        self._forget_kept(step.kept_max)
+
+    def _forget_kept(self, kept_max: int) -> None:
+        """Delete the oldest: one of a size that is not asked for does not stay for ever."""
+        with self._lock:
+            count = max(len(self._kept) - kept_max, 0)
+            excess, self._kept = self._kept[:count], self._kept[count:]
+        for kept, _ in excess:
+            kept.unlink(missing_ok=True)
 
     def _preallocate(self, descriptor: int, size_bytes: int) -> None:
         try:
@@ -168,10 +224,14 @@ class SetDirectory:
         else:
             if not self._is_prefilled:
                 return
-        zeros = memoryview(bytes(min(_PIECE_BYTES, size_bytes)))
-        for offset in range(0, size_bytes, _PIECE_BYTES):
-            _write_all(descriptor, [zeros[: size_bytes - offset]], offset)
-            os.fdatasync(descriptor)
+        is_direct = size_bytes % ALIGNED_BYTES == 0 and takes_direct_io(self._journal)
+        with (
+            direct_io(descriptor) if is_direct else contextlib.nullcontext(),
+            mmap.mmap(-1, _PIECE_BYTES) as zeros,
+        ):
+            for offset in range(0, size_bytes, _PIECE_BYTES):
+                _write_all(descriptor, [memoryview(zeros)[: size_bytes - offset]], offset)
+                os.fdatasync(descriptor)
 
     def _segment_path(self, number: int) -> Path:
         return self._journal / f"{number:016d}.segment"

@@ -12,6 +12,7 @@ from pathlib import Path
 from rocksdict import DBCompressionType, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
 
 from lockstep.core.store_protocol import StateItem
+from services.store.direct_io import takes_direct_io
 from services.store.directories import sync_directory
 
 _META = b"\x00meta"
@@ -24,11 +25,14 @@ _ITEM_BYTES = 256
 them as long as 256 bytes of content.
 """
 _READAHEAD_BYTES = 1 << 20
-"""As many as one piece is asked for with."""
+"""At most."""
 _TOMBSTONES_WINDOW, _TOMBSTONES_MAX = 32_768, 16_384
-"""A file in which so many of so many neighbours are tombstones is compacted (or one of whose items half are). An iterator needs
-about 20 ms for that many; fewer would rewrite a big snapshot more often.
+"""A file in which so many of so many neighbours are tombstones is compacted. An iterator needs about 20 ms for that many; fewer
+would rewrite a big snapshot more often.
 """
+_BACKGROUND_BYTES_PER_SECOND = 100 << 20
+"""Flushes and compactions write at most so fast: a disk that is given more at once holds up the syncs of appends."""
+_BACKGROUND_TURN_US, _BACKGROUND_FAIRNESS = 50_000, 10
 
 
 class SnapshotCorrupt(Exception):
@@ -57,7 +61,7 @@ class SnapshotDb:
         items: list[StateItem] = []
         size, new = 0, tuple.__new__  # Half the time of `StateItem(...)`, and there are millions.
         try:
-            for key, value in self._open().items(from_key=_ITEM + from_key, read_opt=_scanning()):
+            for key, value in self._open().items(from_key=_ITEM + from_key, read_opt=_scanning(bytes_max)):
                 if size >= bytes_max:
                     return tuple(items), False
                 assert type(key) is bytes  # in raw mode all are
@@ -132,11 +136,17 @@ class SnapshotDb:
                 options.set_compression_type(DBCompressionType.none())
                 options.set_write_buffer_size(_MEMTABLE_BYTES)
                 options.set_max_background_jobs(2)
+                is_direct = takes_direct_io(self._path)
+                options.set_use_direct_io_for_flush_and_compaction(is_direct)
+                options.set_use_direct_reads(is_direct)
+                options.set_ratelimiter(
+                    _BACKGROUND_BYTES_PER_SECOND, _BACKGROUND_TURN_US, _BACKGROUND_FAIRNESS
+                )
                 options.set_keep_log_file_num(1)
                 options.set_max_log_file_size(1 << 20)
                 # Long runs of tombstones, as the head of a queue leaves them, are compacted away: an iterator would walk over
                 # each of them, as slowly as over a living item and with the GIL held.
-                options.add_compact_on_deletion_collector_factory(_TOMBSTONES_WINDOW, _TOMBSTONES_MAX, 0.5)
+                options.add_compact_on_deletion_collector_factory(_TOMBSTONES_WINDOW, _TOMBSTONES_MAX, 0.0)
                 self._database = Rdict(str(self._path), options)
             return self._database
 
@@ -156,9 +166,9 @@ class SnapshotDb:
         return failed
 
 
-def _scanning() -> ReadOptions:
-    """For reading everything once: what is read is not wanted again, and the next piece is."""
+def _scanning(bytes_max: int) -> ReadOptions:
+    """For reading so much: what is read is not wanted again, and of a big piece the next one is."""
     options = ReadOptions()
     options.fill_cache(False)  # type: ignore[call-arg]  # its stub lacks the argument
-    options.set_readahead_size(_READAHEAD_BYTES)
+    options.set_readahead_size(min(bytes_max, _READAHEAD_BYTES))
     return options

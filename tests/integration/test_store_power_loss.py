@@ -1,6 +1,7 @@
 """The real store process on a file system that loses power, fails to sync and becomes full (`power_loss_fs.py`)."""
 
 import asyncio
+import contextlib
 import random
 import signal
 from collections.abc import AsyncIterator
@@ -28,8 +29,8 @@ async def disk(tmp_path: Path) -> AsyncIterator[PowerLossFs]:
         yield mounted
 
 
-def store_on(disk: PowerLossFs, tmp_path: Path) -> StoreProcess:
-    store = StoreProcess(disk.mountpoint / "data", ["--segment-bytes", "16384"])
+def store_on(disk: PowerLossFs, tmp_path: Path, segment_bytes: int = 16384) -> StoreProcess:
+    store = StoreProcess(disk.mountpoint / "data", ["--segment-bytes", str(segment_bytes)])
     store.listen_on(f"unix:{tmp_path}/s.sock")
     return store
 
@@ -74,10 +75,11 @@ async def load_up(
     return sent, acknowledged, commit
 
 
-async def test_no_power_loss_takes_what_was_acknowledged(disk: PowerLossFs, tmp_path: Path) -> None:
-    store, frames, end, in_flight = store_on(disk, tmp_path), dict[int, bytes](), 0, 0
+async def lose_power_under_load(disk: PowerLossFs, store: StoreProcess, losses: int) -> tuple[int, int]:
+    """Answers the end of what was acknowledged, and how many losses met something that was not."""
+    frames, end, in_flight = dict[int, bytes](), 0, 0
     await disk.command("slow", write=0, sync=0.004)
-    for epoch in range(1, 6):
+    for epoch in range(1, losses + 1):
         async with store.running() as channel:
             stream = StoreStream(channel)
             opened = await stream.open(epoch)
@@ -101,8 +103,37 @@ async def test_no_power_loss_takes_what_was_acknowledged(disk: PowerLossFs, tmp_
             await store.end(signal.SIGKILL)
         await lose_power(disk, epoch)
         await disk.command("slow", write=0, sync=0.004)
+    return end, in_flight
+
+
+async def test_no_power_loss_takes_what_was_acknowledged(disk: PowerLossFs, tmp_path: Path) -> None:
+    end, in_flight = await lose_power_under_load(disk, store_on(disk, tmp_path), 5)
     assert in_flight > 0
     assert end > 100
+
+
+async def watch_files(store: StoreProcess, used_again: set[str]) -> None:
+    """Which segments hold groups of an older one; ends with its task."""
+    while True:
+        with contextlib.suppress(OSError):
+            for path in store.segments:
+                groups = path.read_bytes().split(b"LKSG")[1:]
+                # In each behind the magic: version, salt, size, and the segment's number.
+                if {int.from_bytes(group[12:20], "little") for group in groups} - {int(path.stem)}:
+                    used_again.add(path.name)
+        await asyncio.sleep(0.01)
+
+
+async def test_no_power_loss_takes_what_was_acknowledged_where_files_are_used_again(
+    disk: PowerLossFs, tmp_path: Path
+) -> None:
+    store, used_again = store_on(disk, tmp_path, segment_bytes=4096), set[str]()
+    watching = asyncio.ensure_future(watch_files(store, used_again))
+    end, in_flight = await lose_power_under_load(disk, store, 3)
+    watching.cancel()
+    assert in_flight > 0
+    assert end > 60
+    assert len(used_again) > 2
 
 
 async def test_a_failed_sync_is_answered_and_the_disk_is_believed_only_after_reading_it(

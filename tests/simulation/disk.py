@@ -112,8 +112,18 @@ class VirtualDirectory:
     segments: dict[int, VirtualFile] = field(default_factory=dict)
     deleted: dict[int, VirtualFile] = field(default_factory=dict)
     """May come back at a power loss, until the directory is synced."""
+    kept: list[VirtualFile] = field(default_factory=list)
+    """Of deleted segments, to be segments again."""
     snapshot: VirtualSnapshot = field(default_factory=VirtualSnapshot)
     aside: list[str] = field(default_factory=list)
+
+    def kept_of(self, size_bytes: int) -> VirtualFile | None:
+        return next((file for file in self.kept if len(file.durable) == size_bytes), None)
+
+    def take_kept(self, taken: VirtualFile) -> None:
+        """It is to have another name."""
+        self.kept = [file for file in self.kept if file is not taken]
+        self.deleted = {number: file for number, file in self.deleted.items() if file is not taken}
 
 
 class VirtualDisk:
@@ -132,6 +142,8 @@ class VirtualDisk:
         """False: a lying disk whose syncs do nothing. For proving that tests notice."""
         self.gone: dict[SetName, LogIndex] = {}
         """For the checkers: what is at or below need not be here, by set. A snapshot took its place, or a limit was reached."""
+        self.segments_recycled = 0
+        """Created of what others had left."""
         self._disk_ids = 0
 
     def kill(self, chance: random.Random) -> None:
@@ -146,6 +158,7 @@ class VirtualDisk:
             for number, file in sorted(directory.deleted.items()):
                 if number not in directory.segments and chance.random() < 0.5:
                     directory.segments[number] = file
+                    directory.kept = [kept for kept in directory.kept if kept is not file]
             directory.deleted.clear()
             for _, file in sorted(directory.segments.items()):
                 file.lose_power(chance)
@@ -154,12 +167,19 @@ class VirtualDisk:
         """The process died in the middle of this step: leave what such a step may leave. Then comes `kill` or `lose_power`."""
         directory = self.directories.setdefault(set_name, VirtualDirectory())
         match step:
+            case CreateSegment(number, size_bytes, header, _) if kept := directory.kept_of(size_bytes):
+                # Under its old name, the new one or none; the old one may be back after a power loss.
+                kept.write(0, header)
+                if chance.random() < 0.5:
+                    kept.sync()
+                    directory.take_kept(kept)
+                    directory.segments[number] = kept
             case CreateSegment(number, size_bytes, _, _):
                 size = chance.choice((0, size_bytes // 2, size_bytes))
                 directory.segments[number] = VirtualFile(bytearray(size), bytearray(size))
-            case DeleteSegments(numbers):
+            case DeleteSegments(numbers, kept_max):
                 some = tuple(number for number in numbers if chance.random() < 0.5)
-                self._perform_segment(directory, DeleteSegments(some))
+                self._perform_segment(directory, DeleteSegments(some, kept_max))
             case WriteSegment(number, offset, parts):
                 data = b"".join(parts)
                 directory.segments[number].write(offset, data[: chance.randint(1, len(data))])
@@ -194,7 +214,7 @@ class VirtualDisk:
                 return self.free_bytes
             case MoveAside(label):
                 directory.aside.append(label)
-                directory.segments, directory.deleted = {}, {}
+                directory.segments, directory.deleted, directory.kept = {}, {}, []
                 directory.snapshot = VirtualSnapshot()
             case Compute(function):
                 return function()
@@ -224,14 +244,22 @@ class VirtualDisk:
     ) -> StepResult:
         match step:
             case ListSegments():
+                self._forget_kept(directory, 0)
                 return tuple(
                     (number, len(file.durable)) for number, file in sorted(directory.segments.items())
                 )
             case CreateSegment(number, size_bytes, header, reserve_bytes):
-                if self.free_bytes - size_bytes < reserve_bytes:
-                    raise DiskError(DiskProblem.FULL, "no room for a segment", step)
-                self.free_bytes -= size_bytes
-                content = header.ljust(size_bytes, b"\0")
+                kept = directory.kept_of(size_bytes)
+                if kept is not None:
+                    directory.take_kept(kept)
+                    self.segments_recycled += 1
+                else:
+                    if self.free_bytes - size_bytes < reserve_bytes:
+                        self._forget_kept(directory, 0)
+                    if self.free_bytes - size_bytes < reserve_bytes:
+                        raise DiskError(DiskProblem.FULL, "no room for a segment", step)
+                    self.free_bytes -= size_bytes
+                content = header + (kept.cached[len(header) :] if kept else bytes(size_bytes - len(header)))
                 directory.segments[number] = VirtualFile(bytearray(content), bytearray(content))
                 directory.deleted.clear()
             case WriteSegment(number, offset, parts):
@@ -246,15 +274,25 @@ class VirtualDisk:
                     directory.segments[number].sync()
             case ReadSegment(number, offset, length):
                 return bytes(directory.segments[number].cached[offset : offset + length])
-            case DeleteSegments(numbers):
+            case DeleteSegments(numbers, kept_max):
                 for number in numbers:
                     found = directory.segments.pop(number, None)
                     if found is not None:
-                        self.free_bytes += len(found.durable)
                         directory.deleted[number] = found
+                    if found is not None and kept_max:
+                        directory.kept.append(found)
+                    elif found is not None:
+                        self.free_bytes += len(found.durable)
+                self._forget_kept(directory, kept_max)
             case _:
                 assert_never(step)
         return None
+
+    def _forget_kept(self, directory: VirtualDirectory, kept_max: int) -> None:
+        """The oldest."""
+        count = max(len(directory.kept) - kept_max, 0)
+        self.free_bytes += sum(len(file.durable) for file in directory.kept[:count])
+        del directory.kept[:count]
 
     @staticmethod
     def _perform_snapshot(

@@ -21,6 +21,7 @@ from services.store.core.disk import (
 )
 from services.store.core.journal import Cut, Journal
 from services.store.core.journal_format import (
+    END,
     GROUP_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     encode_group_header,
@@ -153,7 +154,8 @@ def _write(the: StoredSet, group: _Group) -> Procedure[None]:
     header = encode_group_header(
         salt_of(the.meta.disk), segment.number, segment.end, group.body_bytes, the.commit_index
     )
-    write = WriteSegment(segment.number, segment.end, (header, *group.parts))
+    end = END[: journal.room - wanted]
+    write = WriteSegment(segment.number, segment.end, (header, *group.parts, end))
     _, _, the.free_bytes = yield (write, SyncSegment(segment.number), MeasureRoom())
     journal.add_group(group.headers, segment.end + GROUP_HEADER_BYTES)
     the.has_appended = True

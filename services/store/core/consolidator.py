@@ -18,12 +18,11 @@ from functools import partial
 
 from lockstep.core import restoration
 from lockstep.core.frames import BadFrame, Frame, check_frame
-from lockstep.core.ids import LogIndex, MessageId, TransactionKey, index_of
-from lockstep.core.items import ENTRY, MESSAGE, numbers_in
+from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition, TransactionKey
 from lockstep.core.outcomes import Outcome
 from lockstep.core.set_state import SetState
 from lockstep.core.state_listener import StateListener
-from lockstep.core.store_protocol import StateItem
+from services.store.core.blocks import Block, Scan, messages_block_key
 from services.store.core.disk import (
     DiskError,
     DiskProblem,
@@ -35,8 +34,9 @@ from services.store.core.journal import Journal
 from services.store.core.meta import SnapshotMeta, encode_meta
 from services.store.core.owed_keeping import delete_segments, must_trim, release, trim
 from services.store.core.owed_segments import owed_segment
-from services.store.core.procedure import Procedure, compute, read_bytes, read_items
+from services.store.core.procedure import Procedure, compute, read_bytes, read_values
 from services.store.core.segment import FramesAt, Segment
+from services.store.core.snapshot_changes import SnapshotChanges
 from services.store.core.stored_set import Phase, StoredSet
 
 
@@ -48,8 +48,8 @@ class Consolidator(StateListener):
         self._state: SetState | None = None
         self._journal: Journal | None = None
         """The journal that the state was loaded beside; another one means that the set was opened again."""
-        self._dirty: dict[bytes, None] = {}
-        """Keys changed since the last write, in the order of their first change."""
+        self._changes = SnapshotChanges()
+        """Since the last write."""
         self._spans_from = LogIndex(0)
         """Where the earliest began of the transactions that have ended in what was applied last; 0: none has."""
         self._unflushed_items = 0
@@ -66,7 +66,13 @@ class Consolidator(StateListener):
         """After a failure, until the next tick."""
 
     def items_changed(self, keys: Iterable[bytes]) -> None:
-        self._dirty.update(dict.fromkeys(keys))
+        self._changes.items_changed(keys)
+
+    def messages_changed(self, messages: Iterable[MessageId]) -> None:
+        self._changes.messages_changed(messages)
+
+    def entries_changed(self, queue: QueueId, positions: Iterable[QueuePosition]) -> None:
+        self._changes.entries_changed(queue, positions)
 
     def transaction_ended(self, key: TransactionKey, outcome: Outcome) -> None:
         self._spans_from = min(self._spans_from or key[0], key[0])
@@ -103,7 +109,7 @@ class Consolidator(StateListener):
         owed what.
         """
         the, journal = self._the, self._the.journal
-        unflushed = self._unflushed_items + len(self._dirty)
+        unflushed = self._unflushed_items + len(self._changes)
         self._is_flush_wanted = unflushed >= the.limits.unflushed_quiet_items_max
         is_owed = journal is not None and bool(journal.owed.entries)
         self._is_release_wanted = (
@@ -114,7 +120,7 @@ class Consolidator(StateListener):
         """A job failed: forget the state, which may be ahead of what was written."""
         self._state, self._journal, self.is_resting = None, None, True
         self._unflushed_items, self._is_flush_wanted, self._is_release_wanted = 0, False, False
-        self._dirty.clear()
+        self._changes = SnapshotChanges()
 
     def run(self) -> Procedure[None]:
         """Consolidate all that can be; gives way to readers and to whatever closes the set."""
@@ -158,12 +164,13 @@ class Consolidator(StateListener):
         state = SetState(self._the.name)
         loading = restoration.Restoration(state, resident_bytes_max=0)
 
-        key, is_last = b"", self._the.snapshot is None
+        blocks: list[Block] = []
+        scan, is_last = Scan(blocks=blocks), self._the.snapshot is None
         while not is_last:
-            items, is_last = yield from read_items(key, self._the.limits.chunk_bytes)
-            if items:
-                key = items[-1].key + b"\0"
-                yield from compute(partial(loading.take, items))
+            items, is_last = yield from scan.next(self._the.limits.chunk_bytes)
+            yield from compute(partial(loading.take, items))
+            yield from compute(partial(self._changes.found, tuple(blocks)))
+            blocks.clear()
         yield from compute(loading.settle)
         assert state.applied == self._the.snapshot_index, f"{state.applied} in {self._the.snapshot_index}"
         state.listener = self
@@ -184,7 +191,7 @@ class Consolidator(StateListener):
         is_owed = self._is_owed(journal, segment)
         journal.let_go(segment.number, the.flushed_index, is_owed)
         if not is_owed:
-            yield from delete_segments(the, (segment.number,))
+            yield from delete_segments(the, journal, (segment.number,))
         elif must_trim(the):
             yield from trim(the)
         return not self._must_stop(journal)
@@ -216,7 +223,7 @@ class Consolidator(StateListener):
             self._spans_from = LogIndex(0)
             yield from compute(partial(self._apply, run, data))
             journal.spans(run.segment, self._spans_from)
-            if len(self._dirty) >= the.limits.batch_items_max:
+            if len(self._changes) >= the.limits.batch_items_max:
                 yield from self._write(journal, run.segment)
                 if self._unflushed_items >= self._unflushed_items_max():
                     yield from self._flush()
@@ -250,7 +257,8 @@ class Consolidator(StateListener):
         """Write what is dirty as one batch, with the index that the state has now; all below `first_segment` is covered."""
         the, state = self._the, self._state
         assert state is not None
-        puts, deletes = yield from compute(self._take_batch)
+        count, take = len(self._changes), partial(self._changes.take, state, the.snapshot_index)
+        batch = yield from compute(take)
         leaving = (segment for segment in journal.segments if segment.number < first_segment)
         owed = (
             *journal.owed.entries,
@@ -264,32 +272,10 @@ class Consolidator(StateListener):
         meta = SnapshotMeta(
             state.applied, tuple(state.epochs.entries), state.time_ms, first_segment, owed, spans
         )
-        yield (SnapshotWrite(puts, deletes, encode_meta(meta)),)
-        self._unflushed_items += len(puts) + len(deletes)
+        yield (SnapshotWrite(batch.puts, batch.deletes, encode_meta(meta)),)
+        self._unflushed_items += count
         the.snapshot = meta
-
-    def _take_batch(self) -> tuple[tuple[StateItem, ...], tuple[bytes, ...]]:
-        """What is dirty as puts and deletes; bodies that are in it leave the state."""
-        state, written = self._state, self._the.snapshot_index
-        assert state is not None
-        puts, deletes = [], []
-        for key in self._dirty:
-            item = state.item(key)
-            if item is None or not item.is_durable:
-                if not _is_younger(key, written):
-                    deletes.append(key)
-            elif key[:1] != MESSAGE:
-                puts.append(item)
-            else:
-                message_id = MessageId(numbers_in(key)[0])
-                # A body that is away was written before; the item in the snapshot is the better one.
-                if state.contents.get(message_id) is not None:
-                    puts.append(item)
-                    state.drop_content(message_id)
-        self._dirty.clear()
-        return tuple(puts), tuple(deletes)
-
-
-def _is_younger(key: bytes, written: LogIndex) -> bool:
-    """Whether the item came into being behind the last write: it cannot be in the snapshot, and needs no tombstone there."""
-    return key[:1] in (ENTRY, MESSAGE) and index_of(numbers_in(key)[-1]) > written
+        for name in batch.sparse:
+            (block,) = yield from read_values((messages_block_key(name),))
+            thinned = yield from compute(partial(self._changes.thinned, name, block))
+            yield (SnapshotWrite(thinned.puts, thinned.deletes, b""),)

@@ -61,9 +61,10 @@ class ListSegments(Step, frozen=True):
 
 
 class CreateSegment(Step, frozen=True):
-    """A new file of `size_bytes` zeros, `header` at its beginning; an old one of that number is replaced. Durable.
+    """A file of `size_bytes`, `header` at its beginning; an old one of that number is replaced. Durable.
 
-    Raises FULL when less than `reserve_bytes` would be left on the file system.
+    Behind the header are zeros, or what a deleted segment of that size held. Raises FULL when less than `reserve_bytes` would be
+    left on the file system.
     """
 
     number: int
@@ -110,6 +111,10 @@ class DeleteSegments(Step, frozen=True):
     """Deletes those that exist. May come back after a power loss."""
 
     numbers: tuple[int, ...]
+    kept_max: int = 0
+    """Files that may be kept, those of earlier deletions included, for segments to be created; until the set is opened again.
+    What they hold will lie behind the end of other segments.
+    """
 
 
 class MoveAside(Step, frozen=True):

@@ -2,7 +2,8 @@
 
 Law: the journal describes what is durable and nothing else: it is told of a group when the group's sync has returned. Frames
 follow each other without gaps, epochs never fall. Segments are a chain: each is continued by the next number, unless a seal in
-the meta file says by which (see `meta.Seal`). Only the last segment is written to, and never at a place that was written before.
+the meta file says by which (see `meta.Seal`). Only the last segment is written to, and never where anything durable is; the place
+of a group that was not synced is written again if nothing of its header is there after a crash.
 A segment leaves the chain at its beginning; below it there may be some that are owed to readers.
 """
 
@@ -31,7 +32,16 @@ class Cut:
 class Journal:
     """The journal of one set that is open. Lives from one opening to the next; driven by its `StoredSet`."""
 
-    __slots__ = ("base", "epochs", "is_last_closed", "last_time_ms", "next_number", "owed", "segments")
+    __slots__ = (
+        "base",
+        "begun",
+        "epochs",
+        "is_last_closed",
+        "last_time_ms",
+        "next_number",
+        "owed",
+        "segments",
+    )
 
     def __init__(
         self,
@@ -53,6 +63,10 @@ class Journal:
         """
         self.next_number = next_number
         """Number of the segment that will continue the chain."""
+        self.begun: set[int] = set()
+        """Segments, also such as have left the chain, that were created since the opening and not cut: they hold no rests of a
+        group that was not synced, and nothing behind their end.
+        """
         self.owed = OwedSegments(owed)
         """What has left the chain and stays for readers."""
 
@@ -95,6 +109,7 @@ class Journal:
             f"segment {number} does not continue the chain, {self.next_number} does"
         )
         self.segments.append(Segment(number, size_bytes))
+        self.begun.add(number)
         self.is_last_closed, self.next_number = False, number + 1
         return self.segments[-1]
 
@@ -135,6 +150,7 @@ class Journal:
         count = bisect_left(segment.lasts, index + 1)
         del segment.starts[count:], segment.ends[count:], segment.lasts[count:]
         segment.end = cut.end
+        self.begun -= {cut.number, *cut.given_up}
         self.epochs.cut(index)
         self.is_last_closed, self.next_number = True, next_number
 

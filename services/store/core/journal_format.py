@@ -7,7 +7,9 @@ group proves that the broken one had been synced before. A header names its own 
 
 Layout (little-endian). Segment: magic 4s, version u8, 3 reserved, salt u32, number u64, file bytes u64, CRC-32C u32 of
 all before. Group: magic 4s, version u8, 3 reserved, salt u32, body bytes u32, segment u64, offset u64, commit index u64,
-CRC-32C u32 of all before; then the frames. A group without frames only records a commit index. Zero bytes are the end.
+CRC-32C u32 of all before; then the frames. A group without frames only records a commit index. Where a group would begin and
+zeros are instead, as many as its header has, is the end; behind them may be anything, such as groups of the segment that a file
+was before.
 """
 
 import struct
@@ -22,9 +24,12 @@ SEGMENT_MAGIC = b"LKSS"
 GROUP_MAGIC = b"LKSG"
 _SEGMENT = struct.Struct("<4sB3xIQQ")
 _GROUP = struct.Struct("<4sB3xIIQQQ")
+_NUMBER_AT = 16
 _CRC = struct.Struct("<I")
 SEGMENT_HEADER_BYTES = _SEGMENT.size + _CRC.size
 GROUP_HEADER_BYTES = _GROUP.size + _CRC.size
+END = bytes(GROUP_HEADER_BYTES)
+"""Written behind a segment's header and behind each group, as far as there is room; the next group overwrites it."""
 
 
 class GroupHeader(NamedTuple):
@@ -78,9 +83,11 @@ def decode_group_header(data: bytes, at: int, salt: int, number: int, offset: in
 
 def has_group_header(data: bytes, offset: int, salt: int, number: int) -> bool:
     """Whether a valid group header begins anywhere in `data`, which was read at `offset` of segment `number`."""
-    at = data.find(GROUP_MAGIC)
+    at, wanted = data.find(GROUP_MAGIC), number.to_bytes(8, "little")
     while at >= 0:
-        if decode_group_header(data, at, salt, number, offset + at) is not None:
+        # There may be thousands of another segment: these are told apart at once.
+        is_its = data[at + _NUMBER_AT : at + _NUMBER_AT + 8] == wanted
+        if is_its and decode_group_header(data, at, salt, number, offset + at) is not None:
             return True
         at = data.find(GROUP_MAGIC, at + 1)
     return False

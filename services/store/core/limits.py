@@ -43,8 +43,6 @@ class StoreLimits:
     """The same when nothing is being appended."""
     batch_items_max: int = 2_000
     """Items in one write to the snapshot: RocksDB's binding holds the GIL for about 1 us for each."""
-    batch_bytes_max: int = 1 * MIB
-    """Values in one write to the snapshot, for the same reason."""
     reserve_bytes: int = 256 * MIB
     """Not counted in the room that brokers are told of: they stop publishing when no more is left. Half of it is for what they
     still write (accepts, commits, deletions), the other half for the snapshot, so that a full disk can still consolidate, and

@@ -8,8 +8,9 @@ from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import BadFrame, check_frame
 from lockstep.core.ids import LogIndex
 from lockstep.core.store_protocol import LoadState, StateChunk, StateItem, StateLoaded
+from services.store.core.blocks import Scan
 from services.store.core.disk import DiskError, DiskProblem, Lane, ReadSegment
-from services.store.core.procedure import Procedure, read_bytes, read_items
+from services.store.core.procedure import Procedure, read_bytes
 from services.store.core.segment import FramesAt
 from services.store.core.stored_set import StoredSet
 
@@ -23,13 +24,11 @@ def load_state(the: StoredSet, stream: int, request: LoadState) -> Procedure[Non
     the.loads += 1
     try:
         yield from the.wait_for(Lane.SNAPSHOT)
-        key, is_last = b"", the.snapshot is None
+        scan, is_last = Scan(), the.snapshot is None
         while not is_last:
-            items, is_last = yield from read_items(key, the.limits.chunk_bytes)
-            if items:
-                key = items[-1].key + b"\0"
-                if not (yield from _send(the, stream, request, items, ())):
-                    return
+            items, is_last = yield from scan.next(the.limits.chunk_bytes)
+            if items and not (yield from _send(the, stream, request, items, ())):
+                return
         index = the.snapshot_index
         while (run := journal.frames_behind(index, journal.end, the.limits.chunk_bytes)) is not None:
             frames = yield from read_run(the, run)

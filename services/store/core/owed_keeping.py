@@ -12,19 +12,33 @@ from services.store.core.journal import Journal
 from services.store.core.procedure import Procedure
 from services.store.core.stored_set import Phase, StoredSet
 
+KEPT_MAX = 2
+"""Files that wait to be segments again: to fill a new one with zeros costs as much as to write it. For each segment that is begun
+the consolidator lets one go, and at times two.
+"""
 
-def delete_segments(the: StoredSet, numbers: tuple[int, ...]) -> Procedure[None]:
-    """Delete files that no reader can find any more; a read of one of them that is under way is waited for."""
+
+def delete_segments(the: StoredSet, journal: Journal, numbers: tuple[int, ...]) -> Procedure[None]:
+    """Delete files that no reader can find any more; a read of one of them that is under way is waited for. Kept are only those
+    that hold no frame but what the snapshot covers: in a torn group one that was cut could be taken for what came instead.
+    """
     while the.segment_read in numbers:
         yield ()
-    yield (DeleteSegments(numbers),)
+    is_roomy = the.free_bytes == FREE_BYTES_UNKNOWN or the.free_bytes > 2 * the.limits.reserve_bytes
+    kept = tuple(number for number in numbers if is_roomy and number in journal.begun)
+    others = tuple(number for number in numbers if number not in kept)
+    journal.begun.difference_update(numbers)
+    if others:
+        yield (DeleteSegments(others),)
+    if kept:
+        yield (DeleteSegments(kept, KEPT_MAX),)
 
 
 def release(the: StoredSet, journal: Journal, owed_after: LogIndex) -> Procedure[None]:
     """Delete what lies at or below `owed_after`: nobody is owed it any more."""
     dropped = journal.owed.drop(journal.owed.count_up_to(owed_after))
     if dropped:
-        yield from delete_segments(the, tuple(entry.number for entry in dropped))
+        yield from delete_segments(the, journal, tuple(entry.number for entry in dropped))
 
 
 def must_trim(the: StoredSet) -> bool:
@@ -47,7 +61,7 @@ def trim(the: StoredSet) -> Procedure[None]:
         dropped = journal.owed.drop(count)
         place = f"{count} up to index {dropped[-1].last}"
         the.note("owed segments dropped", f"{place}: {owed_bytes} bytes were owed, {free_bytes} free")
-        yield from delete_segments(the, tuple(entry.number for entry in dropped))
+        yield from delete_segments(the, journal, tuple(entry.number for entry in dropped))
         (the.free_bytes,) = yield (MeasureRoom(),)
 
 

@@ -13,14 +13,14 @@ from lockstep.core.frames import Frame, check_frame, decode_records
 from lockstep.core.ids import LogIndex, MessageId, index_of
 from lockstep.core.ids import place as packed_place
 from lockstep.core.item_values import decode_content
-from lockstep.core.items import message_key
 from lockstep.core.records import Message, Publish
+from services.store.core.blocks import Scan, kept_messages
 from services.store.core.disk import Lane
 from services.store.core.frame_reading import read_frames
 from services.store.core.journal import Journal
 from services.store.core.loading import has_room, read_run
 from services.store.core.opening import raise_epoch, read_set
-from services.store.core.procedure import Procedure, read_items, read_values
+from services.store.core.procedure import Procedure
 from services.store.core.requests import (
     ContentsRead,
     FenceSet,
@@ -93,11 +93,10 @@ def _readable(the: StoredSet, reader: ReaderWaiting) -> Journal | None:
 
 
 def _read_items(the: StoredSet, reader: ReaderWaiting, request: ReadItems) -> Procedure[None]:
-    key, is_last = request.from_key, the.snapshot is None
+    scan, is_last = Scan(request.from_key), the.snapshot is None
     while not is_last:
-        items, is_last = yield from read_items(key, the.limits.chunk_bytes)
+        items, is_last = yield from scan.next(the.limits.chunk_bytes)
         if items and not is_last:
-            key = items[-1].key + b"\0"
             reader.reply(the, ItemsRead(items, the.snapshot_index, False))
             if not (yield from has_room(the, reader.stream)):
                 return
@@ -112,9 +111,9 @@ def _read_contents(
 ) -> Procedure[None]:
     """From the snapshot, and what is not there from the journal's frames; in memory: that and one run of frames."""
     found: dict[MessageId, tuple[bytes, bytes]] = {}
-    values = yield from read_values(tuple(message_key(message) for message in request.messages))
-    for message_id, value in zip(request.messages, values, strict=True):
-        content = decode_content(value) if value is not None else None
+    kept = (yield from kept_messages(request.messages)) if the.snapshot is not None else {}
+    for message_id, value in kept.items():
+        content = decode_content(value)
         if isinstance(content, Message):
             found[message_id] = content.properties, content.body
     missing = sorted({message_id for message_id in request.messages if message_id not in found})

@@ -1,9 +1,10 @@
 """Recovery: from the files of a set to its journal, deciding what is whole, what is torn and what is damaged (DESIGN R10).
 
 Law: a bad tail is *torn* only if no later group follows it, in this segment or a later one, and no commit index known to this
-disk covers it. A torn tail is cut silently, by a seal. Anything else is damage: the log ends before it, and whoever opens is
-told. What is reported as durable was synced by this recovery before it was read (an earlier process may have been killed
-before its sync), and read from the disk rather than from a page cache that a failed sync may have left wrong.
+disk covers it. A segment whose first frame leaves a gap is a later group of what is missing. A torn tail is cut silently, by a
+seal. Anything else is damage: the log ends before it, and whoever opens is told. What is reported as durable was synced by this
+recovery before it was read (an earlier process may have been killed before its sync), and read from the disk rather than from a
+page cache that a failed sync may have left wrong.
 """
 
 from dataclasses import dataclass, field
@@ -93,7 +94,8 @@ def _walk(
             scan = SegmentScan(journal, salt, seal.end if seal else None, scan_bytes)
             found.torn = yield from scan.run()
             found.commit_index = max(found.commit_index, scan.commit_index)
-            if found.torn and (seal or scan.is_shortened or (yield from scan.has_group_behind())):
+            is_damaged = seal is not None or scan.is_shortened or scan.has_gap
+            if found.torn and (is_damaged or (yield from scan.has_group_behind())):
                 found.damage = found.torn
                 return
             if scan.is_headless:

@@ -1,7 +1,8 @@
 """Scanning one segment file: reads groups and frames into the journal until something is not whole.
 
 Law: a scan only tells what the bytes are. Frames that it accepted are whole, follow the frames before them, and lie in a group of
-this segment; what that makes of the rest (torn or damaged) is `recovery`'s to decide.
+this segment; what that makes of the rest (torn or damaged) is `recovery`'s to decide. In a torn group there may be whole frames
+of the segment that the file was before: the snapshot covers all of them, so they do not lie behind the frames before them.
 """
 
 from lockstep.core.frames import HEADER_BYTES, BadFrame, FrameHeader, check_frame, decode_header
@@ -31,6 +32,8 @@ class SegmentScan:
         """The file is smaller than it was made: this never happens by a crash."""
         self.is_headless = False
         """It has no valid header."""
+        self.has_gap = False
+        """Its first frame is whole and does not follow the log, all of which was synced before the segment was begun."""
         self._piece_bytes = piece_bytes
         self._data, self._data_at = b"", 0
         self._bad_at = 0
@@ -40,7 +43,7 @@ class SegmentScan:
         return self.journal.segments[-1].number
 
     def run(self) -> Procedure[str]:
-        """Goes on to the end of what is whole; answers "" if only zeros (or the seal) follow, else what is wrong there."""
+        """Goes on to the end of what is whole; answers "" if an end (or the seal) follows, else what is wrong there."""
         segment, where = self.journal.segments[-1], f"segment {self.segment_number}"
         size_bytes = decode_segment_header(
             (yield from self._at(0, SEGMENT_HEADER_BYTES)), self.salt, segment.number
@@ -54,10 +57,11 @@ class SegmentScan:
             group = decode_group_header(head, 0, self.salt, segment.number, at)
             if group is None:
                 break
+            # Whatever became of the group: what it calls committed was synced before it was written.
+            self.commit_index = max(self.commit_index, group.commit_index)
             bad = yield from self._read_frames(at + GROUP_HEADER_BYTES, group.body_bytes)
             if bad:
                 return f"{where} at {segment.end}: {bad}"
-            self.commit_index = max(self.commit_index, group.commit_index)
         self._bad_at = segment.end
         if self.sealed_at is not None:
             return (
@@ -68,9 +72,9 @@ class SegmentScan:
         self.is_shortened = segment.size_bytes < size_bytes
         if self.is_shortened:
             return f"{where} has {segment.size_bytes} bytes and was made with {size_bytes}"
-        if segment.end < self.end and not (yield from self._is_zero_from(segment.end)):
-            return f"{where} has no valid group at {segment.end}"
-        return ""
+        if (yield from self._is_end(segment.end)):
+            return ""
+        return f"{where} has no valid group at {segment.end}"
 
     def has_group_behind(self) -> Procedure[bool]:
         """Whether a valid group begins anywhere behind the place where `run` stopped (in the whole file, if it did not run)."""
@@ -107,31 +111,30 @@ class SegmentScan:
         return ""
 
     def _accept(self, offset: int, header: FrameHeader) -> str:
-        """Takes a whole frame if it continues the log. What the snapshot covers need not be complete."""
-        journal = self.journal
+        """Takes a whole frame if it continues the log. What the snapshot covers need not be complete, but ascends."""
+        journal, segment = self.journal, self.journal.segments[-1]
+        name, expected = f"frame {header.first}..{header.last}", journal.end + 1
+        if not segment.is_empty and header.first <= segment.last:
+            return f"{name} behind {segment.last}"
         if header.last > journal.base:
-            name, expected = f"frame {header.first}..{header.last}", journal.end + 1
             if header.first != expected and not (journal.end == journal.base and header.first < expected):
+                self.has_gap = segment.is_empty
                 return f"{name} where {expected} should be"
             if header.epoch < journal.epochs.last:
                 return f"{name} has epoch {header.epoch} behind {journal.epochs.last}"
             journal.epochs.observe(header.epoch, header.first)
             journal.last_time_ms = max(journal.last_time_ms, header.time_ms)
-        journal.segments[-1].add(offset, header)
+        segment.add(offset, header)
         self.commit_index = max(self.commit_index, header.commit_index)
         return ""
 
-    def _is_zero_from(self, offset: int) -> Procedure[bool]:
-        """Whether only zeros follow."""
-        while offset < self.end:
-            length = min(self._piece_bytes, self.end - offset)
-            data = yield from read_bytes(ReadSegment(self.segment_number, offset, length))
-            if not data:
-                return True
-            if data.count(0) != len(data):
-                return False
-            offset += len(data)
-        return True
+    def _is_end(self, offset: int) -> Procedure[bool]:
+        """Whether zeros are where a group would begin, and no group behind them."""
+        head = yield from self._at(offset, GROUP_HEADER_BYTES)
+        if any(head):
+            return False
+        is_damaged = yield from self.has_group_behind()
+        return not is_damaged
 
     def _at(self, offset: int, length: int) -> Procedure[bytes]:
         """`length` bytes from `offset` on, fewer at the end; reads in large pieces."""

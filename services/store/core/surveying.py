@@ -9,10 +9,11 @@ from lockstep.core.ids import Epoch, ExchangeId, QueueId
 from lockstep.core.item_values import decode_exchange, decode_queue
 from lockstep.core.items import ENTRY, EXCHANGE, QUEUE, numbers_in
 from lockstep.core.records import DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue
+from services.store.core.blocks import Scan
 from services.store.core.disk import Lane
 from services.store.core.loading import read_run
 from services.store.core.opening import read_set
-from services.store.core.procedure import Procedure, read_items
+from services.store.core.procedure import Procedure
 from services.store.core.requests import SetSurveyed, SurveySet
 from services.store.core.stored_set import Phase, StoredSet
 
@@ -74,18 +75,16 @@ def _read_names(the: StoredSet, names: Names) -> Procedure[None]:
     the.loads += 1
     try:
         yield from the.wait_for(Lane.SNAPSHOT)
-        key, is_last = EXCHANGE, the.snapshot is None
+        scan, is_last = Scan(EXCHANGE), the.snapshot is None
         while not is_last:
             # Exchanges and queues are neighbours in the order of keys, and entries follow.
-            items, is_last = yield from read_items(key, the.limits.chunk_bytes)
+            items, is_last = yield from scan.next(the.limits.chunk_bytes)
             for item in items:
                 if item.key >= ENTRY:
                     is_last = True
                     break
                 assert item.key.startswith((EXCHANGE, QUEUE)), "no other kind lies between"
                 names.take_item(item.key, item.value)
-            if items:
-                key = items[-1].key + b"\0"
         index = the.snapshot_index
         while (run := journal.frames_behind(index, journal.end, the.limits.chunk_bytes)) is not None:
             for frame in (yield from read_run(the, run)):

@@ -170,4 +170,4 @@ def test_a_listener_may_come_later_and_go() -> None:
     log.state.listener = diary
     log.publish(message((queue,)))
     assert diary.told() == [("enqueued", "q", 1)]
-    assert log.state.changes.hook is None, "nobody asked for items, so no keys are made"
+    assert log.state.changes.listener is None, "nobody asked for items, so no keys are made"

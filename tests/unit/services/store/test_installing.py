@@ -14,6 +14,7 @@ from lockstep.core.store_protocol import (
     EndInstall,
     Installed,
     InstallItems,
+    LoadState,
     StateItem,
     StateLoaded,
     StoreRefused,
@@ -225,6 +226,57 @@ def test_contents_are_read_from_the_snapshot_and_from_the_journal() -> None:
     assert isinstance(answer, ContentsRead)
     expected = [99, 2, None, snapshot_index, snapshot_index + 1, None]
     assert answer.contents == tuple((b"", b"body-%d" % index) if index else None for index in expected)
+
+
+def test_a_piece_without_items_ends_no_answer() -> None:
+    """What is left of a block comes alone in it."""
+    rig = StoreRig(replace(SMALL, chunk_bytes=1))
+    rig.open()
+    for index in range(1, 100):
+        rig.append_ok(content_frame(index), commit=index)
+    for index in range(100, 200):
+        rig.append_ok(accepting_frame(index, 2 + (index - 100) // 2 * 2, 1), commit=index)
+    rig.crash()
+    rig.open(2)
+    rig.tell_commit(199, epoch=2)
+    rig.run()
+    snapshot = rig.disk.directories[SET].snapshot
+    assert [key for key in snapshot.items if key[:1] == b"m" and key[9:] == b"A"]
+    items, frames, _ = rig.load(2)
+    state = SetState.from_items(SET, (StateItem(key, value, True) for key, value in items.items()))
+    for data in frames:
+        state.apply_frame(Frame(check_frame(data), data, b""))
+    assert len(state.contents.messages) == 49
+    chunks = rig.ask_reader(ReadItems(SET, Epoch(2), b""))
+    read = [item for chunk in chunks if isinstance(chunk, ItemsRead) for item in chunk.items]
+    assert read == [StateItem(key, value, True) for key, value in items.items()]
+
+
+def test_where_there_is_no_snapshot_contents_are_not_looked_for_in_it() -> None:
+    """The database does not even come into being for a reader."""
+    rig = StoreRig()
+    rig.open()
+    for index in range(1, 4):
+        rig.append_ok(content_frame(index), commit=index)
+    wanted = MessageId(place(2, 0)), MessageId(place(9, 0))
+    (answer,) = rig.ask_reader(ReadContents(SET, Epoch(1), wanted))
+    assert isinstance(answer, ContentsRead)
+    assert answer.contents == ((b"", b"body-2"), None)
+    assert not [step for step in rig.log if "Snapshot" in step and step != "ReadSnapshotMeta"]
+
+
+def test_a_block_that_cannot_be_read_is_damage_of_the_set() -> None:
+    """It comes back as empty when it is set aside, and does not fail for ever."""
+    rig = StoreRig()
+    rig.open()
+    for index in range(1, 100):
+        rig.append_ok(content_frame(index), commit=index)
+    snapshot = rig.disk.directories[SET].snapshot
+    key = next(key for key in snapshot.items if key.endswith(b"B"))
+    snapshot.items[key] = snapshot.items[key]._replace(value=b"\xc1")
+    *_, answer = rig.ask(LoadState(SET, Epoch(1), ME))
+    assert isinstance(answer, StoreRefused)
+    assert rig.open(2).damage.startswith("a block of the snapshot")
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -1,0 +1,102 @@
+"""A snapshot on a virtual disk, and a consolidator in small: what the real one does with the changes of its state.
+
+Law: `Consolidation.reload` knows nothing but what was written, as a process that starts after a crash.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from lockstep.core.frames import Frame
+from lockstep.core.ids import LogIndex, MessageId
+from lockstep.core.restoration import Restoration
+from lockstep.core.set_state import SetState
+from lockstep.core.store_protocol import StateItem
+from services.store.core.blocks import Block, Scan, kept_messages, messages_block_key
+from services.store.core.disk import SnapshotWrite
+from services.store.core.procedure import Procedure
+from services.store.core.snapshot_changes import Batch, SnapshotChanges
+from tests.simulation.disk import VirtualDisk
+from tests.unit.services.store.store_rig import SET
+
+T = TypeVar("T")
+
+
+class Snapshot:
+    """The items of one set, as the database has them."""
+
+    def __init__(self) -> None:
+        self.disk = VirtualDisk()
+        self.jobs = 0
+        """Of the procedures so far."""
+
+    def write(self, puts: Iterable[StateItem], deletes: Iterable[bytes] = ()) -> None:
+        self.disk.perform(SET, SnapshotWrite(tuple(puts), tuple(deletes), b""))
+
+    def run(self, procedure: Procedure[T]) -> T:
+        """Performs all steps of a procedure."""
+        try:
+            steps = next(procedure)
+            while True:
+                self.jobs += 1
+                steps = procedure.send(tuple(self.disk.perform(SET, step) for step in steps))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    @property
+    def keys(self) -> list[bytes]:
+        return sorted(self.disk.directories[SET].snapshot.items) if SET in self.disk.directories else []
+
+    def value(self, key: bytes) -> bytes | None:
+        item = self.disk.directories[SET].snapshot.items.get(key)
+        return item.value if item is not None else None
+
+    def scan(
+        self, from_key: bytes = b"", bytes_max: int = 1000, blocks: list[Block] | None = None
+    ) -> list[StateItem]:
+        """All items from a key on, in the order in which they come."""
+        scan, found, is_last = Scan(from_key, blocks), list[StateItem](), False
+        while not is_last:
+            items, is_last = self.run(scan.next(bytes_max))
+            found += items
+        return found
+
+    def messages(self, *wanted: MessageId) -> dict[MessageId, bytes]:
+        return self.run(kept_messages(wanted))
+
+
+class Consolidation:
+    """A state that durable records build, written into a snapshot."""
+
+    def __init__(self, snapshot: Snapshot | None = None) -> None:
+        self.snapshot = snapshot or Snapshot()
+        self.reload()
+
+    def reload(self) -> None:
+        blocks: list[Block] = []
+        self.state, self.changes = SetState(SET), SnapshotChanges()
+        loading = Restoration(self.state, resident_bytes_max=0)
+        loading.take(self.snapshot.scan(blocks=blocks))
+        self.changes.found(blocks)
+        loading.settle()
+        self.written = LogIndex(self.state.applied)
+        self.state.changes.listener = self.changes
+
+    def apply(self, frames: Sequence[Frame]) -> None:
+        """Apply those of these frames that it lacks."""
+        for frame in frames:
+            if frame.header.first > self.state.applied:
+                self.state.apply_frame(frame._replace(transient=b""))
+
+    def write(self, thinned_max: int = 1000) -> Batch:
+        """Write what has changed, and then so many of the blocks that are to be written anew; answers the first batch."""
+        batch = self.changes.take(self.state, self.written)
+        assert len(self.changes) == 0
+        assert len({item.key for item in batch.puts}) == len(batch.puts)
+        assert not {item.key for item in batch.puts} & set(batch.deletes), "a write is in no order"
+        self.snapshot.write(batch.puts, batch.deletes)
+        self.written = self.state.applied
+        for name in batch.sparse[:thinned_max]:
+            thinned = self.changes.thinned(name, self.snapshot.value(messages_block_key(name)))
+            self.snapshot.write(thinned.puts, thinned.deletes)
+        return batch
