@@ -1,10 +1,12 @@
 """Makes docs/performance.md and its plots from files of runs: `python -m bench.page bench/out/full.json bench/out/peers.json`.
 
-Law: every figure on the page is from a run, with its conditions beside it. What only a person can say (where the time goes, what
+The files are kept beside the plots, so that the page can be made again with some of them newer. Law: every figure on the page is
+from a run, with its conditions beside it. What only a person can say (where the time goes, what
 would have to change) stands in docs/performance-notes.md, and is put behind the figures as it is.
 """
 
 import argparse
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -131,6 +133,10 @@ def main(files: Sequence[Path]) -> None:
     record = changes(entries[-1], entries[-2] if len(entries) > 1 else None) if entries else ""
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(page(runs, plots, record, NOTES.read_text() if NOTES.exists() else ""))
+    for path in files:
+        kept = PLOTS / path.name
+        if path.resolve() != kept.resolve():
+            shutil.copyfile(path, kept)
 
 
 if __name__ == "__main__":
