@@ -1,8 +1,8 @@
 """Makes docs/performance.md and its plots from files of runs: `python -m bench.page bench/out/full.json bench/out/peers.json`.
 
-The files are kept beside the plots, so that the page can be made again with some of them newer. Law: every figure on the page is
-from a run, with its conditions beside it. What only a person can say (where the time goes, what
-would have to change) stands in docs/performance-notes.md, and is put behind the figures as it is.
+Law: every figure on the page is from a run, with its conditions beside it. What only a person can say (where the time goes, what
+would have to change) stands in docs/performance-notes.md, and is put behind the figures as it is. The files of the runs are kept
+beside the plots, so that the page can be made again with some of them newer.
 """
 
 import argparse
