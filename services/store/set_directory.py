@@ -121,50 +121,45 @@ class SetDirectory:
         return tuple(sorted((int(entry.name.split(".")[0]), entry.stat().st_size) for entry in files))
 
     def create_segment(self, step: CreateSegment) -> None:
-        if self._recreate_segment(step):
-            return
-        if self.free_bytes() < step.size_bytes + step.reserve_bytes:
-            self._forget_kept(0)  # they have other sizes
-        if self.free_bytes() < step.size_bytes + step.reserve_bytes:
-            raise DiskError(DiskProblem.FULL, f"{self.path}: no room for a segment beside the reserve", step)
+        kept, path = self._take_kept(step.size_bytes), self._segment_path(step.number)
+        if kept is None:
+            self._make_room(step)
         self._close_files((step.number,))
-        path = self._segment_path(step.number)
-        descriptor = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o600)
+        descriptor = os.open(kept or path, os.O_RDWR if kept else os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o600)
         try:
-            self._preallocate(descriptor, step.size_bytes)
+            if kept is None:
+                self._preallocate(descriptor, step.size_bytes)
             _write_all(descriptor, [step.header], 0)
             os.fsync(descriptor)
+            if kept is not None:
+                os.rename(kept, path)
             sync_directory(self._journal)
         except OSError:
             os.close(descriptor)
-            path.unlink(missing_ok=True)
+            for left in (kept, path):
+                if left is not None:
+                    left.unlink(missing_ok=True)
             raise
         with self._lock:
             self._files[step.number] = descriptor
 
-    def _recreate_segment(self, step: CreateSegment) -> bool:
-        """Of a file that was kept, if there is one of that size."""
+    def _take_kept(self, size_bytes: int) -> Path | None:
+        """A file that was kept, if there is one of that size."""
         with self._lock:
-            found = [kept for kept in self._kept if kept[1] == step.size_bytes]
-            if not found:
-                return False
-            self._kept.remove(found[0])
-        self._close_files((step.number,))
-        kept, path = found[0][0], self._segment_path(step.number)
-        descriptor = os.open(kept, os.O_RDWR)
-        try:
-            _write_all(descriptor, [step.header], 0)
-            os.fsync(descriptor)
-            os.rename(kept, path)
-            sync_directory(self._journal)
-        except OSError:
-            os.close(descriptor)
-            kept.unlink(missing_ok=True)
-            path.unlink(missing_ok=True)
-            raise
-        with self._lock:
-            self._files[step.number] = descriptor
-        return True
+            found = next((kept for kept in self._kept if kept[1] == size_bytes), None)
+            if found is None:
+                return None
+            self._kept.remove(found)
+            return found[0]
+
+    def _make_room(self, step: CreateSegment) -> None:
+        """Gives up what was kept, all of it of other sizes, if there is no room otherwise. Raises `DiskError`, FULL."""
+        wanted = step.size_bytes + step.reserve_bytes
+        if self.free_bytes() < wanted:
+            self._forget_kept(0)
+            if self.free_bytes() < wanted:
+                message = f"{self.path}: no room for a segment beside the reserve"
+                raise DiskError(DiskProblem.FULL, message, step)
 
     def free_bytes(self) -> int:
         room = os.statvfs(self._journal)
@@ -225,12 +220,11 @@ class SetDirectory:
             if not self._is_prefilled:
                 return
         is_direct = size_bytes % ALIGNED_BYTES == 0 and takes_direct_io(self._journal)
-        with (
-            direct_io(descriptor) if is_direct else contextlib.nullcontext(),
-            mmap.mmap(-1, _PIECE_BYTES) as zeros,
-        ):
+        # Not closed by hand: who hears of a failing write still holds a view of it.
+        zeros = memoryview(mmap.mmap(-1, _PIECE_BYTES))
+        with direct_io(descriptor) if is_direct else contextlib.nullcontext():
             for offset in range(0, size_bytes, _PIECE_BYTES):
-                _write_all(descriptor, [memoryview(zeros)[: size_bytes - offset]], offset)
+                _write_all(descriptor, [zeros[: size_bytes - offset]], offset)
                 os.fdatasync(descriptor)
 
     def _segment_path(self, number: int) -> Path:

@@ -66,3 +66,20 @@ def test_a_snapshot_works_without_direct_io(tmp_path: Path) -> None:
     database.flush()
     database.close()
     assert SnapshotDb(tmp_path / "snapshot").read_meta() == b"meta"
+
+
+def test_a_disk_that_fails_while_zeros_are_written_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, directory = os.pwritev, SetDirectory(tmp_path / "set", is_prefilled=True)
+    directory.read_meta()
+
+    def failing(descriptor: int, parts: list[memoryview], offset: int) -> int:
+        if offset > 0:
+            raise OSError(errno.EIO, "a bad sector")
+        return real(descriptor, parts, offset)
+
+    monkeypatch.setattr(os, "pwritev", failing)
+    with pytest.raises(OSError, match="a bad sector"):
+        directory.create_segment(CreateSegment(1, 3 << 20, b"header", 0))
+    assert list((tmp_path / "set" / "journal").iterdir()) == []
