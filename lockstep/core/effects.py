@@ -164,6 +164,12 @@ class LookUpNames(Effect, frozen=True):
     """Look up which names the directory has for this set, as it was watched. Answered by `NamesSeen`."""
 
 
+class WakeAt(Effect, frozen=True):
+    """Feed `Woken` at `boottime_ms`, or a little later. Each call for itself: one does not undo another."""
+
+    boottime_ms: int
+
+
 class Halt(Effect, frozen=True):
     """Stop the process: going on could break a promise. A stopped broker is safe."""
 
@@ -198,6 +204,7 @@ AnyEffect = (
     | ReleaseName
     | AskDecision
     | LookUpNames
+    | WakeAt
     | Halt
     | Note
 )

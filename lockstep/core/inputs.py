@@ -200,6 +200,10 @@ class Tick(Input, frozen=True):
     """Time passed; comes every 50 to 100 ms."""
 
 
+class Woken(Input, frozen=True):
+    """The time of a `WakeAt` has come."""
+
+
 AnyInput = (
     MapSeen
     | LeaseKeySeen
@@ -225,4 +229,5 @@ AnyInput = (
     | HandOver
     | AcceptDataLoss
     | Tick
+    | Woken
 )

@@ -2,7 +2,7 @@
 
 Law: an input is handled to its end before the next one, and its effects are performed in order before any stream is
 written to: performing only puts into outboxes and queues. All inputs that wait are fed in one go, and a core is told that more
-follow, so that what came together is written together; nothing is clocked by a timer but `Tick`. An exception in a core, and
+follow, so that what came together is written together; timers feed `Tick`, and `Woken` where a core asked for it. An exception in a core, and
 `Halt`, end the process at once.
 """
 
@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
 
 from lockstep.core.clock import Now
-from lockstep.core.effects import AnyEffect, Halt, Note
+from lockstep.core.effects import AnyEffect, Halt, Note, WakeAt
 from lockstep.core.ids import Epoch, LogIndex, SetName
-from lockstep.core.inputs import AnyInput, Tick
+from lockstep.core.inputs import AnyInput, Tick, Woken
 from lockstep.runtime.clock import read_now
 from lockstep.runtime.process import halt
 
@@ -74,6 +74,7 @@ class Driver:
         """How late the last tick was: how long other work held the event loop."""
         self.on(Halt, lambda effect: self._halt(f"set {effect.set_name}: {effect.reason}", None))
         self.on(Note, self._log_note)
+        self.on(WakeAt, self._wake_at)
 
     def on(self, kind: type[_Effect], perform: Callable[[_Effect], None]) -> None:
         """`perform` takes all effects of this type; it must not block, nor feed what it could not have heard."""
@@ -151,6 +152,10 @@ class Driver:
                 self._performers[type(effect)](effect)
         except Exception as error:
             self._halt(f"set {given.set_name}: {type(given).__name__} could not be handled", error)
+
+    def _wake_at(self, effect: WakeAt) -> None:
+        delay_ms = max(effect.boottime_ms - self._read_now().boottime_ms, 0)
+        asyncio.get_running_loop().call_later(delay_ms / 1000, self.feed, Woken(effect.set_name))
 
     def _log_note(self, effect: Note) -> None:
         level = logging.WARNING if effect.is_warning else logging.INFO

@@ -30,6 +30,7 @@ from lockstep.core.effects import (
     TellClient,
     TellPrimary,
     TellStore,
+    WakeAt,
 )
 from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.inputs import (
@@ -46,6 +47,7 @@ from lockstep.core.inputs import (
     StoreLost,
     StoreSaid,
     Tick,
+    Woken,
 )
 from lockstep.core.replication import Refuse
 from services.broker.core.lease_keeper import LeaseTick, StoreAnswered
@@ -326,6 +328,9 @@ class Broker(Process):
                 | AskDecision()
             ):
                 self.etcd.perform(effect)
+            case WakeAt():
+                delay_us = (effect.boottime_ms - self.clocks.now().boottime_ms) * MS
+                self.world.loop.after(max(delay_us, 0), self.feed, Woken(effect.set_name))
             case Halt():
                 self.world.halted(self, effect)
             case Note():

@@ -54,6 +54,7 @@ def _replica_settings(options: Options, random: Random) -> ReplicaSettings:
         expiry_batch_max=random.choice((1, 1000)),
         names_check_ms=NAMES_CHECK_MS,
         names_batch_max=random.choice((1, 1000)),
+        gathering_ms_max=random.choice((0, 10, 200)),
     )
     return ReplicaSettings(primary, BackupSettings(retained_bytes_max=retained))
 

@@ -141,7 +141,7 @@ class Attachments:
 
     def close_stream(self, number: int) -> None:
         """The stream is gone: its consumers end, its session waits for the client to come back."""
-        stream = self._streams.by_number.pop(number, None)
+        stream = self._streams.remove(number)
         if stream is None:
             return
         for consumer in stream.consumers.values():

@@ -22,6 +22,7 @@ from lockstep.core.server_messages import (
 )
 from services.primary.core.context import Context
 from services.primary.core.gate import CommitGate
+from services.primary.core.gathering import Gathering
 from services.primary.core.queue_dispatch import Consumer
 
 
@@ -58,9 +59,10 @@ class ClientStream:
 class ClientStreams:
     """All client streams of one epoch; driven by the primary core."""
 
-    def __init__(self, context: Context, gate: CommitGate) -> None:
+    def __init__(self, context: Context, gate: CommitGate, gathering: Gathering) -> None:
         self._context = context
         self._gate = gate
+        self._gathering = gathering
         self.by_number: dict[int, ClientStream] = {}
         self.serve_until_ms = 0
         """End of the right to serve, on CLOCK_BOOTTIME (R6)."""
@@ -116,10 +118,13 @@ class ClientStreams:
         stream = self.by_number.get(number)
         if stream is not None:
             stream.answers_waiting += 1
+            self._gathering.came(number, self._context.now.boottime_ms)
             self._gate.wait(self._context.writer.log.end, partial(self._release_answer, stream, answered))
 
     def _release_answer(self, stream: ClientStream, answered: CommandAnswered) -> None:
         stream.answers_waiting -= 1
+        if not stream.answers_waiting and stream.number in self.by_number:
+            self._gathering.answered(stream.number, self._context.now.boottime_ms)
         self.answer_now(stream.number, answered)
 
     def answer_with_next(self, number: int, answered: CommandAnswered) -> None:
@@ -148,6 +153,11 @@ class ClientStreams:
                 self._context.effects.append(
                     TellClient(self._context.state.set_name, touched, message, self.serve_until_ms)
                 )
+
+    def remove(self, number: int) -> ClientStream | None:
+        """A stream is gone; None: it is no more known."""
+        self._gathering.closed(number)
+        return self.by_number.pop(number, None)
 
     def close(self, number: int) -> None:
         """Close a stream from this side, behind what was sent before."""

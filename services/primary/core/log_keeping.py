@@ -7,10 +7,12 @@ what lies before this epoch's record, together with it.
 from collections import deque
 
 from lockstep.core.clock import Now
+from lockstep.core.effects import WakeAt
 from lockstep.core.ids import BrokerId, LogIndex
 from lockstep.core.records import EpochBegins
 from services.primary.core.backups import Backups
 from services.primary.core.context import Context
+from services.primary.core.gathering import Gathering
 from services.primary.core.membership import Membership
 from services.primary.core.own_store import OwnStore
 
@@ -18,19 +20,29 @@ from services.primary.core.own_store import OwnStore
 class LogKeeping:
     """Lives as long as the epoch; driven by the primary core."""
 
-    def __init__(self, context: Context, membership: Membership, store: OwnStore, backups: Backups) -> None:
+    def __init__(
+        self,
+        context: Context,
+        membership: Membership,
+        store: OwnStore,
+        backups: Backups,
+        gathering: Gathering,
+    ) -> None:
         self._context = context
         self._membership = membership
         self._store = store
         self._backups = backups
+        self._gathering = gathering
         self._log = context.writer.log
         self.epoch_index = LogIndex(0)
         """Of the epoch's own record; 0: not appended yet."""
         self._is_hurried = False
         self._pending_since_ms = 0
         """When the oldest record was appended that found no frame at once; 0: there is none."""
-        self._under_way: deque[tuple[LogIndex, int]] = deque()
-        """Frames that are not committed: (last index, when the oldest record was appended)."""
+        self._under_way: deque[tuple[LogIndex, int, int]] = deque()
+        """Frames that are not committed: (last index, when the oldest record was appended, when it left)."""
+        self._wakes_ms = 0
+        """When the driver was asked last to wake this core."""
 
     @property
     def is_serving(self) -> bool:
@@ -50,24 +62,34 @@ class LogKeeping:
         """Send what was appended, as far as the own store takes frames.
 
         Begins alone leave with what comes behind them, unless somebody waits for an index up to `waited_for`. Little leaves when
-        what left before it is committed: a frame costs every replica the same, however much is in it. Before the epoch serves
-        nothing waits: what is old is committed with the epoch's own record alone.
+        what left before it is committed, and all but what fills a frame when who is about to come back has come: a frame costs
+        every replica the same, however much is in it. Before the epoch serves nothing waits: what is old is committed with the
+        epoch's own record alone.
         """
-        if self._is_worth_a_frame(waited_for):
+        if self._is_worth_a_frame(now, waited_for):
             self._is_hurried = False
             while self._store.takes_frames and self._cut_frame(now):
                 pass
         if not self._pending_since_ms and not self._log.has_only_begins:
             self._pending_since_ms = now.boottime_ms
 
-    def _is_worth_a_frame(self, waited_for: LogIndex) -> bool:
-        log = self._log
-        if self._is_hurried or not self.is_serving:
+    def _is_worth_a_frame(self, now: Now, waited_for: LogIndex) -> bool:
+        log, settings = self._log, self._context.settings
+        if not self.is_serving or log.pending_bytes >= settings.frame_bytes_max:
+            return True
+        if until_ms := self._gathering.until(now.boottime_ms):
+            self._wake_at(until_ms)
+            return False
+        if self._is_hurried:
             return True
         if log.has_only_begins and waited_for <= log.framed_end:
             return False
-        gathered_bytes = self._context.settings.gathered_bytes
-        return log.commit_index >= log.framed_end or log.pending_bytes >= gathered_bytes
+        return log.commit_index >= log.framed_end or log.pending_bytes >= settings.gathered_bytes
+
+    def _wake_at(self, boottime_ms: int) -> None:
+        if self._log.framed_end < self._log.end and self._wakes_ms < boottime_ms:
+            self._wakes_ms = boottime_ms
+            self._context.effects.append(WakeAt(self._context.state.set_name, boottime_ms))
 
     def cut_all(self, now: Now) -> None:
         """Send all that was appended: a subscription begins between frames."""
@@ -78,7 +100,8 @@ class LogKeeping:
         frame = self._log.cut_frame(now.wall_ms)
         if frame is None:
             return False
-        self._under_way.append((frame.header.last, self._pending_since_ms or now.boottime_ms))
+        now_ms = now.boottime_ms
+        self._under_way.append((frame.header.last, self._pending_since_ms or now_ms, now_ms))
         self._pending_since_ms = 0
         self._context.state.close_frame(frame.header)
         self._store.send(frame)
@@ -102,4 +125,6 @@ class LogKeeping:
     def _measure(self, commit_index: LogIndex, now_ms: int) -> None:
         under_way = self._under_way
         while under_way and under_way[0][0] <= commit_index:
-            self._context.figures.commit_seconds.observe((now_ms - under_way.popleft()[1]) / 1000)
+            _, appended_ms, left_ms = under_way.popleft()
+            self._context.figures.commit_seconds.observe((now_ms - appended_ms) / 1000)
+            self._gathering.frame_committed(now_ms - left_ms)

@@ -52,6 +52,7 @@ from services.primary.core.dispatch import Dispatch
 from services.primary.core.expiry import Expiry
 from services.primary.core.figures import Figures
 from services.primary.core.gate import CommitGate
+from services.primary.core.gathering import Gathering
 from services.primary.core.handing_on import handed_over, roll_back_unfit, take_up
 from services.primary.core.housekeeping import Housekeeping
 from services.primary.core.listener import PrimaryListener
@@ -99,7 +100,8 @@ class PrimaryCore:
         if figures is not None:
             self.context.figures = figures
         self._gate = CommitGate()
-        self.streams = ClientStreams(self.context, self._gate)
+        gathering = Gathering(settings.gathering_ms_max)
+        self.streams = ClientStreams(self.context, self._gate, gathering)
         self.attachments = Attachments(self.context, self.streams)
         self._names = NameClaims(self.context, self._gate, own.incarnation)
         listener = PrimaryListener(self.context)
@@ -116,7 +118,7 @@ class PrimaryCore:
             self.context, self.membership, lambda member: self.backups.of_member(member) is not None
         )
         self._map = MapKeeping(self.context, self.membership, self.backups, now)
-        self._log = LogKeeping(self.context, self.membership, self._store, self.backups)
+        self._log = LogKeeping(self.context, self.membership, self._store, self.backups, gathering)
         self._backup_hearing = BackupHearing(
             self.context, self.membership, self.backups, self._map, self._log
         )
@@ -257,27 +259,28 @@ class PrimaryCore:
             self.attachments.close_silent()
 
     def _finish(self, now: Now) -> list[AnyEffect]:
-        """After every input: settle what it caused, see what is committed, write, say what may be said."""
+        """After every input: settle what it caused, see what is committed, write, say what may be said (R6).
+
+        Frames leave behind the decision who is answered, for they may wait for those, and before anything is delivered.
+        """
         if not self.stopped:
             self._aftermath.settle()
             self._map.plan(now)
             if self._log.commit(now):
                 self._begin_serving()
+            may_speak = self.is_serving and self.streams.may_speak
+            if may_speak:
+                self._gate.open_to(self.commit_index)
             self._log.cut_due(now, self._gate.waited_for)
-            self._speak()
+            if may_speak:
+                deliver(self.context, self.streams)
+                self.streams.flush_answers()
             self._mind_bodies(now)
         return self._take_effects()
 
     def _begin_serving(self) -> None:
         self._note("serving", f"epoch {self.epoch}, record {self._log.epoch_index}")
         self.client_hearing.take_early()
-
-    def _speak(self) -> None:
-        """Say what is committed, as long as there is the right to (R6)."""
-        if self.is_serving and self.streams.may_speak:
-            self._gate.open_to(self.commit_index)
-            deliver(self.context, self.streams)
-            self.streams.flush_answers()
 
     def _mind_bodies(self, now: Now) -> None:
         """Ask for bodies that somebody waits for; let others go, which are read back from what is durable here only."""

@@ -64,6 +64,9 @@ class PrimarySettings:
     """Frames not yet durable at the own store: the next group gathers behind them, no timer (DESIGN 9)."""
     gathered_bytes: int = 64 * 1024
     """Less than this waits for the frame before it to be committed, and for what joins it meanwhile."""
+    gathering_ms_max: int = 10
+    """A frame waits no longer for clients that were just answered and come back at once, so that they leave together: a disk or a
+    network on which frames need longer gathers enough meanwhile."""
     frame_bytes_max: int = 1024 * 1024
     """Content after which no further command joins a frame: what one fdatasync carries well."""
     uncommitted_bytes_max: int = 256 * 1024 * 1024

@@ -118,9 +118,10 @@ class Rig:
         factories: Sequence[TransactionObserverFactory] = (),
         resident_bytes_max: int = UNLIMITED_BYTES,
         gathered_bytes: int = 0,
+        gathering_ms_max: int = 0,
         handed: HandedOver | None = None,
     ) -> None:
-        """`gathered_bytes` 0: however little there is leaves at once. `handed`: what the predecessor handed on."""
+        """`gathered_bytes` 0: however little there is leaves at once; `gathering_ms_max` 0: whoever comes. `handed`: what the predecessor handed on."""
         self.holds_store = holds_store
         self.holds_readings = False
         """The store answers a reading only when `read` is called."""
@@ -149,7 +150,10 @@ class Rig:
             SET, Epoch(epoch), OWN.broker, OWN.incarnation, (OWN,), (), (OWN.broker,), 1, 1, OWN.incarnation
         )
         chosen = replace(
-            settings or PrimarySettings(), retained_bytes_max=1 << 40, gathered_bytes=gathered_bytes
+            settings or PrimarySettings(),
+            retained_bytes_max=1 << 40,
+            gathered_bytes=gathered_bytes,
+            gathering_ms_max=gathering_ms_max,
         )
         self.core: PrimaryCore = PrimaryCore(
             copy, OWN, set_map, 1, is_restarted, chosen, self.now, factories, handed=handed

@@ -1,0 +1,62 @@
+"""Who is about to come back: clients that were answered, whose next commands could leave with those that wait already.
+
+Law: it decides when a frame leaves, and nothing else. Nobody is waited for who came late when he was answered last, and a wait is not
+longer than what frames needed lately to be committed: it costs no more than the frame that it may save.
+"""
+
+from math import ceil
+
+_WEIGHT = 8
+"""Of the frames before, in the mean of how long they needed."""
+
+
+class Gathering:
+    """Of client streams, by their numbers. Lives as long as the epoch; told by the streams and the log's keeping, which asks it."""
+
+    def __init__(self, wait_ms_max: int) -> None:
+        """`wait_ms_max`: how long a frame may wait for those who come back; 0: it does not."""
+        self._wait_ms_max = wait_ms_max
+        self._frame_ms = 0.0
+        self._answered_ms: dict[int, int] = {}
+        """When streams were answered that have nothing under way, and are not waited for."""
+        self._prompt: set[int] = set()
+        """Who came back in time when it was answered last."""
+        self._awaited: set[int] = set()
+        self._until_ms = 0
+
+    def frame_committed(self, milliseconds: int) -> None:
+        """A frame was committed so long after it had left."""
+        self._frame_ms += (milliseconds - self._frame_ms) / _WEIGHT
+
+    def answered(self, number: int, now_ms: int) -> None:
+        """All commands of a stream are answered."""
+        if number in self._prompt and self._wait_ms_max:
+            self._awaited.add(number)
+            self._until_ms = now_ms + self._patience_ms
+        else:
+            self._answered_ms[number] = now_ms
+
+    def came(self, number: int, now_ms: int) -> None:
+        """A command of the stream waits to be committed."""
+        if number in self._awaited:
+            self._awaited.discard(number)
+        elif (answered_ms := self._answered_ms.pop(number, None)) is not None:
+            is_prompt = now_ms - answered_ms <= self._patience_ms
+            (self._prompt.add if is_prompt else self._prompt.discard)(number)
+
+    def closed(self, number: int) -> None:
+        """The stream is gone."""
+        self._awaited.discard(number)
+        self._prompt.discard(number)
+        self._answered_ms.pop(number, None)
+
+    def until(self, now_ms: int) -> int:
+        """When the next frame leaves, whoever has not come back by then; 0: nobody is waited for."""
+        if self._awaited and now_ms >= self._until_ms:
+            self._prompt -= self._awaited
+            self._awaited.clear()
+        return self._until_ms if self._awaited else 0
+
+    @property
+    def _patience_ms(self) -> int:
+        return min(ceil(self._frame_ms) + 1, self._wait_ms_max)
