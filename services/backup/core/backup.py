@@ -17,7 +17,7 @@ from lockstep.core.inputs import (
     Tick,
 )
 from lockstep.core.log_copy import LogCopy
-from lockstep.core.replication import SubscriptionRefused
+from lockstep.core.replication import Frames, SubscriptionRefused
 from lockstep.core.store_protocol import ItemsInstalled, SetOpened
 from services.backup.core.backup_memory import BackupMemory, BackupState, FoundDamage
 from services.backup.core.following import Following
@@ -118,6 +118,8 @@ class BackupCore:
     def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
         """Take one input; returns effects to perform in order."""
         memory = self.memory
+        if not (isinstance(given, PrimarySaid) and isinstance(given.message, Frames)):
+            self._following.apply_told()
         match given:
             case StoreConnected():
                 self._following.leave()
@@ -160,6 +162,7 @@ class BackupCore:
 
     def end(self) -> list[AnyEffect]:
         """Another role or epoch follows."""
+        self._following.apply_told()
         self._following.leave()
         return self.memory.take_effects()
 

@@ -7,6 +7,7 @@ snapshot that this replica joined with. Frames go to the own store as they came,
 from msgspec.structs import replace
 
 from lockstep.core.clock import Now
+from lockstep.core.effects import WakeAt
 from lockstep.core.frames import Frame, check_frame
 from lockstep.core.ids import BrokerId, LogIndex
 from lockstep.core.inputs import PrimarySaid
@@ -42,6 +43,8 @@ class Following:
         self._words = words
         self._store = store
         self._settings = settings
+        self._told_commit = LogIndex(0)
+        """What the primary said is committed and is not applied yet; 0: nothing."""
 
     @property
     def stream(self) -> int:
@@ -89,7 +92,7 @@ class Following:
             ):
                 self._take_chunk(memory.joining, chunk, now)
             case Frames() as frames if memory.state in (BackupState.JOINING, BackupState.FOLLOWING):
-                self._take_frames(frames)
+                self._take_frames(frames, now)
             case _:
                 pass
 
@@ -192,7 +195,7 @@ class Following:
         if self._memory.state is BackupState.JOINING:
             self.acknowledge(now)
 
-    def _take_frames(self, given: Frames) -> None:
+    def _take_frames(self, given: Frames, now: Now) -> None:
         memory = self._memory
         assert memory.copy is not None, "frames follow the whole snapshot"
         fresh: list[bytes] = []
@@ -202,10 +205,20 @@ class Following:
                 continue
             memory.copy.append(frame)
             fresh.append(durable)
+        if memory.joining is None:
+            self._told_commit = min(given.commit_index, memory.copy.log_end)
         if fresh:
             memory.effects.append(self._store.append(tuple(fresh), given.commit_index))
-        if memory.joining is None:
-            memory.copy.commit(min(given.commit_index, memory.copy.log_end))
+            if self._told_commit:
+                memory.effects.append(WakeAt(memory.set_name, now.boottime_ms))
+        else:
+            self.apply_told()
+
+    def apply_told(self) -> None:
+        """Apply what the primary said is committed: when the frames that came with it are on their way to the disk."""
+        told, self._told_commit = self._told_commit, LogIndex(0)
+        if told and self._memory.copy is not None:
+            self._memory.copy.commit(told)
 
     # --- what the primary hears ---
 

@@ -104,8 +104,8 @@ class LogKeeping:
         self._under_way.append((frame.header.last, self._pending_since_ms or now_ms, now_ms))
         self._pending_since_ms = 0
         self._context.state.close_frame(frame.header)
-        self._store.send(frame)
         self._backups.broadcast(frame)
+        self._store.send(frame)
         return True
 
     def commit(self, now: Now) -> bool:
