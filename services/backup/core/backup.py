@@ -18,7 +18,7 @@ from lockstep.core.inputs import (
 )
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.replication import Frames, SubscriptionRefused
-from lockstep.core.store_protocol import ItemsInstalled, SetOpened
+from lockstep.core.store_protocol import Appended, ItemsInstalled, SetOpened
 from services.backup.core.backup_memory import BackupMemory, BackupState, FoundDamage
 from services.backup.core.following import Following
 from services.backup.core.own_store import OwnStore
@@ -118,7 +118,10 @@ class BackupCore:
     def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
         """Take one input; returns effects to perform in order."""
         memory = self.memory
-        if not (isinstance(given, PrimarySaid) and isinstance(given.message, Frames)):
+        is_urgent = (isinstance(given, PrimarySaid) and isinstance(given.message, Frames)) or (
+            isinstance(given, StoreSaid) and isinstance(given.answer, Appended)
+        )
+        if not is_urgent:
             self._following.apply_told()
         match given:
             case StoreConnected():

@@ -92,7 +92,7 @@ class Following:
             ):
                 self._take_chunk(memory.joining, chunk, now)
             case Frames() as frames if memory.state in (BackupState.JOINING, BackupState.FOLLOWING):
-                self._take_frames(frames, now)
+                self._take_frames(frames)
             case _:
                 pass
 
@@ -195,7 +195,7 @@ class Following:
         if self._memory.state is BackupState.JOINING:
             self.acknowledge(now)
 
-    def _take_frames(self, given: Frames, now: Now) -> None:
+    def _take_frames(self, given: Frames) -> None:
         memory = self._memory
         assert memory.copy is not None, "frames follow the whole snapshot"
         fresh: list[bytes] = []
@@ -209,13 +209,11 @@ class Following:
             self._told_commit = min(given.commit_index, memory.copy.log_end)
         if fresh:
             memory.effects.append(self._store.append(tuple(fresh), given.commit_index))
-            if self._told_commit:
-                memory.effects.append(WakeAt(memory.set_name, now.boottime_ms))
         else:
             self.apply_told()
 
     def apply_told(self) -> None:
-        """Apply what the primary said is committed: when the frames that came with it are on their way to the disk."""
+        """Apply what the primary said is committed: when the frames that came with it are durable, for clients wait for those."""
         told, self._told_commit = self._told_commit, LogIndex(0)
         if told and self._memory.copy is not None:
             self._memory.copy.commit(told)
@@ -228,6 +226,8 @@ class Following:
         if memory.state in (BackupState.JOINING, BackupState.FOLLOWING):
             log_end = memory.durable_end if memory.joining is None else LogIndex(0)
             memory.effects.append(self._words.acknowledge(log_end, now))
+            if self._told_commit:
+                memory.effects.append(WakeAt(memory.set_name, now.boottime_ms))
 
     def mind_silence(self, now: Now) -> None:
         """Leave a primary that is silent for too long; let it know that this replica lives."""
