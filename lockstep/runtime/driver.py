@@ -2,8 +2,8 @@
 
 Law: an input is handled to its end before the next one, and its effects are performed in order before any stream is
 written to: performing only puts into outboxes and queues. All inputs that wait are fed in one go, and a core is told that more
-follow, so that what came together is written together; timers feed `Tick`, and `Woken` where a core asked for it. An exception in a core, and
-`Halt`, end the process at once.
+follow, so that what came together is written together; timers feed `Tick`, and `Woken` where a core asked for it. An exception
+in a core, and `Halt`, end the process at once.
 """
 
 import asyncio

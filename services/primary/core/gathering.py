@@ -1,7 +1,7 @@
 """Who is about to come back: clients that were answered, whose next commands could leave with those that wait already.
 
-Law: it decides when a frame leaves, and nothing else. Nobody is waited for who came late when he was answered last, and a wait is not
-longer than what frames needed lately to be committed: it costs no more than the frame that it may save.
+Law: it decides when a frame leaves, and nothing else. Nobody is waited for who came late when he was answered last, and a wait
+is not longer than what frames needed lately to be committed: it costs no more than the frame that it may save.
 """
 
 from math import ceil
@@ -11,7 +11,7 @@ _WEIGHT = 8
 
 
 class Gathering:
-    """Of client streams, by their numbers. Lives as long as the epoch; told by the streams and the log's keeping, which asks it."""
+    """Of client streams, by their numbers. Lives as long as the epoch; told by them and by the log's keeping, which asks."""
 
     def __init__(self, wait_ms_max: int) -> None:
         """`wait_ms_max`: how long a frame may wait for those who come back; 0: it does not."""

@@ -19,6 +19,7 @@ from lockstep.core.effects import (
     TellBackup,
     TellPrimary,
     TellStore,
+    WakeAt,
 )
 from lockstep.core.epoch_table import EpochTable
 from lockstep.core.errors import ErrorCode
@@ -38,6 +39,7 @@ from lockstep.core.inputs import (
     SwapAnswered,
     Tick,
     Verdict,
+    Woken,
 )
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.records import AnyRecord, DeclareQueue, EpochBegins, OpenSession
@@ -291,6 +293,8 @@ class Bench:
             if isinstance(effect, TellStore) and self.is_store_up:
                 for answer in self.store.handle(effect.request):
                     self.feed(StoreSaid(SET, answer))
+            elif isinstance(effect, WakeAt) and effect.boottime_ms <= self.now.boottime_ms:
+                self.feed(Woken(SET))
         self._is_performing = False
 
     def feed(self, given: AnyInput) -> None:

@@ -2,9 +2,18 @@
 
 import pytest
 
-from lockstep.core.effects import CloseSubscription, TellPrimary
-from lockstep.core.ids import Epoch, LogIndex
-from lockstep.core.inputs import PrimarySaid, PrimaryStreamClosed, StoreConnected, StoreLost
+from lockstep.core.effects import CloseSubscription, TellPrimary, WakeAt
+from lockstep.core.ids import Epoch, Incarnation, LogIndex
+from lockstep.core.inputs import (
+    AnyInput,
+    PrimarySaid,
+    PrimaryStreamClosed,
+    StoreConnected,
+    StoreLost,
+    StoreSaid,
+    Tick,
+    Woken,
+)
 from lockstep.core.replication import (
     Acknowledge,
     Frames,
@@ -12,7 +21,7 @@ from lockstep.core.replication import (
     SubscriptionAccepted,
     SubscriptionRefused,
 )
-from lockstep.core.store_protocol import StateItem
+from lockstep.core.store_protocol import Appended, StateItem
 from services.backup.core.backup_memory import BackupState
 from services.backup.core.settings import BackupSettings
 from tests.unit.services.replicas import SET, BackupBench, MemoryStore, copy_of, frame, frames, session_record
@@ -73,6 +82,47 @@ def test_frames_are_acknowledged_when_durable_and_applied_when_committed() -> No
     bench.hear(log(4, 6, commit=4))
     assert bench.acknowledged() == 6
     assert bench.core.copy is not None
+    assert bench.core.copy.state.applied == 4
+
+
+def test_what_is_committed_is_applied_behind_the_acknowledgement_of_what_came_with_it() -> None:
+    bench = following()
+    assert bench.core.copy is not None
+    bench.is_store_up = False
+    bench.hear(log(4, 6, commit=3), log(7, 9, commit=6))
+    assert (bench.core.copy.state.applied, bench.core.copy.commit_index) == (3, 3)
+    effects = bench.core.handle(StoreSaid(SET, Appended(SET, E1, Incarnation("b.0"), LogIndex(6))), bench.now)
+    assert bench.core.copy.state.applied == 3
+    assert [type(effect) for effect in effects] == [TellPrimary, WakeAt]
+    bench.feed(Woken(SET))
+    assert (bench.core.copy.state.applied, bench.core.copy.commit_index) == (6, 6)
+
+
+@pytest.mark.parametrize("given", [Tick(SET), StoreLost(SET)])
+def test_what_is_committed_is_applied_while_the_disk_owes_what_came_with_it(given: AnyInput) -> None:
+    bench = following()
+    assert bench.core.copy is not None
+    bench.is_store_up = False
+    bench.hear(log(4, 6, commit=4))
+    assert bench.core.copy.state.applied == 3
+    bench.feed(given)
+    assert bench.core.copy.state.applied == 4
+
+
+def test_a_commit_index_that_comes_alone_is_applied_at_once() -> None:
+    bench = following()
+    assert bench.core.copy is not None
+    bench.is_store_up = False
+    bench.hear(log(4, 6, commit=3), Frames(SET, E1, (), LogIndex(5)))
+    assert bench.core.copy.state.applied == 5
+
+
+def test_what_is_committed_is_applied_before_another_role_takes_the_memory() -> None:
+    bench = following()
+    assert bench.core.copy is not None
+    bench.is_store_up = False
+    bench.hear(log(4, 6, commit=4))
+    bench.core.end()
     assert bench.core.copy.state.applied == 4
 
 

@@ -121,7 +121,9 @@ class Rig:
         gathering_ms_max: int = 0,
         handed: HandedOver | None = None,
     ) -> None:
-        """`gathered_bytes` 0: however little there is leaves at once; `gathering_ms_max` 0: whoever comes. `handed`: what the predecessor handed on."""
+        """`gathered_bytes` 0: however little there is leaves at once; `gathering_ms_max` 0: whoever is to come back.
+        `handed`: what the predecessor handed on.
+        """
         self.holds_store = holds_store
         self.holds_readings = False
         """The store answers a reading only when `read` is called."""

@@ -1,0 +1,157 @@
+"""Who is waited for before a frame leaves: clients that were just answered, and came back at once when they were before."""
+
+from lockstep.core.commands import OutgoingMessage, PublishCommand
+from lockstep.core.effects import WakeAt
+from lockstep.core.ids import LogIndex
+from lockstep.core.inputs import ClientSaid, Tick, Woken
+from services.primary.core.gathering import Gathering
+from services.primary.core.settings import PrimarySettings
+from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
+
+SMALL = PublishCommand(0, "", "q", (OutgoingMessage(b"", b"x"),))
+
+
+class Clients:
+    """So many, whose frames are committed `frame_ms` after they left; they have published twice in turn, and come at once."""
+
+    def __init__(self, count: int, frame_ms: int = 4, settings: PrimarySettings | None = None) -> None:
+        self.rig = Rig(settings, gathered_bytes=1 << 20, gathering_ms_max=10)
+        self.clients = [self.rig.client() for _ in range(count)]
+        self.clients[0].declare("q")
+        self.rig.holds_store = True
+        for _ in range(20):
+            self.publish(*self.clients)
+            self.rig.feed(Tick(SET))
+            self.commit(frame_ms)
+        self.sent = self.frames()
+
+    def publish(self, *clients: RigClient) -> None:
+        for client in clients:
+            client.command(SMALL)
+
+    def commit(self, ms: int = 4) -> None:
+        """What has left is durable so much later."""
+        self.rig.boottime_ms += ms
+        self.rig.acknowledge()
+
+    def wait(self, ms: int) -> None:
+        self.rig.boottime_ms += ms
+        self.rig.feed(Woken(SET))
+
+    def frames(self) -> int:
+        return len(self.rig.core.context.writer.log.frames_after(LogIndex(0)))
+
+    @property
+    def more(self) -> int:
+        """Frames that left since the beginning."""
+        return self.frames() - self.sent
+
+
+def test_a_frame_waits_for_all_who_were_just_answered() -> None:
+    the = Clients(3)
+    the.publish(*the.clients[:2])
+    assert the.more == 0
+    the.publish(the.clients[2])
+    assert the.more == 1
+
+
+def test_who_does_not_come_in_time_is_not_waited_for_any_longer() -> None:
+    the = Clients(3)
+    the.publish(*the.clients[:2])
+    the.wait(4)
+    assert the.more == 0
+    the.wait(2)
+    assert the.more == 1
+
+
+def test_who_came_late_is_not_waited_for_until_he_was_in_time_again() -> None:
+    the = Clients(2)
+    first, second = the.clients
+    the.publish(first)
+    the.wait(6)
+    the.commit()
+    the.publish(first)
+    assert the.more == 2
+    the.commit()
+    the.publish(second, first)
+    assert the.more == 3
+    the.commit()
+    the.publish(second, first)
+    assert the.more == 4
+    the.commit()
+    the.publish(first)
+    assert the.more == 4
+    the.publish(second)
+    assert the.more == 5
+
+
+def test_who_was_answered_for_the_first_time_is_not_waited_for() -> None:
+    the = Clients(1)
+    newcomer = the.rig.client()
+    the.commit()
+    the.publish(newcomer, *the.clients)
+    the.commit()
+    before = the.frames()
+    the.publish(*the.clients)
+    assert the.frames() == before + 1
+
+
+def test_who_is_gone_is_not_waited_for() -> None:
+    the = Clients(2)
+    the.publish(the.clients[0])
+    assert the.more == 0
+    the.clients[1].lose_stream()
+    assert the.more == 1
+
+
+def test_a_wait_is_as_long_as_frames_needed_and_bounded() -> None:
+    for frame_ms, waited_ms in ((1, 2), (4, 5), (50, 10)):
+        the = Clients(2, frame_ms)
+        the.publish(the.clients[0])
+        the.wait(waited_ms - 1)
+        assert the.more == 0, frame_ms
+        the.wait(1)
+        assert the.more == 1, frame_ms
+
+
+def test_the_driver_is_asked_once_to_wake_the_core_when_the_wait_is_over() -> None:
+    the = Clients(3)
+    asked = []
+    for client in the.clients[:2]:
+        command = PublishCommand(client.number + 1, "", "q", SMALL.messages)
+        effects = the.rig.core.handle(ClientSaid(SET, client.stream, (command,)), the.rig.now)
+        asked += [effect for effect in effects if isinstance(effect, WakeAt)]
+    assert asked == [WakeAt(SET, the.rig.boottime_ms + 5)]
+
+
+def test_nobody_is_woken_for_nothing() -> None:
+    the = Clients(2)
+    effects = the.rig.core.handle(Woken(SET), the.rig.now)
+    assert not [effect for effect in effects if isinstance(effect, WakeAt)]
+
+
+def test_what_fills_a_frame_waits_for_nobody() -> None:
+    the = Clients(2, settings=PrimarySettings(frame_bytes_max=1000))
+    the.publish(the.clients[0])
+    assert the.more == 0
+    the.clients[0].command(PublishCommand(0, "", "q", (OutgoingMessage(b"", bytes(1000)),)))
+    assert the.more == 1
+
+
+def test_a_client_with_something_under_way_is_not_waited_for() -> None:
+    the = Clients(2)
+    the.publish(*the.clients)
+    assert the.more == 1
+    the.publish(the.clients[0])
+    the.commit()
+    assert the.more == 1
+    the.publish(the.clients[1])
+    assert the.more == 2
+
+
+def test_waiting_can_be_switched_off() -> None:
+    gathering = Gathering(0)
+    for now_ms in (1, 2, 3):
+        gathering.came(1, now_ms)
+        gathering.answered(1, now_ms)
+        assert gathering.until(now_ms) == 0
