@@ -14,6 +14,7 @@ from lockstep.core.effects import (
     TellBackup,
     TellClient,
     TellStore,
+    WakeAt,
 )
 from lockstep.core.inputs import AnyInput, BackupSaid, PrimarySaid, StoreSaid, Tick
 from lockstep.core.replication import SubscriptionAccepted, SubscriptionRefused
@@ -66,6 +67,9 @@ def done(effect: AnyEffect, process: "Broker") -> str:
             return "promotion asked for"
         case RestoreLeaseKey():
             return "lease key asked for again"
+        case WakeAt():
+            is_primary = process.replicas[effect.set_name].primary is not None
+            return "frame waits for clients" if is_primary else "commit applied behind an acknowledgement"
         case Note(_, "promoted", details):
             return "promotion: restarted" if "restarted" in details else "promotion: memory whole"
         case _:
