@@ -15,6 +15,7 @@ from lockstep.core.errors import LockstepError
 from lockstep.core.ids import SetName
 from lockstep.core.requests import ClientMessage
 from lockstep.runtime.session_codec import decode_response, encode_request
+from lockstep.runtime.wire import parse
 from lockstep.wire.v1 import session_pb2 as pb
 
 METHOD = "/lockstep.wire.v1.Sessions/Open"
@@ -35,11 +36,7 @@ class SessionStream:
         self._hear = hear
         self._is_over = False
         self._to_write = self._nothing_yet()
-        method: Any = channel.stream_stream(
-            METHOD,
-            request_serializer=pb.SessionRequest.SerializeToString,
-            response_deserializer=pb.SessionResponse.FromString,
-        )
+        method: Any = channel.stream_stream(METHOD)
         self._call = method()
         self._reader = asyncio.ensure_future(self._guard(self._read))
         self._writer = asyncio.ensure_future(self._guard(self._write))
@@ -62,21 +59,22 @@ class SessionStream:
         await asyncio.gather(self._reader, self._writer, return_exceptions=True)
 
     async def _read(self) -> str:
-        while True:
-            response = await self._call.read()
-            if response is grpc.aio.EOF:
-                status = await self._call.code()
-                return f"{status.name}: {await self._call.details()}"
-            _, messages = decode_response(response)
-            if self._is_over:
-                return "cancelled"
-            self._hear(Received(self.number, messages))
+        def take(data: bytes) -> bool:
+            _, messages = decode_response(parse(pb.SessionResponse(), data))
+            if not self._is_over:
+                self._hear(Received(self.number, messages))
+            return not self._is_over
+
+        if await self._call.hear(take):
+            return "cancelled"
+        status = await self._call.code()
+        return f"{status.name}: {await self._call.details()}"
 
     async def _write(self) -> str:
         while True:
             messages = await self._to_write
             self._to_write = self._nothing_yet()
-            await self._call.write(encode_request(self._set_name, messages))
+            await self._call.write(encode_request(self._set_name, messages).SerializeToString())
             if self._is_over:
                 return "cancelled"
             self._hear(Written(self.number))

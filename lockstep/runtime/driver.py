@@ -62,6 +62,8 @@ class Driver:
         self._cores: dict[SetName, Core] = {}
         self._waiting: deque[AnyInput] = deque()
         self._performers: dict[type, Callable[[Any], None]] = {}
+        self._writes: dict[object, Callable[[], None]] = {}
+        """What is to be written when all effects are performed, one for each outbox."""
         self._is_scheduled = False
         self._is_draining = False
         self._last_stream = 0
@@ -104,6 +106,10 @@ class Driver:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self.drain)
 
+    def write_later(self, outbox: object, write: Callable[[], None]) -> None:
+        """For whoever performs an effect: `write` is called once, when all effects of this turn are performed."""
+        self._writes[outbox] = write
+
     def drain(self) -> None:
         """Handles what waits now, at once."""
         assert not self._is_draining, "performing an effect does not drain"
@@ -118,6 +124,7 @@ class Driver:
             self._handle(given, not is_pause and handled < count and waiting[0].set_name == given.set_name)
             if is_pause and time.monotonic() - start > SLICE_SECONDS:
                 break
+        self._write()
         self._is_draining = False
         self.drains_total += 1
         self.busy_seconds += time.monotonic() - start
@@ -138,6 +145,15 @@ class Driver:
                 await asyncio.sleep(TICK_SECONDS)
             for set_name in self.set_names:
                 self.feed(Tick(set_name))
+
+    def _write(self) -> None:
+        if self._writes:
+            writes, self._writes = self._writes, {}
+            try:
+                for write in writes.values():
+                    write()
+            except Exception as error:
+                self._halt("what was to be said could not be written", error)
 
     def _handle(self, given: AnyInput, more_follow: bool) -> None:
         core = self._cores.get(given.set_name)

@@ -8,6 +8,7 @@ counts bytes: whoever fills it looks at `bytes_waiting` and stops, or closes the
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -34,13 +35,27 @@ class Outbox(Generic[Item]):
         """Nothing can be put any more."""
         return self._is_finished
 
-    def put(self, item: Item, item_bytes: int = 0) -> None:
-        """Adds an item; dropped after `finish` or `abort`, as a stream that ends loses what comes late."""
+    def put(self, item: Item, item_bytes: int = 0, wakes: bool = True) -> None:
+        """Adds an item; dropped after `finish` or `abort`, as a stream that ends loses what comes late.
+
+        `wakes` False: whoever puts it will call `write_now`.
+        """
         if self._is_finished:
             return
         self._items.append((item, item_bytes))
         self.bytes_waiting += item_bytes
-        self._wake_writer()
+        if wakes:
+            self._wake_writer()
+
+    def write_now(self, bytes_max: int, write: Callable[[list[Item]], bool]) -> None:
+        """In the place of a writer that has nothing to do: `write` writes what waits, or nothing of it and answers False."""
+        while self._items and self._writer is not None and not self._writer.done():
+            before = list(self._items)
+            if not write(self._pop(bytes_max)):
+                self._items = deque(before)
+                self.bytes_waiting = sum(item_bytes for _, item_bytes in before)
+                self._wake_writer()
+        self._wake_fillers()
 
     async def take(self, bytes_max: int) -> list[Item]:
         """Waits for items; returns those that gathered, up to `bytes_max` but at least one; none when the outbox is closed."""
@@ -53,6 +68,11 @@ class Outbox(Generic[Item]):
                 await self._writer
             finally:
                 self._writer = None
+        taken = self._pop(bytes_max)
+        self._wake_fillers()
+        return taken
+
+    def _pop(self, bytes_max: int) -> list[Item]:
         taken: list[Item] = []
         taken_bytes = 0
         while self._items and (not taken or taken_bytes + self._items[0][1] <= bytes_max):
@@ -60,7 +80,6 @@ class Outbox(Generic[Item]):
             taken.append(item)
             taken_bytes += item_bytes
         self.bytes_waiting -= taken_bytes
-        self._wake_fillers()
         return taken
 
     async def wait_below(self, bytes_limit: int) -> None:

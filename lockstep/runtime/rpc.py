@@ -74,6 +74,16 @@ async def read(context: Context) -> bytes | None:
     return None if data is _END else data
 
 
+async def hear(context: Context, handle: Callable[[bytes], bool]) -> bool:
+    """Gives `handle` the messages of a caller's stream, each in the turn in which it comes, until it answers False.
+
+    Answers whether there may be more. Raises what `handle` raises.
+    """
+    call: Any = context
+    has_more: bool = await call.hear(handle)
+    return has_more
+
+
 def _guarded(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     async def guarded(request: Any, context: Context) -> Any:
         try:

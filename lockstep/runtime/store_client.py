@@ -56,6 +56,20 @@ class _Stream:
     outbox: Outbox[AnyStoreRequest | None] = field(default_factory=Outbox)
     is_connected: bool = False
     """The store has answered: the replica knows of it."""
+    call: Any = None
+    pulse: Pulse | None = None
+
+    def write(self) -> None:
+        """What waits, at once if it can be."""
+        self.outbox.write_now(WRITE_BYTES_MAX, self._write_now)
+
+    def _write_now(self, requests: list[AnyStoreRequest | None]) -> bool:
+        joined = join_appends(requests)
+        if len(joined) != 1 or joined[0] is None or not self.call.write_now(encode_request(joined[0])):
+            return False
+        if self.pulse is not None:
+            self.pulse.has_sent = True
+        return True
 
 
 class StoreClient:
@@ -110,7 +124,8 @@ class StoreClient:
         stream = self._streams.get(effect.set_name)
         if stream is None or not stream.is_connected:
             return
-        stream.outbox.put(effect.request, _size_of(effect.request))
+        stream.outbox.put(effect.request, _size_of(effect.request), wakes=False)
+        self._driver.write_later(stream.outbox, stream.write)
         if stream.outbox.bytes_waiting > WAITING_BYTES_MAX:
             _log.warning("set=%s event=store_too_slow", effect.set_name)
             stream.outbox.abort()
@@ -143,8 +158,8 @@ class StoreClient:
 
     async def _run(self, stream: _Stream) -> None:
         append: Any = self._channels.to(self._address).stream_stream("/lockstep.wire.v1.Store/Append")
-        call = append()
-        pulse = Pulse(lambda: stream.outbox.put(None), stream.outbox.abort, SILENT_ROUNDS_MAX)
+        call = stream.call = append()
+        pulse = stream.pulse = Pulse(lambda: stream.outbox.put(None), stream.outbox.abort, SILENT_ROUNDS_MAX)
         self._pulses.add(pulse)
         stream.outbox.put(None)
         reading = asyncio.ensure_future(self._read(call, stream, pulse))
@@ -161,17 +176,20 @@ class StoreClient:
         self._explain(stream, results)
 
     async def _read(self, call: Any, stream: _Stream, pulse: Pulse) -> None:
-        while (data := await call.read()) is not _END:
+        def take(data: bytes) -> bool:
             pulse.has_heard = True
             self._on_answer()
             answer = decode_answer(data)
             if self._streams.get(stream.set_name) is not stream:
-                return
+                return False
             if not stream.is_connected:
                 stream.is_connected = True
                 self._driver.feed(StoreConnected(stream.set_name))
             if answer is not None:
                 self._driver.feed(StoreSaid(stream.set_name, answer))
+            return True
+
+        await call.hear(take)
 
     @staticmethod
     async def _write(call: Any, stream: _Stream, pulse: Pulse) -> None:

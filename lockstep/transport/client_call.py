@@ -25,7 +25,7 @@ from lockstep.transport.metadata import (
     encode_timeout,
     foreign_status,
 )
-from lockstep.transport.stream import Stream
+from lockstep.transport.stream import Handler, Stream
 
 REPEATS_MAX = 3
 """Of one call, by servers that go away."""
@@ -108,6 +108,29 @@ class ClientCall:
         await self._ended()
         self._raise_for_status()
         return grpc.aio.EOF
+
+    async def hear(self, handle: Handler) -> bool:
+        """As `Stream.hear`, with the errors of `read`. Messages are bytes."""
+        if self._is_cancelled:
+            raise asyncio.CancelledError
+        try:
+            while True:
+                await self._open()
+                stream = self._stream
+                if stream is not None and await stream.hear(handle):
+                    return True
+                if self._status is not None or stream is self._stream:
+                    break
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        await self._ended()
+        self._raise_for_status()
+        return False
+
+    def write_now(self, data: bytes) -> bool:
+        """As `Stream.write_now`."""
+        return self._stream is not None and self._status is None and self._stream.write_now(data)
 
     async def write(self, message: Any) -> None:
         """One message. Raises `AioRpcError`, and `InvalidStateError` when the other side has ended the call."""

@@ -20,7 +20,7 @@ from h2.errors import ErrorCodes
 from lockstep.transport.connection import Connection
 from lockstep.transport.errors import ConnectionEnded
 from lockstep.transport.metadata import Header, Pairs, decode_pairs, decode_timeout, encode_status
-from lockstep.transport.stream import Stream
+from lockstep.transport.stream import Handler, Stream
 
 _log = logging.getLogger("lockstep.transport")
 _HEADERS: list[Header] = [(b":status", b"200"), (b"content-type", b"application/grpc")]
@@ -67,6 +67,17 @@ class ServerCall(Stream):
                 raise asyncio.CancelledError
             return grpc.aio.EOF
         return data if self._deserialize is None else self._deserialize(data)
+
+    async def hear(self, handle: Handler) -> bool:
+        """As `Stream.hear`; raises `asyncio.CancelledError` when the call is given up. Messages are bytes."""
+        has_more = await super().hear(handle)
+        if not has_more and self.failure is not None:
+            raise asyncio.CancelledError
+        return has_more
+
+    def write_now(self, data: bytes) -> bool:
+        """As `Stream.write_now`; not before the first message was written."""
+        return self._has_begun and super().write_now(data)
 
     async def write(self, message: Any) -> None:
         """One message of the answer. Raises `asyncio.CancelledError` when the call is over."""

@@ -7,6 +7,7 @@ other side once a window full waits, and nobody else on the connection: the wind
 import asyncio
 import struct
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import grpc
@@ -21,6 +22,8 @@ _PREFIX = struct.Struct(">BI")
 PREFIX_BYTES = _PREFIX.size
 READS_AT_ONCE = 16
 """Messages that wait are read at once; behind so many other tasks have their turn."""
+Handler = Callable[[bytes], bool]
+"""Takes a message; answers whether it takes more."""
 WINDOW_BYTES = 4 << 20
 """What may be under way or wait on one call without having been read."""
 
@@ -44,7 +47,9 @@ class Stream:
         self._parts_bytes = 0
         self._wanted_bytes = PREFIX_BYTES
         """Of the message with its prefix; of the prefix, while that is not whole."""
-        self._reader: asyncio.Future[None] | None = None
+        self._reader: asyncio.Future[bool] | None = None
+        self._handler: Handler | None = None
+        """Who is given messages as they come: while the reader waits in `hear`."""
         self._reads = 0
         self._window = WINDOW_BYTES
         """What the other side may still send."""
@@ -80,7 +85,10 @@ class Stream:
             if self._parts_bytes == self._wanted_bytes and not self._end_part():
                 return
         if self._messages:
-            self._wake()
+            if self._handler is not None:
+                self._hand_over(self._handler)
+            else:
+                self._wake()
         elif self._parts:
             early, self._given_early = self._parts_bytes - self._given_early, self._parts_bytes
             self._give_back(early)
@@ -115,15 +123,60 @@ class Stream:
         while not self._messages:
             if self.is_heard_out or self.failure is not None:
                 return None
-            assert self._reader is None, "one reader at a time"
-            self._reader = asyncio.get_running_loop().create_future()
+            await self._wait()
+        await self._take_turn()
+        return self._next()
+
+    async def hear(self, handle: Handler) -> bool:
+        """Gives `handle` all messages, from now on in the turn in which they come, until it answers False or raises.
+
+        Returns True then, and False when there will be no message any more. Raises what `handle` raises.
+        """
+        while True:
+            while self._messages:
+                await self._take_turn()
+                if not handle(self._next()):
+                    return True
+            if self.is_heard_out or self.failure is not None:
+                return False
+            self._handler = handle
             try:
-                await self._reader
+                if await self._wait():
+                    return True
             finally:
-                self._reader = None
+                self._handler = None
+
+    def _hand_over(self, handle: Handler) -> None:
+        """To the reader that waits in `hear`, as many messages as one turn may take."""
+        reader, turn = self._reader, min(len(self._messages), READS_AT_ONCE)
+        goes_on = True
+        try:
+            while turn and goes_on and reader is not None and not reader.done():
+                goes_on = handle(self._next())
+                turn -= 1
+        except Exception as error:
+            if reader is None or reader.done():
+                raise  # Its reader was cancelled meanwhile, by the handler: nobody else hears of it.
+            reader.set_exception(error)
+            return
+        if reader is not None and not reader.done() and (self._messages or not goes_on):
+            reader.set_result(not goes_on)
+
+    async def _wait(self) -> bool:
+        """For messages, or the end; answers whether a handler has had enough."""
+        assert self._reader is None, "one reader at a time"
+        self._reader = asyncio.get_running_loop().create_future()
+        try:
+            return await self._reader
+        finally:
+            self._reader = None
+
+    async def _take_turn(self) -> None:
         self._reads += 1
         if self._reads % READS_AT_ONCE == 0:
             await asyncio.sleep(0)
+
+    def _next(self) -> bytes:
         data = self._messages.popleft()
         given, self._given_early = self._given_early, 0
         self._give_back(len(data) + PREFIX_BYTES - given)
@@ -138,9 +191,16 @@ class Stream:
 
     def _wake(self) -> None:
         if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+            self._reader.set_result(False)
 
     # --- out ---
+
+    def write_now(self, data: bytes) -> bool:
+        """Sends a message at once, if there is room; answers whether there was. Not while a `write` is under way."""
+        is_allowed = self.failure is None and len(data) <= self._message_bytes_max
+        return (
+            is_allowed and not self.connection.is_paused and self.connection.send_message(self.number, data)
+        )
 
     async def write(self, data: bytes) -> None:
         """Returns when the connection has taken it. Raises `ConnectionEnded`."""

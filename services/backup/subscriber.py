@@ -45,6 +45,21 @@ class _Subscription:
     uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
     outbox: Outbox[ToPrimary] = field(default_factory=Outbox)
     task: asyncio.Task[None] | None = None
+    acknowledging: Any = None
+    """The call that carries acknowledgements; None before the first."""
+
+    def write(self) -> None:
+        """What waits, at once if it can be."""
+        self.outbox.write_now(WRITE_BYTES_MAX, self._write_now)
+
+    def _write_now(self, messages: list[ToPrimary]) -> bool:
+        (*others, message) = _latest(messages)
+        return (
+            not others
+            and isinstance(message, Acknowledge)
+            and self.acknowledging is not None
+            and self.acknowledging.write_now(encode_acknowledge(message, self.uuid))
+        )
 
 
 class Subscriber:
@@ -86,7 +101,8 @@ class Subscriber:
         subscription = self._by_set.get(effect.set_name)
         if subscription is None or subscription.stream != effect.stream:
             return
-        subscription.outbox.put(effect.message)
+        subscription.outbox.put(effect.message, wakes=False)
+        self._driver.write_later(subscription.outbox, subscription.write)
 
     def _close(self, effect: CloseSubscription) -> None:
         subscription = self._by_set.get(effect.set_name)
@@ -124,17 +140,20 @@ class Subscriber:
         subscribe: Any = channel.unary_stream(f"{_SERVICE}Subscribe")
         call = subscribe(encode_subscribe(subscription.subscribe, subscription.uuid))
         set_name = subscription.subscribe.set_name
+
+        def take(data: bytes) -> bool:
+            message = decode_to_backup(data)
+            if self._by_set.get(set_name) is not subscription:
+                return False
+            self._driver.feed(PrimarySaid(set_name, subscription.stream, message))
+            return True
+
         try:
-            while (data := await call.read()) is not _END:
-                message = decode_to_backup(data)
-                if self._by_set.get(set_name) is not subscription:
-                    return
-                self._driver.feed(PrimarySaid(set_name, subscription.stream, message))
+            await call.hear(take)
         finally:
             call.cancel()
 
     async def _write(self, channel: grpc.aio.Channel, subscription: _Subscription) -> None:
-        call: Any = None
         try:
             while messages := await subscription.outbox.take(WRITE_BYTES_MAX):
                 for message in _latest(messages):
@@ -144,12 +163,12 @@ class Subscriber:
                         continue
                     if not isinstance(message, Acknowledge):
                         continue
-                    if call is None:
-                        call = channel.stream_unary(f"{_SERVICE}Acknowledge")()
-                    await call.write(encode_acknowledge(message, subscription.uuid))
+                    if subscription.acknowledging is None:
+                        subscription.acknowledging = channel.stream_unary(f"{_SERVICE}Acknowledge")()
+                    await subscription.acknowledging.write(encode_acknowledge(message, subscription.uuid))
         finally:
-            if call is not None:
-                call.cancel()
+            if subscription.acknowledging is not None:
+                subscription.acknowledging.cancel()
 
     def _abandon(self, subscription: _Subscription) -> None:
         """Ends one that the replica has closed or replaced: it hears nothing more of it."""

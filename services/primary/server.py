@@ -6,7 +6,9 @@ two directions ends, the stream is closed for the replica, once.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc
 
@@ -24,7 +26,7 @@ from lockstep.runtime.replication_codec import (
     encode_to_backup,
     to_backup_bytes,
 )
-from lockstep.runtime.rpc import Context, read, service, stream_unary, unary, unary_stream
+from lockstep.runtime.rpc import Context, hear, service, stream_unary, unary, unary_stream
 from lockstep.wire.v1 import primary_pb2
 
 _log = logging.getLogger("lockstep.primary")
@@ -50,6 +52,22 @@ class _BackupStream:
     """Of frames that wait."""
     acknowledging: asyncio.Task[object] | None = None
     """The handler of the Acknowledge stream, when there is one."""
+    context: Any = None
+    """Of the Subscribe call."""
+
+    def write(self) -> None:
+        """What waits, at once if it can be."""
+        self.outbox.write_now(WRITE_BYTES_MAX, self._write_now)
+
+    def _write_now(self, messages: list[ToBackup]) -> bool:
+        encoded = list(encode_to_backup(messages, WRITE_BYTES_MAX))
+        if len(encoded) != 1 or not self.context.write_now(encoded[0]):
+            return False
+        self.written(messages)
+        return True
+
+    def written(self, messages: Sequence[ToBackup]) -> None:
+        self.frames_bytes -= sum(to_backup_bytes(m) for m in messages if isinstance(m, Frames))
 
 
 class PrimaryService:
@@ -89,7 +107,8 @@ class PrimaryService:
         if isinstance(message, Frames):
             stream.commit_index = message.commit_index
             stream.frames_bytes += size
-        stream.outbox.put(message, size)
+        stream.outbox.put(message, size, wakes=False)
+        self._driver.write_later(stream.outbox, stream.write)
         if stream.frames_bytes > BACKUP_BYTES_MAX:
             _log.warning(
                 "set=%s backup=%s event=backup_too_slow bytes=%d",
@@ -111,7 +130,7 @@ class PrimaryService:
         self._check_set(subscribe.set_name)
         if subscription in self._by_subscription:
             raise Rejected(ErrorCode.ALREADY_EXISTS, "this subscription is open", subscription=subscription)
-        stream = _BackupStream(self._driver.new_stream(), subscribe, epoch=subscribe.epoch)
+        stream = _BackupStream(self._driver.new_stream(), subscribe, epoch=subscribe.epoch, context=context)
         self._streams[stream.number] = stream
         self._by_subscription[subscription] = stream
         self._driver.feed(BackupSaid(subscribe.set_name, stream.number, subscribe))
@@ -119,26 +138,32 @@ class PrimaryService:
             while messages := await stream.outbox.take(WRITE_BYTES_MAX):
                 for encoded in encode_to_backup(messages, WRITE_BYTES_MAX):
                     await context.write(encoded)
-                stream.frames_bytes -= sum(to_backup_bytes(m) for m in messages if isinstance(m, Frames))
+                stream.written(messages)
         finally:
             del self._by_subscription[subscription]
             self._end(stream)
 
     async def _acknowledge(self, context: Context) -> bytes:
         stream: _BackupStream | None = None
+        task = asyncio.current_task()
+
+        def take(data: bytes) -> bool:
+            nonlocal stream
+            subscription, epoch, log_end = decode_acknowledge(data)
+            if stream is None:
+                stream = self._find(subscription)
+                stream.acknowledging = task
+            if stream.number not in self._streams:
+                return False
+            subscribe = stream.subscribe
+            acknowledge = Acknowledge(
+                subscribe.set_name, epoch, subscribe.broker, subscribe.incarnation, log_end
+            )
+            self._driver.feed(BackupSaid(subscribe.set_name, stream.number, acknowledge))
+            return True
+
         try:
-            while (data := await read(context)) is not None:
-                subscription, epoch, log_end = decode_acknowledge(data)
-                if stream is None:
-                    stream = self._find(subscription)
-                    stream.acknowledging = asyncio.current_task()
-                if stream.number not in self._streams:
-                    break
-                subscribe = stream.subscribe
-                acknowledge = Acknowledge(
-                    subscribe.set_name, epoch, subscribe.broker, subscribe.incarnation, log_end
-                )
-                self._driver.feed(BackupSaid(subscribe.set_name, stream.number, acknowledge))
+            await hear(context, take)
         finally:
             if stream is not None:
                 stream.acknowledging = None

@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import grpc
 from msgspec.structs import replace
@@ -38,7 +40,7 @@ from lockstep.runtime.channels import WRITE_BYTES_MAX
 from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.outbox import Outbox
-from lockstep.runtime.rpc import Context, read, service, stream_stream
+from lockstep.runtime.rpc import Context, hear, read, service, stream_stream
 from lockstep.runtime.serving import ServingRight, ServingRights
 from lockstep.runtime.session_codec import decode_request, encode_response
 from lockstep.runtime.wire import parse
@@ -72,6 +74,8 @@ class _ClientStream:
     """When it began, in the event loop's seconds."""
     is_stalled: bool = False
     """The client took nothing of one write for too long: its writer was cancelled."""
+    context: Any = None
+    """Of its call; None: it ends in this process."""
 
     def drained(self, driver: Driver) -> None:
         """Something was written: tell the replica when it was most of what waited."""
@@ -152,7 +156,10 @@ class SessionsService:
         if stream is None:
             return
         right = self._rights.of(effect.set_name) if effect.serve_until_ms else None
-        stream.outbox.put((effect.message, right), _message_bytes(effect.message))
+        is_remote = stream.context is not None
+        stream.outbox.put((effect.message, right), _message_bytes(effect.message), wakes=not is_remote)
+        if is_remote:
+            self._driver.write_later(stream.outbox, partial(self._write_later, stream))
         if not stream.is_full and stream.outbox.bytes_waiting >= CLIENT_BYTES_MAX:
             stream.is_full = True
             self._driver.feed(ClientStreamFull(effect.set_name, effect.stream))
@@ -176,7 +183,7 @@ class SessionsService:
             return
         if len(self._streams) >= CLIENT_STREAMS_MAX:
             raise Rejected(ErrorCode.UNAVAILABLE, "too many client streams", limit=CLIENT_STREAMS_MAX)
-        stream = _ClientStream(set_name, self._driver.new_stream())
+        stream = _ClientStream(set_name, self._driver.new_stream(), context=context)
         self._streams[stream.number] = stream
         reading = asyncio.ensure_future(self._read(context, stream, messages))
         try:
@@ -193,43 +200,55 @@ class SessionsService:
     async def _read(
         self, context: Context, stream: _ClientStream, messages: tuple[ClientMessage, ...]
     ) -> None:
+        def take(data: bytes) -> bool:
+            if stream.outbox.is_finished:
+                return False
+            set_name, messages = decode_request(parse(session_pb2.SessionRequest(), data))
+            if set_name != stream.set_name:
+                raise Rejected(
+                    ErrorCode.INVALID_ARGUMENT,
+                    f"a stream of set {stream.set_name!r} speaks of {set_name[:80]!r}",
+                )
+            if any(isinstance(message, AttachSession) for message in messages):
+                raise Rejected(ErrorCode.INVALID_ARGUMENT, "a session stream attaches once")
+            if messages:
+                self._driver.feed(ClientSaid(set_name, stream.number, messages))
+            return stream.outbox.bytes_waiting < CLIENT_BYTES_MAX
+
         try:
-            while True:
-                if messages:
-                    self._driver.feed(ClientSaid(stream.set_name, stream.number, messages))
-                if stream.outbox.bytes_waiting >= CLIENT_BYTES_MAX:
-                    await stream.outbox.wait_below(CLIENT_BYTES_MAX)
-                data = await read(context)
-                if data is None or stream.outbox.is_finished:
-                    return
-                set_name, messages = decode_request(parse(session_pb2.SessionRequest(), data))
-                if set_name != stream.set_name:
-                    raise Rejected(
-                        ErrorCode.INVALID_ARGUMENT,
-                        f"a stream of set {stream.set_name!r} speaks of {set_name[:80]!r}",
-                    )
-                if any(isinstance(message, AttachSession) for message in messages):
-                    raise Rejected(ErrorCode.INVALID_ARGUMENT, "a session stream attaches once")
+            self._driver.feed(ClientSaid(stream.set_name, stream.number, messages))
+            while await hear(context, take) and not stream.outbox.is_finished:
+                await stream.outbox.wait_below(CLIENT_BYTES_MAX)
         finally:
             stream.outbox.finish()
+
+    def _write_later(self, stream: _ClientStream) -> None:
+        stream.outbox.write_now(WRITE_BYTES_MAX, partial(self._write_now, stream))
+
+    def _write_now(self, stream: _ClientStream, waiting: list[_Waiting]) -> bool:
+        data = self._encode(stream.set_name, waiting)
+        if not _may_be_said(waiting) or not stream.context.write_now(data):
+            return False
+        stream.drained(self._driver)
+        return True
 
     async def _write(self, context: Context, stream: _ClientStream) -> None:
         set_name = stream.set_name
         while waiting := await stream.outbox.take(WRITE_BYTES_MAX):
-            messages = [self._addressed(set_name, message) for message, _ in waiting]
-            data = encode_response(set_name, messages).SerializeToString()
-            now_ms = boottime_ms()
-            if all(right is None or now_ms < right.until_ms for _, right in waiting):
+            data = self._encode(set_name, waiting)
+            if _may_be_said(waiting):
                 await self._put(context, stream, data)
                 stream.drained(self._driver)
                 continue
-            unbound = [
-                message for message, (_, right) in zip(messages, waiting, strict=True) if right is None
-            ]
+            unbound = [(message, right) for message, right in waiting if right is None]
             if unbound:
-                await self._put(context, stream, encode_response(set_name, unbound).SerializeToString())
+                await self._put(context, stream, self._encode(set_name, unbound))
             _log.info("set=%s stream=%d event=lease_ended_before_write", set_name, stream.number)
             return
+
+    def _encode(self, set_name: SetName, waiting: Sequence[_Waiting]) -> bytes:
+        messages = [self._addressed(set_name, message) for message, _ in waiting]
+        return encode_response(set_name, messages).SerializeToString()
 
     async def _put(self, context: Context, stream: _ClientStream, data: bytes) -> None:
         """One write; raises `Rejected` UNAVAILABLE when the client takes nothing for too long."""
@@ -286,6 +305,12 @@ class SessionsService:
         return (
             message if message.candidates else replace(message, candidates=tuple(self._candidates(set_name)))
         )
+
+
+def _may_be_said(waiting: Sequence[_Waiting]) -> bool:
+    """Asked right before the write (R6)."""
+    now_ms = boottime_ms()
+    return all(right is None or now_ms < right.until_ms for _, right in waiting)
 
 
 def _message_bytes(message: Told) -> int:

@@ -9,6 +9,8 @@ import contextlib
 import logging
 import signal
 import sys
+from functools import partial
+from typing import Any
 
 import grpc.aio
 
@@ -21,7 +23,7 @@ from lockstep.runtime.metrics import serve_metrics
 from lockstep.runtime.outbox import Outbox
 from lockstep.runtime.process import spawn
 from lockstep.runtime.reflection import add_services
-from lockstep.runtime.rpc import Context, read, service, stream_stream, unary, unary_stream
+from lockstep.runtime.rpc import Context, hear, service, stream_stream, unary, unary_stream
 from lockstep.runtime.store_codec import HEARTBEAT, decode_request, encode_answer
 from lockstep.runtime.tracing import name_service, tracing
 from lockstep.wire.v1 import store_pb2
@@ -65,7 +67,8 @@ class StoreServer:
         self.lanes = LaneThreads(disk, self.feed, self.samples.synced)
         traces = tracing()
         self._tracing = StoreTracing(traces) if traces is not None else None
-        self._outboxes: dict[int, Outbox[_Answer]] = {}
+        self._outboxes: dict[int, tuple[Outbox[_Answer], Any]] = {}
+        """Of the writers' streams, each with its call."""
         self._readers: dict[int, Outbox[AnyReaderAnswer]] = {}
         self._last_stream = 0
         self._progress: dict[SetName, asyncio.Event] = {}
@@ -117,13 +120,14 @@ class StoreServer:
     def _reply(self, stream: int, answer: AnyStoreAnswer) -> None:
         if self._tracing is not None:
             self._tracing.answered(answer)
-        outbox = self._outboxes.get(stream)
+        outbox, context = self._outboxes.get(stream, (None, None))
         if outbox is None:
             return
         data = encode_answer(answer)
         if outbox.bytes_waiting > self._settings.unsent_bytes_max:
             outbox.abort()
-        outbox.put((answer, data), len(data))
+        outbox.put((answer, data), len(data), wakes=False)
+        outbox.write_now(1, partial(_write_now, context))
 
     async def tick(self) -> None:
         """Feeds `Tick`, for ever; a task of the process."""
@@ -144,7 +148,7 @@ class StoreServer:
 
     async def _append(self, context: Context) -> None:
         stream, outbox = self._new_stream(), Outbox[_Answer]()
-        self._outboxes[stream] = outbox
+        self._outboxes[stream] = outbox, context
         reading = asyncio.ensure_future(self._read_requests(context, stream, outbox))
         try:
             await self._write_answers(context, stream, outbox)
@@ -156,21 +160,24 @@ class StoreServer:
             await reading
 
     async def _read_requests(self, context: Context, stream: int, outbox: Outbox[_Answer]) -> None:
-        set_name: SetName | None = None
+        set_name = SetName("")
+
+        def take(data: bytes) -> bool:
+            nonlocal set_name
+            request = decode_request(data)
+            if request is None:
+                self._answer_heartbeat(outbox)
+                return True
+            if set_name and request.set_name != set_name:
+                raise Rejected(ErrorCode.OTHER_SET, f"this stream is of set {set_name}", set=request.set_name)
+            set_name = request.set_name
+            if self._tracing is not None:
+                self._tracing.requested(request)
+            self.feed(Requested(stream, request))
+            return self._has_room(set_name)
+
         try:
-            while (data := await read(context)) is not None:
-                request = decode_request(data)
-                if request is None:
-                    self._answer_heartbeat(outbox)
-                    continue
-                if set_name is not None and request.set_name != set_name:
-                    raise Rejected(
-                        ErrorCode.OTHER_SET, f"this stream is of set {set_name}", set=request.set_name
-                    )
-                set_name = request.set_name
-                if self._tracing is not None:
-                    self._tracing.requested(request)
-                self.feed(Requested(stream, request))
+            while await hear(context, take):
                 await self._wait_for_room(set_name)
         finally:
             outbox.finish()
@@ -183,8 +190,11 @@ class StoreServer:
         if self.lanes.longest_stall_seconds() < self._settings.stall_seconds:
             outbox.put((None, HEARTBEAT))
 
+    def _has_room(self, set_name: SetName) -> bool:
+        return self.core.waiting_bytes(set_name) <= self._settings.waiting_bytes_max
+
     async def _wait_for_room(self, set_name: SetName) -> None:
-        while self.core.waiting_bytes(set_name) > self._settings.waiting_bytes_max:
+        while not self._has_room(set_name):
             event = self._progress.setdefault(set_name, asyncio.Event())
             event.clear()
             await event.wait()
@@ -216,6 +226,12 @@ class StoreServer:
     def _new_stream(self) -> int:
         self._last_stream += 1
         return self._last_stream
+
+
+def _write_now(context: Any, answers: list[_Answer]) -> bool:
+    """One answer, at once if it can be."""
+    ((answer, data),) = answers
+    return not isinstance(answer, StateChunk) and context.write_now(data)
 
 
 async def serve(settings: StoreSettings) -> int:

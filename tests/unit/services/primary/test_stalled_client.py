@@ -1,6 +1,7 @@
 """A client that takes nothing of one write loses its stream, and nobody else does (DESIGN 6)."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,6 +34,12 @@ class Deaf:
         if self._said:
             return self._said.pop()
         return await asyncio.get_running_loop().create_future()
+
+    async def hear(self, handle: Callable[[bytes], bool]) -> bool:
+        return await asyncio.get_running_loop().create_future()
+
+    def write_now(self, data: bytes) -> bool:
+        return False
 
     async def write(self, data: bytes) -> None:
         if not self.takes:
