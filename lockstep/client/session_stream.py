@@ -42,9 +42,18 @@ class SessionStream:
         self._writer = asyncio.ensure_future(self._guard(self._write))
 
     def write(self, messages: tuple[ClientMessage, ...]) -> None:
-        """Writes them; answered by `Written`, and not before that again."""
-        if not self._to_write.done():
-            self._to_write.set_result(messages)
+        """Writes them, at once if it can be; answered by `Written`, and not before that again."""
+        if self._to_write.done():
+            return
+        data = encode_request(self._set_name, messages).SerializeToString()
+        if self._call.write_now(data):
+            asyncio.get_running_loop().call_soon(self._written)
+        else:
+            self._to_write.set_result(data)
+
+    def _written(self) -> None:
+        if not self._is_over:
+            self._hear(Written(self.number))
 
     def cancel(self) -> None:
         """Drops the stream at once, without a word."""
@@ -72,14 +81,14 @@ class SessionStream:
 
     async def _write(self) -> str:
         while True:
-            messages = await self._to_write
+            data = await self._to_write
             self._to_write = self._nothing_yet()
-            await self._call.write(encode_request(self._set_name, messages).SerializeToString())
+            await self._call.write(data)
             if self._is_over:
                 return "cancelled"
-            self._hear(Written(self.number))
+            self._written()
 
-    def _nothing_yet(self) -> "asyncio.Future[tuple[ClientMessage, ...]]":
+    def _nothing_yet(self) -> "asyncio.Future[bytes]":
         return asyncio.get_running_loop().create_future()
 
     async def _guard(self, run: Callable[[], Any]) -> None:

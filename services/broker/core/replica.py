@@ -41,9 +41,11 @@ from lockstep.core.inputs import (
     StoreSaid,
     SwapAnswered,
     Tick,
+    Woken,
 )
 from lockstep.core.replication import HandedOver, SubscriptionRefused
 from lockstep.core.server_messages import AttachRefused
+from lockstep.core.store_protocol import Appended
 from services.backup.core.backup import BackupCore
 from services.backup.core.backup_memory import BackupState, FoundDamage
 from services.broker.core.candidate import Candidate
@@ -144,6 +146,9 @@ class Replica:
             assert self.primary is not None, "who serves leads"
             self.primary.take(given, now)
             return []
+        if self._is_routine(given):
+            assert self.backup is not None, "who follows has a backup"
+            return self.backup.handle(given, now)
         self._note_facts(given)
         if self.primary is not None:
             if not isinstance(given, LeaseExtended) or self._lease.is_key_held:
@@ -164,6 +169,17 @@ class Replica:
             self.reigns.look(self.primary.epoch if self.primary and self.is_serving else None, now)
         effects, self._effects = self._effects, []
         return effects
+
+    def _is_routine(self, given: AnyInput) -> bool:
+        """What comes often while this replica follows a primary whose key it sees, and decides nothing about who leads."""
+        return (
+            (type(given) is Woken or (type(given) is StoreSaid and type(given.answer) is Appended))
+            and self.primary is None
+            and self._parting is None
+            and self.backup is not None
+            and self.backup.state is BackupState.FOLLOWING
+            and bool(self._facts.lease_holder)
+        )
 
     def _note_facts(self, given: AnyInput) -> None:
         match given:

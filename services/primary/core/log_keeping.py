@@ -49,6 +49,18 @@ class LogKeeping:
         """Whether the epoch's own record is committed."""
         return 0 < self.epoch_index <= self._log.commit_index
 
+    @property
+    def waits_for_others(self) -> bool:
+        """All that was appended has left, and who has acknowledged by now is not enough to commit more of it."""
+        log, membership = self._log, self._membership
+        return (
+            self.is_serving
+            and log.framed_end == log.end
+            and log.commit_index < log.end
+            and not membership.guards
+            and membership.commit_candidate() <= log.commit_index
+        )
+
     def begin(self, broker: BrokerId, is_restarted: bool, is_handed_over: bool) -> None:
         """Append the epoch's first record."""
         record = EpochBegins(None, self._context.epoch, broker, is_restarted, is_handed_over)

@@ -37,7 +37,8 @@ from lockstep.core.inputs import (
     Tick,
 )
 from lockstep.core.log_copy import LogCopy
-from lockstep.core.replication import HandedOver
+from lockstep.core.replication import Acknowledge, HandedOver
+from lockstep.core.store_protocol import Appended
 from services.primary.core import decisions
 from services.primary.core.aftermath import Aftermath
 from services.primary.core.attachments import Attachments
@@ -157,6 +158,9 @@ class PrimaryCore:
     def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
         """Take one input; returns effects to perform in order."""
         self.take(given, now)
+        if _is_acknowledgement(given) and not self.stopped and self._log.waits_for_others:
+            # Nothing is completed by it, and nothing could be done that was not done before.
+            return self._take_effects()
         return self._finish(now)
 
     def take(self, given: AnyInput, now: Now) -> None:
@@ -297,6 +301,14 @@ class PrimaryCore:
 
     def _note(self, event: str, details: str) -> None:
         self.context.effects.append(Note(self.context.state.set_name, event, details))
+
+
+def _is_acknowledgement(given: AnyInput) -> bool:
+    match given:
+        case BackupSaid(message=Acknowledge()) | StoreSaid(answer=Appended()):
+            return True
+        case _:
+            return False
 
 
 def _take_over(
