@@ -139,7 +139,7 @@ class DirectoryDisk:
                 directory.snapshot.flush()
             case SnapshotClear():
                 directory.snapshot.clear()
-            case Compute(function):
+            case Compute(function=function):
                 return function()
             case _:
                 assert_never(step)

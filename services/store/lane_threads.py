@@ -12,7 +12,7 @@ from queue import SimpleQueue
 
 from lockstep.core.ids import SetName
 from lockstep.runtime.process import halt
-from services.store.core.disk import Disk, DiskError, Lane, StepResult, SyncSegment
+from services.store.core.disk import Compute, Disk, DiskError, Lane, StepResult, SyncSegment
 from services.store.core.messages import JobDone, JobFailed, Perform
 
 
@@ -82,12 +82,12 @@ class LaneThreads:
         results: list[StepResult] = []
         try:
             for step in job.steps:
-                if type(step) is not SyncSegment:
-                    results.append(self._disk.perform(job.set_name, step))
-                    continue
                 begun = time.perf_counter()
                 results.append(self._disk.perform(job.set_name, step))
-                syncs.append(time.perf_counter() - begun)
+                if type(step) is SyncSegment:
+                    syncs.append(time.perf_counter() - begun)
+                elif type(step) is Compute and step.rest:
+                    time.sleep(step.rest * (time.perf_counter() - begun))
         except DiskError as error:
             return JobFailed(job.set_name, job.lane, error)
         return JobDone(job.set_name, job.lane, tuple(results))

@@ -216,7 +216,7 @@ class VirtualDisk:
                 directory.aside.append(label)
                 directory.segments, directory.deleted, directory.kept = {}, {}, []
                 directory.snapshot = VirtualSnapshot()
-            case Compute(function):
+            case Compute(function=function):
                 return function()
             case (
                 ReadSnapshotMeta()

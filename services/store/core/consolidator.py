@@ -156,6 +156,14 @@ class Consolidator(StateListener):
         live_items = 2 * len(self._state.contents.messages)
         return max(limits.unflushed_items_max, live_items // limits.unflushed_fraction)
 
+    def _rest(self, journal: Journal) -> float:
+        """How long to rest behind some work, as many times as that takes."""
+        the, limits = self._the, self._the.limits
+        if not the.has_appended:
+            return 0.0
+        left = 2 * limits.unconsolidated_bytes - self._behind_bytes(journal)
+        return limits.consolidator_rest * min(max(left / limits.unconsolidated_bytes, 0.0), 1.0)
+
     def _must_stop(self, journal: Journal) -> bool:
         the = self._the
         return the.loads > 0 or the.phase is not Phase.OPEN or the.journal is not journal
@@ -221,7 +229,7 @@ class Consolidator(StateListener):
                 break
             data = yield from read_bytes(ReadSegment(run.segment, run.offset, run.length))
             self._spans_from = LogIndex(0)
-            yield from compute(partial(self._apply, run, data))
+            yield from compute(partial(self._apply, run, data), self._rest(journal))
             journal.spans(run.segment, self._spans_from)
             if len(self._changes) >= the.limits.batch_items_max:
                 yield from self._write(journal, run.segment)
@@ -258,7 +266,7 @@ class Consolidator(StateListener):
         the, state = self._the, self._state
         assert state is not None
         count, take = len(self._changes), partial(self._changes.take, state, the.snapshot_index)
-        batch = yield from compute(take)
+        batch = yield from compute(take, self._rest(journal))
         leaving = (segment for segment in journal.segments if segment.number < first_segment)
         owed = (
             *journal.owed.entries,

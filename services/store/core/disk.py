@@ -164,10 +164,11 @@ class SnapshotClear(Step, frozen=True):
 class Compute(Step, frozen=True):
     """-> what `function` returns: work that is too long for whoever drives the core, done by the lane's thread. It touches
     nothing but what the procedure that waits for it owns, and no disk; it may raise `DiskError` for bytes that turn out to be
-    bad.
+    bad. Behind it the lane rests `rest` times as long as it took, so that others have the processor.
     """
 
     function: Callable[[], Any]
+    rest: float = 0.0
 
 
 AnyStep = (

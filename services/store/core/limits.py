@@ -33,6 +33,11 @@ class StoreLimits:
     """So long as many may lie behind it while others are appended. A recovery replays what was written meanwhile, and loads the
     messages that were accepted meanwhile, beside what was not flushed.
     """
+    consolidator_rest: float = 3.0
+    """While others append, the consolidator rests so many times as long as it works: the stores of a set begin at the same time,
+    and on a small machine nobody else would have a processor for some tenths of a second. It rests less the more lies behind
+    it, from `unconsolidated_bytes` on, and at twice that it does not.
+    """
     unflushed_items_max: int = 50_000
     """Items written to the snapshot and not flushed, in a small set: about as many as fill a memtable. A crash takes the snapshot
     back by as much, and a recovery loads messages that are gone by then.

@@ -58,8 +58,8 @@ def read_values(keys: tuple[bytes, ...]) -> Procedure[tuple[bytes | None, ...]]:
     return values
 
 
-def compute(function: Callable[[], T]) -> Procedure[T]:
-    """Performs `function` in the lane's thread."""
-    (result,) = yield (Compute(function),)
+def compute(function: Callable[[], T], rest: float = 0.0) -> Procedure[T]:
+    """Performs `function` in the lane's thread, which then rests `rest` times as long as that took."""
+    (result,) = yield (Compute(function, rest),)
     computed: T = result
     return computed
