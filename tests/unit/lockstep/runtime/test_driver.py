@@ -8,9 +8,9 @@ from typing import NoReturn
 import pytest
 
 from lockstep.core.clock import Now
-from lockstep.core.effects import AnyEffect, CloseClientStream, Halt, Note
+from lockstep.core.effects import AnyEffect, CloseClientStream, Halt, Note, WakeAt
 from lockstep.core.ids import SetName
-from lockstep.core.inputs import AnyInput, ClientStreamClosed, Tick
+from lockstep.core.inputs import AnyInput, ClientStreamClosed, Tick, Woken
 from lockstep.runtime.driver import TICK_SECONDS, Driver
 
 ORDERS = SetName("orders")
@@ -133,3 +133,41 @@ async def test_ticks_come_to_every_set() -> None:
             await asyncio.sleep(0.01)
     ticking.cancel()
     assert time.monotonic() - started >= 3 * TICK_SECONDS
+
+
+async def test_what_effects_say_is_written_once_behind_all_of_them() -> None:
+    driver, _, performed = make_driver(lambda given: [CloseClientStream(ORDERS, 1)])
+    written: list[int] = []
+
+    def close(effect: CloseClientStream) -> None:
+        performed.append(effect)
+        driver.write_later("outbox", lambda: written.append(len(performed)))
+
+    driver.on(CloseClientStream, close)
+    for _ in range(3):
+        driver.feed(Tick(ORDERS))
+    await asyncio.sleep(0)
+    assert written == [3]
+    driver.feed(Tick(ORDERS))
+    await asyncio.sleep(0)
+    assert written == [3, 4]
+
+
+async def test_what_cannot_be_written_because_of_a_bug_stops_the_process() -> None:
+    def fail() -> None:
+        raise IndexError
+
+    driver, _, _ = make_driver(lambda given: [CloseClientStream(ORDERS, 1)])
+    driver.on(CloseClientStream, lambda effect: driver.write_later("outbox", fail))
+    driver.feed(Tick(ORDERS))
+    with pytest.raises(Halted, match="could not be written"):
+        driver.drain()
+
+
+async def test_a_core_is_woken_when_it_asked_for_it() -> None:
+    driver, core, _ = make_driver(lambda given: [WakeAt(ORDERS, 21)] if isinstance(given, Tick) else [])
+    driver.feed(Tick(ORDERS))
+    await asyncio.sleep(0.005)
+    assert core.handled == [Tick(ORDERS)]
+    await asyncio.sleep(0.1)
+    assert core.handled == [Tick(ORDERS), Woken(ORDERS)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from lockstep.core.ids import Epoch, QueueId, SetName
 from lockstep.core.records import AnyRecord, DeclareQueue, Message, Publish
 from lockstep.core.store_protocol import LoadState
-from services.store.core.disk import AnyStep, DiskError, DiskProblem, Lane, SnapshotWrite
+from services.store.core.disk import AnyStep, Compute, DiskError, DiskProblem, Lane, SnapshotWrite, StepResult
 from services.store.core.limits import KIB
 from services.store.core.messages import Requested, Stop, Tick
 from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, appending, frame
@@ -228,3 +228,57 @@ def test_what_a_long_catch_up_has_not_flushed_is_bounded() -> None:
     assert log.rig.log.count("SnapshotFlush") - flushes > 1
     log.rig.crash()
     assert log.end - log.rig.open(2).snapshot_index < 20
+
+
+def rests(log: Log) -> list[float]:
+    """What the consolidator's computations are told from now on, in order; to be read when they are done."""
+    found: list[float] = []
+    perform = log.rig.disk.perform
+
+    def look_on(set_name: SetName, step: AnyStep) -> StepResult:
+        if isinstance(step, Compute):
+            found.append(step.rest)
+        return perform(set_name, step)
+
+    log.rig.disk.perform = look_on  # type: ignore[method-assign]
+    return found
+
+
+def test_it_rests_while_others_append() -> None:
+    log = Log()
+    for _ in range(LIMITS.unconsolidated_ticks - 1):
+        log.grow(MUCH)
+        log.tick()
+    log.grow(MUCH)
+    found = rests(log)
+    log.rig.feed(Tick())
+    log.rig.feed(Requested(log.rig.stream, appending(log.next_frame(), commit=log.end)))
+    log.rig.run_but(Lane.SNAPSHOT)
+    log.rig.run()
+    assert log.is_followed
+    assert found and set(found[1:]) == {LIMITS.consolidator_rest}
+
+
+def test_it_does_not_rest_when_nobody_appends() -> None:
+    log = Log()
+    log.grow(MUCH)
+    log.tick()
+    found = rests(log)
+    log.tick()
+    assert log.is_followed
+    assert found and set(found) == {0.0}
+
+
+def test_it_rests_the_less_the_more_lies_behind_it() -> None:
+    log = Log()
+    frame_bytes = len(log.next_frame())
+    log.end -= 1
+    found = rests(log)
+    log.grow(3 * LIMITS.unconsolidated_bytes // frame_bytes, commit=1)
+    assert log.written == 0
+    log.grow(1)
+    assert log.is_followed
+    assert found[0] == 0.0
+    assert found[-1] == LIMITS.consolidator_rest
+    assert found == sorted(found)
+    assert any(0.0 < rest < LIMITS.consolidator_rest for rest in found)
