@@ -16,6 +16,6 @@ class Recounting(WeakReplica):
 MUTATION = Mutation(
     "T8: a transaction that is handed on goes on where it was",
     lambda: Parts(make_replica=Recounting),
-    seeds=range(1),
+    seeds=range(3),
     draw=draw_handed_over,
 )

@@ -10,6 +10,7 @@ from tests.simulation.staging.stage import A, B, C, Stage
 
 def play(stage: Stage) -> None:
     stage.start()
+    disks = {member.disk for member in stage.map.in_sync}
     client, reader = stage.client("c1"), stage.client("c2")
     client.declare("a")
     stage.done(client.publish("a", size=600_000))
@@ -28,4 +29,5 @@ def play(stage: Stage) -> None:
     stage.revive(A)
     stage.until(lambda: all(promise.is_done for promise in late), 30)
     stage.whole()
+    stage.expect({member.disk for member in stage.map.in_sync} == disks, "no disk fell out with another")
     stage.expect(len(reader.browse("a")) == 9, "all of it, once, by the client's retries")

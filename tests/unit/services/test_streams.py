@@ -14,6 +14,7 @@ from lockstep.core.effects import (
     CloseBackupStream,
     CloseClientStream,
     CloseSubscription,
+    DropLeaseKey,
     OpenSubscription,
     TellBackup,
     TellClient,
@@ -296,12 +297,13 @@ async def test_an_answer_under_an_ended_lease_is_dropped_and_the_stream_ends(nod
         node.rights.extend(boottime_ms() + 5000, boottime_ms())
         await node.do(TellClient(ORDERS, stream, answers(1), boottime_ms() + 5000))
         assert await client.hear() == (answers(1),)
+        # Nothing is written before all effects are performed: between its core and its socket the right ends.
+        node.driver.on(DropLeaseKey, lambda effect: node.rights.end(effect.set_name))
         await node.do(
             TellClient(ORDERS, stream, answers(2), boottime_ms() + 5000),
             TellClient(ORDERS, stream, HeartbeatAnswered(E1, LogIndex(5)), 0),
+            DropLeaseKey(ORDERS, Incarnation("gone")),
         )
-        # The writer has not run yet: between its core and its socket the right ends.
-        node.rights.end(ORDERS)
         assert await client.hear() == (HeartbeatAnswered(E1, LogIndex(5)),)
         assert await client.hear() is None
 
