@@ -45,7 +45,6 @@ READ_SECONDS = 5.0
 """For contents of messages: the store may be consolidating, and a disk that takes longer hangs."""
 
 _log = logging.getLogger("lockstep.store_client")
-_END: Any = grpc.aio.EOF
 
 
 @dataclass(slots=True)

@@ -32,7 +32,6 @@ from lockstep.runtime.replication_codec import (
 _log = logging.getLogger("lockstep.backup")
 
 _SERVICE = "/lockstep.wire.v1.Primary/"
-_END: Any = grpc.aio.EOF
 
 
 @dataclass(slots=True)
