@@ -11,7 +11,16 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from lockstep.core.contents import Content, size_of, size_of_all
-from lockstep.core.ids import Epoch, LogIndex, MessageId, QueueId, QueuePosition, place
+from lockstep.core.ids import (
+    Epoch,
+    LogIndex,
+    MessageId,
+    QueueId,
+    QueuePosition,
+    message_ids_from,
+    place,
+    positions_from,
+)
 from lockstep.core.records import Dequeue, Move, Publish, Requeue
 from lockstep.core.reply import DONE, Reply, refused
 from lockstep.core.tx_buffer import DequeueOperation, PublishOperation, Share, TxBuffer
@@ -49,7 +58,7 @@ def shares_in(state: SetState, buffer: TxBuffer, operation: PublishOperation) ->
     """The same of what a transaction publishes: found when it was collected, or, after a restoration, found again."""
     shares = buffer.shares.get(operation.index)
     if shares is None:
-        shares = shares_of([state.contents.messages[message_id] for message_id in operation.message_ids])
+        shares = shares_of(state.contents.of(operation.message_ids))
     return shares
 
 
@@ -98,10 +107,10 @@ def enqueue(
 
 def release(state: SetState, removed: Removed) -> None:
     """Count down the references of removed entries."""
-    if removed.durable:
-        state.contents.release(removed.durable, True)
-    if removed.transient:
-        state.contents.release(removed.transient, False)
+    for ids in removed.durable:
+        state.contents.release(ids, True)
+    for ids in removed.transient:
+        state.contents.release(ids, False)
 
 
 def reserve(state: SetState, shares: Sequence[Share], sign: int) -> None:
@@ -117,9 +126,7 @@ def apply_publish(state: SetState, index: LogIndex, epoch: Epoch, record: Publis
     messages = record.messages
     if not messages:
         return DONE
-    first = place(index, record.ordinal)
-    numbers = list(range(first, first + len(messages)))
-    ids: list[MessageId] = numbers  # type: ignore[assignment]
+    ids = message_ids_from(index, record.ordinal, len(messages))
     if record.transaction is not None:
         buffer = state.buffer_of(record.transaction, epoch)
         if buffer is None:
@@ -132,8 +139,7 @@ def apply_publish(state: SetState, index: LogIndex, epoch: Epoch, record: Publis
         buffer.shares[index] = shares
         state.collect(buffer, PublishOperation(index, record.ordinal, len(messages), is_durable))
         return Reply(value=sum([share.length for share in shares]))
-    # Outside a transaction a message's first position is its id: the same number object serves for both.
-    positions: list[QueuePosition] = numbers  # type: ignore[assignment]
+    positions = positions_from(index, record.ordinal, len(messages))
     shares = shares_of(messages)
     batches, references = enqueue(state, shares, positions, ids, is_durable)
     if isinstance(references, tuple):
@@ -179,7 +185,7 @@ def apply_move(state: SetState, index: LogIndex, epoch: Epoch, record: Move, is_
     first = place(index, record.ordinal)
     moved: list[tuple[QueuePosition, MessageId, bool]] = []
     for number, position in enumerate(record.positions):
-        message_id = source.entries.get(position)
+        message_id = source.message_id(position)
         if message_id is not None:
             is_entry_durable = source.is_entry_durable(position)
             if is_durable or not is_entry_durable:

@@ -261,8 +261,7 @@ def _queues_of(state: SetState, operation: Operation) -> list[QueueId]:
     """Queues that an operation names."""
     if isinstance(operation, DequeueOperation):
         return [operation.queue]
-    messages = [state.contents.messages[message_id] for message_id in operation.message_ids]
-    return [queue for message in messages for queue in message.queues]
+    return [queue for message in state.contents.of(operation.message_ids) for queue in message.queues]
 
 
 def _remove(state: SetState, buffer: TxBuffer) -> None:

@@ -5,6 +5,7 @@ Law: an identifier names one thing for ever. A queue is named by the log index o
 given out twice, whatever is deleted and declared again, and whoever is primary (DESIGN 3, 4).
 """
 
+from collections.abc import Sequence
 from typing import NewType
 
 SetName = NewType("SetName", str)
@@ -50,6 +51,18 @@ def place(index: LogIndex | int, ordinal: int) -> int:
     if not 0 <= ordinal <= ORDINAL_MAX:
         raise ValueError(f"ordinal {ordinal} outside 0..{ORDINAL_MAX}")
     return (index << ORDINAL_BITS) | ordinal
+
+
+def message_ids_from(index: LogIndex, ordinal: int, count: int) -> Sequence[MessageId]:
+    """The ids of `count` messages that the record at `index` carried, from `ordinal` on."""
+    first = place(index, ordinal)
+    return range(first, first + count)  # type: ignore[return-value]
+
+
+def positions_from(index: LogIndex, ordinal: int, count: int) -> Sequence[QueuePosition]:
+    """Where they stand if the record at `index` makes them visible."""
+    first = place(index, ordinal)
+    return range(first, first + count)  # type: ignore[return-value]
 
 
 def index_of(packed: int) -> LogIndex:

@@ -40,16 +40,15 @@ def _check_wiring(state: SetState) -> None:
 
 def _check_queues(state: SetState) -> None:
     for queue in state.queues.by_id.values():
-        entries = list(queue.entries)
+        entries = [position for position, _ in queue.items()]
         assert entries == sorted(entries), f"{queue}: entries out of order"
         assert queue.positions() == entries, f"{queue}: order list and entries differ"
         assert queue.head() == (entries[0] if entries else None), f"{queue}: wrong head"
-        size = state.contents.total_size(queue.entries.values())
+        assert queue.length == len(entries), f"{queue}: {queue.length} entries are {len(entries)}"
+        size = state.contents.total_size([message_id for _, message_id in queue.items()])
         assert queue.bytes == size, f"{queue}: {queue.bytes} bytes are {size}"
         for name in ("delivery_counts", "expiries", "locks", "transient_positions"):
-            strangers = [
-                position for position in sorted(getattr(queue, name)) if position not in queue.entries
-            ]
+            strangers = [position for position in sorted(getattr(queue, name)) if position not in queue]
             assert not strangers, f"{queue}: {name} of {strangers}, which are not there"
         assert all(queue.delivery_counts.values()), f"{queue}: a delivery count of 0 is kept"
         assert queue.is_durable or not queue.transient_positions, (
@@ -61,7 +60,7 @@ def _check_references(state: SetState) -> None:
     durable: dict[MessageId, int] = {}
     transient: dict[MessageId, int] = {}
     for queue in state.queues.by_id.values():
-        for position, message_id in queue.entries.items():
+        for position, message_id in queue.items():
             counts = durable if queue.is_entry_durable(position) else transient
             counts[message_id] = counts.get(message_id, 0) + 1
     for buffer in state.transactions.live.values():
@@ -70,11 +69,11 @@ def _check_references(state: SetState) -> None:
             for message_id in operation.message_ids:
                 counts[message_id] = counts.get(message_id, 0) + 1
     held = sorted(durable.keys() | transient.keys())
-    assert sorted(state.contents.messages) == held, (
-        "contents without a reference, or references without a content"
-    )
     contents = state.contents
-    resident = sum(size_of(found) for found in contents.messages.values() if isinstance(found, Message))
+    assert sorted([message_id for message_id, _ in contents.items()]) == held and len(contents) == len(
+        held
+    ), "contents without a reference, or references without a content"
+    resident = sum(size_of(found) for found in contents.values() if isinstance(found, Message))
     assert contents.resident_bytes == resident, f"{contents.resident_bytes} resident bytes are {resident}"
     for message_id in held:
         counted = durable.get(message_id, 0), transient.get(message_id, 0)
@@ -101,7 +100,7 @@ def _check_transactions(state: SetState) -> None:
                     locked[queue.id] += len(queue.locked_by(key, operation.positions))
                 continue
             for message_id in operation.message_ids:
-                content = state.contents.messages[message_id]
+                (content,) = state.contents.of((message_id,))
                 size = state.contents.total_size((message_id,))
                 for target in content.queues:
                     if target in reserved:

@@ -138,6 +138,8 @@ def decode_content(value: bytes) -> Content:
     return decoded.message
 
 
+WHOLE_PREFIX = encode(WholeMessage(Message((), b"", b"")))[:2]
+"""What an item's value has before the message itself."""
 _BODILESS_PREFIX = encode(BodilessMessage(DroppedMessage((), 0, 0, 0, 0, False)))[:2]
 
 

@@ -6,7 +6,7 @@ the end with a default, never removed or reused.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -84,9 +84,9 @@ class ItemsListener(Protocol):
     def items_changed(self, keys: Iterable[bytes]) -> None:
         """Items of all other kinds."""
 
-    def messages_changed(self, messages: Iterable[MessageId]) -> None: ...
+    def messages_changed(self, messages: Sequence[MessageId]) -> None: ...
 
-    def entries_changed(self, queue: QueueId, positions: Iterable[QueuePosition]) -> None: ...
+    def entries_changed(self, queue: QueueId, positions: Sequence[QueuePosition]) -> None: ...
 
 
 class Changes:

@@ -6,11 +6,12 @@ prepared transactions. Contents are elsewhere (`Contents`); an entry is one refe
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from lockstep.core.contents import Contents
+from lockstep.core.contents import RUN_MIN, Content, Contents
+from lockstep.core.entry_runs import EntryRun, EntryRuns, contiguous
 from lockstep.core.ids import MessageId, QueueId, QueuePosition, TransactionKey
 from lockstep.core.items import Changes
 from lockstep.core.records import DeclareQueue, Message
@@ -24,9 +25,9 @@ class Removed(NamedTuple):
     """What `Queue.remove` took out."""
 
     positions: list[QueuePosition]
-    durable: list[MessageId]
-    """Contents that lost a durable reference."""
-    transient: list[MessageId]
+    durable: list[Sequence[MessageId]]
+    """Contents that lost a durable reference, in batches."""
+    transient: list[Sequence[MessageId]]
 
 
 class Queue:
@@ -36,14 +37,16 @@ class Queue:
         "_changes",
         "_contents",
         "_order",
+        "_runs",
+        "_single",
         "_start",
         "bytes",
         "definition",
         "delivery_counts",
-        "entries",
         "expiries",
         "id",
         "is_durable",
+        "length",
         "locks",
         "name",
         "reserved_bytes",
@@ -61,7 +64,11 @@ class Queue:
         self.is_durable = definition.is_durable
         self._contents = contents
         self._changes = changes
-        self.entries: dict[QueuePosition, MessageId] = {}
+        self.length = 0
+        """Messages in the queue, locked ones included."""
+        self._single: dict[QueuePosition, MessageId] = {}
+        self._runs = EntryRuns()
+        """What was published together and is together still; all other entries are kept one by one."""
         self.transient_positions: set[QueuePosition] = set()
         """Entries of a durable queue that are not durable; not used by a transient queue, where none is."""
         self.delivery_counts: dict[QueuePosition, int] = {}
@@ -75,57 +82,113 @@ class Queue:
         self.reserved_length = 0
         """Messages that open and prepared transactions will add."""
         self.reserved_bytes = 0
-        self._order: list[QueuePosition] = []
-        """Ascending positions from `_start` on: all entries, and some that are gone."""
+        self._order: list[QueuePosition | EntryRun] = []
+        """Ascending, from `_start` on: all entries, and some that are gone."""
         self._start = 0
 
-    @property
-    def length(self) -> int:
-        """Messages in the queue, locked ones included."""
-        return len(self.entries)
+    # --- asking ---
 
     @property
     def unlocked_length(self) -> int:
-        return len(self.entries) - len(self.locks)
+        return self.length - len(self.locks)
+
+    def __contains__(self, position: QueuePosition) -> bool:
+        return position in self._single or self._runs.find(position) is not None
+
+    def message_id(self, position: QueuePosition) -> MessageId | None:
+        """Whose place this is; None if there is no entry."""
+        message_id = self._single.get(position)
+        if message_id is None:
+            run = self._runs.find(position)
+            return MessageId(position + run.shift) if run is not None else None
+        return message_id
+
+    def message_ids(self, positions: Iterable[QueuePosition]) -> list[MessageId]:
+        """The same of all these positions, which are there."""
+        return [self.message_id(position) for position in positions]  # type: ignore[misc]
+
+    def present(self, positions: Iterable[QueuePosition]) -> list[QueuePosition]:
+        """Those of these positions that are there, in their order."""
+        single = self._single
+        if not self._runs:
+            return [position for position in positions if position in single]
+        return [position for _, piece in self._pieces(tuple(positions)) for position in piece]
 
     def head(self) -> QueuePosition | None:
         """The first position, None if the queue is empty. O(1) amortised."""
-        order, entries, start = self._order, self.entries, self._start
-        while start < len(order) and order[start] not in entries:
+        order, single, start = self._order, self._single, self._start
+        first: QueuePosition | None = None
+        while start < len(order):
+            element = order[start]
+            if type(element) is EntryRun:
+                if element.left:
+                    first = element.first
+                    break
+            elif element in single:
+                first = element
+                break
             start += 1
         self._start = start
-        return order[start] if start < len(order) else None
+        return first
 
     def positions(self, start: int = 0, limit: int | None = None) -> list[QueuePosition]:
         """Positions from `start` on, ascending, at most `limit`; locked ones included. A copy: the queue may change after."""
         self.head()  # Moves `_start` past what is gone, so that nobody walks over it again.
-        entries, order = self.entries, self._order
+        single, order = self._single, self._order
         place = max(self._start, bisect_left(order, start)) if start else self._start
-        if limit is None:
-            return [position for position in order[place:] if position in entries]
+        if not self._runs and limit is None:
+            return [position for position in order[place:] if position in single]
         found: list[QueuePosition] = []
-        while place < len(order) and len(found) < limit:
-            step = order[place : place + limit]
-            found += [position for position in step if position in entries]
-            place += len(step)
+        while place < len(order) and (limit is None or len(found) < limit):
+            element = order[place]
+            if type(element) is EntryRun:
+                found += element.positions(start, limit)
+                place += 1
+            elif self._runs:
+                if element in single:
+                    found.append(element)
+                place += 1
+            else:
+                step = order[place : place + limit]  # type: ignore[operator]
+                found += [position for position in step if position in single]
+                place += len(step)
         return found[:limit]
+
+    def pieces(
+        self, positions: Sequence[QueuePosition]
+    ) -> Iterator[tuple[Sequence[QueuePosition], Sequence[MessageId]]]:
+        """Those of these positions that are there, in their order, and whose places they are: ranges where both are
+        neighbours.
+        """
+        return ((piece, self._ids(run, piece)) for run, piece in self._pieces(positions))
+
+    def items(self) -> Iterator[tuple[QueuePosition, MessageId]]:
+        """All entries in the order of their positions."""
+        single = self._single
+        for element in self._order[self._start :]:
+            if type(element) is EntryRun:
+                shift = element.shift
+                yield from ((position, MessageId(position + shift)) for position in element.positions())
+            elif element in single:
+                yield element, single[element]
 
     def message(self, position: QueuePosition) -> Message | None:
         """The message at a position; None if there is none or its body is away."""
-        message_id = self.entries.get(position)
+        message_id = self.message_id(position)
         return self._contents.get(message_id) if message_id is not None else None
 
-    def messages(self, positions: Iterable[QueuePosition]) -> list[Message]:
+    def messages(self, positions: Sequence[QueuePosition]) -> list[Message]:
         """The messages at positions that are there, up to the first whose body is away."""
-        entries, contents = self.entries, self._contents.messages
-        found = [contents[entries[position]] for position in positions]
+        found: list[Content] = []
+        for _, ids in self.pieces(positions):
+            found += self._contents.of(ids)
         if not set(map(type, found)) <= _WHOLE:
             found = list(takewhile(lambda content: type(content) is Message, found))
         return found  # type: ignore[return-value]
 
-    def size_of(self, position: QueuePosition) -> int:
-        """Bytes of the message at a position that is there, as `bytes` counts them, whether or not its body is away."""
-        return self._contents.total_size((self.entries[position],))
+    def size_of(self, positions: Sequence[QueuePosition]) -> int:
+        """Bytes of the messages at positions that are there, as `bytes` counts them, whether or not their bodies are away."""
+        return sum([self._contents.total_size(ids) for _, ids in self.pieces(positions)])
 
     def delivery_count(self, position: QueuePosition) -> int:
         return self.delivery_counts.get(position, 0)
@@ -133,18 +196,29 @@ class Queue:
     def expires_ms(self, position: QueuePosition) -> int:
         """When the message at a position that is there expires (TimeMs); 0: never."""
         moved = self.expiries.get(position) if self.expiries else None
-        return self._contents.messages[self.entries[position]].expires_ms if moved is None else moved
+        if moved is not None:
+            return moved
+        (content,) = self._contents.of(self.message_ids((position,)))
+        return content.expires_ms
 
     def is_entry_durable(self, position: QueuePosition) -> bool:
         """Whether the entry at this position, which is there, survives a restart."""
         return self.is_durable and position not in self.transient_positions
 
+    # --- changing it ---
+
     def append(
-        self, positions: Sequence[QueuePosition], ids: Iterable[MessageId], size: int, is_durable: bool
+        self, positions: Sequence[QueuePosition], ids: Sequence[MessageId], size: int, is_durable: bool
     ) -> None:
         """Add entries behind all others. `size`: bytes of all of them. References are counted by the caller."""
-        self.entries.update(zip(positions, ids, strict=True))
-        self._order.extend(positions)
+        if len(positions) >= RUN_MIN and type(positions) is range and type(ids) is range:
+            run = EntryRun(positions, ids.start - positions.start, size)
+            self._runs.add(run)
+            self._order.append(run)
+        else:
+            self._single.update(zip(positions, ids, strict=True))
+            self._order.extend(positions)
+        self.length += len(positions)
         self.bytes += size
         if self.is_durable:
             if is_durable:
@@ -152,53 +226,99 @@ class Queue:
             else:
                 self.transient_positions.update(positions)
 
-    def remove(self, positions: Iterable[QueuePosition], is_durable: bool) -> Removed:
+    def remove(self, positions: Sequence[QueuePosition], is_durable: bool) -> Removed:
         """Take entries out with their counts and locks, on behalf of a durable record or not. What is not there is skipped.
 
         References to their contents are the caller's to release.
         """
-        entries = self.entries
-        gone: list[QueuePosition] = []
-        durable: list[MessageId] = []
-        transient: list[MessageId] = []
-        if self.is_durable and is_durable and not self.transient_positions:
-            for position in positions:
-                if (message_id := entries.pop(position, None)) is not None:
-                    gone.append(position)
-                    durable.append(message_id)
-            self._tell(gone)
+        removed = Removed([], [], [])
+        marked = self.transient_positions
+        if not self.is_durable:
+            self._take_out(positions, False, removed)
+        elif not marked:
+            if is_durable:
+                self._take_out(positions, True, removed)
         else:
             for position in positions:
-                if position not in entries:
-                    continue
-                if not self.is_entry_durable(position):
-                    self.transient_positions.discard(position)
-                    transient.append(entries.pop(position))
+                if position in marked:
+                    marked.remove(position)
+                    self._take_out((position,), False, removed)
                 elif is_durable:
-                    durable.append(entries.pop(position))
-                    self._tell((position,))
-                else:
-                    continue
-                gone.append(position)
-        self.bytes -= self._contents.total_size(durable) + self._contents.total_size(transient)
+                    self._take_out((position,), True, removed)
         for side in (self.delivery_counts, self.expiries, self.locks):
             if side:
-                for position in gone:
+                for position in removed.positions:
                     side.pop(position, None)
         self._trim()
-        return Removed(gone, durable, transient)
+        return removed
+
+    def _take_out(self, positions: Sequence[QueuePosition], are_durable: bool, removed: Removed) -> None:
+        """Take out those of these that are there."""
+        for run, piece in self._pieces(positions):
+            ids = self._ids(run, piece)
+            if run is None:
+                size = self._contents.total_size(ids)
+                for position in piece:
+                    del self._single[position]
+            elif len(piece) == run.left:
+                size = run.size
+                self._runs.remove(run)
+            else:
+                size = self._contents.total_size(ids)
+                run.remove(piece, size)
+            self.length -= len(piece)
+            self.bytes -= size
+            removed.positions.extend(piece)
+            (removed.durable if are_durable else removed.transient).append(ids)
+            if are_durable:
+                self._tell(piece)
+
+    def _pieces(
+        self, positions: Sequence[QueuePosition]
+    ) -> Iterator[tuple[EntryRun | None, Sequence[QueuePosition]]]:
+        """Those of these positions that are there, in their order: neighbours in one run, and lists of those that are in none.
+        Whoever goes through the pieces may take out each as it comes.
+        """
+        single = self._single
+        if not self._runs:
+            found = [position for position in positions if position in single]
+            if found:
+                yield None, found if len(set(found)) == len(found) else list(dict.fromkeys(found))
+            return
+        alone: dict[QueuePosition, None] = {}
+        place = 0
+        while place < len(positions):
+            position = positions[place]
+            if position in single:
+                alone[position] = None
+                place += 1
+                continue
+            run = self._runs.find(position)
+            if run is None:
+                place += 1
+                continue
+            if alone:
+                yield None, list(alone)
+                alone = {}
+            piece = contiguous(positions, place, run)
+            place += len(piece)
+            yield run, piece
+        if alone:
+            yield None, list(alone)
+
+    def _ids(self, run: EntryRun | None, piece: Sequence[QueuePosition]) -> Sequence[MessageId]:
+        """Whose places these are, which are a piece."""
+        if run is None:
+            return [self._single[position] for position in piece]
+        first = piece[0] + run.shift
+        return range(first, first + len(piece))  # type: ignore[return-value]
 
     def lock(self, positions: Iterable[QueuePosition], owner: TransactionKey, is_durable: bool) -> None:
         """Lock entries that are there and free, and durable ones only on behalf of a durable record."""
-        entries, locks = self.entries, self.locks
-        if is_durable or not self.is_durable:
-            for position in positions:
-                if position in entries:
-                    locks.setdefault(position, owner)
-        else:
-            for position in positions:
-                if position in entries and position in self.transient_positions:
-                    locks.setdefault(position, owner)
+        locks = self.locks
+        for position in self.present(positions):
+            if is_durable or not self.is_entry_durable(position):
+                locks.setdefault(position, owner)
 
     def locked_by(self, owner: TransactionKey, positions: Iterable[QueuePosition]) -> list[QueuePosition]:
         """Those of these positions that `owner` has locked."""
@@ -214,8 +334,8 @@ class Queue:
         """One more failed delivery of entries that are there; of durable ones only for a durable record. Answers which."""
         counted = [
             position
-            for position in positions
-            if position in self.entries and (is_durable or not self.is_entry_durable(position))
+            for position in self.present(positions)
+            if is_durable or not self.is_entry_durable(position)
         ]
         for position in counted:
             self.delivery_counts[position] = self.delivery_counts.get(position, 0) + 1
@@ -227,29 +347,36 @@ class Queue:
         self, entries: Iterable[tuple[QueuePosition, MessageId]], transient: Iterable[QueuePosition]
     ) -> None:
         """Add entries wherever their positions belong (a snapshot's). Derived values are the caller's to settle."""
-        self.entries.update(entries)
-        self.entries = dict(sorted(self.entries.items()))
+        self._single = dict(sorted([*self._single.items(), *entries]))
+        self.length = len(self._single) + sum([run.left for run in self._runs])
         self.transient_positions.update(transient)
-        self._order = list(self.entries)
-        self._start = 0
+        self._put_in_order()
 
-    def _tell(self, positions: Iterable[QueuePosition]) -> None:
+    def _tell(self, positions: Sequence[QueuePosition]) -> None:
         listener = self._changes.listener
         if listener is not None:
             listener.entries_changed(self.id, positions)
 
     def _trim(self) -> None:
-        live = len(self.entries)
-        if not live:
-            self.entries.clear()
+        if not self.length:
+            self._single.clear()
             self._order.clear()
             self._start = 0
-        elif len(self._order) > 2 * live + _SLACK:
-            self._order = list(self.entries)
-            self._start = 0
+        elif len(self._order) > 2 * (len(self._single) + len(self._runs)) + _SLACK:
+            self._put_in_order()
+
+    def _put_in_order(self) -> None:
+        self._order = [*self._single, *self._runs]
+        if self._runs:
+            self._order.sort(key=_place_in_order)
+        self._start = 0
 
     def __repr__(self) -> str:
         return f"Queue({self.id}, {self.name!r}, length={self.length}, bytes={self.bytes})"
+
+
+def _place_in_order(element: QueuePosition | EntryRun) -> int:
+    return element.first if isinstance(element, EntryRun) else element
 
 
 class Queues:

@@ -65,7 +65,7 @@ class ResidentBodies:
         while self._read_back_bytes > self._bytes_max // READ_BACK_SHARE:
             message_id, size = self._read_back.popleft()
             self._read_back_bytes -= size
-            contents.drop(message_id)
+            contents.drop((message_id,))
         if contents.resident_bytes <= self._threshold or durable_end < self._behind:
             return
         if not self._turn:
@@ -102,9 +102,8 @@ class ResidentBodies:
             if not found:
                 break
             left -= len(found)
-            for position in found:
-                message_id = queue.entries[position]
-                content = contents.messages[message_id]
+            ids = queue.message_ids(found)
+            for position, message_id, content in zip(found, ids, contents.of(ids), strict=True):
                 if type(content) is Message and size_of(content) >= self._body_bytes_min:
                     index = index_of(message_id)
                     if index > durable_end:
@@ -113,7 +112,7 @@ class ResidentBodies:
                         self._dropped_to[queue.id] = marker
                         return left
                     if not contents.references(message_id)[1]:
-                        contents.drop(message_id)
+                        contents.drop((message_id,))
                 marker = position
         self._dropped_to[queue.id] = marker
         return left
@@ -122,7 +121,7 @@ class ResidentBodies:
         """The last position that stays resident at the head of a queue, which is not empty."""
         size = 0
         for position in queue.positions(0, TURN_POSITIONS):
-            size += queue.size_of(position)
+            size += queue.size_of((position,))
             if size >= self._head_bytes:
                 break
         return position

@@ -73,7 +73,7 @@ class Restoration:
     def take(self, items: Iterable[Item]) -> None:
         """Add a piece; raises `ValueError` (msgspec's included) for what is no item."""
         # A restart is mostly this loop: two items for each message, millions in all.
-        messages, resident_bytes_left = self._state.contents.messages, self._resident_bytes_left
+        load, resident_bytes_left = self._state.contents.load, self._resident_bytes_left
         number: MessageId
         for item in items:
             key, value, is_durable = item
@@ -82,9 +82,7 @@ class Restoration:
                 content: Content = values.decode_content(value)
                 (number,) = keys.numbers_in(key)  # type: ignore[assignment]
                 resident_bytes_left -= len(value)
-                messages[number] = (
-                    without_body(content) if is_durable and resident_bytes_left < 0 else content
-                )
+                load(number, without_body(content) if is_durable and resident_bytes_left < 0 else content)
             elif kind == keys.ENTRY:
                 self._take_entry(key, value, is_durable)
             else:
@@ -215,8 +213,9 @@ class Restoration:
         for queue in state.queues.by_id.values():
             queue.locks.clear()
             queue.reserved_length = queue.reserved_bytes = 0
-            queue.bytes = state.contents.total_size(queue.entries.values())
-            for position, message_id in queue.entries.items():
+            entries = list(queue.items())
+            queue.bytes = state.contents.total_size([message_id for _, message_id in entries])
+            for position, message_id in entries:
                 counts = durable if queue.is_entry_durable(position) else transient
                 counts[message_id] = counts.get(message_id, 0) + 1
         for _, buffer in sorted(state.transactions.live.items()):

@@ -176,7 +176,7 @@ class SetState:
 
     def drop_content(self, message_id: MessageId) -> None:
         """Let a message's body go; sizes and checksum stay, and every record can still be applied."""
-        self.contents.drop(message_id)
+        self.contents.drop((message_id,))
 
     def set_content(self, message_id: MessageId, message: Message) -> None:
         """Bring a dropped body back; nothing if the message is gone meanwhile."""

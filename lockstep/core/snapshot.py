@@ -92,11 +92,10 @@ def _capture_queues(state: SetState) -> Iterator[Item]:
 def _entry(state: SetState, key: bytes) -> Item | None:
     queue_id, number = keys.numbers_in(key)
     queue, position = state.queues.by_id.get(QueueId(queue_id)), QueuePosition(number)
-    if queue is None or position not in queue.entries:
+    message_id = queue.message_id(position) if queue is not None else None
+    if queue is None or message_id is None:
         return None
-    value = values.EntryValue(
-        queue.entries[position], queue.delivery_count(position), queue.expiries.get(position)
-    )
+    value = values.EntryValue(message_id, queue.delivery_count(position), queue.expiries.get(position))
     return Item(key, values.encode(value), queue.is_entry_durable(position))
 
 
@@ -116,7 +115,7 @@ def _capture_queue(queue: Queue, wanted: _Wanted) -> Iterator[Item]:
     queue_id, is_durable = queue.id, queue.is_durable
     entries = [
         (position, message_id)
-        for position, message_id in queue.entries.items()
+        for position, message_id in queue.items()
         if wanted[is_durable and position not in transient]
     ]
     return (
@@ -149,7 +148,7 @@ def _capture_bindings(state: SetState) -> Iterator[Item]:
 def _message(state: SetState, key: bytes) -> Item | None:
     (number,) = keys.numbers_in(key)
     message_id = MessageId(number)
-    content = state.contents.messages.get(message_id)
+    content = state.contents.find(message_id)
     if content is None:
         return None
     return Item(key, values.encode_content(content), state.contents.references(message_id)[0] > 0)
@@ -159,7 +158,7 @@ def _capture_messages(state: SetState, wanted: _Wanted = _EVERYTHING, bodies: bo
     transient = state.contents.transient_ids()
     contents: list[tuple[MessageId, Content]] = sorted(
         (message_id, content)
-        for message_id, content in state.contents.messages.items()
+        for message_id, content in state.contents.items()
         if wanted[message_id not in transient]
     )
     return (

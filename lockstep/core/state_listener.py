@@ -63,10 +63,10 @@ class StateListener:
         and entries come by the next two, which pass their keys on where they are not overridden.
         """
 
-    def messages_changed(self, messages: Iterable[MessageId]) -> None:
+    def messages_changed(self, messages: Sequence[MessageId]) -> None:
         """The same of contents."""
         self.items_changed(message_keys(messages))
 
-    def entries_changed(self, queue: QueueId, positions: Iterable[QueuePosition]) -> None:
+    def entries_changed(self, queue: QueueId, positions: Sequence[QueuePosition]) -> None:
         """The same of places in a queue."""
         self.items_changed(entry_keys(queue, positions))

@@ -11,7 +11,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition, SessionKey, TransactionKey, place
+from lockstep.core.ids import (
+    LogIndex,
+    MessageId,
+    QueueId,
+    QueuePosition,
+    SessionKey,
+    TransactionKey,
+    message_ids_from,
+    positions_from,
+)
 from lockstep.core.transaction_states import TransactionState, Transition, after
 from lockstep.core.xa import BranchState
 
@@ -36,14 +45,12 @@ class PublishOperation(msgspec.Struct, frozen=True, gc=False):
     is_durable: bool
 
     @property
-    def message_ids(self) -> list[MessageId]:
-        first = place(self.index, self.ordinal)
-        return [MessageId(number) for number in range(first, first + self.count)]
+    def message_ids(self) -> Sequence[MessageId]:
+        return message_ids_from(self.index, self.ordinal, self.count)
 
-    def positions_at(self, commit_index: LogIndex) -> list[QueuePosition]:
+    def positions_at(self, commit_index: LogIndex) -> Sequence[QueuePosition]:
         """Where its messages stand in their queues if the record at `commit_index` commits them."""
-        first = place(commit_index, self.ordinal)
-        return [QueuePosition(number) for number in range(first, first + self.count)]
+        return positions_from(commit_index, self.ordinal, self.count)
 
 
 class DequeueOperation(msgspec.Struct, frozen=True, gc=False):

@@ -83,7 +83,7 @@ async def test_nothing_acknowledged_is_lost_by_sigkill_under_load(tmp_path: Path
         for durable in frames:
             state.apply_frame(Frame(check_frame(durable), durable, b""))
         assert "q" in state.queues.by_name, (opened, end, len(items), len(frames))
-        assert len(state.queues.by_name["q"].entries) == opened.log_end - 1
+        assert state.queues.by_name["q"].length == opened.log_end - 1
 
 
 async def test_the_snapshot_has_the_state_hash_of_the_log(tmp_path: Path) -> None:

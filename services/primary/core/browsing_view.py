@@ -54,5 +54,5 @@ class BrowsingView(QueueView):
         """They were shown."""
 
     def ahead(self) -> dict[MessageId, QueuePosition]:
-        entries = self.queue.entries
-        return {entries[position]: position for position in self.queue.positions(self.cursor + 1, LOOK_AHEAD)}
+        positions = self.queue.positions(self.cursor + 1, LOOK_AHEAD)
+        return dict(zip(self.queue.message_ids(positions), positions, strict=True))

@@ -42,7 +42,7 @@ class ChoosingView(QueueView):
         """Never offer these again."""
         self.excluded.update(positions)
         if len(self.excluded) > self._excluded_max:
-            self.excluded &= self.queue.entries.keys()
+            self.excluded = set(self.queue.present(self.excluded))
             self._excluded_max = 2 * len(self.excluded) + SLACK
 
     def take(self, limit: int, bytes_max: int, end: int, look_max: int) -> Offered:

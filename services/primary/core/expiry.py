@@ -23,8 +23,7 @@ class Expiry:
         """Queues that ever got a message with an end: nobody looks at the messages of others."""
         self._due: list[tuple[int, QueueId, QueuePosition]] = []
         """Heap; names messages that left long ago, too."""
-        contents = state.contents.messages
-        for content in contents.values():
+        for content in state.contents.values():
             if content.expires_ms:
                 self._expecting.update(content.queues)
         self._expecting.update(queue.id for queue in self._queues.values() if queue.expiries)
@@ -42,7 +41,7 @@ class Expiry:
         if queue.id not in self._expecting:
             return
         for position in positions:
-            expires_ms = queue.expires_ms(position) if position in queue.entries else 0
+            expires_ms = queue.expires_ms(position) if position in queue else 0
             if expires_ms:
                 heappush(self._due, (expires_ms, queue.id, position))
         if len(self._due) > self._due_max:
@@ -50,7 +49,7 @@ class Expiry:
 
     def _forget_gone(self) -> None:
         queues = self._queues
-        self._due = [due for due in set(self._due) if due[1] in queues and due[2] in queues[due[1]].entries]
+        self._due = [due for due in set(self._due) if due[1] in queues and due[2] in queues[due[1]]]
         heapify(self._due)
         self._due_max = 2 * len(self._due) + _SLACK
 

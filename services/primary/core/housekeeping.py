@@ -53,7 +53,7 @@ class Housekeeping:
             free: list[QueuePosition] = []
             taken: list[QueuePosition] = []
             for position in positions:
-                if position in queue.entries:
+                if position in queue:
                     is_taken = position in queue.locks or context.dispatch.is_held(queue_id, position)
                     (taken if is_taken else free).append(position)
             dead_letter(context, queue, free, DequeueReason.EXPIRED)

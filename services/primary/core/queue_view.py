@@ -55,7 +55,7 @@ class Hands:
     def is_free(self, position: QueuePosition) -> bool:
         """Whether the message is there and nobody's."""
         return (
-            position in self.queue.entries
+            position in self.queue
             and position not in self.held
             and position not in self.queue.locks
             and position not in self.coming_back
@@ -184,14 +184,11 @@ class QueueView:
             if position <= self.cursor:
                 heappush(self.back, position)
         if len(self.back) > 2 * self.queue.length + SLACK:
-            self.back = sorted(self.queue.entries.keys() & set(self.back))
+            self.back = sorted(self.queue.present(set(self.back)))
 
     def ahead(self) -> dict[MessageId, QueuePosition]:
         """What will be offered next, in that order, as far as it is worth looking."""
-        entries, is_free = self.queue.entries, self.hands.is_free
         back = nsmallest(LOOK_AHEAD, self.back)
-        return {
-            entries[position]: position
-            for position in (*back, *self.queue.positions(self.cursor + 1, LOOK_AHEAD))
-            if is_free(position)
-        }
+        ahead = self.queue.positions(self.cursor + 1, LOOK_AHEAD)
+        free = [position for position in (*back, *ahead) if self.hands.is_free(position)]
+        return dict(zip(self.queue.message_ids(free), free, strict=True))

@@ -52,9 +52,9 @@ class ReadBack:
 
     def select(self, ids: Iterable[MessageId]) -> Wanted:
         """Those of these whose bodies are away, in that order: as many as one request may bring, at least one if there is any."""
-        messages, wanted, size = self._state.contents.messages, Wanted(), 0
+        contents, wanted, size = self._state.contents, Wanted(), 0
         for message_id in ids:
-            content = messages.get(message_id)
+            content = contents.find(message_id)
             if type(content) is not DroppedMessage or message_id in wanted:
                 continue
             size += content.size
@@ -104,7 +104,7 @@ class ReadBack:
                 if without_body(message) != dropped:
                     raise DiskDamaged(f"another content of message {message_id}")
                 found[message_id] = message
-            elif message_id in self._state.contents.messages:
+            elif message_id in self._state.contents:
                 raise DiskDamaged(f"no content of message {message_id}")
         reading.then(found)
 

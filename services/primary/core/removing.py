@@ -5,6 +5,7 @@ durable state stays a function of the durable records (DESIGN 3).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
 
 from lockstep.core.amqp.selector import Selector
 from lockstep.core.contents import DroppedMessage
@@ -21,8 +22,7 @@ def by_durability(
     queue: Queue, positions: Iterable[QueuePosition]
 ) -> list[tuple[bool, tuple[QueuePosition, ...]]]:
     """The positions that are there, as (durable, positions) for each kind that occurs."""
-    entries, marked = queue.entries, queue.transient_positions
-    there = [position for position in positions if position in entries]
+    there, marked = queue.present(positions), queue.transient_positions
     if not queue.is_durable:
         durable, transient = [], there
     elif not marked:
@@ -75,9 +75,10 @@ def _with_bodies(
     context: Context, queue: Queue, positions: Sequence[QueuePosition], reason: int
 ) -> list[QueuePosition]:
     """Those whose bodies are here. The others stay where they are, and become dead letters when their bodies have been read."""
-    entries, messages = queue.entries, context.state.contents.messages
-    there = [position for position in positions if position in entries]
-    away = [position for position in there if type(messages[entries[position]]) is DroppedMessage]
+    there = queue.present(positions)
+    ids = queue.message_ids(there)
+    is_away = [type(content) is DroppedMessage for content in context.state.contents.of(ids)]
+    away = list(compress(there, is_away))
 
     def again(found: Found) -> None:
         context.bodies.bring_back(found)
@@ -85,16 +86,16 @@ def _with_bodies(
             free = [
                 position
                 for position in away
-                if position in queue.entries
+                if position in queue
                 and position not in queue.locks
                 and not context.dispatch.is_held(queue.id, position)
             ]
             dead_letter(context, queue, free, reason)
 
     if away:
-        ids = [entries[position] for position in away]
-        context.read_back.ask(lambda: context.read_back.select(ids), again)
-    return [position for position in there if type(messages[entries[position]]) is Message]
+        wanted = list(compress(ids, is_away))
+        context.read_back.ask(lambda: context.read_back.select(wanted), again)
+    return [position for position, is_gone in zip(there, is_away, strict=True) if not is_gone]
 
 
 def _copy(
@@ -155,7 +156,7 @@ def _by_targets(
     """The positions in order, in runs that go to the same targets."""
     runs: list[tuple[tuple[Queue, ...], list[QueuePosition]]] = []
     for position in positions:
-        size = queue.size_of(position)
+        size = queue.size_of((position,))
         targets = tuple(room.queue for room in rooms if room.wants(queue, position) and room.takes(size))
         if not runs or runs[-1][0] != targets:
             runs.append((targets, []))
@@ -211,7 +212,7 @@ def evict(context: Context, queue: Queue) -> None:
             break
         if position in queue.locks or context.dispatch.is_held(queue.id, position):
             continue
-        surplus_bytes -= queue.size_of(position)
+        surplus_bytes -= queue.size_of((position,))
         surplus -= 1
         gone.append(position)
     append_dequeue(context, queue, gone, DequeueReason.EVICTED)

@@ -158,8 +158,7 @@ def _browse_later(
 ) -> None:
     """The first body is away: browse again when it is here, with those behind it."""
     read_back = context.read_back
-    entries = context.state.queues.by_name[request.queue].entries
-    ids = [entries[position] for position in positions]
+    ids = context.state.queues.by_name[request.queue].message_ids(positions)
 
     def again(found: Found) -> None:
         context.bodies.bring_back(found)

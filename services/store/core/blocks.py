@@ -6,18 +6,24 @@ So whoever reads in key order gets every item in its order, and cannot tell how 
 leave the block at last: until then a second item before it says which ones are left.
 
     <kind><numbers of the last item> A    bytes: places in the block of those that are left
-    <kind><numbers of the last item> B    MessagePack: pairs of number and value
+    <kind><numbers of the last item> B    MessagePack: 1, and a list of runs of neighbours
+
+Older ones hold a list of pairs of number and value instead.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
+from lockstep.core.contents import size_of, size_of_all
 from lockstep.core.ids import MessageId, QueueId, QueuePosition
-from lockstep.core.item_values import EntryValue, WholeMessage
+from lockstep.core.item_values import WHOLE_PREFIX, EntryValue, decode_entry, encode
 from lockstep.core.items import ENTRY, MESSAGE, entry_key, message_key, numbers_in
+from lockstep.core.records import Message
 from lockstep.core.store_protocol import StateItem
 from services.store.core.disk import DiskError, DiskProblem, ReadSnapshotItems
 from services.store.core.procedure import Procedure, compute, read_items
@@ -34,13 +40,101 @@ _KEPT_BYTES = 64 << 10
 """Read at once for whoever wants single messages: less than a block, more than one item of its own."""
 _LEFT, _ITEMS = b"A", b"B"
 _MESSAGE_KEY_BYTES, _ENTRY_KEY_BYTES = 10, 18
+_FORMAT = 1
+
+
+class MessageRunValue(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Contents of neighbouring ids."""
+
+    first: MessageId
+    messages: list[Message]
+
+    @property
+    def ids(self) -> Sequence[MessageId]:
+        return range(self.first, self.first + len(self.messages))  # type: ignore[return-value]
+
+
+class EntryRunValue(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Neighbouring entries with neighbouring contents; `delivery_count` and `expires_ms` are of an entry alone (`EntryValue`)."""
+
+    first: QueuePosition
+    message: MessageId
+    count: int
+    delivery_count: int = 0
+    expires_ms: int | None = None
+
+    @property
+    def positions(self) -> Sequence[QueuePosition]:
+        return range(self.first, self.first + self.count)  # type: ignore[return-value]
+
+
+_RawRun = tuple[int, list[msgspec.Raw]]
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[tuple[int, msgspec.Raw]]).decode
+_decode_messages = msgspec.msgpack.Decoder(tuple[int, list[_RawRun]]).decode
+_decode_entries = msgspec.msgpack.Decoder(tuple[int, list[EntryRunValue]]).decode
+_decode_pairs = msgspec.msgpack.Decoder(list[tuple[int, msgspec.Raw]]).decode
+_PREFIX = _encode((_FORMAT, ()))[:2]
+"""Of all but the older ones, which begin with a pair."""
 
 
-def messages_block(messages: Sequence[tuple[MessageId, WholeMessage]]) -> StateItem:
+def cut_messages(runs: Iterable[MessageRunValue]) -> Iterator[list[MessageRunValue]]:
+    """What goes into one block each, of runs in ascending order."""
+    block: list[MessageRunValue] = []
+    count = size = 0
+    for run in runs:
+        more = size_of_all(run.messages)
+        if count + len(run.messages) > BLOCK_ITEMS_MAX or size + more > BLOCK_BYTES_MAX:
+            if block:
+                yield block
+                block, count, size = [], 0, 0
+            if len(run.messages) > BLOCK_ITEMS_MAX or more > BLOCK_BYTES_MAX:
+                yield from ([piece] for piece in _cut(run))
+                continue
+        block.append(run)
+        count += len(run.messages)
+        size += more
+    if block:
+        yield block
+
+
+def _cut(run: MessageRunValue) -> Iterator[MessageRunValue]:
+    """Pieces of a run that does not fit one block."""
+    begin = size = 0
+    for place, message in enumerate(run.messages):
+        more = size_of(message)
+        if place > begin and (place - begin == BLOCK_ITEMS_MAX or size + more > BLOCK_BYTES_MAX):
+            yield MessageRunValue(MessageId(run.first + begin), run.messages[begin:place])
+            begin, size = place, 0
+        size += more
+    yield MessageRunValue(MessageId(run.first + begin), run.messages[begin:])
+
+
+def cut_entries(runs: Iterable[EntryRunValue]) -> Iterator[list[EntryRunValue]]:
+    """The same of entries."""
+    block: list[EntryRunValue] = []
+    room = BLOCK_ITEMS_MAX
+    for run in runs:
+        rest = run
+        while rest.count > room:
+            if room:
+                block.append(replace(rest, count=room))
+                rest = replace(
+                    rest,
+                    first=QueuePosition(rest.first + room),
+                    message=MessageId(rest.message + room),
+                    count=rest.count - room,
+                )
+            yield block
+            block, room = [], BLOCK_ITEMS_MAX
+        block.append(rest)
+        room -= rest.count
+    if block:
+        yield block
+
+
+def messages_block(last: MessageId, runs: Sequence[MessageRunValue]) -> StateItem:
     """Contents, in ascending order of their ids."""
-    return StateItem(messages_block_key(messages[-1][0]), _encode(messages), True)
+    return StateItem(messages_block_key(last), _encode((_FORMAT, runs)), True)
 
 
 def messages_block_key(last: MessageId) -> bytes:
@@ -56,25 +150,52 @@ def left_item(last: MessageId, places: Iterable[int]) -> StateItem:
     return StateItem(left_key(last), bytes(places), True)
 
 
-def entries_block(
-    queue: QueueId, last: QueuePosition, entries: Sequence[tuple[QueuePosition, EntryValue]]
-) -> StateItem:
+def entries_block(queue: QueueId, last: QueuePosition, runs: Sequence[EntryRunValue]) -> StateItem:
     """Entries of one queue, in ascending order; `last`: what the block is named by, whether or not that is there."""
-    return StateItem(entries_block_key(queue, last), _encode(entries), True)
+    return StateItem(entries_block_key(queue, last), _encode((_FORMAT, runs)), True)
 
 
 def entries_block_key(queue: QueueId, last: QueuePosition) -> bytes:
     return entry_key(queue, last) + _ITEMS
 
 
-def without(block: bytes, gone: frozenset[int]) -> bytes:
-    """The value of a block of messages, less some. Raises `DiskError`."""
-    return _encode([(number, value) for number, value in _pairs(block) if number not in gone])
+def without(block: bytes, gone: Collection[MessageId]) -> tuple[bytes, list[Sequence[MessageId]]]:
+    """The value of a block of messages, less some, and the ids in it. Raises `DiskError`."""
+    left: list[_RawRun] = []
+    for number, raw in _messages_in(block):
+        if number in gone:
+            continue
+        if left and left[-1][0] + len(left[-1][1]) == number:
+            left[-1][1].append(raw)
+        else:
+            left.append((number, [raw]))
+    return _encode((_FORMAT, left)), [range(first, first + len(raws)) for first, raws in left]  # type: ignore[misc]
 
 
-def _pairs(block: bytes) -> list[tuple[int, msgspec.Raw]]:
+def _messages_in(block: bytes) -> list[tuple[int, msgspec.Raw]]:
+    """Numbers and contents, as `Message`."""
+    with _damage():
+        if not block.startswith(_PREFIX):
+            pairs = _decode_pairs(block)
+            return [(number, msgspec.Raw(bytes(value)[len(WHOLE_PREFIX) :])) for number, value in pairs]
+        return [pair for first, raws in _decode_messages(block)[1] for pair in enumerate(raws, first)]
+
+
+def _entries_in(block: bytes) -> list[EntryRunValue]:
+    with _damage():
+        if not block.startswith(_PREFIX):
+            return [
+                EntryRunValue(QueuePosition(number), entry.message, 1, entry.delivery_count, entry.expires_ms)
+                for number, value in _decode_pairs(block)
+                for entry in (decode_entry(value),)
+            ]
+        return _decode_entries(block)[1]
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
     try:
-        return _decode(block)
+        yield
     except msgspec.MsgspecError as error:
         # It names the step that read it, which read well: what says so is taken to be damage of the snapshot.
         step = ReadSnapshotItems(b"", 0)
@@ -88,8 +209,8 @@ class Block(msgspec.Struct, frozen=True, gc=False):
     """0: of messages."""
     last: int
     """What it is named by."""
-    numbers: tuple[int, ...]
-    """Of all that is in it."""
+    runs: tuple[Sequence[int], ...]
+    """All numbers that are in it."""
     left: bytes | None
     """Places of those that are left; None: all."""
 
@@ -140,22 +261,47 @@ class Scan:
         return tuple(items)
 
     def _items_of(self, block: StateItem) -> list[StateItem]:
-        pairs, left = _pairs(block.value), self._left
         *queues, last = numbers_in(block.key[:-1])
-        queue = QueueId(queues[0] if queues else 0)
-        if self._blocks is not None:
-            self._blocks.append(Block(queue, last, tuple(number for number, _ in pairs), left))
-        if left is not None:
-            pairs = [pairs[place] for place in left]
         new = tuple.__new__  # As of `SnapshotDb.read_items`: there are millions.
-        if queues:
+        if not queues:
+            messages, left = _messages_in(block.value), self._left
+            self._found(QueueId(0), last, neighbours([number for number, _ in messages]))
+            if left is not None:
+                messages = [messages[place] for place in left]
             return [
-                new(StateItem, (entry_key(queue, QueuePosition(number)), bytes(value), True))
-                for number, value in pairs
+                new(StateItem, (message_key(MessageId(number)), b"".join((WHOLE_PREFIX, raw)), True))
+                for number, raw in messages
             ]
+        queue, runs = QueueId(queues[0]), _entries_in(block.value)
+        self._found(queue, last, [run.positions for run in runs])
         return [
-            new(StateItem, (message_key(MessageId(number)), bytes(value), True)) for number, value in pairs
+            new(StateItem, (entry_key(queue, position), encode(value), True))
+            for run in runs
+            for position, value in zip(run.positions, _values(run), strict=True)
         ]
+
+    def _found(self, queue: QueueId, last: int, runs: Iterable[Sequence[int]]) -> None:
+        if self._blocks is not None:
+            self._blocks.append(Block(queue, last, tuple(runs), self._left))
+
+
+def _values(run: EntryRunValue) -> list[EntryValue]:
+    count, expires_ms = run.delivery_count, run.expires_ms
+    return [
+        EntryValue(MessageId(number), count, expires_ms)
+        for number in range(run.message, run.message + run.count)
+    ]
+
+
+def neighbours(numbers: Iterable[int]) -> list[Sequence[int]]:
+    """Ascending numbers as ranges of neighbours."""
+    runs: list[range] = []
+    for number in numbers:
+        if runs and runs[-1].stop == number:
+            runs[-1] = range(runs[-1].start, number + 1)
+        else:
+            runs.append(range(number, number + 1))
+    return list[Sequence[int]](runs)
 
 
 def kept_messages(messages: Iterable[MessageId]) -> Procedure[dict[MessageId, bytes]]:

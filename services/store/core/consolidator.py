@@ -13,7 +13,7 @@ for some ticks, or when many do: a burst is journalled first. What it has applie
 It works in jobs of the snapshot lane, computing included: the lane has a thread of its own, and appends do not wait for it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from lockstep.core import restoration
@@ -68,10 +68,10 @@ class Consolidator(StateListener):
     def items_changed(self, keys: Iterable[bytes]) -> None:
         self._changes.items_changed(keys)
 
-    def messages_changed(self, messages: Iterable[MessageId]) -> None:
+    def messages_changed(self, messages: Sequence[MessageId]) -> None:
         self._changes.messages_changed(messages)
 
-    def entries_changed(self, queue: QueueId, positions: Iterable[QueuePosition]) -> None:
+    def entries_changed(self, queue: QueueId, positions: Sequence[QueuePosition]) -> None:
         self._changes.entries_changed(queue, positions)
 
     def transaction_ended(self, key: TransactionKey, outcome: Outcome) -> None:
@@ -153,7 +153,7 @@ class Consolidator(StateListener):
         """A crash makes a recovery load what the flushed snapshot still holds of them: little beside what is alive."""
         assert self._state is not None
         limits = self._the.limits
-        live_items = 2 * len(self._state.contents.messages)
+        live_items = 2 * len(self._state.contents)
         return max(limits.unflushed_items_max, live_items // limits.unflushed_fraction)
 
     def _rest(self, journal: Journal) -> float:

@@ -182,5 +182,5 @@ def _away(stage: Stage, broker: BrokerId) -> int:
     core = replica.primary.context if replica.primary is not None else None
     copy = replica.backup.copy if replica.backup is not None else None
     state = core.state if core is not None else copy.state if copy is not None else None
-    contents = state.contents.messages.values() if state is not None else ()
+    contents = state.contents.values() if state is not None else ()
     return sum(isinstance(content, DroppedMessage) for content in contents)

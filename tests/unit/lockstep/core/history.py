@@ -228,6 +228,9 @@ class Writer:
     def _free(self, queue: Queue) -> list[QueuePosition]:
         """Some positions that nobody has locked, ascending."""
         free = [position for position in queue.positions() if position not in queue.locks]
+        if self._chance(0.3):
+            begin = self.random.choice((0, 0, len(free) // 2))
+            return free[begin : begin + self.random.randint(1, 12)]
         return sorted(self.random.sample(free, min(len(free), self.random.randint(1, 4))))
 
     def _open(self) -> TxBuffer | None:
@@ -285,8 +288,11 @@ class Writer:
     def _messages(self, is_durable: bool) -> tuple[Message, ...]:
         """Messages for one durability of record; in a durable one a message may go to a transient queue besides."""
         made = []
-        for _ in range(self.random.randint(1, 4)):
-            queues = self._some_queues()
+        are_alike = self._chance(0.3)
+        queues = self._some_queues()
+        for _ in range(self.random.randint(1, 9 if are_alike else 4)):
+            if not are_alike:
+                queues = self._some_queues()
             if is_durable and not any(queue.is_durable for queue in queues):
                 continue
             body = self.random.randbytes(self.random.randint(0, 6))

@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.core.contents import Contents
-from lockstep.core.ids import MessageId, QueueId, QueuePosition
+from lockstep.core.ids import (
+    LogIndex,
+    MessageId,
+    QueueId,
+    QueuePosition,
+    message_ids_from,
+    place,
+    positions_from,
+)
 from lockstep.core.invariants import check_invariants
 from lockstep.core.items import Changes
 from lockstep.core.queues import Queue
@@ -21,34 +29,64 @@ def empty_queue() -> tuple[Queue, Contents]:
 @pytest.mark.fuzz
 @given(st.data())
 def test_a_queue_is_a_sorted_dict(data: st.DataObject) -> None:
+    """However many come together, of one record or several, and whatever leaves in which order."""
     queue, contents = empty_queue()
-    model: dict[int, bytes] = {}
-    last = 0
+    model: dict[QueuePosition, tuple[MessageId, bytes]] = {}
+    index, ordinal = LogIndex(0), 0
     for _ in range(data.draw(st.integers(0, 20))):
         if data.draw(st.booleans()) or not model:
             count = data.draw(st.integers(1, 60))
-            added = [QueuePosition(number) for number in range(last + 1, last + 1 + count)]
-            last += count + data.draw(st.integers(0, 3))
-            bodies_added = [b"x" * (position % 7) for position in added]
-            ids = [MessageId(position) for position in added]
-            size = sum(map(len, bodies_added))
-            contents.add(ids, [Message((queue.id,), b"", body) for body in bodies_added], 1, 0, size)
-            queue.append(added, ids, size, True)
-            model |= dict(zip(added, bodies_added, strict=True))
+            if data.draw(st.integers(0, 3)):
+                index, ordinal = LogIndex(index + 1), 0
+            positions = positions_from(index, ordinal, count)
+            ids = message_ids_from(LogIndex(1000 + 50 * index + ordinal), data.draw(st.integers(0, 2)), count)
+            ordinal += count + data.draw(st.integers(0, 2))
+            if data.draw(st.booleans()):
+                chosen = data.draw(st.sets(st.integers(0, count - 1), min_size=1))
+                positions, ids = (
+                    [positions[each] for each in sorted(chosen)],
+                    [ids[each] for each in sorted(chosen)],
+                )
+            added = [b"x" * (position % 7) for position in positions]
+            size = sum(map(len, added))
+            contents.add(ids, [Message((queue.id,), b"", body) for body in added], 1, 0, size)
+            queue.append(positions, ids, size, True)
+            model |= dict(zip(positions, zip(ids, added, strict=True), strict=True))
         else:
-            gone = data.draw(st.lists(st.integers(0, last + 2), max_size=60))
-            removed = queue.remove([QueuePosition(number) for number in gone], True)
-            contents.release(removed.durable, True)
-            assert removed.positions == [
-                number for number in dict.fromkeys(gone) if model.pop(number, None) is not None
-            ]
+            there = sorted(model)
+            begin = data.draw(st.integers(0, len(there) - 1))
+            gone = there[begin : begin + data.draw(st.integers(0, 90))]
+            gone += data.draw(
+                st.lists(st.sampled_from([*there, QueuePosition(place(index, ordinal))]), max_size=5)
+            )
+            if data.draw(st.booleans()):
+                gone = data.draw(st.permutations(gone))
+            expected = [number for number in dict.fromkeys(gone) if number in model]
+            assert list(dict.fromkeys(queue.present(gone))) == expected
+            removed = queue.remove(tuple(gone), True)
+            ids_removed = [number for batch in removed.durable for number in batch]
+            for batch in removed.durable:
+                contents.release(batch, True)
+            assert removed.positions == expected and not removed.transient
+            assert ids_removed == [model.pop(number)[0] for number in expected]
         assert queue.positions() == sorted(model)
         assert queue.head() == min(model, default=None)
-        assert (queue.length, queue.bytes) == (len(model), sum(map(len, model.values())))
-        assert all(queue.size_of(position) == len(model[position]) for position in queue.positions())
-        start, limit = data.draw(st.integers(0, last + 2)), data.draw(st.integers(0, 9))
+        assert (queue.length, queue.bytes) == (len(model), sum(len(body) for _, body in model.values()))
+        assert len(contents) == len(model)
+        assert contents.resident_bytes == queue.bytes
+        assert list(queue.items()) == [(number, model[number][0]) for number in sorted(model)]
+        assert [each.body for each in queue.messages(sorted(model))] == [
+            model[number][1] for number in sorted(model)
+        ]
+        assert queue.message_ids(sorted(model)) == [model[number][0] for number in sorted(model)]
+        start = data.draw(st.sampled_from([0, *model, place(index, ordinal)])) + data.draw(st.integers(-1, 1))
+        limit = data.draw(st.integers(0, 70))
         assert (
-            queue.positions(start, limit) == [number for number in sorted(model) if number >= start][:limit]
+            queue.positions(max(start, 0), limit)
+            == [number for number in sorted(model) if number >= start][:limit]
+        )
+        assert queue.size_of(queue.positions(max(start, 0), limit)) == sum(
+            len(model[number][1]) for number in queue.positions(max(start, 0), limit)
         )
 
 
@@ -74,7 +112,7 @@ def test_a_message_in_several_queues_is_one_object_and_goes_with_the_last() -> N
     log.dequeue(one, position)
     assert bodies(two) == [b"shared"]
     log.dequeue(two, position, is_durable=False)
-    assert log.state.contents.messages == {}
+    assert len(log.state.contents) == 0
     check_invariants(log.state)
 
 
@@ -83,7 +121,7 @@ def test_a_message_for_no_queue_leaves_nothing() -> None:
     gone = Queue(QueueId(77), DeclareQueue(None, "gone", True), log.state.contents, log.state.changes)
     log.publish(message((gone,)), message(()))
     log.append(Publish(None, None, 0, ()))
-    assert log.state.contents.messages == {}
+    assert len(log.state.contents) == 0
 
 
 def test_a_returned_message_keeps_its_position_and_is_counted() -> None:
@@ -118,7 +156,7 @@ def test_a_move_without_targets_drops_the_message() -> None:
     queue = log.queue("q")
     log.publish(message((queue,), b"a"))
     log.append(Move(None, 0, queue.id, tuple(queue.positions()), ()))
-    assert (queue.length, queue.bytes, log.state.contents.messages) == (0, 0, {})
+    assert (queue.length, queue.bytes, len(log.state.contents)) == (0, 0, 0)
 
 
 def test_a_transient_record_never_takes_a_durable_message() -> None:

@@ -132,7 +132,7 @@ def test_moving_requeuing_taking_and_deleting_are_heard() -> None:
         ("dequeued", "q", 1, DequeueReason.PURGED, None),
         ("deleted", "q"),
     ]
-    assert third not in queue.entries
+    assert third not in queue
 
 
 def test_sessions_and_answers_are_heard() -> None:

@@ -40,7 +40,7 @@ def test_a_committed_message_stands_at_the_index_of_the_commit_and_its_own_ordin
     index = log.commit(key)
     committed = queue.positions(place(index, 0))
     assert committed == [place(index, ordinal) for ordinal in range(3)]
-    assert [queue.entries[position] for position in committed] == [
+    assert queue.message_ids(committed) == [
         place(first, 0),
         place(first, 1),
         place(second, 2),
@@ -266,7 +266,7 @@ def test_a_prepared_branch_commits_what_is_left_when_a_queue_was_deleted() -> No
     log.append(DeleteQueue(None, gone.id))
     log.append(Commit(None, key))
     assert bodies(stays) == [b"both"]
-    assert len(log.state.contents.messages) == 1
+    assert len(log.state.contents) == 1
     check_invariants(log.state)
 
 

@@ -34,7 +34,7 @@ def numbered(count: int) -> list[bytes]:
 
 
 def away(rig: Rig) -> int:
-    return sum(isinstance(content, DroppedMessage) for content in rig.state.contents.messages.values())
+    return sum(isinstance(content, DroppedMessage) for content in rig.state.contents.values())
 
 
 def test_everything_is_delivered_in_order_and_intact(rig: Rig, client: RigClient) -> None:

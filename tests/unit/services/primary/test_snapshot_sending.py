@@ -25,7 +25,7 @@ class Sending:
         queue = log.queue("q")
         for number in range(COUNT):
             log.publish(message((queue,), b"body %05d" % number))
-        self.stored = dict(log.state.contents.messages)
+        self.stored = dict(log.state.contents.items())
         for number, message_id in enumerate(self.stored):
             if not kept or number % kept:
                 log.state.drop_content(message_id)
@@ -99,9 +99,10 @@ def test_a_snapshot_that_nobody_takes_any_more_reads_no_more() -> None:
 def test_a_message_that_is_gone_leaves_without_its_body() -> None:
     sending = Sending()
     (position, *_) = sending.state.queues.by_name["q"].positions()
-    gone = sending.state.queues.by_name["q"].entries[position]
+    gone = sending.state.queues.by_name["q"].message_id(position)
     removed = sending.state.queues.by_name["q"].remove([position], True)
-    sending.state.contents.release(removed.durable, True)
+    for ids in removed.durable:
+        sending.state.contents.release(ids, True)
     leaving = iter(lambda: sending.snapshot.next(lambda: None), None)
     assert all(item.key[:1] != MESSAGE for item in leaving)
     (effect,) = sending.read_back.requests(0)

@@ -1,7 +1,7 @@
 """Blocks of a snapshot: whoever reads gets every item in its order, and cannot tell how it was kept."""
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from random import Random
 
 import pytest
@@ -14,16 +14,22 @@ from lockstep.core.items import MESSAGE, META_KEY, entry_key, message_key, outco
 from lockstep.core.records import Message
 from lockstep.core.store_protocol import StateItem
 from services.store.core.blocks import (
+    BLOCK_BYTES_MAX,
     BLOCK_ITEMS_MAX,
     PIECE_ITEMS_MAX,
     Block,
+    EntryRunValue,
+    MessageRunValue,
     Scan,
+    cut_entries,
+    cut_messages,
     entries_block,
     entries_block_key,
     left_item,
     left_key,
     messages_block,
     messages_block_key,
+    neighbours,
     without,
 )
 from services.store.core.disk import DiskError, DiskProblem
@@ -41,7 +47,16 @@ def message_item(number: int) -> StateItem:
 
 
 def block_of(*numbers: int) -> StateItem:
-    return messages_block([(MessageId(number), WholeMessage(content(number))) for number in numbers])
+    runs = [
+        MessageRunValue(MessageId(run[0]), [content(number) for number in run]) for run in neighbours(numbers)
+    ]
+    return messages_block(MessageId(numbers[-1]), runs)
+
+
+def old_block_of(*numbers: int) -> StateItem:
+    """As versions before 0.5 wrote it."""
+    pairs = [(number, WholeMessage(content(number))) for number in numbers]
+    return block_of(*numbers)._replace(value=encode(pairs))
 
 
 def entry_item(queue: int, number: int) -> StateItem:
@@ -50,8 +65,13 @@ def entry_item(queue: int, number: int) -> StateItem:
 
 
 def entries_of(queue: int, last: int, *numbers: int) -> StateItem:
-    entries = [(QueuePosition(number), EntryValue(MessageId(number), number % 2)) for number in numbers]
-    return entries_block(QueueId(queue), QueuePosition(last), entries)
+    runs = [EntryRunValue(QueuePosition(number), MessageId(number), 1, number % 2) for number in numbers]
+    return entries_block(QueueId(queue), QueuePosition(last), runs)
+
+
+def old_entries_of(queue: int, last: int, *numbers: int) -> StateItem:
+    pairs = [(number, EntryValue(MessageId(number), number % 2)) for number in numbers]
+    return entries_of(queue, last, *numbers)._replace(value=encode(pairs))
 
 
 def snapshot(*puts: StateItem) -> Snapshot:
@@ -89,8 +109,9 @@ class Kept:
             self.items += [entry_item(queue, number) for number in numbers]
             for run, is_block in self._runs(numbers):
                 last = run[-1] + random.choice((0, 0, 1))
+                write_entries = random.choice((entries_of, old_entries_of))
                 self.puts += (
-                    [entries_of(queue, last, *run)]
+                    [write_entries(queue, last, *run)]
                     if is_block
                     else [entry_item(queue, number) for number in run]
                 )
@@ -102,13 +123,14 @@ class Kept:
                 continue
             left = [number for number in run if random.random() < 0.7] or run[:1]
             self.left += left
+            write = random.choice((block_of, old_block_of))
             if len(left) == len(run):
-                self.puts.append(block_of(*run))
+                self.puts.append(write(*run))
             elif random.random() < 0.3:  # Written anew, and still named as before.
-                self.puts.append(block_of(*left)._replace(key=messages_block_key(MessageId(run[-1]))))
+                self.puts.append(write(*left)._replace(key=messages_block_key(MessageId(run[-1]))))
             else:
                 places = [run.index(number) for number in left]
-                self.puts += [block_of(*run), left_item(MessageId(run[-1]), places)]
+                self.puts += [write(*run), left_item(MessageId(run[-1]), places)]
         self.items += messages(*self.left)
         if random.random() < 0.7:
             self.items.append(AFTER)
@@ -166,15 +188,70 @@ def test_kept_messages_are_those_that_are_there(random: Random) -> None:
 
 def test_a_block_is_named_by_its_last() -> None:
     """Keys and values are for ever."""
-    block = block_of(place(3, 0), place(3, 1))
+    first, last = place(3, 0), place(3, 1)
+    block = block_of(first, last)
     assert block.key == b"m" + bytes.fromhex("0000000003000001") + b"B"
+    values = encode(content(first)) + encode(content(last))
+    assert block.value == b"\x92\x01\x91\x92\xce\x03\x00\x00\x00\x92" + values
+    left = left_item(MessageId(last), [1])
+    assert left == (b"m" + bytes.fromhex("0000000003000001") + b"A", b"\x01", True)
+    entries = entries_of(2, 9, 5, 8)
+    assert entries.key == b"e" + bytes(7) + b"\x02" + bytes(7) + b"\x09" + b"B"
+    assert entries.value == b"\x92\x01\x92\x95\x05\x05\x01\x01\xc0\x95\x08\x08\x01\x00\xc0"
+
+
+def test_a_block_of_an_older_version_holds_pairs() -> None:
+    block = old_block_of(place(3, 0), place(3, 1))
     assert block.value[:1] == b"\x92"
     assert block.value.endswith(b"\x92\xce\x03\x00\x00\x01" + encode_content(content(place(3, 1))))
-    left = left_item(MessageId(place(3, 1)), [1])
-    assert left == (b"m" + bytes.fromhex("0000000003000001") + b"A", b"\x01", True)
-    entries = entries_of(2, 9, 5, 7)
-    assert entries.key == b"e" + bytes(7) + b"\x02" + bytes(7) + b"\x09" + b"B"
+    entries = old_entries_of(2, 9, 5, 7)
     assert entries.value == b"\x92\x92\x05" + entry_item(2, 5).value + b"\x92\x07" + entry_item(2, 7).value
+    made = snapshot(entries, block)
+    assert made.scan() == [entry_item(2, 5), entry_item(2, 7), *messages(place(3, 0), place(3, 1))]
+
+
+def test_entries_that_came_together_are_one_run() -> None:
+    run = EntryRunValue(QueuePosition(place(4, 1)), MessageId(place(3, 0)), 100)
+    block = entries_block(QUEUE, QueuePosition(place(4, 100)), [run])
+    assert len(block.value) < 20
+    assert snapshot(block).scan() == [
+        StateItem(
+            entry_key(QUEUE, QueuePosition(place(4, 1) + each)),
+            encode(EntryValue(MessageId(place(3, each)))),
+            True,
+        )
+        for each in range(100)
+    ]
+
+
+@pytest.mark.fuzz
+@given(
+    st.lists(st.tuples(st.integers(1, 400), st.integers(0, 3)), max_size=8), st.sampled_from((1, 400, 50_000))
+)
+def test_runs_are_cut_into_blocks(sizes: list[tuple[int, int]], body_bytes: int) -> None:
+    """Each in its order, none too big, unless a single message is."""
+    first, messages, entries = 0, list[MessageRunValue](), list[EntryRunValue]()
+    for count, gap in sizes:
+        first += gap
+        bodies = [Message((QUEUE,), b"", bytes(body_bytes))] * min(count, 500_000 // body_bytes)
+        messages.append(MessageRunValue(MessageId(first), bodies))
+        entries.append(EntryRunValue(QueuePosition(first), MessageId(first + 7), count))
+        first += count
+    blocks = list(cut_messages(messages))
+    ids = [number for block in blocks for run in block for number in run.ids]
+    assert ids == [number for run in messages for number in run.ids]
+    for block in blocks:
+        count = sum(len(run.messages) for run in block)
+        assert 1 <= count <= BLOCK_ITEMS_MAX and (count == 1 or count * body_bytes <= BLOCK_BYTES_MAX)
+    cut = list(cut_entries(entries))
+    assert [
+        (position, position + run.message - run.first)
+        for block in cut
+        for run in block
+        for position in run.positions
+    ] == [(position, position + 7) for run in entries for position in run.positions]
+    assert all(1 <= sum(run.count for run in block) <= BLOCK_ITEMS_MAX for block in cut)
+    assert all(sum(run.count for run in block) == BLOCK_ITEMS_MAX for block in cut[:-1])
 
 
 def test_an_empty_snapshot_has_nothing() -> None:
@@ -211,7 +288,10 @@ def test_a_scan_tells_which_blocks_there_are() -> None:
     )
     blocks: list[Block] = []
     made.scan(bytes_max=1, blocks=blocks)
-    assert blocks == [Block(QUEUE, 6, (3, 5), None), Block(QueueId(0), 4, (2, 4), b"\x01")]
+    assert blocks == [
+        Block(QUEUE, 6, (range(3, 4), range(5, 6)), None),
+        Block(QueueId(0), 4, (range(2, 3), range(4, 5)), b"\x01"),
+    ]
 
 
 def test_messages_that_are_wanted_together_are_read_together() -> None:
@@ -238,15 +318,16 @@ def test_messages_behind_the_last_are_not_looked_for_among_other_items() -> None
     assert made.messages(MessageId(2), MessageId(4)) == {2: message_item(2).value}
 
 
-def test_a_block_without_some_is_named_as_before() -> None:
-    thinned = without(block_of(1, 2, 3).value, frozenset((1, 3)))
-    assert thinned == block_of(2).value
+@pytest.mark.parametrize("write", [block_of, old_block_of])
+def test_a_block_without_some_is_named_as_before(write: Callable[..., StateItem]) -> None:
+    thinned, left = without(write(1, 2, 3).value, {MessageId(1), MessageId(3)})
+    assert (thinned, left) == (block_of(2).value, [range(2, 3)])
     made = snapshot(StateItem(messages_block_key(MessageId(3)), thinned, True))
     assert made.scan() == messages(2)
     assert made.messages(*map(MessageId, (1, 2, 3))) == {2: message_item(2).value}
     blocks: list[Block] = []
     made.scan(blocks=blocks)
-    assert blocks == [Block(QueueId(0), 3, (2,), None)]
+    assert blocks == [Block(QueueId(0), 3, (range(2, 3),), None)]
 
 
 def test_a_block_and_what_is_left_of_it_are_neighbours() -> None:
@@ -261,7 +342,9 @@ def test_a_block_and_what_is_left_of_it_are_neighbours() -> None:
     assert all(key.startswith(MESSAGE) for key in keys)
 
 
-@pytest.mark.parametrize("value", [b"", b"\xc0", b"\x92\x01\x02", block_of(1, 2).value[:-1]])
+@pytest.mark.parametrize(
+    "value", [b"", b"\xc0", b"\x92\x01\x02", block_of(1, 2).value[:-1], old_block_of(1, 2).value[:-1]]
+)
 def test_a_block_that_cannot_be_read_is_damage(value: bytes) -> None:
     made = snapshot(StateItem(messages_block_key(MessageId(2)), value, True))
     with pytest.raises(DiskError) as caught:

@@ -100,7 +100,7 @@ class CrowdedSet:
         items = [item for answer in answers if isinstance(answer, ItemsRead) for item in answer.items]
         assert isinstance(answers[-1], ItemsRead)
         assert not items or items == self.expected(answers[-1].snapshot_index)
-        messages = self.log.state.contents.messages
+        messages = sorted(dict(self.log.state.contents.items()))
         wanted = tuple(message_id for message_id in messages if self.random.random() < 0.1)
         (answer,) = self.rig.ask_reader(ReadContents(SET, Epoch(self.epoch), wanted))
         assert isinstance(answer, ContentsRead)

@@ -246,7 +246,7 @@ def test_a_piece_without_items_ends_no_answer() -> None:
     state = SetState.from_items(SET, (StateItem(key, value, True) for key, value in items.items()))
     for data in frames:
         state.apply_frame(Frame(check_frame(data), data, b""))
-    assert len(state.contents.messages) == 49
+    assert len(state.contents) == 49
     chunks = rig.ask_reader(ReadItems(SET, Epoch(2), b""))
     read = [item for chunk in chunks if isinstance(chunk, ItemsRead) for item in chunk.items]
     assert read == [StateItem(key, value, True) for key, value in items.items()]

@@ -28,7 +28,7 @@ def assert_written(consolidation: Consolidation, log: Log) -> None:
     expected = list(log.state.items(transient=False))
     assert consolidation.snapshot.scan() == expected
     contents = [item for item in expected if item.key[:1] == MESSAGE]
-    assert consolidation.snapshot.messages(*log.state.contents.messages) == {
+    assert consolidation.snapshot.messages(*dict(log.state.contents.items())) == {
         MessageId(int.from_bytes(item.key[1:], "big")): item.value for item in contents
     }
     assert consolidation.state.contents.resident_bytes == 0
@@ -92,7 +92,7 @@ class Story:
         self.log = Log()
         self.q, self.r = self.log.queue("q"), self.log.queue("r")
         self.publish(count, self.q)
-        self.ids = [MessageId(number) for number in sorted(self.log.state.contents.messages)]
+        self.ids = [MessageId(number) for number in sorted(dict(self.log.state.contents.items()))]
         self.log.flush()
         snapshot = Snapshot()
         if is_single:
@@ -255,7 +255,7 @@ def test_a_message_in_two_queues_stays_until_both_are_done_with_it() -> None:
     assert not [key for key in story.write() if key[:1] == MESSAGE]
     story.log.append(DeleteQueue(None, story.r.id))
     story.write()
-    assert list(story.kept.snapshot.messages(*story.log.state.contents.messages)) == story.ids
+    assert list(story.kept.snapshot.messages(*dict(story.log.state.contents.items()))) == story.ids
 
 
 def test_delivery_counts_and_expiries_change_in_their_block() -> None:
@@ -328,9 +328,9 @@ def test_a_body_leaves_the_state_when_it_is_written_and_not_before() -> None:
     story.log.flush()
     story.kept.apply(story.log.frames)
     contents = story.kept.state.contents
-    assert [index_of(number) for number in contents.messages if contents.get(number)] == [4, 4]
+    assert [index_of(number) for number, _ in contents.items() if contents.get(number)] == [4, 4]
     story.write()
-    assert not [number for number in contents.messages if contents.get(number)]
+    assert not [number for number, _ in contents.items() if contents.get(number)]
 
 
 def test_a_block_that_is_gone_is_not_written_anew() -> None:

@@ -181,7 +181,7 @@ class History:
         assert loaded.snapshot_index <= model.commit
         assert frames == [data for data in model.frames if check_frame(data).first > loaded.snapshot_index]
         assert state_hash(state_of(items, frames)) == state_hash(model.state())
-        model.positions = [] if not model.frames else list(model.state().queues.by_id[QUEUE].entries)
+        model.positions = [*model.state().queues.by_id[QUEUE].positions()] if model.frames else []
         self.check_owed(LogIndex(opened.commit_index))
 
     def check_owed(self, commit: LogIndex) -> None:

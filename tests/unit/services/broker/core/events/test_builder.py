@@ -335,7 +335,7 @@ def test_what_was_enqueued_and_not_dequeued_is_what_durable_queues_hold(random: 
                 held.pop(effects.resource, None)
     state = durable_replay(log.frames)
     assert {queue: found for queue, found in held.items() if found} == {
-        queue.id: set(queue.positions()) for queue in state.queues.by_id.values() if queue.entries
+        queue.id: set(queue.positions()) for queue in state.queues.by_id.values() if queue.length
     }
 
 

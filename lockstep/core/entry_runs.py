@@ -1,0 +1,113 @@
+"""Entry runs: places in a queue that were published together, kept as one as long as they are together.
+
+Law: a run's positions are neighbours, and so are the contents that they refer to: all of one publish record, made visible by one
+record. Whether an entry is kept alone or in a run is nobody's business but the queue's.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import filterfalse, islice
+
+from lockstep.core.ids import LogIndex, QueuePosition, index_of
+
+
+class EntryRun:
+    """One run, as long as any of it is left."""
+
+    __slots__ = ("end", "first", "gone", "left", "shift", "size")
+
+    def __init__(self, positions: range, shift: int, size: int) -> None:
+        self.first = QueuePosition(positions.start)
+        """The first that is left."""
+        self.end = positions.stop
+        """Behind the last one."""
+        self.shift = shift
+        """A message's id, less its position."""
+        self.size = size
+        """Bytes of the messages that are left."""
+        self.left = len(positions)
+        self.gone: set[int] = set()
+        """Of those between `first` and `end`."""
+
+    def __lt__(self, position: int) -> bool:
+        """Whether all of it lies before a position; for `bisect`."""
+        return self.end <= position
+
+    def positions(self, start: int = 0, limit: int | None = None) -> Sequence[QueuePosition]:
+        """Those that are left, from `start` on, at most `limit`."""
+        found = range(max(self.first, start), self.end)
+        if not self.gone:
+            return found[:limit]  # type: ignore[return-value]
+        return [QueuePosition(number) for number in islice(filterfalse(self.gone.__contains__, found), limit)]
+
+    def remove(self, positions: Sequence[QueuePosition], size: int) -> None:
+        """Some neighbours of those that are left, but not all of these, are gone. `size`: bytes of their messages."""
+        self.left -= len(positions)
+        self.size -= size
+        if positions[0] == self.first:
+            first: int = positions[-1] + 1
+            while first in self.gone:
+                self.gone.remove(first)
+                first += 1
+            self.first = QueuePosition(first)
+        else:
+            self.gone.update(positions)
+
+
+class EntryRuns:
+    """The runs of one queue."""
+
+    __slots__ = ("_by_index",)
+
+    def __init__(self) -> None:
+        self._by_index: dict[LogIndex, list[EntryRun]] = {}
+        """Ascending, by the index of the record that made them visible: more than one if its transaction published in parts."""
+
+    def __len__(self) -> int:
+        """Records, of which each has one run at least."""
+        return len(self._by_index)
+
+    def __iter__(self) -> Iterator[EntryRun]:
+        return (run for runs in self._by_index.values() for run in runs)
+
+    def find(self, position: QueuePosition) -> EntryRun | None:
+        """The run that has this position, which is not gone."""
+        runs = self._by_index.get(index_of(position))
+        if runs is None:
+            return None
+        place = 0 if len(runs) == 1 else bisect_left(runs, position)
+        if place == len(runs):
+            return None
+        run = runs[place]
+        return run if run.first <= position < run.end and position not in run.gone else None
+
+    def add(self, run: EntryRun) -> None:
+        """One behind all others."""
+        self._by_index.setdefault(index_of(run.first), []).append(run)
+
+    def remove(self, run: EntryRun) -> None:
+        """All of it is gone."""
+        index = index_of(run.first)
+        run.left, run.first = 0, QueuePosition(run.end)
+        runs = self._by_index[index]
+        if len(runs) == 1:
+            del self._by_index[index]
+        else:
+            runs.remove(run)
+
+
+def contiguous(positions: Sequence[QueuePosition], place: int, run: EntryRun) -> Sequence[QueuePosition]:
+    """The longest piece of `positions`, from `place` on, that lies side by side in a run, which has the first of it."""
+    first = positions[place]
+    last = min(len(positions), place + run.end - first) - 1
+    if positions[last] - first != last - place:
+        # Of ascending numbers, those that are neighbours of the first come first.
+        low, high = place, last
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if positions[middle] - first == middle - place else (low, middle - 1)
+        last = low
+    piece: Sequence[QueuePosition] = range(first, first + last - place + 1)  # type: ignore[assignment]
+    if tuple(positions[place : last + 1]) != tuple(piece) or not run.gone.isdisjoint(piece):
+        return (first,)
+    return piece
