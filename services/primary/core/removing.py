@@ -206,6 +206,9 @@ def evict(context: Context, queue: Queue) -> None:
     surplus_bytes = queue.bytes - definition.bytes_max if definition.bytes_max else 0
     if surplus <= 0 and surplus_bytes <= 0:
         return
+    if surplus_bytes <= 0 and not queue.locks and not context.dispatch.held_count(queue.id):
+        append_dequeue(context, queue, queue.positions(limit=surplus), DequeueReason.EVICTED)
+        return
     gone: list[QueuePosition] = []
     for position in _from_head(queue):
         if surplus <= 0 and surplus_bytes <= 0:
