@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from lockstep.core.contents import Content, size_of, size_of_all
+from lockstep.core.contents import Content, PackedMessages, messages_of, size_of, size_of_all
 from lockstep.core.ids import (
     Epoch,
     LogIndex,
@@ -21,7 +21,7 @@ from lockstep.core.ids import (
     place,
     positions_from,
 )
-from lockstep.core.records import Dequeue, Move, Publish, Requeue
+from lockstep.core.records import Alike, Dequeue, Move, PackedPublish, Publish, Requeue
 from lockstep.core.reply import DONE, Reply, refused
 from lockstep.core.tx_buffer import DequeueOperation, PublishOperation, Share, TxBuffer
 
@@ -33,8 +33,12 @@ if TYPE_CHECKING:
 _QUEUES = attrgetter("queues")
 
 
-def shares_of(messages: Sequence[Content]) -> list[Share]:
+def shares_of(messages: Sequence[Content] | PackedMessages, alike: Alike | None = None) -> list[Share]:
     """How a batch, of at least one message, is spread over queues."""
+    if alike is not None:
+        size = sum(alike.sizes)
+        return [Share(queue, None, len(messages), size) for queue in alike.queues]
+    assert not isinstance(messages, PackedMessages), "what is packed is alike"
     queues = messages[0].queues
     if len(messages) == 1 or list(map(_QUEUES, messages)).count(queues) == len(messages):
         size = size_of_all(messages)
@@ -49,9 +53,12 @@ def shares_of(messages: Sequence[Content]) -> list[Share]:
     return [Share(queue, numbers, len(numbers), sizes[queue]) for queue, numbers in places.items()]
 
 
-def _total_size(shares: Sequence[Share], messages: Sequence[Content]) -> int:
+def _total_size(shares: Sequence[Share], messages: Sequence[Content] | PackedMessages) -> int:
     """Bytes of a batch, each message once."""
-    return shares[0].size if shares and shares[0].places is None else size_of_all(messages)
+    if shares and shares[0].places is None:
+        return shares[0].size
+    assert not isinstance(messages, PackedMessages), "what is packed goes to at least one queue"
+    return size_of_all(messages)
 
 
 def shares_in(state: SetState, buffer: TxBuffer, operation: PublishOperation) -> Sequence[Share]:
@@ -122,8 +129,10 @@ def reserve(state: SetState, shares: Sequence[Share], sign: int) -> None:
             queue.reserved_bytes += sign * share.size
 
 
-def apply_publish(state: SetState, index: LogIndex, epoch: Epoch, record: Publish, is_durable: bool) -> Reply:
-    messages = record.messages
+def apply_publish(
+    state: SetState, index: LogIndex, epoch: Epoch, record: Publish | PackedPublish, is_durable: bool
+) -> Reply:
+    messages = messages_of(record)
     if not messages:
         return DONE
     ids = message_ids_from(index, record.ordinal, len(messages))
@@ -131,7 +140,7 @@ def apply_publish(state: SetState, index: LogIndex, epoch: Epoch, record: Publis
         buffer = state.buffer_of(record.transaction, epoch)
         if buffer is None:
             return refused(state.outcome(record.transaction))
-        shares = shares_of(messages)
+        shares = shares_of(messages, record.alike)
         reserve(state, shares, 1)
         size = _total_size(shares, messages)
         state.contents.add(ids, messages, int(is_durable), int(not is_durable), size)
@@ -140,12 +149,13 @@ def apply_publish(state: SetState, index: LogIndex, epoch: Epoch, record: Publis
         state.collect(buffer, PublishOperation(index, record.ordinal, len(messages), is_durable))
         return Reply(value=sum([share.length for share in shares]))
     positions = positions_from(index, record.ordinal, len(messages))
-    shares = shares_of(messages)
+    shares = shares_of(messages, record.alike)
     batches, references = enqueue(state, shares, positions, ids, is_durable)
     if isinstance(references, tuple):
         if batches:
             state.contents.add(ids, messages, *references, _total_size(shares, messages))
     else:
+        assert not isinstance(messages, PackedMessages), "what is packed gets the same references"
         for message_id, message, counts in zip(ids, messages, references, strict=True):
             if counts != (0, 0):
                 state.contents.add((message_id,), (message,), *counts, size_of(message))

@@ -6,14 +6,15 @@ store); sizes, target queues and a checksum stay, so that every record can still
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from operator import attrgetter
 
 import google_crc32c
 import msgspec
 
-from lockstep.core.ids import LogIndex, MessageId, QueueId, index_of
+from lockstep.core.ids import LogIndex, MessageId, QueueId, index_of, message_ids_from, ordinal_of
 from lockstep.core.items import Changes
-from lockstep.core.records import Message
+from lockstep.core.records import Alike, Message, PackedPublish, Publish
 
 
 class DroppedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -35,6 +36,8 @@ class DroppedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 Content = Message | DroppedMessage
 RUN_MIN = 4
 """So many neighbours are kept as one run: fewer take more room together than each by itself."""
+_decode_messages = msgspec.msgpack.Decoder(list[Message]).decode
+_KIND = attrgetter("queues", "is_durable", "expires_ms")
 _BODY, _PROPERTIES = attrgetter("body"), attrgetter("properties")
 
 
@@ -65,21 +68,100 @@ def without_body(content: Content, with_checksum: bool = True) -> DroppedMessage
     )
 
 
+def alike_of(messages: Sequence[Message], sizes: Iterable[int]) -> Alike | None:
+    """What the messages of one record have in common, if they differ in nothing but their contents, and are more than a few.
+
+    `sizes`: of each, in bytes of properties and body.
+    """
+    first = messages[0]
+    kind = first.queues, first.is_durable, 0
+    if len(messages) < RUN_MIN or not first.queues or set(map(_KIND, messages)) != {kind}:
+        return None
+    return Alike(first.queues, first.is_durable, tuple(sizes))
+
+
+class PackedMessages:
+    """Messages that are alike, as their record has them, or without their bodies."""
+
+    __slots__ = ("alike", "encoded")
+
+    def __init__(self, alike: Alike, encoded: bytes | None) -> None:
+        self.alike = alike
+        self.encoded = encoded
+        """MessagePack, an array of `Message`; None: the bodies are away, and nobody will ask for them."""
+
+    def __len__(self) -> int:
+        return len(self.alike.sizes)
+
+    def unpack(self) -> Sequence[Content]:
+        """Each by itself."""
+        if self.encoded is not None:
+            return _decode_messages(self.encoded)
+        queues, is_durable, sizes = self.alike
+        return [DroppedMessage(queues, 0, size, 0, 0, is_durable) for size in sizes]
+
+
+def messages_of(record: Publish | PackedPublish) -> Sequence[Message] | PackedMessages:
+    """What a record brings, packed if it can stay so."""
+    if isinstance(record, Publish):
+        return record.messages
+    if record.alike is None or len(record.alike.sizes) < RUN_MIN:
+        return _decode_messages(record.messages)
+    # A copy: the record lies in a frame, which may hold much that is gone sooner.
+    return PackedMessages(record.alike, bytes(record.messages))
+
+
 class _Run:
     """The contents of one publish record, while any of them is here: neighbours in ids come, and mostly go, together."""
 
-    __slots__ = ("contents", "first", "left", "resident_bytes")
+    __slots__ = ("_contents", "_packed", "count", "first", "left", "resident_bytes")
 
-    def __init__(self, first: int, contents: list[Content | None], size: int) -> None:
+    def __init__(self, first: int, messages: Sequence[Message] | PackedMessages, size: int) -> None:
         self.first = first
-        self.contents = contents
+        self._packed = messages if isinstance(messages, PackedMessages) else None
+        """All of them; None: `_contents` has them."""
+        self._contents: list[Content | None] = [] if isinstance(messages, PackedMessages) else list(messages)
         """By id, from `first` on; None where one is gone."""
-        self.left = len(contents)
+        self.count = self.left = len(messages)
         self.resident_bytes = size
+
+    @property
+    def contents(self) -> list[Content | None]:
+        """Each by itself from now on; the run's own list."""
+        if self._packed is not None:
+            self._contents, self._packed = list(self._packed.unpack()), None
+        return self._contents
+
+    def looked_at(self) -> Sequence[Content | None]:
+        """The same for whoever only looks."""
+        return self._contents if self._packed is None else self._packed.unpack()
+
+    @property
+    def packed(self) -> PackedMessages | None:
+        """All of them, if they are together still."""
+        return self._packed
 
     def get(self, number: int) -> Content | None:
         offset = number - self.first
-        return self.contents[offset] if 0 <= offset < len(self.contents) else None
+        return self.contents[offset] if 0 <= offset < self.count else None
+
+    def has(self, number: int) -> bool:
+        offset = number - self.first
+        return 0 <= offset < self.count and (self._packed is not None or self._contents[offset] is not None)
+
+    def size_of(self, begin: int, end: int) -> int:
+        """Bytes of some that are here, by their places."""
+        if self._packed is not None:
+            return sum(self._packed.alike.sizes[begin:end])
+        return size_of_all(self._contents[begin:end])  # type: ignore[arg-type]
+
+    def forget_bodies(self) -> None:
+        """Let go of them, for good."""
+        if self._packed is not None:
+            self._packed = PackedMessages(self._packed.alike, None)
+        else:
+            self._contents = [content and without_body(content, False) for content in self._contents]
+        self.resident_bytes = 0
 
 
 class Contents:
@@ -106,7 +188,10 @@ class Contents:
         return len(self._single) + sum([run.left for run in self._runs.values()])
 
     def __contains__(self, message_id: MessageId) -> bool:
-        return self.find(message_id) is not None
+        if message_id in self._single:
+            return True
+        run = self._runs.get(index_of(message_id))
+        return run is not None and run.has(message_id)
 
     def find(self, message_id: MessageId) -> Content | None:
         """A content, whether or not its body is away; None if there is none."""
@@ -128,6 +213,13 @@ class Contents:
                 return run.contents[ids.start - run.first : ids.stop - run.first]  # type: ignore[return-value]
         return [self.find(message_id) for message_id in ids]  # type: ignore[misc]
 
+    def packed(self, ids: Sequence[MessageId]) -> PackedMessages | None:
+        """These neighbours, which came with one record, if all of it is here, is together still and has its bodies."""
+        run = self._runs.get(index_of(ids[0]))
+        if run is None or run.count != len(ids) or run.packed is None or run.packed.encoded is None:
+            return None
+        return run.packed
+
     def find_all(self, ids: Sequence[MessageId]) -> list[Content | None]:
         """What `find` says of each of these neighbours, which came with one record; nothing at all if all of them are gone."""
         run = self._runs.get(index_of(ids[0]))
@@ -140,9 +232,18 @@ class Contents:
         """All contents with their ids, in no order."""
         yield from self._single.items()
         for run in self._runs.values():
-            for message_id, content in enumerate(run.contents, run.first):
+            for message_id, content in enumerate(run.looked_at(), run.first):
                 if content is not None:
                     yield MessageId(message_id), content
+
+    def queues_of_expiring(self) -> set[QueueId]:
+        """Where messages with an end went, or will go with their transactions."""
+        found: set[QueueId] = set()
+        alone = [run.looked_at() for run in self._runs.values() if run.packed is None]
+        for content in chain(self._single.values(), *alone):
+            if content is not None and content.expires_ms:
+                found.update(content.queues)
+        return found
 
     def values(self) -> Iterator[Content]:
         """All contents, in no order."""
@@ -155,17 +256,26 @@ class Contents:
 
     def total_size(self, ids: Sequence[MessageId]) -> int:
         """Bytes of all these contents, which are here."""
+        run = self._runs.get(index_of(ids.start)) if type(ids) is range else None
+        if run is not None:
+            return run.size_of(ids[0] - run.first, ids[-1] + 1 - run.first)
         return size_of_all(self.of(ids))
 
     # --- coming and going ---
 
     def add(
-        self, ids: Sequence[MessageId], messages: Sequence[Message], durable: int, transient: int, size: int
+        self,
+        ids: Sequence[MessageId],
+        messages: Sequence[Message] | PackedMessages,
+        durable: int,
+        transient: int,
+        size: int,
     ) -> None:
         """New contents of one record, each with that many references, at least one. `size`: bytes of all of them."""
         if len(ids) >= RUN_MIN and type(ids) is range:
-            self._runs[index_of(ids[0])] = _Run(ids.start, list(messages), size)
+            self._runs[index_of(ids[0])] = _Run(ids.start, messages, size)
         else:
+            assert not isinstance(messages, PackedMessages), "so few are not packed"
             self._single.update(zip(ids, messages, strict=True))
         self.resident_bytes += size
         if (durable, transient) != (1, 0):
@@ -198,13 +308,23 @@ class Contents:
         """Replace all counts: a restoration has counted anew. Every content must have one."""
         self._references = {}
         self.resident_bytes = 0
-        for message_id, content in self.items():
+        for run in self._runs.values():
+            self.resident_bytes += run.resident_bytes
+        for content in self._single.values():
             if type(content) is Message:
                 self.resident_bytes += size_of(content)
+        for message_id in self._all_ids():
             counts = durable.get(message_id, 0), transient.get(message_id, 0)
             assert counts != (0, 0), f"nothing refers to message {message_id}"
             if counts != (1, 0):
                 self._references[message_id] = counts
+
+    def _all_ids(self) -> Iterator[MessageId]:
+        yield from self._single
+        for run in self._runs.values():
+            yield from filter(
+                run.has, message_ids_from(index_of(run.first), ordinal_of(run.first), run.count)
+            )
 
     def set_references(self, message_id: MessageId, durable: int, transient: int) -> None:
         """Replace the counts of a content that is here; with none left it goes."""
@@ -263,18 +383,14 @@ class Contents:
         and the state compares as another.
         """
         run = self._runs.get(index_of(ids[0])) if type(ids) is range else None
-        if run is None:
-            for message_id in ids:
-                content = self.find(message_id)
-                if type(content) is Message:
-                    self._replace(message_id, without_body(content, with_checksums))
+        if run is not None and not with_checksums and len(ids) == run.count:
+            self.resident_bytes -= run.resident_bytes
+            run.forget_bodies()
             return
-        begin, end = ids[0] - run.first, ids[-1] + 1 - run.first
-        whole = run.contents[begin:end]
-        size = _resident_bytes(whole)
-        run.contents[begin:end] = [content and without_body(content, with_checksums) for content in whole]
-        run.resident_bytes -= size
-        self.resident_bytes -= size
+        for message_id in ids:
+            content = self.find(message_id)
+            if type(content) is Message:
+                self._replace(message_id, without_body(content, with_checksums))
 
     def restore(self, message_id: MessageId, message: Message) -> None:
         """Bring a dropped body back; nothing for an unknown message. Another content than was dropped is our own bug."""

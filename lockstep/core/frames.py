@@ -10,14 +10,16 @@ MessagePack array of [offset from first index, record]. The transient part is su
 """
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from operator import itemgetter
+from typing import NamedTuple, TypeVar
 
 import google_crc32c
 import msgspec
 
 from lockstep.core.ids import Epoch, LogIndex, TimeMs
-from lockstep.core.records import AnyRecord
+from lockstep.core.records import AnyRecord, AppliedRecord, PackedRecord
 
 MAGIC = b"LKSF"
 VERSION = 1
@@ -25,7 +27,9 @@ _HEADER = struct.Struct("<4sBBHIQQQQQ")
 _CRC = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size + _CRC.size
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(list[tuple[int, AnyRecord]])
+_decode_whole = msgspec.msgpack.Decoder(list[tuple[int, AnyRecord]]).decode
+_decode_packed = msgspec.msgpack.Decoder(list[tuple[int, PackedRecord]]).decode
+_Record = TypeVar("_Record", bound=AppliedRecord)
 
 
 class BadFrame(ValueError):
@@ -126,16 +130,27 @@ def read_frame(durable: bytes, transient: bytes) -> Frame:
 
 def decode_records(frame: Frame) -> list[IndexedRecord]:
     """All records of a frame in log order, durable and transient; raises `BadFrame` for what is no record."""
+    return [IndexedRecord(*each) for each in _decode(frame, _decode_whole)]
+
+
+def decode_packed(frame: Frame) -> list[tuple[LogIndex, PackedRecord, bool]]:
+    """The same, as (index, record, is durable); what is wrong inside of packed messages is found when they are wanted."""
+    return _decode(frame, _decode_packed)
+
+
+def _decode(
+    frame: Frame, decode: Callable[[bytes | memoryview], list[tuple[int, _Record]]]
+) -> list[tuple[LogIndex, _Record, bool]]:
     first, last = frame.header.first, frame.header.last
     try:
-        durable = _DECODER.decode(memoryview(frame.durable)[HEADER_BYTES:])
-        transient = _DECODER.decode(frame.transient) if frame.transient else []
+        durable = decode(memoryview(frame.durable)[HEADER_BYTES:])
+        transient = decode(frame.transient) if frame.transient else []
     except msgspec.MsgspecError as error:
         raise BadFrame(f"frame {first}..{last}: {error}") from error
-    records = [IndexedRecord(LogIndex(first + offset), record, True) for offset, record in durable]
+    records = [(LogIndex(first + offset), record, True) for offset, record in durable]
     if transient:
-        records += [IndexedRecord(LogIndex(first + offset), record, False) for offset, record in transient]
-        records.sort(key=lambda indexed: indexed.index)
-    if records and not first <= records[0].index <= records[-1].index <= last:
+        records += [(LogIndex(first + offset), record, False) for offset, record in transient]
+        records.sort(key=itemgetter(0))
+    if records and not first <= records[0][0] <= records[-1][0] <= last:
         raise BadFrame(f"frame {first}..{last} holds records outside its range")
     return records

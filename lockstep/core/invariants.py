@@ -39,13 +39,14 @@ def _check_wiring(state: SetState) -> None:
 
 
 def _check_queues(state: SetState) -> None:
+    sizes = {message_id: size_of(content) for message_id, content in state.contents.items()}
     for queue in state.queues.by_id.values():
         entries = [position for position, _ in queue.items()]
         assert entries == sorted(entries), f"{queue}: entries out of order"
         assert queue.positions() == entries, f"{queue}: order list and entries differ"
         assert queue.head() == (entries[0] if entries else None), f"{queue}: wrong head"
         assert queue.length == len(entries), f"{queue}: {queue.length} entries are {len(entries)}"
-        size = state.contents.total_size([message_id for _, message_id in queue.items()])
+        size = sum([sizes[message_id] for _, message_id in queue.items()])
         assert queue.bytes == size, f"{queue}: {queue.bytes} bytes are {size}"
         for name in ("delivery_counts", "expiries", "locks", "transient_positions"):
             strangers = [position for position in sorted(getattr(queue, name)) if position not in queue]
@@ -82,6 +83,7 @@ def _check_references(state: SetState) -> None:
 
 
 def _check_transactions(state: SetState) -> None:
+    contents = dict(state.contents.items())
     reserved: dict[QueueId, list[int]] = {queue: [0, 0] for queue in state.queues.by_id}
     locked: dict[QueueId, int] = dict.fromkeys(state.queues.by_id, 0)
     for key, buffer in state.transactions.live.items():
@@ -100,12 +102,11 @@ def _check_transactions(state: SetState) -> None:
                     locked[queue.id] += len(queue.locked_by(key, operation.positions))
                 continue
             for message_id in operation.message_ids:
-                (content,) = state.contents.of((message_id,))
-                size = state.contents.total_size((message_id,))
+                content = contents[message_id]
                 for target in content.queues:
                     if target in reserved:
                         reserved[target][0] += 1
-                        reserved[target][1] += size
+                        reserved[target][1] += size_of(content)
     for queue in state.queues.by_id.values():
         kept = [queue.reserved_length, queue.reserved_bytes]
         assert kept == reserved[queue.id], f"{queue}: reserved {kept} are {reserved[queue.id]}"

@@ -116,6 +116,15 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     is_durable: bool = False
 
 
+class Alike(NamedTuple):
+    """What messages have in common that differ in their contents alone and never expire: enough to apply them."""
+
+    queues: tuple[QueueId, ...]
+    is_durable: bool
+    sizes: tuple[int, ...]
+    """Of each, in bytes of properties and body."""
+
+
 class Publish(Record, tag=10, frozen=True):
     """Messages for queues. Message i has the ordinal `ordinal + i`.
 
@@ -125,6 +134,17 @@ class Publish(Record, tag=10, frozen=True):
     transaction: TransactionKey | None
     ordinal: int
     messages: tuple[Message, ...]
+    alike: Alike | None = None
+    """None: they are not, or nobody said so."""
+
+
+class PackedPublish(Record, tag=10, frozen=True):
+    """The same record as it is read by those who apply it: its messages are decoded when somebody wants one of them."""
+
+    transaction: TransactionKey | None
+    ordinal: int
+    messages: msgspec.Raw
+    alike: Alike | None = None
 
 
 class DequeueReason:
@@ -361,14 +381,13 @@ class EpochBegins(Record, tag=40, frozen=True):
     """The last primary told this one what only a primary knows of open transactions: they stay open (T8)."""
 
 
-AnyRecord = (
+_AnyButPublish = (
     DeclareExchange
     | DeleteExchange
     | DeclareQueue
     | DeleteQueue
     | Bind
     | Unbind
-    | Publish
     | Dequeue
     | Move
     | Requeue
@@ -394,3 +413,9 @@ AnyRecord = (
     | CloseSubscription
     | EpochBegins
 )
+
+AnyRecord = Publish | _AnyButPublish
+AppliedRecord = Publish | PackedPublish | _AnyButPublish
+"""What a state applies."""
+PackedRecord = PackedPublish | _AnyButPublish
+"""What it reads."""

@@ -12,7 +12,7 @@ from lockstep.core.apply_table import APPLY
 from lockstep.core.contents import Contents
 from lockstep.core.epoch_table import EpochTable
 from lockstep.core.exchanges import DEFAULT_EXCHANGE, Exchanges
-from lockstep.core.frames import Frame, FrameHeader, decode_records
+from lockstep.core.frames import Frame, FrameHeader, decode_packed
 from lockstep.core.ids import (
     Epoch,
     ExchangeId,
@@ -27,7 +27,7 @@ from lockstep.core.ids import (
 from lockstep.core.items import META_KEY, Changes, Item, epoch_key, operation_key, transaction_key
 from lockstep.core.outcomes import Outcome, Outcomes
 from lockstep.core.queues import Queues
-from lockstep.core.records import AnyRecord, Message
+from lockstep.core.records import AppliedRecord, Message
 from lockstep.core.restoration import restore
 from lockstep.core.sessions import Answer, Sessions
 from lockstep.core.snapshot import all_items, one_item
@@ -79,13 +79,13 @@ class SetState:
         """Apply a whole frame, which follows the last one; raises `BadFrame` and changes nothing if it does not decode."""
         header = frame.header
         assert header.first == self.applied + 1, f"frame {header.first}..{header.last} behind {self.applied}"
-        records = decode_records(frame)
+        records = decode_packed(frame)
         self._observe(header.epoch, header.first)
-        for indexed in records:
-            self.apply(indexed.index, header.epoch, indexed.record, indexed.is_durable)
+        for index, record, is_durable in records:
+            self.apply(index, header.epoch, record, is_durable)
         self.close_frame(header)
 
-    def apply(self, index: LogIndex, epoch: Epoch, record: AnyRecord, is_durable: bool) -> None:
+    def apply(self, index: LogIndex, epoch: Epoch, record: AppliedRecord, is_durable: bool) -> None:
         """Apply one record, at a higher index than all before. `time_ms` follows with `close_frame`."""
         assert index > self.applied, f"record {index} behind {self.applied}"
         self.applied = index

@@ -23,9 +23,7 @@ class Expiry:
         """Queues that ever got a message with an end: nobody looks at the messages of others."""
         self._due: list[tuple[int, QueueId, QueuePosition]] = []
         """Heap; names messages that left long ago, too."""
-        for content in state.contents.values():
-            if content.expires_ms:
-                self._expecting.update(content.queues)
+        self._expecting.update(state.contents.queues_of_expiring())
         self._expecting.update(queue.id for queue in self._queues.values() if queue.expiries)
         self._due_max = _SLACK
         for queue_id in sorted(self._expecting & self._queues.keys()):

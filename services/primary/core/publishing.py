@@ -14,6 +14,7 @@ from lockstep.core.commands import (
     OutgoingMessage,
     PublishCommand,
 )
+from lockstep.core.contents import alike_of
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.exchanges import DEFAULT_EXCHANGE
 from lockstep.core.ids import QueueId
@@ -39,7 +40,7 @@ def publish(context: Context, request: Request, command: PublishCommand) -> None
             f"the store of resource set {context.state.set_name!r} is full",
             set_name=context.state.set_name,
         )
-    content_bytes = _check_sizes(context, command)
+    sizes = _check_sizes(context, command)
     routed = _route(context, command)
     queues = [
         context.state.queues.by_id[queue] for queue in sorted({queue for to, _ in routed for queue in to})
@@ -49,11 +50,12 @@ def publish(context: Context, request: Request, command: PublishCommand) -> None
     key, ordinal = command.transaction, 0
     if key is not None:
         ordinals = sum([len(messages) for _, messages in runs])
-        progress = operation(context, request.session, key, command.sequence, ordinals, content_bytes)
+        progress = operation(context, request.session, key, command.sequence, ordinals, sum(sizes))
         ordinal = progress.ordinal
     if len(runs) == 1:
         is_durable, messages = runs[0]
-        context.writer.append(Publish(request.ref, key, ordinal, tuple(messages)), is_durable)
+        alike = alike_of(messages, sizes) if len(messages) == len(sizes) else None
+        context.writer.append(Publish(request.ref, key, ordinal, tuple(messages), alike), is_durable)
         ordinal += len(messages)
     else:
         enqueues = 0
@@ -69,8 +71,8 @@ def publish(context: Context, request: Request, command: PublishCommand) -> None
         evict(context, queue)
 
 
-def _check_sizes(context: Context, command: PublishCommand) -> int:
-    """The bytes of the command's content; raises `Rejected` TOO_LARGE, or INVALID_ARGUMENT for a time to live."""
+def _check_sizes(context: Context, command: PublishCommand) -> list[int]:
+    """The bytes of each message's content; raises `Rejected` TOO_LARGE, or INVALID_ARGUMENT for a time to live."""
     settings, messages = context.settings, command.messages
     if len(messages) > settings.command_messages_max:
         raise Rejected(
@@ -99,7 +101,7 @@ def _check_sizes(context: Context, command: PublishCommand) -> int:
                 f"ttl_ms is {ttl_ms}: not between 0 (none) and {SPAN_MS_MAX}",
                 ttl_ms=ttl_ms,
             )
-    return sum(sizes)
+    return sizes
 
 
 def _route(context: Context, command: PublishCommand) -> _Routed:

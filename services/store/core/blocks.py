@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -43,15 +44,23 @@ _MESSAGE_KEY_BYTES, _ENTRY_KEY_BYTES = 10, 18
 _FORMAT = 1
 
 
-class MessageRunValue(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class MessageRun(NamedTuple):
     """Contents of neighbouring ids."""
 
     first: MessageId
-    messages: list[Message]
+    length: int
+    size: int
+    """Bytes of properties and bodies."""
+    messages: Sequence[Message] | msgspec.Raw
+    """Raw: MessagePack, an array of them; not of more than fit one block."""
 
     @property
     def ids(self) -> Sequence[MessageId]:
-        return range(self.first, self.first + len(self.messages))  # type: ignore[return-value]
+        return range(self.first, self.first + self.length)  # type: ignore[return-value]
+
+    @classmethod
+    def of(cls, first: int, messages: Sequence[Message]) -> "MessageRun":
+        return cls(MessageId(first), len(messages), size_of_all(messages), messages)
 
 
 class EntryRunValue(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -77,36 +86,41 @@ _PREFIX = _encode((_FORMAT, ()))[:2]
 """Of all but the older ones, which begin with a pair."""
 
 
-def cut_messages(runs: Iterable[MessageRunValue]) -> Iterator[list[MessageRunValue]]:
+def cut_messages(runs: Iterable[MessageRun]) -> Iterator[list[MessageRun]]:
     """What goes into one block each, of runs in ascending order."""
-    block: list[MessageRunValue] = []
+    block: list[MessageRun] = []
     count = size = 0
     for run in runs:
-        more = size_of_all(run.messages)
-        if count + len(run.messages) > BLOCK_ITEMS_MAX or size + more > BLOCK_BYTES_MAX:
+        if count + run.length > BLOCK_ITEMS_MAX or size + run.size > BLOCK_BYTES_MAX:
             if block:
                 yield block
                 block, count, size = [], 0, 0
-            if len(run.messages) > BLOCK_ITEMS_MAX or more > BLOCK_BYTES_MAX:
+            if not fits_block(run.length, run.size):
                 yield from ([piece] for piece in _cut(run))
                 continue
         block.append(run)
-        count += len(run.messages)
-        size += more
+        count += run.length
+        size += run.size
     if block:
         yield block
 
 
-def _cut(run: MessageRunValue) -> Iterator[MessageRunValue]:
+def fits_block(length: int, size: int) -> bool:
+    """Whether a run of so many messages, of so many bytes together, may be in one block."""
+    return length <= BLOCK_ITEMS_MAX and size <= BLOCK_BYTES_MAX
+
+
+def _cut(run: MessageRun) -> Iterator[MessageRun]:
     """Pieces of a run that does not fit one block."""
+    assert not isinstance(run.messages, msgspec.Raw), "what does not fit a block is not packed"
     begin = size = 0
     for place, message in enumerate(run.messages):
         more = size_of(message)
         if place > begin and (place - begin == BLOCK_ITEMS_MAX or size + more > BLOCK_BYTES_MAX):
-            yield MessageRunValue(MessageId(run.first + begin), run.messages[begin:place])
+            yield MessageRun.of(run.first + begin, run.messages[begin:place])
             begin, size = place, 0
         size += more
-    yield MessageRunValue(MessageId(run.first + begin), run.messages[begin:])
+    yield MessageRun.of(run.first + begin, run.messages[begin:])
 
 
 def cut_entries(runs: Iterable[EntryRunValue]) -> Iterator[list[EntryRunValue]]:
@@ -132,9 +146,10 @@ def cut_entries(runs: Iterable[EntryRunValue]) -> Iterator[list[EntryRunValue]]:
         yield block
 
 
-def messages_block(last: MessageId, runs: Sequence[MessageRunValue]) -> StateItem:
+def messages_block(last: MessageId, runs: Sequence[MessageRun]) -> StateItem:
     """Contents, in ascending order of their ids."""
-    return StateItem(messages_block_key(last), _encode((_FORMAT, runs)), True)
+    value = _encode((_FORMAT, [(run.first, run.messages) for run in runs]))
+    return StateItem(messages_block_key(last), value, True)
 
 
 def messages_block_key(last: MessageId) -> bytes:

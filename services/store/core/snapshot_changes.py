@@ -7,6 +7,8 @@ never written. A body leaves the state when it is written.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from lockstep.core.contents import Contents
 from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition
 from lockstep.core.items import entry_keys, message_keys
@@ -18,11 +20,12 @@ from services.store.core.block_places import BlockPlaces, KeptBlock
 from services.store.core.blocks import (
     Block,
     EntryRunValue,
-    MessageRunValue,
+    MessageRun,
     cut_entries,
     cut_messages,
     entries_block,
     entries_block_key,
+    fits_block,
     left_item,
     left_key,
     messages_block,
@@ -132,11 +135,11 @@ class SnapshotChanges:
         self, contents: Contents, written: LogIndex, puts: list[StateItem], deletes: list[bytes]
     ) -> tuple[MessageId, ...]:
         changed = self._messages.take(written)
-        new: list[MessageRunValue] = []
+        new: list[MessageRun] = []
         for ids in changed.new:
             new += _new_messages(contents, ids)
         for runs in cut_messages(new):
-            name = MessageId(runs[-1].first + len(runs[-1].messages) - 1)
+            name = runs[-1].ids[-1]
             puts.append(messages_block(name, runs))
             written_ids = [run.ids for run in runs]
             self._message_places.add(name, KeptBlock(written_ids))
@@ -217,7 +220,7 @@ class SnapshotChanges:
         for positions in changed.new:
             new += _entries(queue, positions)
         for runs in cut_entries(new):
-            name = QueuePosition(runs[-1].first + runs[-1].count - 1)
+            name = runs[-1].positions[-1]
             puts.append(entries_block(queue_id, name, runs))
             places.add(name, KeptBlock([run.positions for run in runs]))
 
@@ -228,21 +231,23 @@ class SnapshotChanges:
         return places
 
 
-def _new_messages(contents: Contents, ids: Sequence[MessageId]) -> list[MessageRunValue]:
+def _new_messages(contents: Contents, ids: Sequence[MessageId]) -> list[MessageRun]:
     """Those of these neighbours that are there, and durable."""
+    if not contents.has_transients and (packed := contents.packed(ids)) is not None:
+        size = sum(packed.alike.sizes)
+        if packed.encoded is not None and fits_block(len(ids), size):
+            return [MessageRun(ids[0], len(ids), size, msgspec.Raw(packed.encoded))]
     found = contents.find_all(ids)
-    is_whole = all(found) and not contents.has_transients
-    runs = [MessageRunValue(ids[0], found)] if found and is_whole else list[MessageRunValue]()  # type: ignore[arg-type]
-    for message_id, content in zip(ids, found, strict=False) if not is_whole else ():
-        if content is not None and contents.is_durable(message_id):
-            if runs and runs[-1].first + len(runs[-1].messages) == message_id:
-                runs[-1].messages.append(content)  # type: ignore[arg-type]
-            else:
-                runs.append(MessageRunValue(message_id, [content]))  # type: ignore[list-item]
-    assert all({Message}.issuperset(map(type, run.messages)) for run in runs), (
-        f"a body from {ids[0]} on left before it was written"
-    )
-    return runs
+    runs: list[tuple[MessageId, list[Message]]] = []
+    for message_id, content in zip(ids, found, strict=False):
+        if content is None or not contents.is_durable(message_id):
+            continue
+        assert type(content) is Message, f"the body of {message_id} left before it was written"
+        if runs and runs[-1][0] + len(runs[-1][1]) == message_id:
+            runs[-1][1].append(content)
+        else:
+            runs.append((message_id, [content]))
+    return [MessageRun.of(first, messages) for first, messages in runs]
 
 
 def _gone(queue: Queue | None, positions: Sequence[QueuePosition]) -> Sequence[QueuePosition]:

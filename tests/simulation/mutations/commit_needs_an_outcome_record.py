@@ -2,7 +2,7 @@
 
 from lockstep.core.clock import Now
 from lockstep.core.ids import Epoch, LogIndex
-from lockstep.core.records import AnyRecord, Prepare, Rollback, RollbackReason
+from lockstep.core.records import AppliedRecord, Prepare, Rollback, RollbackReason
 from lockstep.core.set_state import SetState
 from services.broker.core.promotion import Candidacy
 from tests.simulation.mutations import Mutation
@@ -13,7 +13,7 @@ from tests.simulation.weak_replica import WeakReplica
 class AbortingState(SetState):
     last = LogIndex(0)
 
-    def apply(self, index: LogIndex, epoch: Epoch, record: AnyRecord, is_durable: bool) -> None:
+    def apply(self, index: LogIndex, epoch: Epoch, record: AppliedRecord, is_durable: bool) -> None:
         if isinstance(record, Prepare) and index == self.last:
             record = Rollback(record.command, record.transaction, RollbackReason.FAILOVER)
         super().apply(index, epoch, record, is_durable)

@@ -5,7 +5,7 @@ from lockstep.core.commands import RollbackCommand
 from lockstep.core.ids import Epoch, LogIndex, TransactionKey
 from lockstep.core.inputs import AnyInput, BackupSaid, ClientSaid
 from lockstep.core.outcomes import Outcome
-from lockstep.core.records import AnyRecord, Rollback, RollbackReason
+from lockstep.core.records import AppliedRecord, Rollback, RollbackReason
 from lockstep.core.replication import Refuse
 from lockstep.core.requests import GetOutcome
 from lockstep.core.set_state import SetState
@@ -18,7 +18,7 @@ from tests.simulation.weak_replica import WeakReplica
 class RepentantState(SetState):
     """A rollback changes the outcome of a transaction that committed."""
 
-    def apply(self, index: LogIndex, epoch: Epoch, record: AnyRecord, is_durable: bool) -> None:
+    def apply(self, index: LogIndex, epoch: Epoch, record: AppliedRecord, is_durable: bool) -> None:
         super().apply(index, epoch, record, is_durable)
         if (
             isinstance(record, Rollback)

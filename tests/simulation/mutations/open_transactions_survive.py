@@ -1,7 +1,7 @@
 """A new epoch leaves open transactions open, and their operations are not counted (T1, T8, history 9)."""
 
 from lockstep.core.ids import Epoch, LogIndex
-from lockstep.core.records import AcceptCommand, AnyRecord, EpochBegins
+from lockstep.core.records import AcceptCommand, AppliedRecord, EpochBegins
 from lockstep.core.set_state import SetState
 from services.primary.core.context import TransactionProgress
 from services.primary.core.primary import PrimaryCore
@@ -26,7 +26,7 @@ class AnyCount(int):
 
 
 class LenientState(SetState):
-    def apply(self, index: LogIndex, epoch: Epoch, record: AnyRecord, is_durable: bool) -> None:
+    def apply(self, index: LogIndex, epoch: Epoch, record: AppliedRecord, is_durable: bool) -> None:
         if isinstance(record, EpochBegins) and not record.is_restarted:
             record = AcceptCommand(None, 0)
         super().apply(index, epoch, record, is_durable)

@@ -3,7 +3,7 @@
 import msgspec
 
 from lockstep.core.ids import Epoch, LogIndex
-from lockstep.core.records import AnyRecord, Publish
+from lockstep.core.records import AppliedRecord, PackedPublish, Publish
 from lockstep.core.set_state import SetState
 from tests.simulation.mutations import Mutation
 from tests.simulation.parts import Parts
@@ -15,9 +15,9 @@ class CountingState(SetState):
 
     missed = 0
 
-    def apply(self, index: LogIndex, epoch: Epoch, record: AnyRecord, is_durable: bool) -> None:
+    def apply(self, index: LogIndex, epoch: Epoch, record: AppliedRecord, is_durable: bool) -> None:
         self.missed += index - self.applied - 1
-        if isinstance(record, Publish) and self.missed:
+        if isinstance(record, Publish | PackedPublish) and self.missed:
             record = msgspec.structs.replace(record, ordinal=record.ordinal + 1)
         super().apply(index, epoch, record, is_durable)
 

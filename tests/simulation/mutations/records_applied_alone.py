@@ -1,7 +1,9 @@
 """Backups show what an open transaction publishes at once, each record by itself (DESIGN 3: a transaction is applied whole)."""
 
+from msgspec.structs import replace
+
 from lockstep.core.ids import Epoch, LogIndex
-from lockstep.core.records import AnyRecord, Publish
+from lockstep.core.records import AppliedRecord, PackedPublish, Publish
 from lockstep.core.set_state import SetState
 from tests.simulation.loop import SECOND
 from tests.simulation.mutations import Mutation
@@ -11,9 +13,9 @@ from tests.simulation.weak_replica import WeakReplica
 
 
 class TornState(SetState):
-    def apply(self, index: LogIndex, epoch: Epoch, record: AnyRecord, is_durable: bool) -> None:
-        if isinstance(record, Publish) and record.transaction is not None:
-            record = Publish(record.command, None, record.ordinal, record.messages)
+    def apply(self, index: LogIndex, epoch: Epoch, record: AppliedRecord, is_durable: bool) -> None:
+        if isinstance(record, Publish | PackedPublish) and record.transaction is not None:
+            record = replace(record, transaction=None)
         super().apply(index, epoch, record, is_durable)
 
 

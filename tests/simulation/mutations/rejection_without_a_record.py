@@ -3,7 +3,7 @@
 import msgspec
 
 from lockstep.core.ids import Epoch, LogIndex
-from lockstep.core.records import AnyRecord, RejectCommand
+from lockstep.core.records import AppliedRecord, RejectCommand
 from lockstep.core.set_state import SetState
 from tests.simulation.mutations import Mutation
 from tests.simulation.parts import Parts
@@ -11,7 +11,7 @@ from tests.simulation.weak_replica import WeakReplica
 
 
 class UnawareState(SetState):
-    def apply(self, index: LogIndex, epoch: Epoch, record: AnyRecord, is_durable: bool) -> None:
+    def apply(self, index: LogIndex, epoch: Epoch, record: AppliedRecord, is_durable: bool) -> None:
         if isinstance(record, RejectCommand):
             record = msgspec.structs.replace(record, command=None)
         super().apply(index, epoch, record, is_durable)

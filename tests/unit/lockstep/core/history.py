@@ -4,9 +4,11 @@ Rules kept (DESIGN 3): a record has the durability of its effect; whatever a non
 durable record; only free messages are taken; open transactions are written to, prepared ones only ended.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from lockstep.core.contents import alike_of, size_of
 from lockstep.core.frames import Frame, encode_frame
 from lockstep.core.ids import (
     Epoch,
@@ -22,6 +24,7 @@ from lockstep.core.queues import Queue
 from lockstep.core.records import (
     AcceptCommand,
     AdvanceSubscription,
+    Alike,
     AnyRecord,
     Begin,
     Bind,
@@ -115,7 +118,7 @@ class Log:
         if transaction is not None:
             buffer = self.state.transactions.live.get(transaction)
             ordinal = buffer.next_ordinal if buffer is not None else 0
-        return self.append(Publish(None, transaction, ordinal, messages), is_durable)
+        return self.append(Publish(None, transaction, ordinal, messages, alike(messages)), is_durable)
 
     def dequeue(
         self,
@@ -144,6 +147,11 @@ class Log:
 
     def rollback(self, key: TransactionKey, reason: int = RollbackReason.CLIENT) -> LogIndex:
         return self.append(Rollback(None, key, reason))
+
+
+def alike(messages: Sequence[Message]) -> Alike | None:
+    """What a primary says of a batch."""
+    return alike_of(messages, map(size_of, messages)) if messages else None
 
 
 def bodies(queue: Queue) -> list[bytes]:
@@ -299,11 +307,16 @@ class Writer:
             made.append(message(queues, body, is_durable, self.random.choice((b"", b"p"))))
         return tuple(made)
 
+    def _alike(self, messages: tuple[Message, ...]) -> Alike | None:
+        """Sometimes nobody says it."""
+        return alike(messages) if self._chance(0.7) else None
+
     def _publish(self) -> None:
         is_durable = self._chance(0.7)
         made = self._messages(is_durable)
         if made:
-            self.log.append(Publish(self._command(), None, self.random.randint(0, 2), made), is_durable)
+            record = Publish(self._command(), None, self.random.randint(0, 2), made, self._alike(made))
+            self.log.append(record, is_durable)
 
     def _dequeue(self) -> None:
         queue = self._queue()
@@ -342,7 +355,7 @@ class Writer:
         buffer, is_durable = self._open(), self._chance(0.6)
         made = self._messages(is_durable)
         if buffer is not None and made:
-            record = Publish(self._command(), buffer.key, buffer.next_ordinal, made)
+            record = Publish(self._command(), buffer.key, buffer.next_ordinal, made, self._alike(made))
             self.log.append(record, is_durable)
 
     def _dequeue_in_transaction(self) -> None:

@@ -6,11 +6,13 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from lockstep.core.frames import Frame, decode_records, encode_frame
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.invariants import check_invariants
 from lockstep.core.items import Item
-from lockstep.core.records import EpochBegins
+from lockstep.core.records import AnyRecord, EpochBegins, Publish
 from lockstep.core.set_state import SetState
 from lockstep.core.state_hash import state_hash
 from lockstep.core.state_listener import StateListener
@@ -102,6 +104,29 @@ def test_durable_state_does_not_depend_on_which_transient_records_are_missing(
 def test_replicas_that_applied_the_same_frames_are_equal(log: Log) -> None:
     backup = replay(log.frames)
     assert_equal(backup, log.state)
+
+
+@pytest.mark.fuzz
+@given(HISTORIES)
+def test_messages_are_applied_the_same_whether_or_not_they_are_said_to_be_alike(log: Log) -> None:
+    one, other = SetState(SET), SetState(SET)
+    for frame in log.frames:
+        one.apply_frame(frame)
+        other.apply_frame(without_alike(frame))
+        check_invariants(one)
+        assert state_hash(one) == state_hash(other)
+    assert_equal(one, other)
+
+
+def without_alike(frame: Frame) -> Frame:
+    """The same frame as a primary of an older version would write it."""
+    records: list[tuple[AnyRecord, bool]] = []
+    for indexed in decode_records(frame):
+        record = indexed.record
+        is_publish = isinstance(record, Publish)
+        records.append((replace(record, alike=None) if is_publish else record, indexed.is_durable))
+    header = frame.header
+    return encode_frame(header.epoch, header.first, header.commit_index, header.time_ms, records)
 
 
 @pytest.mark.fuzz

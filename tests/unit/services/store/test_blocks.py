@@ -19,7 +19,7 @@ from services.store.core.blocks import (
     PIECE_ITEMS_MAX,
     Block,
     EntryRunValue,
-    MessageRunValue,
+    MessageRun,
     Scan,
     cut_entries,
     cut_messages,
@@ -47,9 +47,7 @@ def message_item(number: int) -> StateItem:
 
 
 def block_of(*numbers: int) -> StateItem:
-    runs = [
-        MessageRunValue(MessageId(run[0]), [content(number) for number in run]) for run in neighbours(numbers)
-    ]
+    runs = [MessageRun.of(run[0], [content(number) for number in run]) for run in neighbours(numbers)]
     return messages_block(MessageId(numbers[-1]), runs)
 
 
@@ -230,18 +228,18 @@ def test_entries_that_came_together_are_one_run() -> None:
 )
 def test_runs_are_cut_into_blocks(sizes: list[tuple[int, int]], body_bytes: int) -> None:
     """Each in its order, none too big, unless a single message is."""
-    first, messages, entries = 0, list[MessageRunValue](), list[EntryRunValue]()
+    first, messages, entries = 0, list[MessageRun](), list[EntryRunValue]()
     for count, gap in sizes:
         first += gap
         bodies = [Message((QUEUE,), b"", bytes(body_bytes))] * min(count, 500_000 // body_bytes)
-        messages.append(MessageRunValue(MessageId(first), bodies))
+        messages.append(MessageRun.of(first, bodies))
         entries.append(EntryRunValue(QueuePosition(first), MessageId(first + 7), count))
         first += count
     blocks = list(cut_messages(messages))
     ids = [number for block in blocks for run in block for number in run.ids]
     assert ids == [number for run in messages for number in run.ids]
     for block in blocks:
-        count = sum(len(run.messages) for run in block)
+        count = sum(run.length for run in block)
         assert 1 <= count <= BLOCK_ITEMS_MAX and (count == 1 or count * body_bytes <= BLOCK_BYTES_MAX)
     cut = list(cut_entries(entries))
     assert [
