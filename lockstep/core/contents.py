@@ -34,8 +34,8 @@ class DroppedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 Content = Message | DroppedMessage
-RUN_MIN = 4
-"""So many neighbours are kept as one run: fewer take more room together than each by itself."""
+RUN_MIN = 2
+"""So many neighbours are kept as one run, which takes no more room than they would each by itself."""
 _decode_messages = msgspec.msgpack.Decoder(list[Message]).decode
 _KIND = attrgetter("queues", "is_durable", "expires_ms")
 _BODY, _PROPERTIES = attrgetter("body"), attrgetter("properties")
@@ -69,7 +69,7 @@ def without_body(content: Content, with_checksum: bool = True) -> DroppedMessage
 
 
 def alike_of(messages: Sequence[Message], sizes: Iterable[int]) -> Alike | None:
-    """What the messages of one record have in common, if they differ in nothing but their contents, and are more than a few.
+    """What the messages of one record have in common, if they differ in nothing but their contents, and make a run.
 
     `sizes`: of each, in bytes of properties and body.
     """
@@ -167,7 +167,7 @@ class _Run:
 class Contents:
     """All message contents of one resource set's state, which alone adds and releases them.
 
-    What one record brought is kept as a run, if it is more than a few; all else one by one.
+    What one record brought is kept as a run, all else one by one.
     """
 
     __slots__ = ("_changes", "_references", "_runs", "_single", "resident_bytes")
@@ -275,7 +275,7 @@ class Contents:
         if len(ids) >= RUN_MIN and type(ids) is range:
             self._runs[index_of(ids[0])] = _Run(ids.start, messages, size)
         else:
-            assert not isinstance(messages, PackedMessages), "so few are not packed"
+            assert not isinstance(messages, PackedMessages), "one alone is not packed"
             self._single.update(zip(ids, messages, strict=True))
         self.resident_bytes += size
         if (durable, transient) != (1, 0):

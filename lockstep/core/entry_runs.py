@@ -14,7 +14,7 @@ from lockstep.core.ids import LogIndex, QueuePosition, index_of
 class EntryRun:
     """One run, as long as any of it is left."""
 
-    __slots__ = ("end", "first", "gone", "left", "shift", "size")
+    __slots__ = ("_gone", "end", "first", "left", "shift", "size")
 
     def __init__(self, positions: range, shift: int, size: int) -> None:
         self.first = QueuePosition(positions.start)
@@ -26,8 +26,8 @@ class EntryRun:
         self.size = size
         """Bytes of the messages that are left."""
         self.left = len(positions)
-        self.gone: set[int] = set()
-        """Of those between `first` and `end`."""
+        self._gone: set[int] | None = None
+        """Of those between `first` and `end`; None: never any."""
 
     def __lt__(self, position: int) -> bool:
         """Whether all of it lies before a position; for `bisect`."""
@@ -36,9 +36,18 @@ class EntryRun:
     def positions(self, start: int = 0, limit: int | None = None) -> Sequence[QueuePosition]:
         """Those that are left, from `start` on, at most `limit`."""
         found = range(max(self.first, start), self.end)
-        if not self.gone:
+        if not self._gone:
             return found[:limit]  # type: ignore[return-value]
-        return [QueuePosition(number) for number in islice(filterfalse(self.gone.__contains__, found), limit)]
+        left = islice(filterfalse(self._gone.__contains__, found), limit)
+        return [QueuePosition(number) for number in left]
+
+    def has(self, position: QueuePosition) -> bool:
+        """Whether this position is in it, and left."""
+        return self.first <= position < self.end and not (self._gone and position in self._gone)
+
+    def has_all(self, positions: Sequence[QueuePosition]) -> bool:
+        """The same of neighbours between `first` and `end`."""
+        return not self._gone or self._gone.isdisjoint(positions)
 
     def remove(self, positions: Sequence[QueuePosition], size: int) -> None:
         """Some neighbours of those that are left, but not all of these, are gone. `size`: bytes of their messages."""
@@ -46,12 +55,14 @@ class EntryRun:
         self.size -= size
         if positions[0] == self.first:
             first: int = positions[-1] + 1
-            while first in self.gone:
-                self.gone.remove(first)
+            while self._gone and first in self._gone:
+                self._gone.remove(first)
                 first += 1
             self.first = QueuePosition(first)
+        elif self._gone is None:
+            self._gone = set(positions)
         else:
-            self.gone.update(positions)
+            self._gone.update(positions)
 
 
 class EntryRuns:
@@ -79,7 +90,7 @@ class EntryRuns:
         if place == len(runs):
             return None
         run = runs[place]
-        return run if run.first <= position < run.end and position not in run.gone else None
+        return run if run.has(position) else None
 
     def add(self, run: EntryRun) -> None:
         """One behind all others."""
@@ -108,6 +119,6 @@ def contiguous(positions: Sequence[QueuePosition], place: int, run: EntryRun) ->
             low, high = (middle, high) if positions[middle] - first == middle - place else (low, middle - 1)
         last = low
     piece: Sequence[QueuePosition] = range(first, first + last - place + 1)  # type: ignore[assignment]
-    if tuple(positions[place : last + 1]) != tuple(piece) or not run.gone.isdisjoint(piece):
+    if tuple(positions[place : last + 1]) != tuple(piece) or not run.has_all(piece):
         return (first,)
     return piece
