@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from lockstep.core.contents import Content, PackedMessages, messages_of, size_of, size_of_all
+from lockstep.core.contents import RUN_MIN, Content, PackedMessages, messages_of, size_of, size_of_all
 from lockstep.core.ids import (
     Epoch,
     LogIndex,
@@ -19,7 +19,6 @@ from lockstep.core.ids import (
     QueuePosition,
     message_ids_from,
     place,
-    positions_from,
 )
 from lockstep.core.records import Alike, Dequeue, Move, PackedPublish, Publish, Requeue
 from lockstep.core.reply import DONE, Reply, refused
@@ -136,6 +135,8 @@ def apply_publish(
     if not messages:
         return DONE
     ids = message_ids_from(index, record.ordinal, len(messages))
+    if len(messages) < RUN_MIN:
+        ids = list(ids)  # Of few, the same number objects serve everywhere.
     if record.transaction is not None:
         buffer = state.buffer_of(record.transaction, epoch)
         if buffer is None:
@@ -148,7 +149,8 @@ def apply_publish(
         buffer.shares[index] = shares
         state.collect(buffer, PublishOperation(index, record.ordinal, len(messages), is_durable))
         return Reply(value=sum([share.length for share in shares]))
-    positions = positions_from(index, record.ordinal, len(messages))
+    # Outside a transaction a message's first position is its id.
+    positions: Sequence[QueuePosition] = ids  # type: ignore[assignment]
     shares = shares_of(messages, record.alike)
     batches, references = enqueue(state, shares, positions, ids, is_durable)
     if isinstance(references, tuple):

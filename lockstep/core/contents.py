@@ -34,8 +34,8 @@ class DroppedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 Content = Message | DroppedMessage
-RUN_MIN = 2
-"""So many neighbours are kept as one run, which takes no more room than they would each by itself."""
+RUN_MIN = 4
+"""So many neighbours are kept as one run: fewer take more room together than each by itself."""
 _decode_messages = msgspec.msgpack.Decoder(list[Message]).decode
 _KIND = attrgetter("queues", "is_durable", "expires_ms")
 _BODY, _PROPERTIES = attrgetter("body"), attrgetter("properties")

@@ -216,8 +216,9 @@ class Queue:
             self._runs.add(run)
             self._order.append(run)
         else:
-            self._single.update(zip(positions, ids, strict=True))
-            self._order.extend(positions)
+            alone = list(positions)  # The same number objects serve for both: there may be millions.
+            self._single.update(zip(alone, ids, strict=True))
+            self._order.extend(alone)
         self.length += len(positions)
         self.bytes += size
         if self.is_durable:

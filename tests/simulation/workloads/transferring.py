@@ -64,7 +64,7 @@ def transfer(session: ClientSession) -> Actor:
         for target in (*targets, *targets) if has_pauses else targets:
             if has_pauses and random.random() < 0.3:
                 yield session.world.think_us() // 2
-            sent = messages(session, max(1, len(taken)), is_durable)
+            sent = messages(session, 2 * max(1, len(taken)), is_durable)
             promises.append(session.submit(publish_to(session, target, sent, key)))
         if random.random() < 0.5:
             yield from promises
