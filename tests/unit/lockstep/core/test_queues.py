@@ -33,13 +33,13 @@ def test_a_queue_is_a_sorted_dict(data: st.DataObject) -> None:
     queue, contents = empty_queue()
     model: dict[QueuePosition, tuple[MessageId, bytes]] = {}
     index, ordinal = LogIndex(0), 0
-    for _ in range(data.draw(st.integers(0, 20))):
+    for record in range(data.draw(st.integers(0, 20))):
         if data.draw(st.booleans()) or not model:
             count = data.draw(st.integers(1, 60))
             if data.draw(st.integers(0, 3)):
                 index, ordinal = LogIndex(index + 1), 0
             positions = positions_from(index, ordinal, count)
-            ids = message_ids_from(LogIndex(1000 + 50 * index + ordinal), data.draw(st.integers(0, 2)), count)
+            ids = message_ids_from(LogIndex(1000 + record), data.draw(st.integers(0, 2)), count)
             ordinal += count + data.draw(st.integers(0, 2))
             if data.draw(st.booleans()):
                 chosen = data.draw(st.sets(st.integers(0, count - 1), min_size=1))
