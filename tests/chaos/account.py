@@ -31,13 +31,15 @@ class Attempt:
 class Account:
     """Lives as long as its workload."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        """`name`: of the workload, so that no other one's messages have the same bodies."""
+        self._name = name.encode()
         self.attempts: dict[bytes, Attempt] = {}
         self._numbers = itertools.count(1)
 
     def next_mark(self) -> bytes:
         """For an attempt that begins."""
-        return b"%d" % next(self._numbers)
+        return b"%s%d" % (self._name, next(self._numbers))
 
     def compare(self, outputs: Iterable[Iterable[Shown]]) -> Iterator[tuple[Attempt, bool]]:
         """Every attempt, and whether it is there: in all outputs, whole, unless its client heard that it is not.

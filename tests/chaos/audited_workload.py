@@ -63,7 +63,7 @@ class AuditedWorkload(Workload):
         self.outputs = (f"{set_name}-{name}-out-1", f"{set_name}-{name}-out-2")
         self.audit = Audit()
         self.commit_times: list[float] = []
-        self.account = Account()
+        self.account = Account(name)
         self.outcomes: list[Outcome] = []
         """Heard when asking again."""
         self._senders_client = Client(addresses, patience)

@@ -42,3 +42,9 @@ def test_what_is_wrong_is_found(
 ) -> None:
     with pytest.raises(AssertionError, match=words):
         list(account(is_committed).compare(outputs))
+
+
+def test_marks_of_two_workloads_differ() -> None:
+    """Their messages may lie in one log, and have the same numbers: what one client heard is not said of the other's."""
+    one, two = Account("one"), Account("two")
+    assert {one.next_mark(), one.next_mark()}.isdisjoint({two.next_mark(), two.next_mark()})
