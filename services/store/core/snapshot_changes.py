@@ -11,7 +11,7 @@ import msgspec
 
 from lockstep.core.contents import Contents
 from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition
-from lockstep.core.items import entry_keys, message_keys
+from lockstep.core.items import OPERATION, TRANSACTION, entry_keys, message_keys, numbers_in
 from lockstep.core.queues import Queue
 from lockstep.core.records import Message
 from lockstep.core.set_state import SetState
@@ -36,6 +36,7 @@ from services.store.core.changed_numbers import ChangedNumbers
 
 SPARSE_FRACTION = 4
 """A block of messages is written anew when at most this part of it is left: it takes the room of as many messages at most."""
+_OF_TRANSACTIONS = (TRANSACTION, OPERATION)
 THINNED_MAX = 64
 """Blocks of messages that are written anew behind one write: whoever wants to read the snapshot waits for them."""
 
@@ -103,6 +104,7 @@ class SnapshotChanges:
         deletes: list[bytes] = []
         self._take_keys(state, self._keys, puts, deletes)
         self._keys.clear()
+        deletes = [key for key in deletes if not _began_behind(written, key)]
         sparse = self._take_messages(state.contents, written, puts, deletes)
         for queue_id, changed in self._entries.items():
             self._take_entries(state, queue_id, changed, written, puts, deletes)
@@ -229,6 +231,12 @@ class SnapshotChanges:
         if places is None:
             places = self._entry_places[queue] = BlockPlaces[QueuePosition]()
         return places
+
+
+def _began_behind(written: LogIndex, key: bytes) -> bool:
+    """Whether it names a transaction, or what one does, that began or was done behind `written`: no snapshot has it."""
+    kind, numbers = key[:1], numbers_in(key) if key[:1] in _OF_TRANSACTIONS else ()
+    return (kind == TRANSACTION and numbers[0] > written) or (kind == OPERATION and numbers[2] > written)
 
 
 def _new_messages(contents: Contents, ids: Sequence[MessageId]) -> list[MessageRun]:

@@ -159,6 +159,29 @@ def test_what_came_and_went_between_two_writes_leaves_nothing() -> None:
     assert story.keys == before
 
 
+def test_a_transaction_that_came_and_went_between_two_writes_is_not_even_deleted() -> None:
+    story = Story(1)
+    key = story.log.begin()
+    story.log.publish(*(message((story.q,)) for _ in range(5)), transaction=key)
+    story.log.commit(key)
+    story.log.flush()
+    story.kept.apply(story.log.frames)
+    assert story.kept.write().deletes == ()
+    assert_written(story.kept, story.log)
+
+
+def test_a_transaction_that_was_written_is_deleted_when_it_ends() -> None:
+    story = Story(1)
+    key = story.log.begin()
+    story.log.publish(*(message((story.q,)) for _ in range(5)), transaction=key)
+    story.write()
+    story.log.commit(key)
+    story.log.flush()
+    story.kept.apply(story.log.frames)
+    assert len(story.kept.write().deletes) == 2
+    assert_written(story.kept, story.log)
+
+
 def test_a_block_whose_messages_are_all_accepted_leaves_nothing() -> None:
     story = Story(BLOCK_ITEMS_MAX)
     story.accept(0, 100)
