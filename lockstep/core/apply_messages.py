@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from lockstep.core.contents import RUN_MIN, Content, PackedMessages, messages_of, size_of, size_of_all
+from lockstep.core.content import Content, size_of, size_of_all
 from lockstep.core.ids import (
     Epoch,
     LogIndex,
@@ -20,6 +20,7 @@ from lockstep.core.ids import (
     message_ids_from,
     place,
 )
+from lockstep.core.packed_messages import RUN_MIN, PackedMessages, messages_of
 from lockstep.core.records import Alike, Dequeue, Move, PackedPublish, Publish, Requeue
 from lockstep.core.reply import DONE, Reply, refused
 from lockstep.core.tx_buffer import DequeueOperation, PublishOperation, Share, TxBuffer

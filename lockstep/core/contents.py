@@ -1,167 +1,18 @@
 """Contents: what messages carry, once however many queues and buffers hold it, and gone with the last that does.
 
 Law: a content is here exactly while a queue entry or an open transaction's buffer refers to it. It is durable exactly while a
-durable one does: then its item belongs to the durable snapshot. Bodies may be away (dropped, to be read back from the
-store); sizes, target queues and a checksum stay, so that every record can still be applied and states still be compared.
+durable one does: then its item belongs to the durable snapshot. Bodies may be away (dropped, to be read back from the store).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from operator import attrgetter
 
-import google_crc32c
-import msgspec
-
+from lockstep.core.content import Content, DroppedMessage, size_of, size_of_all, without_body
+from lockstep.core.content_runs import ContentRun
 from lockstep.core.ids import LogIndex, MessageId, QueueId, index_of, message_ids_from, ordinal_of
 from lockstep.core.items import Changes
-from lockstep.core.records import Alike, Message, PackedPublish, Publish
-
-
-class DroppedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What stays of a message in memory when its body is away."""
-
-    queues: tuple[QueueId, ...]
-    properties_bytes: int
-    body_bytes: int
-    crc: int
-    """CRC-32C of properties and body; 0 where nobody computed it."""
-    expires_ms: int
-    is_durable: bool
-
-    @property
-    def size(self) -> int:
-        return self.properties_bytes + self.body_bytes
-
-
-Content = Message | DroppedMessage
-RUN_MIN = 4
-"""So many neighbours are kept as one run: fewer take more room together than each by itself."""
-_decode_messages = msgspec.msgpack.Decoder(list[Message]).decode
-_KIND = attrgetter("queues", "is_durable", "expires_ms")
-_BODY, _PROPERTIES = attrgetter("body"), attrgetter("properties")
-
-
-def size_of(content: Content) -> int:
-    """Bytes of properties and body, as limits count them."""
-    if type(content) is Message:
-        return len(content.body) + len(content.properties)
-    assert type(content) is DroppedMessage
-    return content.size
-
-
-def size_of_all(contents: Sequence[Content]) -> int:
-    """The same of all of them together."""
-    if set(map(type, contents)) == {Message}:
-        return sum(map(len, map(_BODY, contents))) + sum(map(len, map(_PROPERTIES, contents)))
-    return sum(map(size_of, contents))
-
-
-def without_body(content: Content, with_checksum: bool = True) -> DroppedMessage:
-    """The same message with its body away."""
-    if type(content) is DroppedMessage:
-        return content
-    assert type(content) is Message
-    properties, body = content.properties, content.body
-    crc = google_crc32c.extend(google_crc32c.value(properties), body) if with_checksum else 0
-    return DroppedMessage(
-        content.queues, len(properties), len(body), crc, content.expires_ms, content.is_durable
-    )
-
-
-def alike_of(messages: Sequence[Message], sizes: Iterable[int]) -> Alike | None:
-    """What the messages of one record have in common, if they differ in nothing but their contents, and make a run.
-
-    `sizes`: of each, in bytes of properties and body.
-    """
-    first = messages[0]
-    kind = first.queues, first.is_durable, 0
-    if len(messages) < RUN_MIN or not first.queues or set(map(_KIND, messages)) != {kind}:
-        return None
-    return Alike(first.queues, first.is_durable, tuple(sizes))
-
-
-class PackedMessages:
-    """Messages that are alike, as their record has them, or without their bodies."""
-
-    __slots__ = ("alike", "encoded")
-
-    def __init__(self, alike: Alike, encoded: bytes | None) -> None:
-        self.alike = alike
-        self.encoded = encoded
-        """MessagePack, an array of `Message`; None: the bodies are away, and nobody will ask for them."""
-
-    def __len__(self) -> int:
-        return len(self.alike.sizes)
-
-    def unpack(self) -> Sequence[Content]:
-        """Each by itself."""
-        if self.encoded is not None:
-            return _decode_messages(self.encoded)
-        queues, is_durable, sizes = self.alike
-        return [DroppedMessage(queues, 0, size, 0, 0, is_durable) for size in sizes]
-
-
-def messages_of(record: Publish | PackedPublish) -> Sequence[Message] | PackedMessages:
-    """What a record brings, packed if it can stay so."""
-    if isinstance(record, Publish):
-        return record.messages
-    if record.alike is None or len(record.alike.sizes) < RUN_MIN:
-        return _decode_messages(record.messages)
-    # A copy: the record lies in a frame, which may hold much that is gone sooner.
-    return PackedMessages(record.alike, bytes(record.messages))
-
-
-class _Run:
-    """The contents of one publish record, while any of them is here: neighbours in ids come, and mostly go, together."""
-
-    __slots__ = ("_contents", "_packed", "count", "first", "left", "resident_bytes")
-
-    def __init__(self, first: int, messages: Sequence[Message] | PackedMessages, size: int) -> None:
-        self.first = first
-        self._packed = messages if isinstance(messages, PackedMessages) else None
-        """All of them; None: `_contents` has them."""
-        self._contents: list[Content | None] = [] if isinstance(messages, PackedMessages) else list(messages)
-        """By id, from `first` on; None where one is gone."""
-        self.count = self.left = len(messages)
-        self.resident_bytes = size
-
-    @property
-    def contents(self) -> list[Content | None]:
-        """Each by itself from now on; the run's own list."""
-        if self._packed is not None:
-            self._contents, self._packed = list(self._packed.unpack()), None
-        return self._contents
-
-    def looked_at(self) -> Sequence[Content | None]:
-        """The same for whoever only looks."""
-        return self._contents if self._packed is None else self._packed.unpack()
-
-    @property
-    def packed(self) -> PackedMessages | None:
-        """All of them, if they are together still."""
-        return self._packed
-
-    def get(self, number: int) -> Content | None:
-        offset = number - self.first
-        return self.contents[offset] if 0 <= offset < self.count else None
-
-    def has(self, number: int) -> bool:
-        offset = number - self.first
-        return 0 <= offset < self.count and (self._packed is not None or self._contents[offset] is not None)
-
-    def size_of(self, begin: int, end: int) -> int:
-        """Bytes of some that are here, by their places."""
-        if self._packed is not None:
-            return sum(self._packed.alike.sizes[begin:end])
-        return size_of_all(self._contents[begin:end])  # type: ignore[arg-type]
-
-    def forget_bodies(self) -> None:
-        """Let go of them, for good."""
-        if self._packed is not None:
-            self._packed = PackedMessages(self._packed.alike, None)
-        else:
-            self._contents = [content and without_body(content, False) for content in self._contents]
-        self.resident_bytes = 0
+from lockstep.core.packed_messages import RUN_MIN, PackedMessages
+from lockstep.core.records import Message
 
 
 class Contents:
@@ -170,13 +21,14 @@ class Contents:
     What one record brought is kept as a run, all else one by one.
     """
 
-    __slots__ = ("_changes", "_references", "_runs", "_single", "resident_bytes")
+    __slots__ = ("_changes", "_length", "_references", "_runs", "_single", "resident_bytes")
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self._single: dict[MessageId, Content] = {}
-        self._runs: dict[LogIndex, _Run] = {}
+        self._runs: dict[LogIndex, ContentRun] = {}
         """By the index of the record that brought them."""
+        self._length = 0
         self.resident_bytes = 0
         """Of properties and bodies that are not away."""
         self._references: dict[MessageId, tuple[int, int]] = {}
@@ -185,7 +37,7 @@ class Contents:
     # --- asking ---
 
     def __len__(self) -> int:
-        return len(self._single) + sum([run.left for run in self._runs.values()])
+        return self._length
 
     def __contains__(self, message_id: MessageId) -> bool:
         if message_id in self._single:
@@ -273,10 +125,11 @@ class Contents:
     ) -> None:
         """New contents of one record, each with that many references, at least one. `size`: bytes of all of them."""
         if len(ids) >= RUN_MIN and type(ids) is range:
-            self._runs[index_of(ids[0])] = _Run(ids.start, messages, size)
+            self._runs[index_of(ids[0])] = ContentRun(ids.start, messages, size)
         else:
             assert not isinstance(messages, PackedMessages), "one alone is not packed"
             self._single.update(zip(ids, messages, strict=True))
+        self._length += len(ids)
         self.resident_bytes += size
         if (durable, transient) != (1, 0):
             self._references.update(dict.fromkeys(ids, (durable, transient)))
@@ -284,7 +137,7 @@ class Contents:
             self._changes.listener.messages_changed(ids)
 
     def load(self, message_id: MessageId, content: Content) -> None:
-        """One of a snapshot; sizes and references follow with `recount`."""
+        """One of a snapshot; what is counted follows with `recount`."""
         self._single[message_id] = content
 
     def references(self, message_id: MessageId) -> tuple[int, int]:
@@ -307,6 +160,7 @@ class Contents:
     def recount(self, durable: dict[MessageId, int], transient: dict[MessageId, int]) -> None:
         """Replace all counts: a restoration has counted anew. Every content must have one."""
         self._references = {}
+        self._length = len(self._single) + sum([run.left for run in self._runs.values()])
         self.resident_bytes = 0
         for run in self._runs.values():
             self.resident_bytes += run.resident_bytes
@@ -358,7 +212,9 @@ class Contents:
         if run is None:
             for message_id in ids:
                 self._remove(message_id)
-        elif run.left == len(ids):
+            return
+        self._length -= len(ids)
+        if run.left == len(ids):
             del self._runs[index_of(ids[0])]
             self.resident_bytes -= run.resident_bytes
         else:
@@ -370,6 +226,7 @@ class Contents:
             self.resident_bytes -= size
 
     def _remove(self, message_id: MessageId) -> None:
+        self._length -= 1
         content = self._single.pop(message_id, None)
         if content is None:
             self._replace(message_id, None)

@@ -45,9 +45,12 @@ class EntryRun:
         """Whether this position is in it, and left."""
         return self.first <= position < self.end and not (self._gone and position in self._gone)
 
-    def has_all(self, positions: Sequence[QueuePosition]) -> bool:
-        """The same of neighbours between `first` and `end`."""
-        return not self._gone or self._gone.isdisjoint(positions)
+    def left_of(self, positions: Sequence[QueuePosition]) -> Sequence[QueuePosition]:
+        """Of neighbours between `first` and `end`, those before the first one that is gone."""
+        if not self._gone or self._gone.isdisjoint(positions):
+            return positions
+        gone = next(place for place, position in enumerate(positions) if position in self._gone)
+        return positions[:gone]
 
     def remove(self, positions: Sequence[QueuePosition], size: int) -> None:
         """Some neighbours of those that are left, but not all of these, are gone. `size`: bytes of their messages."""
@@ -119,6 +122,4 @@ def contiguous(positions: Sequence[QueuePosition], place: int, run: EntryRun) ->
             low, high = (middle, high) if positions[middle] - first == middle - place else (low, middle - 1)
         last = low
     piece: Sequence[QueuePosition] = range(first, first + last - place + 1)  # type: ignore[assignment]
-    if tuple(positions[place : last + 1]) != tuple(piece) or not run.has_all(piece):
-        return (first,)
-    return piece
+    return run.left_of(piece) if tuple(positions[place : last + 1]) == tuple(piece) else (first,)

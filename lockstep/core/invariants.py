@@ -3,7 +3,7 @@
 Law: `check_invariants` holds between any two records. It recomputes what the state keeps beside its items and compares.
 """
 
-from lockstep.core.contents import size_of
+from lockstep.core.content import size_of
 from lockstep.core.ids import MessageId, QueueId
 from lockstep.core.outcomes import Outcomes
 from lockstep.core.records import Message

@@ -6,7 +6,7 @@ value: locks and reserved room follow from operations, lengths from entries, ref
 
 import msgspec
 
-from lockstep.core.contents import Content, DroppedMessage
+from lockstep.core.content import Content, DroppedMessage
 from lockstep.core.ids import (
     Epoch,
     LogIndex,

@@ -7,13 +7,15 @@ prepared transactions. Contents are elsewhere (`Contents`); an entry is one refe
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import NamedTuple
 
-from lockstep.core.contents import RUN_MIN, Content, Contents
+from lockstep.core.content import Content
+from lockstep.core.contents import Contents
 from lockstep.core.entry_runs import EntryRun, EntryRuns, contiguous
 from lockstep.core.ids import MessageId, QueueId, QueuePosition, TransactionKey
 from lockstep.core.items import Changes
+from lockstep.core.packed_messages import RUN_MIN
 from lockstep.core.records import DeclareQueue, Message
 
 _SLACK = 64
@@ -103,9 +105,9 @@ class Queue:
             return MessageId(position + run.shift) if run is not None else None
         return message_id
 
-    def message_ids(self, positions: Iterable[QueuePosition]) -> list[MessageId]:
+    def message_ids(self, positions: Sequence[QueuePosition]) -> list[MessageId]:
         """The same of all these positions, which are there."""
-        return [self.message_id(position) for position in positions]  # type: ignore[misc]
+        return [message_id for _, ids in self.pieces(positions) for message_id in ids]
 
     def present(self, positions: Iterable[QueuePosition]) -> list[QueuePosition]:
         """Those of these positions that are there, in their order."""
@@ -236,16 +238,15 @@ class Queue:
         marked = self.transient_positions
         if not self.is_durable:
             self._take_out(positions, False, removed)
-        elif not marked:
+        elif marked.isdisjoint(positions):
+            # Nearly always: a record is of entries of one kind.
             if is_durable:
                 self._take_out(positions, True, removed)
         else:
-            for position in positions:
-                if position in marked:
-                    marked.remove(position)
-                    self._take_out((position,), False, removed)
-                elif is_durable:
-                    self._take_out((position,), True, removed)
+            for is_marked, alike in groupby(positions, marked.__contains__):
+                if is_marked or is_durable:
+                    self._take_out(tuple(alike), not is_marked, removed)
+            marked.difference_update(positions)
         for side in (self.delivery_counts, self.expiries, self.locks):
             if side:
                 for position in removed.positions:

@@ -11,7 +11,7 @@ once, and read back once when its turn comes. What was read back and not taken g
 
 from collections import deque
 
-from lockstep.core.contents import size_of
+from lockstep.core.content import size_of
 from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition, index_of
 from lockstep.core.queues import Queue
 from lockstep.core.records import Message

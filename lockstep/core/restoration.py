@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lockstep.core import item_values as values
 from lockstep.core import items as keys
 from lockstep.core.apply_messages import reserve, shares_in
-from lockstep.core.contents import Content, without_body
+from lockstep.core.content import Content, without_body
 from lockstep.core.exchanges import Binding, Exchange
 from lockstep.core.ids import (
     Epoch,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lockstep.core import item_values as values
 from lockstep.core import items as keys
-from lockstep.core.contents import Content, without_body
+from lockstep.core.content import Content, without_body
 from lockstep.core.exchanges import Binding
 from lockstep.core.ids import Epoch, ExchangeId, LogIndex, MessageId, QueueId, QueuePosition, SessionKey
 from lockstep.core.items import Item

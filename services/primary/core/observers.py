@@ -7,7 +7,7 @@ primary registers the factory that puts the events on the tx-queue; others (metr
 from collections.abc import Callable
 from typing import Protocol
 
-from lockstep.core.contents import size_of_all
+from lockstep.core.content import size_of_all
 from lockstep.core.ids import BrokerId, LogIndex, TransactionKey
 from lockstep.core.records import Dequeue, Publish
 from services.primary.core.tx_queue import TxQueue, TxQueues

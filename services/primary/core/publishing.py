@@ -14,10 +14,10 @@ from lockstep.core.commands import (
     OutgoingMessage,
     PublishCommand,
 )
-from lockstep.core.contents import alike_of
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.exchanges import DEFAULT_EXCHANGE
 from lockstep.core.ids import QueueId
+from lockstep.core.packed_messages import alike_of
 from lockstep.core.queues import Queue
 from lockstep.core.records import AcceptCommand, Message, Publish
 from services.primary.core.context import SHOWN_MAX, Context, Request, shown

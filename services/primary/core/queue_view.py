@@ -54,9 +54,12 @@ class Hands:
 
     def is_free(self, position: QueuePosition) -> bool:
         """Whether the message is there and nobody's."""
+        return self.is_nobodys(position) and position in self.queue
+
+    def is_nobodys(self, position: QueuePosition) -> bool:
+        """The same of a message that is there."""
         return (
-            position in self.queue
-            and position not in self.held
+            position not in self.held
             and position not in self.queue.locks
             and position not in self.coming_back
         )
@@ -188,7 +191,7 @@ class QueueView:
 
     def ahead(self) -> dict[MessageId, QueuePosition]:
         """What will be offered next, in that order, as far as it is worth looking."""
-        back = nsmallest(LOOK_AHEAD, self.back)
+        back = self.queue.present(nsmallest(LOOK_AHEAD, self.back))
         ahead = self.queue.positions(self.cursor + 1, LOOK_AHEAD)
-        free = [position for position in (*back, *ahead) if self.hands.is_free(position)]
+        free = [position for position in dict.fromkeys((*back, *ahead)) if self.hands.is_nobodys(position)]
         return dict(zip(self.queue.message_ids(free), free, strict=True))

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from lockstep.core.contents import DroppedMessage, without_body
+from lockstep.core.content import DroppedMessage, without_body
 from lockstep.core.effects import AnyEffect, ReadMessages
 from lockstep.core.ids import Epoch, MessageId
 from lockstep.core.inputs import MessagesRead

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 
 from lockstep.core.amqp.selector import Selector
-from lockstep.core.contents import DroppedMessage
+from lockstep.core.content import DroppedMessage
 from lockstep.core.ids import QueueId, QueuePosition
 from lockstep.core.queues import Queue
 from lockstep.core.records import Dequeue, DequeueReason, Message, Move, Publish, Requeue

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from lockstep.core.contents import DroppedMessage, size_of
+from lockstep.core.content import DroppedMessage, size_of
 from lockstep.core.ids import MessageId
 from lockstep.core.item_values import decode_content, encode_content, is_bodiless
 from lockstep.core.items import MESSAGE, Item, numbers_in

@@ -7,7 +7,7 @@ appended before it (DESIGN 6: "against what it has appended, not only applied").
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lockstep.core.contents import size_of_all
+from lockstep.core.content import size_of_all
 from lockstep.core.ids import LogIndex, TransactionKey
 from lockstep.core.records import AnyRecord, Begin, Commit, Dequeue, Prepare, Publish, Rollback
 from lockstep.core.set_state import SetState

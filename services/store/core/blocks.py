@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from lockstep.core.contents import size_of, size_of_all
+from lockstep.core.content import size_of, size_of_all
 from lockstep.core.ids import MessageId, QueueId, QueuePosition
 from lockstep.core.item_values import WHOLE_PREFIX, EntryValue, decode_entry, encode
 from lockstep.core.items import ENTRY, MESSAGE, entry_key, message_key, numbers_in

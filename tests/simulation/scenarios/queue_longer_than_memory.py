@@ -4,7 +4,7 @@ Whatever happens between: everything is delivered once, in order, with the body 
 """
 
 from lockstep.core.commands import BindCommand, DeclareExchangeCommand, QueueOptions
-from lockstep.core.contents import DroppedMessage
+from lockstep.core.content import DroppedMessage
 from lockstep.core.ids import BrokerId
 from tests.simulation.options import Options
 from tests.simulation.staging.scripted_client import ScriptedClient

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from lockstep.core.contents import alike_of, size_of
+from lockstep.core.content import size_of
 from lockstep.core.frames import Frame, encode_frame
 from lockstep.core.ids import (
     Epoch,
@@ -20,6 +20,7 @@ from lockstep.core.ids import (
     TimeMs,
     TransactionKey,
 )
+from lockstep.core.packed_messages import alike_of
 from lockstep.core.queues import Queue
 from lockstep.core.records import (
     AcceptCommand,

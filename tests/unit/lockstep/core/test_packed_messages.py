@@ -1,8 +1,10 @@
 """Messages that are alike stay packed, as their record has them, until somebody wants one of them."""
 
-from lockstep.core.contents import RUN_MIN, Contents, DroppedMessage, PackedMessages, alike_of, without_body
+from lockstep.core.content import DroppedMessage, without_body
+from lockstep.core.contents import Contents
 from lockstep.core.ids import LogIndex, MessageId, QueueId, message_ids_from, place
 from lockstep.core.invariants import check_invariants
+from lockstep.core.packed_messages import RUN_MIN, PackedMessages, alike_of
 from lockstep.core.queues import Queue
 from lockstep.core.records import Message
 from lockstep.core.set_state import SetState

@@ -3,7 +3,7 @@
 import pytest
 
 from lockstep.core.commands import DeleteQueueCommand, Disposition, PurgeQueueCommand
-from lockstep.core.contents import DroppedMessage
+from lockstep.core.content import DroppedMessage
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import QueuePosition
 from lockstep.core.inputs import MessagesRead, StoreConnected, StoreLost

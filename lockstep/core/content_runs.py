@@ -1,0 +1,63 @@
+"""Runs of contents: neighbours in ids, which came with one record and mostly go together.
+
+Law: a run is packed as long as all of it is there and nobody asked for one of it; from then on it has each by itself.
+"""
+
+from collections.abc import Sequence
+
+from lockstep.core.content import Content, size_of_all, without_body
+from lockstep.core.packed_messages import PackedMessages
+from lockstep.core.records import Message
+
+
+class ContentRun:
+    """The contents of one publish record, while any of them is here."""
+
+    __slots__ = ("_contents", "_packed", "count", "first", "left", "resident_bytes")
+
+    def __init__(self, first: int, messages: Sequence[Message] | PackedMessages, size: int) -> None:
+        self.first = first
+        self._packed = messages if isinstance(messages, PackedMessages) else None
+        """All of them; None: `_contents` has them."""
+        self._contents: list[Content | None] = [] if isinstance(messages, PackedMessages) else list(messages)
+        """By id, from `first` on; None where one is gone."""
+        self.count = self.left = len(messages)
+        self.resident_bytes = size
+
+    @property
+    def contents(self) -> list[Content | None]:
+        """Each by itself from now on; the run's own list."""
+        if self._packed is not None:
+            self._contents, self._packed = list(self._packed.unpack()), None
+        return self._contents
+
+    def looked_at(self) -> Sequence[Content | None]:
+        """The same for whoever only looks."""
+        return self._contents if self._packed is None else self._packed.unpack()
+
+    @property
+    def packed(self) -> PackedMessages | None:
+        """All of them, if they are together still."""
+        return self._packed
+
+    def get(self, number: int) -> Content | None:
+        offset = number - self.first
+        return self.contents[offset] if 0 <= offset < self.count else None
+
+    def has(self, number: int) -> bool:
+        offset = number - self.first
+        return 0 <= offset < self.count and (self._packed is not None or self._contents[offset] is not None)
+
+    def size_of(self, begin: int, end: int) -> int:
+        """Bytes of some that are here, by their places."""
+        if self._packed is not None:
+            return sum(self._packed.alike.sizes[begin:end])
+        return size_of_all(self._contents[begin:end])  # type: ignore[arg-type]
+
+    def forget_bodies(self) -> None:
+        """Let go of them, for good."""
+        if self._packed is not None:
+            self._packed = PackedMessages(self._packed.alike, None)
+        else:
+            self._contents = [content and without_body(content, False) for content in self._contents]
+        self.resident_bytes = 0
