@@ -13,12 +13,12 @@ from lockstep.core.records import Message
 class ContentRun:
     """The contents of one publish record, while any of them is here."""
 
-    __slots__ = ("_contents", "_packed", "count", "first", "left", "resident_bytes")
+    __slots__ = ("_contents", "count", "first", "left", "packed", "resident_bytes")
 
     def __init__(self, first: int, messages: Sequence[Message] | PackedMessages, size: int) -> None:
         self.first = first
-        self._packed = messages if isinstance(messages, PackedMessages) else None
-        """All of them; None: `_contents` has them."""
+        self.packed = messages if isinstance(messages, PackedMessages) else None
+        """All of them, if they are together still; None: `_contents` has them."""
         self._contents: list[Content | None] = [] if isinstance(messages, PackedMessages) else list(messages)
         """By id, from `first` on; None where one is gone."""
         self.count = self.left = len(messages)
@@ -27,18 +27,13 @@ class ContentRun:
     @property
     def contents(self) -> list[Content | None]:
         """Each by itself from now on; the run's own list."""
-        if self._packed is not None:
-            self._contents, self._packed = list(self._packed.unpack()), None
+        if self.packed is not None:
+            self._contents, self.packed = list(self.packed.unpack()), None
         return self._contents
 
     def looked_at(self) -> Sequence[Content | None]:
         """The same for whoever only looks."""
-        return self._contents if self._packed is None else self._packed.unpack()
-
-    @property
-    def packed(self) -> PackedMessages | None:
-        """All of them, if they are together still."""
-        return self._packed
+        return self._contents if self.packed is None else self.packed.unpack()
 
     def get(self, number: int) -> Content | None:
         offset = number - self.first
@@ -46,18 +41,18 @@ class ContentRun:
 
     def has(self, number: int) -> bool:
         offset = number - self.first
-        return 0 <= offset < self.count and (self._packed is not None or self._contents[offset] is not None)
+        return 0 <= offset < self.count and (self.packed is not None or self._contents[offset] is not None)
 
     def size_of(self, begin: int, end: int) -> int:
         """Bytes of some that are here, by their places."""
-        if self._packed is not None:
-            return sum(self._packed.alike.sizes[begin:end])
+        if self.packed is not None:
+            return sum(self.packed.alike.sizes[begin:end])
         return size_of_all(self._contents[begin:end])  # type: ignore[arg-type]
 
     def forget_bodies(self) -> None:
         """Let go of them, for good."""
-        if self._packed is not None:
-            self._packed = PackedMessages(self._packed.alike, None)
+        if self.packed is not None:
+            self.packed = PackedMessages(self.packed.alike, None)
         else:
             self._contents = [content and without_body(content, False) for content in self._contents]
         self.resident_bytes = 0

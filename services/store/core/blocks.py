@@ -91,7 +91,7 @@ def cut_messages(runs: Iterable[MessageRun]) -> Iterator[list[MessageRun]]:
     block: list[MessageRun] = []
     count = size = 0
     for run in runs:
-        if count + run.length > BLOCK_ITEMS_MAX or size + run.size > BLOCK_BYTES_MAX:
+        if not fits_block(count + run.length, size + run.size):
             if block:
                 yield block
                 block, count, size = [], 0, 0
@@ -106,7 +106,7 @@ def cut_messages(runs: Iterable[MessageRun]) -> Iterator[list[MessageRun]]:
 
 
 def fits_block(length: int, size: int) -> bool:
-    """Whether a run of so many messages, of so many bytes together, may be in one block."""
+    """Whether so many messages, of so many bytes together, may be in one block."""
     return length <= BLOCK_ITEMS_MAX and size <= BLOCK_BYTES_MAX
 
 
