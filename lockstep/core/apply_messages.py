@@ -21,7 +21,7 @@ from lockstep.core.ids import (
     place,
 )
 from lockstep.core.packed_messages import RUN_MIN, PackedMessages, messages_of
-from lockstep.core.records import Alike, Dequeue, Move, PackedPublish, Publish, Requeue
+from lockstep.core.records import Alike, Dequeue, Message, Move, PackedPublish, Publish, Requeue
 from lockstep.core.reply import DONE, Reply, refused
 from lockstep.core.tx_buffer import DequeueOperation, PublishOperation, Share, TxBuffer
 
@@ -135,9 +135,7 @@ def apply_publish(
     messages = messages_of(record)
     if not messages:
         return DONE
-    ids = message_ids_from(index, record.ordinal, len(messages))
-    if len(messages) < RUN_MIN:
-        ids = list(ids)  # Of few, the same number objects serve everywhere.
+    ids = ids_of(index, record.ordinal, len(messages))
     if record.transaction is not None:
         buffer = state.buffer_of(record.transaction, epoch)
         if buffer is None:
@@ -153,19 +151,38 @@ def apply_publish(
     # Outside a transaction a message's first position is its id.
     positions: Sequence[QueuePosition] = ids  # type: ignore[assignment]
     shares = shares_of(messages, record.alike)
-    batches, references = enqueue(state, shares, positions, ids, is_durable)
-    if isinstance(references, tuple):
-        if batches:
-            state.contents.add(ids, messages, *references, _total_size(shares, messages))
-    else:
-        assert not isinstance(messages, PackedMessages), "what is packed gets the same references"
-        for message_id, message, counts in zip(ids, messages, references, strict=True):
-            if counts != (0, 0):
-                state.contents.add((message_id,), (message,), *counts, size_of(message))
+    batches = publish_at_once(state, shares, positions, ids, messages, is_durable)
     if state.listener is not None:
         for queue, given in batches:
             state.tell(state.listener.enqueued, queue, given)
     return Reply(value=sum(len(given) for _, given in batches))
+
+
+def ids_of(index: LogIndex, ordinal: int, count: int) -> Sequence[MessageId]:
+    """The ids of what a publish record brings. Of few, the same number objects serve everywhere."""
+    ids = message_ids_from(index, ordinal, count)
+    return ids if count >= RUN_MIN else list(ids)
+
+
+def publish_at_once(
+    state: SetState,
+    shares: Sequence[Share],
+    positions: Sequence[QueuePosition],
+    ids: Sequence[MessageId],
+    messages: Sequence[Message] | PackedMessages,
+    is_durable: bool,
+) -> list[tuple[Queue, Sequence[QueuePosition]]]:
+    """Put messages, which no transaction holds, into those of their queues that there are; answers what each queue got."""
+    batches, references = enqueue(state, shares, positions, ids, is_durable)
+    if isinstance(references, tuple):
+        if batches:
+            state.contents.add(ids, messages, *references, _total_size(shares, messages))
+        return batches
+    assert not isinstance(messages, PackedMessages), "what is packed gets the same references"
+    for message_id, message, counts in zip(ids, messages, references, strict=True):
+        if counts != (0, 0):
+            state.contents.add((message_id,), (message,), *counts, size_of(message))
+    return batches
 
 
 def apply_dequeue(state: SetState, index: LogIndex, epoch: Epoch, record: Dequeue, is_durable: bool) -> Reply:

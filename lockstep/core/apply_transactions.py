@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lockstep.core.apply_messages import enqueue, release, reserve, shares_in
 from lockstep.core.apply_wiring import delete_exchange, delete_queue
-from lockstep.core.ids import Epoch, LogIndex, QueueId, QueuePosition
+from lockstep.core.ids import Epoch, LogIndex, QueueId, QueuePosition, TransactionKey
 from lockstep.core.items import operation_key, transaction_key
 from lockstep.core.outcomes import Outcome
 from lockstep.core.records import (
@@ -190,12 +190,17 @@ def _end(
                 state.tell(state.listener.unlocked, queue, positions)
     _remove(state, buffer)
     outcome = Outcome(buffer.state, reason, index, xid)
-    state.outcomes.record(buffer.key, outcome)
     if not xid:
         _remember_undone(state, buffer, outcome)
-    if state.listener is not None:
-        state.tell(state.listener.transaction_ended, buffer.key, outcome)
+    record_outcome(state, buffer.key, outcome)
     return outcome
+
+
+def record_outcome(state: SetState, key: TransactionKey, outcome: Outcome) -> None:
+    """A transaction has ended."""
+    state.outcomes.record(key, outcome)
+    if state.listener is not None:
+        state.tell(state.listener.transaction_ended, key, outcome)
 
 
 def _remember_undone(state: SetState, buffer: TxBuffer, outcome: Outcome) -> None:
@@ -204,15 +209,50 @@ def _remember_undone(state: SetState, buffer: TxBuffer, outcome: Outcome) -> Non
         state.transactions.undone[buffer.xid] = Undone(buffer.key, outcome.reason, outcome.index)
 
 
+class Effects:
+    """What a transaction that commits did to queues: collected, and then told in one call for each queue."""
+
+    __slots__ = ("_dequeued", "_enqueued", "_state")
+
+    def __init__(self, state: SetState) -> None:
+        self._state = state
+        self._dequeued: dict[tuple[int, int], tuple[Queue, list[QueuePosition]]] = {}
+        self._enqueued: dict[int, tuple[Queue, list[QueuePosition]]] = {}
+
+    def dequeue(
+        self, queue: Queue, positions: Sequence[QueuePosition], reason: int, is_durable: bool
+    ) -> None:
+        """Take out those of these positions that are there."""
+        removed = queue.remove(positions, is_durable)
+        release(self._state, removed)
+        if self._state.listener is not None:
+            self._dequeued.setdefault((queue.id, reason), (queue, []))[1].extend(removed.positions)
+
+    def enqueued(self, batches: Sequence[tuple[Queue, Sequence[QueuePosition]]]) -> None:
+        """Messages were put there."""
+        if self._state.listener is not None:
+            for queue, positions in batches:
+                self._enqueued.setdefault(queue.id, (queue, []))[1].extend(positions)
+
+    def tell(self, key: TransactionKey) -> None:
+        """Tell the listener, if there is one, behind the record that is being applied."""
+        state = self._state
+        if state.listener is None:
+            return
+        for (_, reason), (queue, positions) in self._dequeued.items():
+            if positions:
+                state.tell(state.listener.dequeued, queue, positions, reason, key)
+        for queue, positions in self._enqueued.values():
+            state.tell(state.listener.enqueued, queue, positions)
+
+
 def _take_effect(state: SetState, index: LogIndex, buffer: TxBuffer) -> None:
-    dequeued: dict[tuple[int, int], tuple[Queue, list[QueuePosition]]] = {}
+    effects = Effects(state)
     for taken in buffer.dequeues:
         queue = state.queues.by_id.get(taken.queue)
         if queue is not None:
-            removed = queue.remove(queue.locked_by(buffer.key, taken.positions), taken.is_durable)
-            release(state, removed)
-            dequeued.setdefault((queue.id, taken.reason), (queue, []))[1].extend(removed.positions)
-    enqueued: dict[int, tuple[Queue, list[QueuePosition]]] = {}
+            positions = queue.locked_by(buffer.key, taken.positions)
+            effects.dequeue(queue, positions, taken.reason, taken.is_durable)
     contents = state.contents
     for given in buffer.publishes:
         ids = given.message_ids
@@ -225,14 +265,8 @@ def _take_effect(state: SetState, index: LogIndex, buffer: TxBuffer) -> None:
         elif references != (int(given.is_durable), int(not given.is_durable)):
             for message_id in ids:
                 contents.set_references(message_id, *references)
-        for queue, positions in batches:
-            enqueued.setdefault(queue.id, (queue, []))[1].extend(positions)
-    if state.listener is not None:
-        for (_, reason), (queue, positions) in dequeued.items():
-            if positions:
-                state.tell(state.listener.dequeued, queue, positions, reason, buffer.key)
-        for queue, positions in enqueued.values():
-            state.tell(state.listener.enqueued, queue, positions)
+        effects.enqueued(batches)
+    effects.tell(buffer.key)
 
 
 def _give_back(

@@ -5,10 +5,11 @@ equal already when they applied the same durable records, whichever transient on
 primary (at the log's end), on backups (at the commit index) and in the log consolidator (durable records only).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lockstep.core.apply_table import APPLY
+from lockstep.core.apply_whole import AppliedAt, apply_whole, stretch
 from lockstep.core.contents import Contents
 from lockstep.core.epoch_table import EpochTable
 from lockstep.core.exchanges import DEFAULT_EXCHANGE, Exchanges
@@ -29,7 +30,7 @@ from lockstep.core.outcomes import Outcome, Outcomes
 from lockstep.core.queues import Queues
 from lockstep.core.records import AppliedRecord, Message
 from lockstep.core.restoration import restore
-from lockstep.core.sessions import Answer, Sessions
+from lockstep.core.sessions import Answer, Session, Sessions
 from lockstep.core.snapshot import all_items, one_item
 from lockstep.core.state_listener import StateListener
 from lockstep.core.subscriptions import Subscriptions
@@ -81,9 +82,29 @@ class SetState:
         assert header.first == self.applied + 1, f"frame {header.first}..{header.last} behind {self.applied}"
         records = decode_packed(frame)
         self._observe(header.epoch, header.first)
-        for index, record, is_durable in records:
-            self.apply(index, header.epoch, record, is_durable)
+        place = 0
+        while place < len(records):
+            behind, is_whole = stretch(records, place)
+            part = records[place:behind]
+            if not (is_whole and self._apply_whole(header.epoch, part)):
+                for index, record, is_durable in part:
+                    self.apply(index, header.epoch, record, is_durable)
+            place = behind
         self.close_frame(header)
+
+    def _apply_whole(self, epoch: Epoch, records: Sequence[AppliedAt]) -> bool:
+        """Apply the records of one transaction, all that it has, in one; False: they are to be applied one by one."""
+        replies = apply_whole(self, epoch, records)
+        if replies is None:
+            return False
+        self.applied = records[-1][0]
+        for (index, record, _), reply in zip(records, replies, strict=True):
+            if record.command is not None:
+                session = self.sessions.get(record.command.session)
+                if session is not None:
+                    self._answer(session, record.command.number, Answer(index, *reply))
+        self._call_listener()
+        return True
 
     def apply(self, index: LogIndex, epoch: Epoch, record: AppliedRecord, is_durable: bool) -> None:
         """Apply one record, at a higher index than all before. `time_ms` follows with `close_frame`."""
@@ -94,10 +115,15 @@ class SetState:
         session = self.sessions.get(record.command.session) if record.command is not None else None
         reply = APPLY[type(record)](self, index, epoch, record, is_durable)
         if session is not None and record.command is not None:
-            answer = Answer(index, *reply)
-            session.answer(record.command.number, answer)
-            if self._listener is not None:
-                self.tell(self._listener.answered, session.key, record.command.number, answer)
+            self._answer(session, record.command.number, Answer(index, *reply))
+        self._call_listener()
+
+    def _answer(self, session: Session, number: int, answer: Answer) -> None:
+        session.answer(number, answer)
+        if self._listener is not None:
+            self.tell(self._listener.answered, session.key, number, answer)
+
+    def _call_listener(self) -> None:
         if self._calls:
             calls, self._calls = self._calls, []
             for call, arguments in calls:

@@ -204,6 +204,7 @@ class Writer:
             + [self._publish_in_transaction] * 5
             + [self._dequeue_in_transaction] * 4
             + [self._end] * 4
+            + [self._whole_transaction] * 4
             + [self._end_prepared] * 2
             + [self._session] * 2
             + [self._forget, self._mark]
@@ -360,12 +361,17 @@ class Writer:
             self.log.append(record, is_durable)
 
     def _dequeue_in_transaction(self) -> None:
-        buffer, queue = self._open(), self._queue()
+        buffer = self._open()
+        if buffer is not None:
+            self._dequeue_for(buffer.key)
+
+    def _dequeue_for(self, key: TransactionKey) -> None:
+        queue = self._queue()
         positions = self._free(queue) if queue is not None else []
-        if buffer is not None and queue is not None and positions:
+        if queue is not None and positions:
             is_durable = any(queue.is_entry_durable(position) for position in positions)
-            ordinal = buffer.next_ordinal
-            record = Dequeue(self._command(), buffer.key, ordinal, queue.id, tuple(positions))
+            ordinal = self.log.state.transactions.live[key].next_ordinal
+            record = Dequeue(self._command(), key, ordinal, queue.id, tuple(positions))
             self.log.append(record, is_durable)
 
     def _end(self) -> None:
@@ -382,6 +388,27 @@ class Writer:
             self.log.append(Prepare(self._command(), buffer.key, False, buffer.xid))
         else:
             self.log.append(Prepare(self._command(), buffer.key, True, buffer.xid))
+
+    def _whole_transaction(self) -> None:
+        """A TX that is done in one frame, or in two: its operations follow each other, and mostly its commit them."""
+        key = self.log.begin()
+        if self._chance():
+            self.log.flush()
+        for _ in range(self.random.randint(0, 4)):
+            if self._chance(0.6):
+                is_durable = self._chance(0.7)
+                made = self._messages(is_durable)
+                if made:
+                    ordinal = self.log.state.transactions.live[key].next_ordinal
+                    record = Publish(self._command(), key, ordinal, made, self._alike(made))
+                    self.log.append(record, is_durable)
+            else:
+                self._dequeue_for(key)
+            if self._chance(0.05):
+                self.log.flush()
+            if self._chance(0.05):
+                self._declare_queue()
+        self.log.append(Prepare(self._command(), key, True))
 
     def _end_prepared(self) -> None:
         """What coordinators and operators do, and what late time-outs try to."""

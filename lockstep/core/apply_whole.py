@@ -1,0 +1,94 @@
+"""Applying a TX as a whole: one whose operations and whose commit stand together in a frame, as those of short ones do.
+
+Law: it comes to the same as applying its records one by one. What they make only for each other (a buffer, reserved room, locks)
+is never made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from lockstep.core.apply_messages import ids_of, publish_at_once, shares_of
+from lockstep.core.apply_transactions import Effects, record_outcome
+from lockstep.core.ids import Epoch, LogIndex, TransactionKey, positions_from
+from lockstep.core.outcomes import Outcome
+from lockstep.core.packed_messages import PackedMessages, messages_of
+from lockstep.core.records import Dequeue, Message, PackedPublish, PackedRecord, Prepare
+from lockstep.core.reply import DONE, Reply
+from lockstep.core.transaction_states import TransactionState
+from lockstep.core.tx_buffer import DtxBuffer, Share
+
+if TYPE_CHECKING:
+    from lockstep.core.set_state import SetState
+
+AppliedAt = tuple[LogIndex, PackedRecord, bool]
+"""(index, record, is durable)"""
+_OPERATIONS = (PackedPublish, Dequeue)
+_BY_ORDINAL = itemgetter(0, 1)
+
+
+def stretch(records: Sequence[AppliedAt], begin: int) -> tuple[int, bool]:
+    """Where the operations of one transaction that begin here end, its commit included, and whether that is there; or what is
+    one record, and none of a transaction.
+    """
+    record = records[begin][1]
+    if type(record) not in _OPERATIONS or record.transaction is None:  # type: ignore[union-attr]
+        return begin + 1, False
+    key = record.transaction  # type: ignore[union-attr]
+    for place in range(begin + 1, len(records)):
+        record = records[place][1]
+        kind = type(record)
+        if kind is Prepare and record.transaction == key:  # type: ignore[union-attr]
+            return place + 1, record.commit_when_prepared  # type: ignore[union-attr]
+        if kind not in _OPERATIONS or record.transaction != key:  # type: ignore[union-attr]
+            return place, False
+    return len(records), False
+
+
+def apply_whole(state: SetState, epoch: Epoch, records: Sequence[AppliedAt]) -> list[Reply] | None:
+    """Apply the operations of a transaction and its commit; answers what each record says to its command. None, and nothing is
+    done: it is to be applied record by record, for it is a branch, has done more before or has ended.
+    """
+    index, prepare, _ = records[-1]
+    assert isinstance(prepare, Prepare)
+    key = prepare.transaction
+    if prepare.xid or not _is_new(state, epoch, key):
+        return None
+    effects, replies = Effects(state), list[Reply]()
+    publishes: list[tuple[int, LogIndex, Sequence[Message] | PackedMessages, list[Share], bool]] = []
+    for at, record, is_durable in records:
+        if isinstance(record, PackedPublish):
+            messages = messages_of(record)
+            if messages:
+                shares = shares_of(messages, record.alike)
+                publishes.append((record.ordinal, at, messages, shares, is_durable))
+                replies.append(Reply(value=sum([share.length for share in shares])))
+            else:
+                replies.append(DONE)
+        elif isinstance(record, Dequeue):
+            queue = state.queues.by_id.get(record.queue)
+            if queue is not None:
+                locks = queue.locks
+                free = [each for each in record.positions if each not in locks] if locks else record.positions
+                effects.dequeue(queue, free, record.reason, is_durable)
+            replies.append(Reply(value=len(record.positions)))
+    for ordinal, at, messages, shares, is_durable in sorted(publishes, key=_BY_ORDINAL):
+        ids, positions = ids_of(at, ordinal, len(messages)), positions_from(index, ordinal, len(messages))
+        effects.enqueued(publish_at_once(state, shares, positions, ids, messages, is_durable))
+    effects.tell(key)
+    record_outcome(state, key, Outcome(TransactionState.COMMITTED, 0, index))
+    replies.append(Reply(value=TransactionState.COMMITTED))
+    return replies
+
+
+def _is_new(state: SetState, epoch: Epoch, key: TransactionKey) -> bool:
+    """Whether a transaction is open and has done nothing yet; then it is open no more."""
+    buffer = state.transactions.live.get(key)
+    if buffer is None:
+        return state.open_from <= key[1] <= epoch and key not in state.outcomes
+    if isinstance(buffer, DtxBuffer) or buffer.state is not TransactionState.OPEN or buffer.operations:
+        return False
+    state.transactions.remove(buffer)
+    return True
