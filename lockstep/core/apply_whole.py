@@ -18,7 +18,7 @@ from lockstep.core.packed_messages import PackedMessages, messages_of
 from lockstep.core.records import Dequeue, Message, PackedPublish, PackedRecord, Prepare
 from lockstep.core.reply import DONE, Reply
 from lockstep.core.transaction_states import TransactionState
-from lockstep.core.tx_buffer import DtxBuffer, Share
+from lockstep.core.tx_buffer import Share
 
 if TYPE_CHECKING:
     from lockstep.core.set_state import SetState
@@ -88,7 +88,7 @@ def _is_new(state: SetState, epoch: Epoch, key: TransactionKey) -> bool:
     buffer = state.transactions.live.get(key)
     if buffer is None:
         return state.open_from <= key[1] <= epoch and key not in state.outcomes
-    if isinstance(buffer, DtxBuffer) or buffer.state is not TransactionState.OPEN or buffer.operations:
+    if buffer.state is not TransactionState.OPEN or buffer.operations:
         return False
     state.transactions.remove(buffer)
     return True

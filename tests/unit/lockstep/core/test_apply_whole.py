@@ -7,7 +7,7 @@ from lockstep.core.apply_whole import AppliedAt, apply_whole, stretch
 from lockstep.core.frames import Frame, decode_packed
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.invariants import check_invariants
-from lockstep.core.records import Prepare
+from lockstep.core.records import DequeueReason, Prepare
 from lockstep.core.set_state import SetState
 from tests.unit.lockstep.core.history import SET, Log, bodies, message
 from tests.unit.lockstep.core.test_state_laws import HISTORIES, assert_equal
@@ -150,3 +150,48 @@ def test_of_a_branch_that_commits_in_one_phase_nothing_is_done(with_begin: bool)
     assert isinstance(records[-1][1], Prepare)
     assert apply_whole(state, log.epoch, records) is None
     assert state.applied < LogIndex(records[0][0])
+
+
+def check_last_frame(log: Log) -> list[object]:
+    """Apply the log both ways; answers what is heard of the last frame."""
+    log.flush()
+    diary, other_diary = Diary(), Diary()
+    one, other = SetState(SET, diary), SetState(SET, other_diary)
+    for frame in log.frames:
+        diary.told(), other_diary.told()
+        one.apply_frame(frame)
+        apply_one_by_one(other, frame)
+    assert_equal(one, other)
+    heard = diary.told()
+    assert heard == other_diary.told()
+    return heard
+
+
+def test_what_another_has_locked_stays() -> None:
+    log, _ = a_log()
+    queue = log.state.queues.by_name["q"]
+    log.publish(message((queue,)), message((queue,)))
+    first, second = queue.positions()
+    holder = log.begin()
+    log.dequeue(queue, first, transaction=holder)
+    log.flush()
+    key = log.begin()
+    log.dequeue(queue, first, second, transaction=key, reason=DequeueReason.REJECTED)
+    log.commit(key)
+    heard = check_last_frame(log)
+    assert heard[0] == ("dequeued", "q", 1, DequeueReason.REJECTED, key)
+    assert queue.locks == {first: holder}
+
+
+def test_a_transient_record_takes_no_durable_message() -> None:
+    log, _ = a_log()
+    queue = log.state.queues.by_name["q"]
+    log.publish(message((queue,)))
+    log.publish(message((queue,), is_durable=False), is_durable=False)
+    log.flush()
+    key = log.begin()
+    log.dequeue(queue, *queue.positions(), transaction=key, is_durable=False)
+    log.commit(key)
+    heard = check_last_frame(log)
+    assert heard[0] == ("dequeued", "q", 1, DequeueReason.ACCEPTED, key)
+    assert queue.length == 1
