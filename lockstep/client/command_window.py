@@ -165,11 +165,21 @@ class CommandWindow:
                 return _rolled_back(entry.ticket, key)
             self.operations[key] = 0
             return CommandDone(entry.ticket, answer.value, key)
+        if isinstance(entry.command, CommitCommand) and answer.value > entry.command.transaction[0]:
+            return self._begun(entry, entry.command.begins, answer, kept_from)
         if isinstance(entry.command, StartCommand):
             return self._started(entry, entry.command, answer, kept_from)
         if isinstance(entry.command, EndCommand) and not entry.command.is_suspended:
             self._left(entry.command.xid)
         return CommandDone(entry.ticket, answer.value)
+
+    def _begun(self, entry: InFlight, count: int, answer: CommandAnswered, kept_from: Epoch) -> Effect:
+        """A commit has opened transactions, which have ended meanwhile if their epoch has."""
+        if entry.epoch_sent < kept_from:
+            return CommandDone(entry.ticket, answer.value)
+        begun = tuple([(LogIndex(answer.value - count + n), entry.epoch_sent) for n in range(count)])
+        self.operations.update(dict.fromkeys(begun, 0))
+        return CommandDone(entry.ticket, answer.value, None, begun)
 
     def _started(
         self, entry: InFlight, command: StartCommand, answer: CommandAnswered, kept_from: Epoch

@@ -161,11 +161,12 @@ class ArmTimer(msgspec.Struct, frozen=True):
 
 
 class CommandDone(msgspec.Struct, frozen=True):
-    """It happened. `value` as the command says. `transaction`: the one that a begin opened."""
+    """It happened. `value` as the command says. `transaction`: the one that a begin opened; `begun`: those that a commit did."""
 
     ticket: Ticket
     value: int
     transaction: TransactionKey | None = None
+    begun: tuple[TransactionKey, ...] = ()
 
 
 class CommandRejected(msgspec.Struct, frozen=True):

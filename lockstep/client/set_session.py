@@ -99,6 +99,22 @@ class SetSession:
         self.feed(e.Submit(heard, command), more_follow=True)
         self.write_soon()
 
+    def commit(self, key: TransactionKey) -> "asyncio.Future[e.CommandDone]":
+        """Commits a TX, and has others begun by that which are likely to be taken next; as `submit`."""
+        future: asyncio.Future[e.CommandDone] = asyncio.get_running_loop().create_future()
+        begins = self.reserve.begins()
+
+        def heard(answer: e.CommandDone | Rejected | InDoubt) -> None:
+            # Whoever waited for the commit may be gone.
+            self.reserve.begun(begins, answer.begun if isinstance(answer, e.CommandDone) else ())
+            if isinstance(answer, e.CommandDone):
+                _settle(future, answer)
+            else:
+                _fail(future, answer)
+
+        self.submit_for(c.CommitCommand(0, key, 0, begins), heard)
+        return future
+
     def write_soon(self) -> None:
         """Has what gathers be written at the end of this turn of the loop, or behind the write under way."""
         if not self._is_turn_due and not self.core.is_busy:

@@ -139,9 +139,8 @@ class Transaction:
         if self._wide is not None:
             await self._commit_everywhere(self._wide)
             return
-        session.reserve.restock()
         try:
-            await session.submit(c.CommitCommand(0, key, 0))
+            await session.commit(key)
             self.state = TransactionState.COMMITTED
         except Rejected as rejected:
             self.state = TransactionState.ROLLED_BACK

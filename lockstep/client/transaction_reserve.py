@@ -1,19 +1,19 @@
 """Transactions begun beforehand: who commits one after the other finds the next one's name here, and needs no round for it.
 
 Law: a transaction is taken once, while its epoch lasts and before it is old: an outcome is kept for a time that counts from its
-begin. What nobody takes is rolled back. Begins leave in the write of the commit before them, and cost no round (DESIGN 4, T1).
+begin. What nobody takes is rolled back. The commit before them begins them, which costs no round (DESIGN 4, T1).
 
     begun --take--> somebody's          begun --old, failover, the session's end--> rolled back
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from lockstep.client.session_events import CommandDone
 from lockstep.core import commands as c
-from lockstep.core.errors import LockstepError
 from lockstep.core.ids import TransactionKey
 
 RESERVE_MAX = 16
@@ -60,32 +60,26 @@ class TransactionReserve:
             self._roll_back(key)
         return None
 
-    def restock(self) -> None:
-        """Begin as many as are likely to be taken soon; they leave with what is submitted now."""
+    def begins(self) -> int:
+        """How many are likely to be taken soon, and lack: the commit that is submitted now is to begin them. `begun` follows."""
         now = asyncio.get_running_loop().time()
         takes = self._takes
         while takes and takes[0] < now - WINDOW_SECONDS:
             takes.popleft()
-        if len(takes) < 2:
-            return
         lacking = len(takes) - len(self._begun) - self._beginning
-        if 2 * lacking < len(takes):
-            return
-        for _ in range(lacking):
-            self._beginning += 1
-            self._session.submit(c.BeginCommand(0, 0, is_beforehand=True)).add_done_callback(self._began)
+        if len(takes) < 2 or 2 * lacking < len(takes):
+            return 0
+        self._beginning += lacking
+        return lacking
 
-    def _began(self, done: "asyncio.Future[CommandDone]") -> None:
-        self._beginning -= 1
-        if done.cancelled() or isinstance(done.exception(), LockstepError):
-            return
-        key = done.result().transaction
-        if key is None or not self._session.is_open(key):
-            return
+    def begun(self, begins: int, keys: Sequence[TransactionKey]) -> None:
+        """A commit that was to begin so many has begun these, or none."""
+        self._beginning -= begins
         loop = asyncio.get_running_loop()
-        self._begun.append((key, loop.time()))
-        self._session.transactions[key] = lambda: self._forget(key)
-        if self._timer is None:
+        for key in filter(self._session.is_open, keys):
+            self._begun.append((key, loop.time()))
+            self._session.transactions[key] = partial(self._forget, key)
+        if self._begun and self._timer is None:
             self._timer = loop.call_later(AGE_SECONDS_MAX, self._grow_old)
 
     def _forget(self, key: TransactionKey) -> None:

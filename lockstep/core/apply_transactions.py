@@ -72,7 +72,7 @@ def apply_prepare(state: SetState, index: LogIndex, epoch: Epoch, record: Prepar
         return Reply(value=outcome.state) if is_repeated else refused(outcome)
     if record.commit_when_prepared:
         _end(state, index, buffer, transition, record.xid, 0)
-        return Reply(value=XaStatus.OK if record.xid else TransactionState.COMMITTED)
+        return Reply(value=XaStatus.OK) if record.xid else reply_to_commit(index, record)
     branch = state.transactions.identify(buffer, record.xid)
     branch.advance(transition)
     state.transactions.dissociate_all(branch)
@@ -81,6 +81,11 @@ def apply_prepare(state: SetState, index: LogIndex, epoch: Epoch, record: Prepar
     branch.prepared_ms = branch.prepared_ms or record.prepared_ms
     state.changed(transaction_key(branch.key))
     return Reply(value=XaStatus.OK)
+
+
+def reply_to_commit(index: LogIndex, record: Prepare) -> Reply:
+    """Of a TX that has committed: where it did if its command has begun others, which stand right before that."""
+    return Reply(value=index if record.begun else TransactionState.COMMITTED)
 
 
 def apply_commit(state: SetState, index: LogIndex, epoch: Epoch, record: Commit, is_durable: bool) -> Reply:

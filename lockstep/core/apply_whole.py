@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from lockstep.core.apply_messages import ids_of, publish_at_once, shares_of
-from lockstep.core.apply_transactions import Effects, record_outcome
+from lockstep.core.apply_transactions import Effects, record_outcome, reply_to_commit
 from lockstep.core.ids import Epoch, LogIndex, TransactionKey, positions_from
 from lockstep.core.outcomes import Outcome
 from lockstep.core.packed_messages import PackedMessages, messages_of
@@ -79,7 +79,7 @@ def apply_whole(state: SetState, epoch: Epoch, records: Sequence[AppliedAt]) -> 
         effects.enqueued(publish_at_once(state, shares, positions, ids, messages, is_durable))
     effects.tell(key)
     record_outcome(state, key, Outcome(TransactionState.COMMITTED, 0, index))
-    replies.append(Reply(value=TransactionState.COMMITTED))
+    replies.append(reply_to_commit(index, prepare))
     return replies
 
 

@@ -142,8 +142,6 @@ class BeginCommand(Command, frozen=True):
     """Open a TX. Answered at once, before the record is committed: `transaction` is the name to ask for in `GetOutcome`."""
 
     timeout_ms: int = 0
-    is_beforehand: bool = False
-    """Nobody waits for the answer: it comes with that to a command before it, if one is to come."""
 
 
 class CommitCommand(Command, frozen=True):
@@ -151,6 +149,10 @@ class CommitCommand(Command, frozen=True):
 
     transaction: TransactionKey
     operations: int
+    begins: int = 0
+    """If it commits, so many TX without time-outs are opened with it, as by begins; none where there is no room for all of them.
+    Answer value: where they were opened the index of the commit, and they have those right before it; `COMMITTED` otherwise.
+    """
 
 
 class RollbackCommand(Command, frozen=True):

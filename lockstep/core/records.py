@@ -215,6 +215,8 @@ class Prepare(Record, tag=21, frozen=True):
     """Of a branch of our own coordinator: every resource set that the transaction has branches in, for whoever reads committed
     events up to a consistent cut (DESIGN 7); with less than two there is nothing to wait for.
     """
+    begun: int = 0
+    """Of a TX: its command has begun so many others, by the records right before this one, and its answer says so."""
 
 
 class Commit(Record, tag=22, frozen=True):

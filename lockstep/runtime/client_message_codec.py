@@ -40,15 +40,16 @@ def encode_client_message(message: rq.ClientMessage, wire: pb.ClientMessage) -> 
             wire.number = message.number
             _fill_settle(message, wire.settle)
             return
-        case c.BeginCommand(number, timeout_ms, is_beforehand):
+        case c.BeginCommand(number, timeout_ms):
             wire.number = number
             wire.begin.timeout_ms = timeout_ms
-            wire.begin.is_beforehand = is_beforehand
             return
-        case c.CommitCommand(number, transaction, operations):
+        case c.CommitCommand(number, transaction, operations, begins):
             wire.number = number
             fill_name(transaction, wire.commit.transaction)
             wire.commit.operations = operations
+            if begins:
+                wire.commit.begins = begins
             return
         case c.RollbackCommand(number, transaction):
             built = _Wire(number=number, rollback=_Wire.Rollback(transaction=encode_name(transaction)))
@@ -257,7 +258,8 @@ def _decode_settle(number: int, wire: pb.ClientMessage) -> c.SettleCommand:
 
 
 def _decode_commit(number: int, wire: pb.ClientMessage) -> c.CommitCommand:
-    return c.CommitCommand(number, decode_name(wire.commit.transaction), wire.commit.operations)
+    commit = wire.commit
+    return c.CommitCommand(number, decode_name(commit.transaction), commit.operations, commit.begins)
 
 
 def _decode_declare_queue(number: int, wire: pb.ClientMessage) -> c.DeclareQueueCommand:
@@ -344,9 +346,7 @@ def span(milliseconds: int) -> int:
 _COMMANDS: dict[str, Callable[[int, pb.ClientMessage], rq.ClientMessage]] = {
     "publish": _decode_publish,
     "settle": _decode_settle,
-    "begin": lambda number, wire: c.BeginCommand(
-        number, span(wire.begin.timeout_ms), wire.begin.is_beforehand
-    ),
+    "begin": lambda number, wire: c.BeginCommand(number, span(wire.begin.timeout_ms)),
     "commit": _decode_commit,
     "rollback": lambda number, wire: c.RollbackCommand(number, decode_name(wire.rollback.transaction)),
     "declare_exchange": lambda number, wire: c.DeclareExchangeCommand(

@@ -151,7 +151,7 @@ class ClientSession:
                 self._timer = effect.at
                 self.world.loop.after((effect.at - self.client.now_ms()) * MS, self._fire, effect.at)
             case e.CommandDone():
-                self._end(effect.ticket, ErrorCode.NONE, effect.value, effect.transaction)
+                self._end(effect.ticket, ErrorCode.NONE, effect.value, effect.transaction, effect.begun)
             case e.CommandRejected():
                 self._end(effect.ticket, effect.code, effect.value, None)
             case e.CommandInDoubt():
@@ -215,7 +215,12 @@ class ClientSession:
     # --- history --------------------------------------------------------------------------------------------------
 
     def _end(
-        self, ticket: e.Ticket, code: ErrorCode | None, value: int, transaction: TransactionKey | None
+        self,
+        ticket: e.Ticket,
+        code: ErrorCode | None,
+        value: int,
+        transaction: TransactionKey | None,
+        begun: tuple[TransactionKey, ...] = (),
     ) -> None:
         assert isinstance(ticket, Promise)
         operation = ticket.operation
@@ -225,6 +230,7 @@ class ClientSession:
         operation.ended_us = self.world.loop.now_us
         operation.code, operation.is_in_doubt, operation.value = code, code is None, value
         operation.epoch, operation.commit_index = self.core.epoch, self.commit_index
+        operation.begun = begun
         if transaction is not None:
             operation.transaction = transaction
         word = "in doubt" if code is None else "done" if code is ErrorCode.NONE else code.name

@@ -41,6 +41,8 @@ class Operation:
     stream: int = 0
     """Of a settle: the one that its session had when it was invoked."""
     transaction: TransactionKey | None = None
+    begun: tuple[TransactionKey, ...] = ()
+    """By a commit."""
     is_durable: bool = True
     ended_us: int | None = None
     code: ErrorCode | None = None

@@ -424,20 +424,16 @@ class ClientMessage(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
         TIMEOUT_MS_FIELD_NUMBER: _builtins.int
-        IS_BEFOREHAND_FIELD_NUMBER: _builtins.int
         timeout_ms: _builtins.int
         """0: none."""
-        is_beforehand: _builtins.bool
-        """Nobody waits for the answer: it comes with that to a command before it, if one is to come. false: at once."""
         def __init__(
             self,
             *,
             timeout_ms: _builtins.int = ...,
-            is_beforehand: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["is_beforehand", b"is_beforehand", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["timeout_ms", b"timeout_ms"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -447,8 +443,14 @@ class ClientMessage(_message.Message):
 
         TRANSACTION_FIELD_NUMBER: _builtins.int
         OPERATIONS_FIELD_NUMBER: _builtins.int
+        BEGINS_FIELD_NUMBER: _builtins.int
         operations: _builtins.int
         """Operations in it."""
+        begins: _builtins.int
+        """If it commits, so many TX without time-outs are opened with it, or none where there is no room for all of them. The answer's
+        value: where they were opened the index of the commit, and they have those right before it; else the outcome's state, which is
+        less than any transaction's index.
+        """
         @_builtins.property
         def transaction(self) -> Global___TransactionName: ...
         def __init__(
@@ -456,10 +458,11 @@ class ClientMessage(_message.Message):
             *,
             transaction: Global___TransactionName | None = ...,
             operations: _builtins.int = ...,
+            begins: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["transaction", b"transaction"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["operations", b"operations", "transaction", b"transaction"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["begins", b"begins", "operations", b"operations", "transaction", b"transaction"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

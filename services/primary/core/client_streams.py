@@ -127,14 +127,6 @@ class ClientStreams:
             self._gathering.answered(stream.number, self._context.now.boottime_ms)
         self.answer_now(stream.number, answered)
 
-    def answer_with_next(self, number: int, answered: CommandAnswered) -> None:
-        """Answer a command together with whatever of its stream waits at the gate; at once, if nothing does."""
-        stream = self.by_number.get(number)
-        if stream is not None and stream.answers_waiting:
-            stream.answers.append(answered)
-        else:
-            self.answer_now(number, answered)
-
     def answer_now(self, number: int, answered: CommandAnswered) -> None:
         stream = self.by_number.get(number)
         if stream is not None:

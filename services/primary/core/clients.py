@@ -93,8 +93,7 @@ class Clients:
         answered = answer_of(self._context, request.ref)
         if isinstance(command, BeginCommand):
             # A name says nothing of what is committed; the client has it before it may commit (T1).
-            tell = self._streams.answer_with_next if command.is_beforehand else self._streams.answer_now
-            tell(stream.number, answered)
+            self._streams.answer_now(stream.number, answered)
         else:
             self._streams.answer(stream.number, answered)
 

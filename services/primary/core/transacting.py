@@ -13,7 +13,15 @@ from lockstep.core.commands import (
 )
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SessionKey, TransactionKey, transaction_id
-from lockstep.core.records import Begin, MarkRollbackOnly, Prepare, RejectCommand, Rollback, RollbackReason
+from lockstep.core.records import (
+    Begin,
+    CommandRef,
+    MarkRollbackOnly,
+    Prepare,
+    RejectCommand,
+    Rollback,
+    RollbackReason,
+)
 from lockstep.core.transaction_states import ROLLBACKS, TransactionState
 from lockstep.core.tx_buffer import DtxBuffer, TxBuffer
 from services.primary.core.context import Context, Request, TransactionProgress
@@ -22,15 +30,29 @@ from services.primary.core.removing import evict
 
 def begin(context: Context, request: Request, command: BeginCommand) -> None:
     check_open(context, request.session)
-    timeout_ms = min(max(0, command.timeout_ms), SPAN_MS_MAX)
-    record = Begin(request.ref, request.session, b"", timeout_ms, context.now.wall_ms)
+    _begin(context, request.session, request.ref, min(max(0, command.timeout_ms), SPAN_MS_MAX))
+
+
+def _begin(context: Context, session: SessionKey, ref: CommandRef | None, timeout_ms: int) -> None:
+    record = Begin(ref, session, b"", timeout_ms, context.now.wall_ms)
     index = context.writer.append(record, False)
     ends_ms = context.now.boottime_ms + timeout_ms if timeout_ms else 0
-    context.progress.begin((index, context.epoch), TransactionProgress(request.session, ends_ms))
+    context.progress.begin((index, context.epoch), TransactionProgress(session, ends_ms))
+
+
+def _has_room(context: Context, session: SessionKey, begins: int) -> bool:
+    """Whether so many more transactions may be open, in the set and in the session."""
+    settings, progress = context.settings, context.progress
+    return (
+        len(progress) + begins <= settings.transactions_open_max
+        and progress.count(session) + begins <= settings.session_transactions_open_max
+    )
 
 
 def check_open(context: Context, session: SessionKey) -> None:
     """Raises `Rejected` UNAVAILABLE when the set, or the session, has as many transactions open as it may."""
+    if _has_room(context, session, 1):
+        return
     settings, progress = context.settings, context.progress
     if len(progress) >= settings.transactions_open_max:
         raise Rejected(
@@ -39,14 +61,13 @@ def check_open(context: Context, session: SessionKey) -> None:
             set_name=context.state.set_name,
             transactions_open_max=settings.transactions_open_max,
         )
-    if progress.count(session) >= settings.session_transactions_open_max:
-        limit = settings.session_transactions_open_max
-        raise Rejected(
-            ErrorCode.UNAVAILABLE,
-            f"{progress.count(session)} transactions of this session are open, session_transactions_open_max is {limit}",
-            session=session,
-            session_transactions_open_max=limit,
-        )
+    limit = settings.session_transactions_open_max
+    raise Rejected(
+        ErrorCode.UNAVAILABLE,
+        f"{progress.count(session)} transactions of this session are open, session_transactions_open_max is {limit}",
+        session=session,
+        session_transactions_open_max=limit,
+    )
 
 
 def operation(
@@ -105,7 +126,11 @@ def commit(context: Context, request: Request, command: CommitCommand) -> None:
         message = f"transaction {transaction_id(context.state.set_name, key)} {why}: rolled back"
         context.writer.append(RejectCommand(request.ref, ErrorCode.ROLLED_BACK, message), False)
         return
-    context.writer.append(Prepare(request.ref, key, True), True)
+    # The transaction itself makes room for one.
+    begins = max(0, command.begins) if _has_room(context, request.session, command.begins - 1) else 0
+    for _ in range(begins):
+        _begin(context, request.session, None, 0)
+    context.writer.append(Prepare(request.ref, key, True, begun=begins), True)
     context.progress.end(key)
     evict_touched(context, buffer)
 

@@ -1,5 +1,7 @@
 """Transactions that accept from one queue and publish to two others: the main work, and the one whose tearing would show."""
 
+from collections.abc import Generator
+
 from lockstep.client.session_events import Grant
 from lockstep.core.commands import (
     BeginCommand,
@@ -17,7 +19,7 @@ from lockstep.core.server_messages import (
 )
 from tests.simulation.client import ClientSession
 from tests.simulation.loop import MS
-from tests.simulation.promises import Actor
+from tests.simulation.promises import Actor, Wait
 from tests.simulation.workloads.producing import messages, publish_to
 from tests.simulation.workloads.queues import WORK, name
 
@@ -36,20 +38,24 @@ def transfer(session: ClientSession) -> Actor:
     source = random.choice(WORK)
     targets = [queue for queue in WORK if queue != source]
     consumer, inbox = session.consume(name(session.set_name, source), 4)
+    begun: list[TransactionKey] = []
     while session.is_working:
         yield session.world.think_us()
         if not inbox.waiting:
             yield session.with_patience(inbox.arrival(), 500 * MS)
         taken = inbox.waiting[: random.randint(1, 3)]
         inbox.waiting = inbox.waiting[len(taken) :]
-        begun = session.submit(BeginCommand(0, timeout_ms=random.choice((0, 0, 0, 2_000))))
-        yield begun
-        operation = begun.operation
-        assert operation is not None
-        if not operation.is_ok or operation.transaction is None:
-            yield from give_back(session, source, taken_positions(taken))
-            continue
-        key = operation.transaction
+        if begun:
+            key = begun.pop(0)
+        else:
+            beginning = session.submit(BeginCommand(0, timeout_ms=random.choice((0, 0, 0, 2_000))))
+            yield beginning
+            operation = beginning.operation
+            assert operation is not None
+            if not operation.is_ok or operation.transaction is None:
+                yield from give_back(session, source, taken_positions(taken))
+                continue
+            key = operation.transaction
         promises = []
         for epoch, positions in sorted(taken_positions(taken).items()):
             promises.append(
@@ -70,16 +76,20 @@ def transfer(session: ClientSession) -> Actor:
             yield from promises
         if random.random() < 0.3:
             yield session.world.think_us()
-        yield from end(session, key, random.random())
+        begun += yield from end(session, key, random.random(), 0 if begun else random.choice((0, 0, 1, 2)))
         session.feed(Grant(consumer, len(taken)))
+    for key in begun:
+        yield session.submit(RollbackCommand(0, key))
 
 
-def end(session: ClientSession, key: TransactionKey, chance: float) -> Actor:
-    """Commit (mostly), roll back, or leave it to its time-out; a commit in doubt is asked for until the answer is final."""
+def end(
+    session: ClientSession, key: TransactionKey, chance: float, begins: int = 0
+) -> Generator[Wait, None, list[TransactionKey]]:
+    """Commit (mostly), or roll back; a commit in doubt is asked for until the answer is final. Answers what the commit began."""
     if chance < 0.1:
         yield session.submit(RollbackCommand(0, key))
-        return
-    committing = session.submit(CommitCommand(0, key, 0))
+        return []
+    committing = session.submit(CommitCommand(0, key, 0, begins))
     if chance > 0.97:  # pipelined behind the commit: it must not undo it (history 2)
         yield session.submit(RollbackCommand(0, key))
     yield committing
@@ -87,6 +97,9 @@ def end(session: ClientSession, key: TransactionKey, chance: float) -> Actor:
     assert operation is not None
     if operation.is_in_doubt:
         yield from resolve(session, key)
+    if operation.begun:
+        session.world.branches.reach("transactions begun by a commit")
+    return list(operation.begun)
 
 
 def resolve(session: ClientSession, key: TransactionKey) -> Actor:

@@ -131,6 +131,8 @@ class FakePrimary:
             return []
         key = getattr(command, "transaction", None)
         code = ErrorCode.ROLLED_BACK if key is not None and key[1] < self.world.kept_from else ErrorCode.NONE
+        if isinstance(command, c.CommitCommand) and code is ErrorCode.NONE:
+            self.world.log += [Entry(self.epoch)] * command.begins
         self.world.log.append(Entry(self.epoch, None, self.session, command, code))
         if isinstance(command, c.BeginCommand):
             return [self._answers([sm.CommandAnswered(command.number, code, "", len(self.world.log))])]
@@ -160,6 +162,8 @@ class FakePrimary:
         """Of the answer: the index of the transaction that was begun, or that goes on."""
         match command:
             case c.BeginCommand():
+                return index
+            case c.CommitCommand(begins=begins) if begins:
                 return index
             case c.StartCommand(transaction=key) if key is not None:
                 return key[0]

@@ -136,13 +136,44 @@ async def test_a_transaction_while_nobody_serves_takes_none_that_is_about_to_end
     assert transaction.state is TransactionState.COMMITTED
 
 
-async def test_begins_made_beforehand_say_that_nobody_waits(broker: FakeBroker, session: Session) -> None:
-    for number in range(4):
+async def test_whoever_commits_one_after_the_other_has_the_next_ones_begun_by_commits(
+    broker: FakeBroker, session: Session
+) -> None:
+    for number in range(20):
         async with session.transaction() as transaction:
             await transaction.publish("a", str(number).encode())
-    begins = [m for m in broker.worlds["one"].executed() if isinstance(m, c.BeginCommand)]
-    assert not begins[0].is_beforehand
-    assert begins[-1].is_beforehand
+    executed = broker.worlds["one"].executed()
+    commits = [m for m in executed if isinstance(m, c.CommitCommand)]
+    assert len(begins_of(broker)) == 3
+    assert sum(m.begins for m in commits) >= 17
+    assert len({m.transaction for m in commits}) == 20
+
+
+async def test_what_a_commit_has_begun_is_taken_though_its_caller_is_gone(
+    broker: FakeBroker, session: Session
+) -> None:
+    for _ in range(2):
+        async with session.transaction() as transaction:
+            await transaction.publish("a", b"1")
+    transaction = session.transaction()
+    await transaction.publish("a", b"2")
+    before = begins_of(broker)
+    committing = asyncio.create_task(transaction.commit())
+    broker.is_holding = True
+    await asyncio.sleep(0.01)
+    committing.cancel()
+    await asyncio.wait([committing])
+    await broker.commit()
+    set_session, _ = await session.of_set(SetName("one"))
+    while not len(set_session.reserve):
+        await asyncio.sleep(0.01)
+    async with session.transaction() as transaction:
+        await transaction.publish("a", b"3")
+    assert begins_of(broker) == before
+
+
+def begins_of(broker: FakeBroker) -> list[c.BeginCommand]:
+    return [m for m in broker.worlds["one"].executed() if isinstance(m, c.BeginCommand)]
 
 
 async def test_a_caller_cancelled_in_its_commit_leaves_the_commit_and_the_session_as_they_are(

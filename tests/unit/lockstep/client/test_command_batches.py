@@ -112,4 +112,4 @@ async def test_a_batch_has_a_limit_and_a_callers_messages_are_not_split() -> Non
 
 
 def test_an_effect_reads_well() -> None:
-    assert repr(e.CommandDone("t", 3)) == "CommandDone(ticket='t', value=3, transaction=None)"
+    assert repr(e.CommandDone("t", 3)) == "CommandDone(ticket='t', value=3, transaction=None, begun=())"

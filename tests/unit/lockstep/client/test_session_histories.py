@@ -8,10 +8,12 @@ from lockstep.client import session_events as e
 from lockstep.client.session_settings import SessionSettings
 from lockstep.core import commands as c
 from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import LogIndex
+from tests.unit.lockstep.client.fake_primary import Entry
 from tests.unit.lockstep.client.session_bench import Bench, bodies, publish
 
 STEPS = (
-    "publish", "publish", "begin", "begin and hear of it", "operate", "commit", "roll back",
+    "publish", "publish", "begin", "begin and hear of it", "operate", "commit", "commit and begin two", "roll back",
     "write", "read", "read without commit", "lose", "fail over", "fail over keeping one", "fail over keeping all",
     "restart", "push back", "wait", "wait long",
 )  # fmt: skip
@@ -50,6 +52,8 @@ class History:
                 self.submit(publish("", transaction=open_now[0]))
             case "commit" if open_now:
                 self.submit(c.CommitCommand(0, open_now[0], 0))
+            case "commit and begin two" if open_now:
+                self.submit(c.CommitCommand(0, open_now[0], 0, 2))
             case "roll back" if open_now:
                 self.submit(c.RollbackCommand(0, open_now[-1]))
             case "write":
@@ -81,6 +85,17 @@ class History:
             self.bench.wait(1_000)
 
 
+def indexes_begun(index: int, entry: Entry) -> range:
+    """Of the transactions that the command answered by the record at `index` has begun."""
+    match entry.command:
+        case c.BeginCommand():
+            return range(index, index + 1)
+        case c.CommitCommand(begins=begins) if entry.code is ErrorCode.NONE:
+            return range(index - begins, index)
+        case _:
+            return range(0)
+
+
 @pytest.mark.fuzz
 @settings(max_examples=max(300, settings().max_examples))
 @given(st.lists(st.sampled_from(STEPS), max_size=60))
@@ -105,11 +120,12 @@ def test_every_command_is_answered_once_and_truly(steps: list[str]) -> None:
             case e.CommandRejected():
                 assert ticket not in executed
     begun_in_log = [
-        (index, entry.epoch)
+        (LogIndex(begun), entry.epoch)
         for index, entry in enumerate(bench.world.log, 1)
-        if isinstance(entry.command, c.BeginCommand)
+        for begun in indexes_begun(index, entry)
     ]
-    told = {o.transaction for o in bench.of(e.CommandDone) if isinstance(o, e.CommandDone)}
+    done = [o for o in bench.of(e.CommandDone) if isinstance(o, e.CommandDone)]
+    told = {o.transaction for o in done} | {key for o in done for key in o.begun}
     assert all(key in told for key in begun_in_log if key[1] == bench.world.epoch), (
         "a transaction nobody knows"
     )

@@ -9,45 +9,38 @@ from lockstep.client import transaction_reserve
 from lockstep.client.session_events import CommandDone
 from lockstep.client.transaction_reserve import RESERVE_MAX, TransactionReserve
 from lockstep.core import commands as c
-from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, LogIndex, TransactionKey
 
 
 class Port:
-    """A session in a set: what is submitted is answered by the test."""
+    """A session in a set, which hears what is rolled back."""
 
     def __init__(self) -> None:
         self.transactions: dict[TransactionKey, Callable[[], None]] = {}
-        self.waiting: list[asyncio.Future[CommandDone]] = []
         self.rolled_back: list[TransactionKey] = []
-        self.last = 0
+        self.ended: set[TransactionKey] = set()
 
     def submit(self, command: c.AnyCommand) -> "asyncio.Future[CommandDone]":
-        future: asyncio.Future[CommandDone] = asyncio.get_running_loop().create_future()
-        if isinstance(command, c.RollbackCommand):
-            self.rolled_back.append(command.transaction)
-        else:
-            self.waiting.append(future)
-        return future
+        assert isinstance(command, c.RollbackCommand)
+        self.rolled_back.append(command.transaction)
+        return asyncio.get_running_loop().create_future()
 
     def is_open(self, key: TransactionKey) -> bool:
-        return True
+        return key not in self.ended
 
-    async def answer(self) -> None:
-        waiting, self.waiting = self.waiting, []
-        for future in waiting:
-            self.last += 1
-            future.set_result(CommandDone(None, self.last, (LogIndex(self.last), Epoch(1))))
-        await asyncio.sleep(0)
+
+def key(index: int) -> TransactionKey:
+    return LogIndex(index), Epoch(1)
 
 
 async def stocked(takes: int = 4) -> tuple[Port, TransactionReserve]:
+    """A reserve of which so many were asked for, and then a commit has begun some."""
     port = Port()
     reserve = TransactionReserve(port)
     for _ in range(takes):
         assert reserve.take() is None
-    reserve.restock()
-    await port.answer()
+    begins = reserve.begins()
+    reserve.begun(begins, [key(index) for index in range(1, begins + 1)])
     return port, reserve
 
 
@@ -60,18 +53,17 @@ async def test_as_many_are_begun_as_were_taken_lately_and_each_is_taken_once() -
 
 
 async def test_who_takes_one_now_and_then_has_none_begun() -> None:
-    port, reserve = await stocked(1)
+    _, reserve = await stocked(1)
     assert len(reserve) == 0
-    assert not port.waiting
 
 
 async def test_begins_under_way_count_and_there_is_a_limit() -> None:
-    port = Port()
-    reserve = TransactionReserve(port)
+    reserve = TransactionReserve(Port())
+    begins = 0
     for _ in range(100):
         reserve.take()
-        reserve.restock()
-    assert len(port.waiting) == RESERVE_MAX
+        begins += reserve.begins()
+    assert begins == RESERVE_MAX
 
 
 async def test_what_a_failover_ended_is_not_given_out() -> None:
@@ -89,13 +81,22 @@ async def test_what_nobody_takes_is_rolled_back(monkeypatch: pytest.MonkeyPatch)
     assert not port.transactions
 
 
-async def test_a_begin_that_is_refused_is_missed_by_nobody() -> None:
+async def test_where_a_commit_has_begun_none_the_next_one_is_asked() -> None:
+    reserve = TransactionReserve(Port())
+    reserve.take()
+    reserve.take()
+    assert reserve.begins() == 2
+    assert reserve.begins() == 0
+    reserve.begun(2, ())
+    assert reserve.take() is None
+    assert reserve.begins() == 3
+
+
+async def test_what_has_ended_before_it_was_heard_of_is_not_kept() -> None:
     port = Port()
     reserve = TransactionReserve(port)
     reserve.take()
     reserve.take()
-    reserve.restock()
-    for future in port.waiting:
-        future.set_exception(Rejected(ErrorCode.UNAVAILABLE, "too many are open"))
-    await asyncio.sleep(0)
-    assert reserve.take() is None
+    port.ended.add(key(1))
+    reserve.begun(reserve.begins(), [key(1), key(2)])
+    assert [reserve.take(), reserve.take()] == [key(2), None]

@@ -408,7 +408,10 @@ class Writer:
                 self.log.flush()
             if self._chance(0.05):
                 self._declare_queue()
-        self.log.append(Prepare(self._command(), key, True))
+        begun = self.random.choice((0, 0, 0, 1, 2))
+        for _ in range(begun):
+            self.log.begin()
+        self.log.append(Prepare(self._command(), key, True, begun=begun))
 
     def _end_prepared(self) -> None:
         """What coordinators and operators do, and what late time-outs try to."""

@@ -190,10 +190,17 @@ class Walker:
     def learn_of_transactions(self) -> None:
         epoch = self.history.rig.core.epoch
         for number, answered in self.client.answers.items():
-            if number > self.heard and isinstance(self.client.sent.get(number), BeginCommand):
-                self.heard = number
-                if answered.code is ErrorCode.NONE:
-                    self.transactions[LogIndex(answered.value), epoch] = 0
+            if number <= self.heard or answered.code is not ErrorCode.NONE:
+                continue
+            match self.client.sent.get(number):
+                case BeginCommand():
+                    begun = range(answered.value, answered.value + 1)
+                case CommitCommand(begins=begins, transaction=key) if answered.value > key[0]:
+                    begun = range(answered.value - begins, answered.value)
+                case _:
+                    continue
+            self.heard = number
+            self.transactions |= dict.fromkeys([(LogIndex(index), epoch) for index in begun], 0)
 
     def transaction(self) -> tuple[TransactionKey | None, int]:
         if not self.transactions or self.random.random() < 0.4:
@@ -241,7 +248,10 @@ class Walker:
             return
         key = random.choice(sorted(self.transactions))
         operations = self.transactions.pop(key) + (random.random() < 0.05)
-        self.send(CommitCommand(0, key, operations) if random.random() < 0.7 else RollbackCommand(0, key))
+        begins = random.choice((0, 0, 1, 2))
+        self.send(
+            CommitCommand(0, key, operations, begins) if random.random() < 0.7 else RollbackCommand(0, key)
+        )
 
     def wiring(self) -> AnyCommand:
         random = self.random

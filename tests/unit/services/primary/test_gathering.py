@@ -3,7 +3,6 @@
 from lockstep.core.commands import BeginCommand, OutgoingMessage, PublishCommand
 from lockstep.core.ids import LogIndex
 from lockstep.core.inputs import ClientSaid, Tick
-from lockstep.core.server_messages import Answers
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
 
 
@@ -28,32 +27,13 @@ def test_a_begin_is_answered_and_leaves_with_what_comes_behind_it() -> None:
     assert client.commit(key, 1).code == 0
 
 
-def test_a_begin_made_beforehand_is_answered_with_what_was_said_before_it() -> None:
+def test_a_begin_is_answered_at_once_behind_whatever_is_under_way() -> None:
     rig, client = make()
     rig.holds_store = True
-    client.command(PublishCommand(0, "", "q", (OutgoingMessage(b"", b"x"),)))
-    heard = len(client.heard_of(Answers))
-    begun = client.command(BeginCommand(0, 0, is_beforehand=True))
-    assert begun not in client.answers
-    rig.acknowledge()
-    assert client.answers[begun].code == 0
-    assert len(client.heard_of(Answers)) == heard + 1
-
-
-def test_a_begin_made_beforehand_behind_nothing_is_answered_at_once() -> None:
-    rig, client = make()
-    rig.holds_store = True
-    begun = client.command(BeginCommand(0, 0, is_beforehand=True))
-    assert client.answers[begun].code == 0
-
-
-def test_a_begin_that_somebody_waits_for_is_answered_at_once_behind_whatever_is_under_way() -> None:
-    rig, client = make()
-    rig.holds_store = True
-    client.command(PublishCommand(0, "", "q", (OutgoingMessage(b"", b"x"),)))
-    early = client.command(BeginCommand(0, 0, is_beforehand=True))
+    published = client.command(PublishCommand(0, "", "q", (OutgoingMessage(b"", b"x"),)))
     begun = client.command(BeginCommand(0, 0))
-    assert client.answers[begun].code == 0 == client.answers[early].code
+    assert client.answers[begun].code == 0
+    assert published not in client.answers
 
 
 def test_a_begin_that_nothing_follows_leaves_with_the_next_tick() -> None:

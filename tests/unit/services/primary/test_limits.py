@@ -3,13 +3,15 @@
 from lockstep.core.commands import (
     BeginCommand,
     BindCommand,
+    CommitCommand,
     Disposition,
 )
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import QueuePosition, SessionId, transaction_id
+from lockstep.core.ids import LogIndex, QueuePosition, SessionId, transaction_id
 from lockstep.core.inputs import ClientStreamDrained, ClientStreamFull
 from lockstep.core.requests import Browse, Describe, Heartbeat
 from lockstep.core.server_messages import AttachRefused, BrowseAnswer, HeartbeatAnswered, SessionEnded
+from lockstep.core.transaction_states import TransactionState
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
 
@@ -160,6 +162,22 @@ def test_one_session_cannot_have_all_open_transactions() -> None:
     assert other.do(BeginCommand(0)).code is ErrorCode.UNAVAILABLE
     greedy.rollback(first)
     greedy.begin()
+
+
+def test_a_commit_begins_as_many_as_there_is_room_for_or_none() -> None:
+    rig = Rig(PrimarySettings(transactions_open_max=4, session_transactions_open_max=3))
+    client, other = rig.client(), rig.client()
+    first = client.begin()
+    answered = client.do(CommitCommand(0, first, 0, begins=3))
+    begun = [(LogIndex(answered.value - back), rig.core.epoch) for back in (3, 2, 1)]
+    assert sorted(key for key, _ in rig.core.context.progress.items()) == begun
+    assert client.do(CommitCommand(0, begun[0], 0, begins=2)).value == TransactionState.COMMITTED
+    other.begin()
+    assert other.do(CommitCommand(0, other.begin(), 0, begins=2)).value == TransactionState.COMMITTED
+    for key in begun[1:]:
+        client.commit(key, 0)
+    assert len(rig.core.context.progress) == 1
+    rig.check_log()
 
 
 def test_the_share_of_a_session_is_free_again_however_its_transactions_ended() -> None:

@@ -51,6 +51,36 @@ def test_a_begin_is_answered_before_it_is_committed(rig: Rig, client: RigClient)
     assert client.answers[number].value == rig.core.log_end
 
 
+def test_a_commit_begins_others_which_are_this_sessions_and_empty(rig: Rig, client: RigClient) -> None:
+    key = client.begin()
+    client.ok(publish("q", b"1", transaction=key, sequence=1))
+    answered = client.do(CommitCommand(0, key, 1, begins=2))
+    assert answered.code is ErrorCode.NONE
+    one, two = (LogIndex(answered.value - 2), key[1]), (LogIndex(answered.value - 1), key[1])
+    assert outcome(client, key)[0] == outcome(rig.client(), key)[0] == OutcomeState.COMMITTED
+    client.ok(publish("q", b"3", transaction=two, sequence=1))
+    client.ok(publish("q", b"2", transaction=one, sequence=1))
+    assert rig.client().do(publish("q", b"x", transaction=one, sequence=2)).code is ErrorCode.LOCKED
+    assert client.commit(one, 1).value == TransactionState.COMMITTED
+    client.rollback(two)
+    assert rig.bodies("q") == [b"1", b"2"]
+    rig.check_log()
+
+
+def test_a_commit_that_begins_others_is_answered_again_as_it_was(rig: Rig, client: RigClient) -> None:
+    number = client.command(CommitCommand(0, client.begin(), 0, begins=1))
+    first = client.answers.pop(number)
+    client.say(client.sent[number])
+    assert client.answers[number] == first
+    assert first.value > 1
+
+
+def test_a_commit_that_is_refused_begins_nothing(rig: Rig, client: RigClient) -> None:
+    key = client.begin()
+    assert client.do(CommitCommand(0, key, 7, begins=2)).code is ErrorCode.ROLLED_BACK
+    assert len(rig.core.context.progress) == 0
+
+
 def test_nothing_of_a_transaction_is_seen_before_its_commit_and_all_of_it_after(
     rig: Rig, client: RigClient
 ) -> None:
