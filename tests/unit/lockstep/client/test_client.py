@@ -9,6 +9,7 @@ import pytest_asyncio
 import lockstep
 from lockstep.client import Client, InDoubt, Rejected, Session, TransactionState, coordinators
 from lockstep.client.set_session import SetSession
+from lockstep.client.transaction import Transaction
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
@@ -158,18 +159,24 @@ async def test_what_a_commit_has_begun_is_taken_though_its_caller_is_gone(
     transaction = session.transaction()
     await transaction.publish("a", b"2")
     before = begins_of(broker)
-    committing = asyncio.create_task(transaction.commit())
-    broker.is_holding = True
-    await asyncio.sleep(0.01)
-    committing.cancel()
-    await asyncio.wait([committing])
-    await broker.commit()
+    await cancel_commit(broker, transaction)
     set_session, _ = await session.of_set(SetName("one"))
     while not len(set_session.reserve):
         await asyncio.sleep(0.01)
     async with session.transaction() as transaction:
         await transaction.publish("a", b"3")
     assert begins_of(broker) == before
+
+
+async def cancel_commit(broker: FakeBroker, transaction: Transaction) -> None:
+    """Its caller is gone before it is answered."""
+    committing = asyncio.create_task(transaction.commit())
+    broker.is_holding = True
+    await asyncio.sleep(0.01)
+    committing.cancel()
+    await asyncio.wait([committing])
+    assert committing.cancelled()
+    await broker.commit()
 
 
 def begins_of(broker: FakeBroker) -> list[c.BeginCommand]:
@@ -181,13 +188,7 @@ async def test_a_caller_cancelled_in_its_commit_leaves_the_commit_and_the_sessio
 ) -> None:
     transaction = session.transaction()
     await transaction.publish("a", b"1")
-    committing = asyncio.create_task(transaction.commit())
-    broker.is_holding = True
-    await asyncio.sleep(0.01)
-    committing.cancel()
-    await asyncio.wait([committing])
-    assert committing.cancelled()
-    await broker.commit()
+    await cancel_commit(broker, transaction)
     async with session.transaction() as another:
         await another.publish("a", b"2")
     assert another.state is TransactionState.COMMITTED
