@@ -5,7 +5,7 @@ Law: a run is packed as long as all of it is there and nobody asked for one of i
 
 from collections.abc import Sequence
 
-from lockstep.core.content import Content, size_of_all, without_body
+from lockstep.core.content import Content, size_of, size_of_all, without_body
 from lockstep.core.packed_messages import PackedMessages
 from lockstep.core.records import Message
 
@@ -49,6 +49,27 @@ class ContentRun:
             return sum(self.packed.alike.sizes[begin:end])
         return size_of_all(self._contents[begin:end])  # type: ignore[arg-type]
 
+    def replace(self, number: int, content: Content) -> int:
+        """Another form of one that is here; answers how many more bytes of bodies are here."""
+        contents, offset = self.contents, number - self.first
+        before = contents[offset]
+        assert before is not None, f"message {number} is not here"
+        more = _resident_bytes((content,)) - _resident_bytes((before,))
+        contents[offset] = content
+        self.resident_bytes += more
+        return more
+
+    def remove(self, begin: int, end: int) -> int:
+        """Some that are here go, by their places; answers how many bytes of bodies go with them."""
+        contents = self.contents
+        gone = contents[begin:end]
+        assert all(gone), f"not all of {begin} to {end} of run {self.first} are here"
+        size = _resident_bytes(gone)
+        contents[begin:end] = [None] * len(gone)
+        self.left -= end - begin
+        self.resident_bytes -= size
+        return size
+
     def forget_bodies(self) -> None:
         """Let go of them, for good."""
         if self.packed is not None:
@@ -56,3 +77,7 @@ class ContentRun:
         else:
             self._contents = [content and without_body(content, False) for content in self._contents]
         self.resident_bytes = 0
+
+
+def _resident_bytes(contents: Sequence[Content | None]) -> int:
+    return sum([size_of(content) for content in contents if type(content) is Message])

@@ -4,7 +4,7 @@ Law: a content is here exactly while a queue entry or an open transaction's buff
 durable one does: then its item belongs to the durable snapshot. Bodies may be away (dropped, to be read back from the store).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from lockstep.core.content import Content, DroppedMessage, size_of, size_of_all, without_body
@@ -218,20 +218,19 @@ class Contents:
             del self._runs[index_of(ids[0])]
             self.resident_bytes -= run.resident_bytes
         else:
-            begin, end = ids[0] - run.first, ids[-1] + 1 - run.first
-            size = _resident_bytes(run.contents[begin:end])
-            run.contents[begin:end] = [None] * len(ids)
-            run.left -= len(ids)
-            run.resident_bytes -= size
-            self.resident_bytes -= size
+            self.resident_bytes -= run.remove(ids[0] - run.first, ids[-1] + 1 - run.first)
 
     def _remove(self, message_id: MessageId) -> None:
         self._length -= 1
         content = self._single.pop(message_id, None)
         if content is None:
-            self._replace(message_id, None)
+            run = self._runs[index_of(message_id)]
+            place = message_id - run.first
+            self.resident_bytes -= run.remove(place, place + 1)
+            if not run.left:
+                del self._runs[index_of(message_id)]
         elif type(content) is Message:
-            self.resident_bytes -= len(content.body) + len(content.properties)
+            self.resident_bytes -= size_of(content)
 
     # --- bodies ---
 
@@ -256,28 +255,11 @@ class Contents:
             assert without_body(message) == content, f"message {message_id} came back changed"
             self._replace(message_id, message)
 
-    def _replace(self, message_id: MessageId, content: Content | None) -> None:
-        """Another form of a content that is here, or, of one in a run, its end."""
-        if content is not None and message_id in self._single:
-            more = _resident_bytes((content,)) - _resident_bytes((self._single[message_id],))
-            self._single[message_id] = content
-        else:
-            index = index_of(message_id)
-            run = self._runs[index]
-            offset = message_id - run.first
-            before = run.contents[offset]
-            assert before is not None, f"message {message_id} is not here"
-            more = _resident_bytes((content,)) - _resident_bytes((before,))
-            run.contents[offset] = content
-            run.resident_bytes += more
-            if content is None:
-                run.left -= 1
-                if not run.left:
-                    del self._runs[index]
-        self.resident_bytes += more
-
-
-def _resident_bytes(contents: Iterable[Content | None]) -> int:
-    return sum(
-        [len(content.body) + len(content.properties) for content in contents if type(content) is Message]
-    )
+    def _replace(self, message_id: MessageId, content: Content) -> None:
+        """Another form of a content that is here: with its body, or without."""
+        before = self._single.get(message_id)
+        if before is None:
+            self.resident_bytes += self._runs[index_of(message_id)].replace(message_id, content)
+            return
+        self._single[message_id] = content
+        self.resident_bytes += size_of(content) if type(content) is Message else -size_of(before)
