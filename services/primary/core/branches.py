@@ -26,7 +26,6 @@ from lockstep.core.outcomes import Outcome
 from lockstep.core.records import (
     AcceptCommand,
     Associate,
-    Begin,
     Commit,
     Dissociate,
     ForgetHeuristic,
@@ -45,8 +44,14 @@ from lockstep.core.transactions import Undone
 from lockstep.core.tx_buffer import DtxBuffer
 from lockstep.core.xa import HEURISTIC_STATUS, UNDONE_STATUS, BranchState, XaStatus
 from lockstep.core.xid import Xid
-from services.primary.core.context import Context, Request, TransactionProgress, check_name
-from services.primary.core.transacting import append_rollback, check_open, evict_touched, open_tx
+from services.primary.core.context import Context, Request, check_name
+from services.primary.core.transacting import (
+    append_begin,
+    append_rollback,
+    check_open,
+    evict_touched,
+    open_tx,
+)
 
 Found = DtxBuffer | Undone | Outcome | None
 """What there is of an xid: an open or prepared branch, one that was rolled back and nobody heard it, an outcome, nothing."""
@@ -120,11 +125,7 @@ def _begin(context: Context, request: Request, command: StartCommand, found: Fou
         _identify(context, request, command, command.transaction)
         return
     check_open(context, request.session)
-    timeout_ms = context.settings.branch_timeout_ms
-    record = Begin(request.ref, request.session, command.xid, timeout_ms, context.now.wall_ms)
-    index = context.writer.append(record, False)
-    ends_ms = context.now.boottime_ms + timeout_ms
-    context.progress.begin((index, context.epoch), TransactionProgress(request.session, ends_ms))
+    append_begin(context, request.session, request.ref, context.settings.branch_timeout_ms, command.xid)
 
 
 def _identify(context: Context, request: Request, command: StartCommand, key: TransactionKey) -> None:

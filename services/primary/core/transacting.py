@@ -30,11 +30,14 @@ from services.primary.core.removing import evict
 
 def begin(context: Context, request: Request, command: BeginCommand) -> None:
     check_open(context, request.session)
-    _begin(context, request.session, request.ref, min(max(0, command.timeout_ms), SPAN_MS_MAX))
+    append_begin(context, request.session, request.ref, min(max(0, command.timeout_ms), SPAN_MS_MAX))
 
 
-def _begin(context: Context, session: SessionKey, ref: CommandRef | None, timeout_ms: int) -> None:
-    record = Begin(ref, session, b"", timeout_ms, context.now.wall_ms)
+def append_begin(
+    context: Context, session: SessionKey, ref: CommandRef | None, timeout_ms: int, xid: bytes = b""
+) -> None:
+    """Open a transaction, for which there is room. `timeout_ms` 0: none; `xid`: the branch's name, empty for a TX."""
+    record = Begin(ref, session, xid, timeout_ms, context.now.wall_ms)
     index = context.writer.append(record, False)
     ends_ms = context.now.boottime_ms + timeout_ms if timeout_ms else 0
     context.progress.begin((index, context.epoch), TransactionProgress(session, ends_ms))
@@ -129,7 +132,7 @@ def commit(context: Context, request: Request, command: CommitCommand) -> None:
     # The transaction itself makes room for one.
     begins = max(0, command.begins) if _has_room(context, request.session, command.begins - 1) else 0
     for _ in range(begins):
-        _begin(context, request.session, None, 0)
+        append_begin(context, request.session, None, 0)
     context.writer.append(Prepare(request.ref, key, True, begun=begins), True)
     context.progress.end(key)
     evict_touched(context, buffer)
