@@ -165,7 +165,9 @@ class Reader:
             self.locked += len(positions)
             await asyncio.sleep(HOLD_SECONDS)
         finally:
-            await self._session.submit(RollbackCommand(0, begun.transaction))
+            # Not awaited here: its error would take a cancellation's place, and the reader would go on for ever.
+            ended = self._session.submit(RollbackCommand(0, begun.transaction))
+        await ended
 
 
 def _seen(messages: tuple[DeliveredMessage, ...]) -> tuple[Seen, ...]:
