@@ -81,15 +81,21 @@ class Consolidator(StateListener):
         the, journal = self._the, self._the.journal
         if the.phase is not Phase.OPEN or journal is None or the.damage or the.loads or self.is_resting:
             return False
-        behind_bytes = self._behind_bytes(journal)
         is_quiet_work = self._is_flush_wanted or self._is_release_wanted
-        if behind_bytes >= the.limits.unconsolidated_bytes or (is_quiet_work and self._journal is journal):
+        if is_quiet_work and self._journal is journal:
             return True
-        if self._is_catching_up and behind_bytes >= the.limits.unconsolidated_quiet_bytes:
+        limits, behind_bytes = the.limits, self._behind_bytes(journal)
+        if behind_bytes >= limits.unconsolidated_bytes:
             return True
-        if len(journal.segments) < 2 and not journal.is_last_closed:
-            return False
-        return bool(journal.closed_up_to(the.commit_index))
+        if self._is_catching_up and self._is_behind(journal, behind_bytes):
+            return True
+        return behind_bytes >= limits.segment_bytes // 2 and bool(journal.closed_up_to(the.commit_index))
+
+    def _is_behind(self, journal: Journal, behind_bytes: int) -> bool:
+        """Whether there is enough to do for a quiet moment: much lies behind, or a segment can go."""
+        if behind_bytes >= self._the.limits.unconsolidated_quiet_bytes:
+            return True
+        return bool(journal.closed_up_to(self._the.commit_index))
 
     def _behind_bytes(self, journal: Journal) -> int:
         return journal.bytes_between(self._applied(journal), self._the.commit_index)
@@ -98,7 +104,7 @@ class Consolidator(StateListener):
         """`is_quiet`: nothing was appended since the last one, and nothing is being appended."""
         journal, limits = self._the.journal, self._the.limits
         self.is_resting = False
-        is_behind = journal is not None and self._behind_bytes(journal) >= limits.unconsolidated_quiet_bytes
+        is_behind = journal is not None and self._is_behind(journal, self._behind_bytes(journal))
         self._ticks_behind = self._ticks_behind + 1 if is_behind else 0
         self._is_catching_up = is_behind and (is_quiet or self._ticks_behind >= limits.unconsolidated_ticks)
         if is_quiet:

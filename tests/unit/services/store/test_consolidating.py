@@ -141,11 +141,31 @@ def test_many_bytes_behind_wait_for_no_tick() -> None:
     assert log.is_followed
 
 
-def test_a_closed_segment_waits_for_no_tick() -> None:
+def test_a_closed_segment_waits_for_no_tick_when_half_of_one_lies_behind() -> None:
     log = Log(segment_bytes=16 * KIB)
     while log.end * len(BODY) < 20 * KIB:
         log.grow(1)
     assert log.written * 2 * len(BODY) > 16 * KIB
+
+
+def test_a_closed_segment_that_is_applied_but_for_its_end_waits_as_all_does() -> None:
+    """It would have to be made durable in the middle of a burst, for nothing."""
+    log = Log(segment_bytes=64 * KIB)
+    while log.end * len(BODY) < 50 * KIB:
+        log.grow(1)
+    log.tick()
+    log.tick()
+    flushes = log.rig.log.count("SnapshotFlush")
+    while log.end * len(BODY) < 70 * KIB:
+        log.grow(1)
+    (status,) = log.rig.core.status()
+    assert status.journal_bytes > log.rig.limits.segment_bytes, "a second segment has begun"
+    assert log.rig.log.count("SnapshotFlush") == flushes
+    log.tick()
+    log.tick()
+    (status,) = log.rig.core.status()
+    assert status.journal_bytes == log.rig.limits.segment_bytes, "the first one is gone"
+    assert log.is_followed
 
 
 def test_what_is_not_committed_is_not_behind() -> None:
