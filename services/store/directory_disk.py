@@ -93,6 +93,14 @@ class DirectoryDisk:
         except SnapshotCorrupt as error:
             raise DiskError(DiskProblem.CORRUPT, str(error), step) from error
 
+    def write_and_sync(self, set_name: SetName, step: WriteSegment) -> None:
+        """Writes and makes durable in one call of the operating system; raises `DiskError`."""
+        directory = self._sets.get(set_name) or self._directory(set_name)
+        try:
+            directory.write_segment(step, is_synced=True)
+        except OSError as error:
+            raise disk_error(error, step) from error
+
     def _directory(self, set_name: SetName) -> SetDirectory:
         with self._lock:
             if set_name not in self._sets:

@@ -165,11 +165,12 @@ class SetDirectory:
         room = os.statvfs(self._journal)
         return room.f_bavail * room.f_frsize
 
-    def write_segment(self, step: WriteSegment) -> None:
+    def write_segment(self, step: WriteSegment, is_synced: bool = False) -> None:
+        """`is_synced`: what is written is durable when this returns, as by `sync_segment`."""
         parts = list(step.parts)
         if len(parts) > _PARTS_MAX:
             parts = [b"".join(parts)]
-        _write_all(self._file(step.number), parts, step.offset)
+        _write_all(self._file(step.number), parts, step.offset, os.RWF_DSYNC if is_synced else 0)
 
     def sync_segment(self, number: int) -> None:
         os.fdatasync(self._file(number))
@@ -247,11 +248,11 @@ class SetDirectory:
                     os.close(descriptor)
 
 
-def _write_all(descriptor: int, parts: "list[bytes] | list[memoryview]", offset: int) -> None:
+def _write_all(descriptor: int, parts: "list[bytes] | list[memoryview]", offset: int, flags: int = 0) -> None:
     """pwritev until everything is written: a nearly full disk takes a part, and says ENOSPC at the next call."""
     left: list[memoryview] = [memoryview(part) for part in parts]
     while left:
-        written = os.pwritev(descriptor, left, offset)
+        written = os.pwritev(descriptor, left, offset, flags)
         offset += written
         while left and written >= len(left[0]):
             written -= len(left[0])

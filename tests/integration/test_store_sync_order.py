@@ -1,5 +1,6 @@
-"""Proof by system calls: no append answer leaves the store before the fdatasync of its group returned."""
+"""Proof by system calls: no append answer leaves the store before its group was written and synced."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from tests.integration.store_process import StoreProcess, StoreStream, publishin
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-async def test_no_append_answer_leaves_before_its_fdatasync_returned(tmp_path: Path) -> None:
+async def test_no_append_answer_leaves_before_its_group_is_durable(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     calls = "pwritev,pwritev2,pwrite64,fdatasync,fsync,sendmsg,write,writev"
     command = ["strace", "-f", "-ttt", "-s", "300", "-y", "-o", str(trace), "-e", f"trace={calls}"]
@@ -23,15 +24,19 @@ async def test_no_append_answer_leaves_before_its_fdatasync_returned(tmp_path: P
         for first in range(2, 2 + appends):
             assert isinstance(await stream.append(publishing(first)), Appended)
         await store.end()
-    # One append at a time: an answer (it names the set) may leave only between an fdatasync's return and the next pwritev.
-    # Groups are known by their header; the thread that wrote one syncs it (the spare segment has a thread of its own).
+    # One append at a time: an answer (it names the set) may leave only between a group's synced write and the next one.
+    # Groups are known by their header; strace shows a call that takes long in two halves.
     writer, is_durable, groups, answers = b"", True, 0, 0
     for line in trace.read_bytes().splitlines():
         thread = line.split(b" ", 1)[0]
-        if b" pwritev" in line and b'"LKSG' in line:
+        if is_written := b" pwritev" in line and b'"LKSG' in line:
+            assert b"RWF_DSYNC" in line, f"not synced with its write: {line!r}"
             writer, is_durable = thread, False
-        elif thread == writer and b"fdatasync" in line and line.endswith(b"= 0"):
-            # Whole, or the second half of a call that strace shows in two.
+        if (
+            thread == writer
+            and (is_written or b"pwritev2 resumed>" in line)
+            and re.search(rb"= [1-9]\d+$", line)
+        ):
             groups += not is_durable
             is_durable = True
         elif (b" write(" in line or b" writev(" in line) and b"<socket:" in line and b"orders" in line:

@@ -74,10 +74,10 @@ def test_a_disk_that_fails_while_zeros_are_written_is_told_as_such(
     real, directory = os.pwritev, SetDirectory(tmp_path / "set", is_prefilled=True)
     directory.read_meta()
 
-    def failing(descriptor: int, parts: list[memoryview], offset: int) -> int:
+    def failing(descriptor: int, parts: list[memoryview], offset: int, flags: int = 0) -> int:
         if offset > 0:
             raise OSError(errno.EIO, "a bad sector")
-        return real(descriptor, parts, offset)
+        return real(descriptor, parts, offset, flags)
 
     monkeypatch.setattr(os, "pwritev", failing)
     with pytest.raises(OSError, match="a bad sector"):

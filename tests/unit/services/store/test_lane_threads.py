@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from lockstep.core.ids import SetName
-from services.store.core.disk import AnyStep, Compute, Lane, StepResult
+from services.store.core.disk import AnyStep, Compute, Lane, StepResult, WriteSegment
 from services.store.core.messages import JobDone, JobFailed, Perform
 from services.store.lane_threads import LaneThreads
 
@@ -17,6 +17,9 @@ class Computing:
     def perform(self, set_name: SetName, step: AnyStep) -> StepResult:
         assert isinstance(step, Compute)
         return step.function()
+
+    def write_and_sync(self, set_name: SetName, step: WriteSegment) -> None:
+        raise AssertionError("nothing is written")
 
 
 async def test_a_lane_rests_behind_its_work_and_others_go_on() -> None:

@@ -161,6 +161,19 @@ def failing(wanted: int, call: Callable[..., object], number: int) -> Callable[.
     return called
 
 
+def test_what_is_written_and_synced_at_once_stands_and_a_failure_is_told(
+    disk: DirectoryDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(disk, 1)
+    disk.write_and_sync(SET, WriteSegment(1, 200, (b"one", b"two")))
+    assert read(disk, 1)[200:206] == b"onetwo"
+    monkeypatch.setattr(os, "pwritev", failing(2, lambda *_: 1, errno.EIO))
+    with pytest.raises(DiskError) as failed:
+        disk.write_and_sync(SET, WriteSegment(1, 300, (b"one",)))
+    assert failed.value.problem is DiskProblem.FAILED
+    assert isinstance(failed.value.step, WriteSegment)
+
+
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("what", ["pwritev", "fsync", "rename", "sync_directory"])
 def test_a_failure_leaves_neither_the_file_nor_a_segment(
