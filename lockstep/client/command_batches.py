@@ -32,6 +32,8 @@ _SHARED_REFUSALS = {
 
 Confirmation = asyncio.Future[int]
 """Done when the set has it for good; need not be awaited. Raises `Rejected` or `InDoubt`."""
+LastPublish = tuple[c.PublishCommand, Callable[[CommandDone | Rejected | InDoubt], None]]
+"""What a commit brings, and whom to tell what has become of it."""
 _Part = Sequence[Any]
 """Messages or positions: what the batch's `make` takes."""
 
@@ -173,6 +175,27 @@ class CommandBatches:
             batches.sort(key=attrgetter("is_settle"))
         for batch in batches:
             self._submit(batch)
+
+    def flush_but_last_publish(self, transaction: TransactionKey) -> LastPublish | None:
+        """As `flush`, but for what is to go with the commit of a transaction: its publish to a queue that is the last of all."""
+        last: LastPublish | None = None
+        if self._batches:
+            batch = self._batches[-1]
+            command = batch.make(batch.parts)
+            if (
+                isinstance(command, c.PublishCommand)
+                and command.transaction == transaction
+                and not command.exchange
+            ):
+                last = command, partial(self._answered_with_commit, batch)
+                self._batches.pop()
+                self._open.clear()
+        self.flush()
+        return last
+
+    def _answered_with_commit(self, batch: _Batch, answer: CommandDone | Rejected | InDoubt) -> None:
+        """Each message went to the one queue."""
+        self._answered(batch, CommandDone(None, batch.count) if isinstance(answer, CommandDone) else answer)
 
     def _submit(self, batch: _Batch) -> None:
         self._session.submit_for(batch.make(batch.parts), partial(self._answered, batch))

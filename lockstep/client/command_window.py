@@ -96,7 +96,7 @@ class CommandWindow:
                     return [_rolled_back(ticket, key)]
                 operations = self.operations.pop(key, None)
                 if isinstance(command, CommitCommand) and operations is not None:
-                    command = replace(command, number=number, operations=operations)
+                    command = _complete(command, number, operations)
                 else:
                     command = replace(command, number=number)
             case StartCommand(transaction=key) if key is not None and key[1] < kept_from:
@@ -272,8 +272,18 @@ def _rolled_back(ticket: Ticket, key: TransactionKey) -> CommandRejected:
     )
 
 
+def _complete(command: CommitCommand, number: int, operations: int) -> CommitCommand:
+    """A commit behind so many operations, and the one that it brings."""
+    if (last := command.last_publish) is None:
+        return replace(command, number=number, operations=operations)
+    last = replace(last, number=number, sequence=operations + 1)
+    return replace(command, number=number, operations=operations + 1, last_publish=last)
+
+
 def _size(command: AnyCommand) -> int:
     match command:
+        case CommitCommand(last_publish=last) if last is not None:
+            return _size(last)
         case PublishCommand(messages=messages):
             return sum([len(message.body) + len(message.properties) for message in messages], 64)
         case SettleCommand(positions=positions):

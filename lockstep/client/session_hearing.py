@@ -80,6 +80,7 @@ def _attach(line: SessionLine, message: sm.SessionAttached, now: int, effects: l
         line.drop_stream(now, effects)
         return
     line.epoch, line.kept_from = message.epoch, kept_from
+    line.takes_last_publish = message.takes_last_publish
     line.session, line.session_epoch = message.session, message.session_epoch
     line.state = State.ATTACHED
     line.times.give_up_at = line.times.round_at = None

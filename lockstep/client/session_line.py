@@ -52,6 +52,8 @@ class SessionLine:
         """The highest that was seen."""
         self.kept_from = Epoch(0)
         """Transactions of epochs before it are no more, as far as the set has said."""
+        self.takes_last_publish = False
+        """A commit may bring its transaction's last publish."""
         self.window = CommandWindow()
         self.held = DeliveriesHeld()
         self._new_session_id = new_session_id

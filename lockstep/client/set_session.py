@@ -99,20 +99,34 @@ class SetSession:
         self.feed(e.Submit(heard, command), more_follow=True)
         self.write_soon()
 
-    def commit(self, key: TransactionKey) -> "asyncio.Future[e.CommandDone]":
-        """Commits a TX, and has others begun by that which are likely to be taken next; as `submit`."""
+    @property
+    def takes_last_publish(self) -> bool:
+        """Whether a commit may bring its transaction's last publish."""
+        return self.core.line.takes_last_publish
+
+    def commit(
+        self,
+        key: TransactionKey,
+        last_publish: c.PublishCommand | None = None,
+        published: Callable[[e.CommandDone | Rejected | InDoubt], None] = lambda _: None,
+    ) -> "asyncio.Future[e.CommandDone]":
+        """Commits a TX, and has others begun by that which are likely to be taken next; as `submit`.
+
+        `last_publish`: its last operation, where the set takes that with the commit; `published` hears what becomes of them.
+        """
         future: asyncio.Future[e.CommandDone] = asyncio.get_running_loop().create_future()
         begins = self.reserve.begins()
 
         def heard(answer: e.CommandDone | Rejected | InDoubt) -> None:
             # Whoever waited for the commit may be gone.
             self.reserve.begun(begins, answer.begun if isinstance(answer, e.CommandDone) else ())
+            published(answer)
             if isinstance(answer, e.CommandDone):
                 _settle(future, answer)
             else:
                 _fail(future, answer)
 
-        self.submit_for(c.CommitCommand(0, key, 0, begins), heard)
+        self.submit_for(c.CommitCommand(0, key, 0, begins, last_publish), heard)
         return future
 
     def write_soon(self) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from lockstep.client.command_batches import CommandBatches, Confirmation
+from lockstep.client.command_batches import CommandBatches, Confirmation, LastPublish
 from lockstep.client.consumer import Message, release_refused, stale
 from lockstep.client.distributed_transaction import DistributedTransaction
 from lockstep.client.outcome import Outcome, OutcomeState
@@ -129,7 +129,11 @@ class Transaction:
             return
         key = await self._begin()
         session, batches = self._place
-        batches.flush()
+        last: LastPublish | None = None
+        if self._failure is None and self._wide is None and session.takes_last_publish:
+            last = batches.flush_but_last_publish(key)
+        else:
+            batches.flush()
         if self._failure is not None:
             failure = self._failure
             await self.rollback()
@@ -140,7 +144,7 @@ class Transaction:
             await self._commit_everywhere(self._wide)
             return
         try:
-            await session.commit(key)
+            await (session.commit(key, *last) if last is not None else session.commit(key))
             self.state = TransactionState.COMMITTED
         except Rejected as rejected:
             self.state = TransactionState.ROLLED_BACK

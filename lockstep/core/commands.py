@@ -153,6 +153,10 @@ class CommitCommand(Command, frozen=True):
     """If it commits, so many TX without time-outs are opened with it, as by begins; none where there is no room for all of them.
     Answer value: where they were opened the index of the commit, and they have those right before it; `COMMITTED` otherwise.
     """
+    last_publish: PublishCommand | None = None
+    """Its last operation, done right before it. If it is refused, the transaction is rolled back, and the commit is answered what
+    the publish would have been.
+    """
 
 
 class RollbackCommand(Command, frozen=True):

@@ -31,6 +31,8 @@ class SessionAttached(ServerMessage, frozen=True):
     """Addresses of brokers that may serve this set (known hosts); the one believed to be primary is the first, here and below."""
     kept_from: Epoch = Epoch(0)
     """What the session had open or in hand in epochs from this one on is still there; 0: in the present one alone (T6, T8)."""
+    takes_last_publish: bool = False
+    """A commit may bring its transaction's last publish; older primaries do not know of it."""
 
 
 class AttachRefused(ServerMessage, frozen=True):

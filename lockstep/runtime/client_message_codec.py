@@ -9,7 +9,7 @@ from typing import assert_never
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import Epoch, QueuePosition, SessionId, SessionKey, SetName
+from lockstep.core.ids import Epoch, QueuePosition, SessionId, SessionKey, SetName, TransactionKey
 from lockstep.runtime.branch_message_codec import (
     DECODE_REQUEST,
     DECODE_VERB,
@@ -35,6 +35,9 @@ def encode_client_message(message: rq.ClientMessage, wire: pb.ClientMessage) -> 
         case c.PublishCommand():
             wire.number = message.number
             _fill_publish(message, wire.publish)
+            if message.transaction is not None:
+                fill_name(message.transaction, wire.publish.transaction)
+            wire.publish.sequence = message.sequence
             return
         case c.SettleCommand():
             wire.number = message.number
@@ -44,12 +47,14 @@ def encode_client_message(message: rq.ClientMessage, wire: pb.ClientMessage) -> 
             wire.number = number
             wire.begin.timeout_ms = timeout_ms
             return
-        case c.CommitCommand(number, transaction, operations, begins):
+        case c.CommitCommand(number, transaction, operations, begins, last_publish):
             wire.number = number
             fill_name(transaction, wire.commit.transaction)
             wire.commit.operations = operations
             if begins:
                 wire.commit.begins = begins
+            if last_publish is not None:
+                _fill_publish(last_publish, wire.commit.last_publish)
             return
         case c.RollbackCommand(number, transaction):
             built = _Wire(number=number, rollback=_Wire.Rollback(transaction=encode_name(transaction)))
@@ -130,12 +135,10 @@ def _encode_request(message: rq.AnyRequest) -> pb.ClientMessage:
 
 
 def _fill_publish(command: c.PublishCommand, publish: pb.ClientMessage.Publish) -> None:
+    """All but its place in a transaction."""
     messages = command.messages
     publish.exchange = command.exchange
     publish.routing_key = command.routing_key
-    if command.transaction is not None:
-        fill_name(command.transaction, publish.transaction)
-    publish.sequence = command.sequence
     publish.bodies.extend([message.body for message in messages])
     publish.properties.extend(pack([message.properties for message in messages], b""))
     publish.are_durable.extend(pack([message.is_durable for message in messages], False))
@@ -212,6 +215,13 @@ def invalid(text: str) -> Rejected:
 
 def _decode_publish(number: int, wire: pb.ClientMessage) -> c.PublishCommand:
     publish = wire.publish
+    transaction = decode_name(publish.transaction) if publish.HasField("transaction") else None
+    return _made_publish(number, publish, transaction, publish.sequence)
+
+
+def _made_publish(
+    number: int, publish: pb.ClientMessage.Publish, transaction: TransactionKey | None, sequence: int
+) -> c.PublishCommand:
     bodies = publish.bodies
     count = len(bodies)
     if count == 0:
@@ -229,10 +239,7 @@ def _decode_publish(number: int, wire: pb.ClientMessage) -> c.PublishCommand:
             expand(headers, count, (), "headers"),
         )
     )
-    transaction = decode_name(publish.transaction) if publish.HasField("transaction") else None
-    return c.PublishCommand(
-        number, publish.exchange, publish.routing_key, messages, transaction, publish.sequence
-    )
+    return c.PublishCommand(number, publish.exchange, publish.routing_key, messages, transaction, sequence)
 
 
 def _decode_settle(number: int, wire: pb.ClientMessage) -> c.SettleCommand:
@@ -259,7 +266,10 @@ def _decode_settle(number: int, wire: pb.ClientMessage) -> c.SettleCommand:
 
 def _decode_commit(number: int, wire: pb.ClientMessage) -> c.CommitCommand:
     commit = wire.commit
-    return c.CommitCommand(number, decode_name(commit.transaction), commit.operations, commit.begins)
+    key, operations, last_publish = decode_name(commit.transaction), commit.operations, None
+    if commit.HasField("last_publish"):
+        last_publish = _made_publish(number, commit.last_publish, key, operations)
+    return c.CommitCommand(number, key, operations, commit.begins, last_publish)
 
 
 def _decode_declare_queue(number: int, wire: pb.ClientMessage) -> c.DeclareQueueCommand:

@@ -45,13 +45,16 @@ def encode_server_message(message: sm.AnyServerMessage, wire: pb.ServerMessage) 
             built = _Wire(heartbeat_answered=_Wire.HeartbeatAnswered(pause_ms=message.pause_ms))
         case sm.PushedBack(_, _, number, code, text):
             built = _Wire(pushed_back=_Wire.PushedBack(number=number, code=code, message=text))
-        case sm.SessionAttached(_, _, session, session_epoch, next_number, candidates, kept_from):
+        case sm.SessionAttached(
+            _, _, session, session_epoch, next_number, candidates, kept_from, takes_last_publish
+        ):
             attached = _Wire.Attached(
                 session=session,
                 session_epoch=session_epoch,
                 next_number=next_number,
                 candidates=candidates,
                 kept_from=kept_from,
+                takes_last_publish=takes_last_publish,
             )
             built = _Wire(attached=attached)
         case sm.AttachRefused(_, _, code, text, candidates):
@@ -216,6 +219,7 @@ def _decode_attached(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessag
         attached.next_number,
         tuple(attached.candidates),
         Epoch(attached.kept_from),
+        attached.takes_last_publish,
     )
 
 

@@ -444,6 +444,7 @@ class ClientMessage(_message.Message):
         TRANSACTION_FIELD_NUMBER: _builtins.int
         OPERATIONS_FIELD_NUMBER: _builtins.int
         BEGINS_FIELD_NUMBER: _builtins.int
+        LAST_PUBLISH_FIELD_NUMBER: _builtins.int
         operations: _builtins.int
         """Operations in it."""
         begins: _builtins.int
@@ -453,16 +454,23 @@ class ClientMessage(_message.Message):
         """
         @_builtins.property
         def transaction(self) -> Global___TransactionName: ...
+        @_builtins.property
+        def last_publish(self) -> Global___ClientMessage.Publish:
+            """Its last operation, one of `operations`, without transaction and sequence: if it is refused, the transaction is rolled back and
+            this is answered what it would have been. Only where the set has said `takes_last_publish`; others roll back, for it lacks one.
+            """
+
         def __init__(
             self,
             *,
             transaction: Global___TransactionName | None = ...,
             operations: _builtins.int = ...,
             begins: _builtins.int = ...,
+            last_publish: Global___ClientMessage.Publish | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["transaction", b"transaction"]  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["last_publish", b"last_publish", "transaction", b"transaction"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["begins", b"begins", "operations", b"operations", "transaction", b"transaction"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["begins", b"begins", "last_publish", b"last_publish", "operations", b"operations", "transaction", b"transaction"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1206,12 +1214,15 @@ class ServerMessage(_message.Message):
         NEXT_NUMBER_FIELD_NUMBER: _builtins.int
         CANDIDATES_FIELD_NUMBER: _builtins.int
         KEPT_FROM_FIELD_NUMBER: _builtins.int
+        TAKES_LAST_PUBLISH_FIELD_NUMBER: _builtins.int
         session: _builtins.int
         session_epoch: _builtins.int
         next_number: _builtins.int
         """The command that the set expects next."""
         kept_from: _builtins.int
         """What the session had open or in hand in epochs from this one on is still there; 0: in the present epoch alone."""
+        takes_last_publish: _builtins.bool
+        """A commit may bring its transaction's last publish."""
         @_builtins.property
         def candidates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
             """The one believed to be primary first, in all lists of candidates."""
@@ -1224,10 +1235,11 @@ class ServerMessage(_message.Message):
             next_number: _builtins.int = ...,
             candidates: _abc.Iterable[_builtins.str] | None = ...,
             kept_from: _builtins.int = ...,
+            takes_last_publish: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "kept_from", b"kept_from", "next_number", b"next_number", "session", b"session", "session_epoch", b"session_epoch"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "kept_from", b"kept_from", "next_number", b"next_number", "session", b"session", "session_epoch", b"session_epoch", "takes_last_publish", b"takes_last_publish"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -110,6 +110,7 @@ class Attachments:
                 next_number,
                 streams.candidates,
                 self._context.state.open_from,
+                takes_last_publish=True,
             ),
         )
         for number, answer in session.answers.items():

@@ -84,13 +84,13 @@ class Clients:
         self._streams.tell_now(stream.number, PushedBack(*self._streams.head(), number, code, text))
 
     def _execute(self, stream: ClientStream, command: AnyCommand) -> None:
-        request = Request(CommandRef(stream.session, command.number), stream.session)
+        ref = CommandRef(stream.session, command.number)
         try:
-            execute(self._context, request, command)
+            execute(self._context, Request(ref, stream.session), command)
         except Rejected as error:
             self._reject(stream, command, error)
             return
-        answered = answer_of(self._context, request.ref)
+        answered = answer_of(self._context, ref)
         if isinstance(command, BeginCommand):
             # A name says nothing of what is committed; the client has it before it may commit (T1).
             self._streams.answer_now(stream.number, answered)

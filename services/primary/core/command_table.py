@@ -28,9 +28,9 @@ from lockstep.core.commands import (
 )
 from services.primary.core import branches
 from services.primary.core.context import Context, Request
-from services.primary.core.publishing import publish
+from services.primary.core.publishing import commit_with_last_publish, publish
 from services.primary.core.settling import settle
-from services.primary.core.transacting import begin, commit, rollback
+from services.primary.core.transacting import begin, rollback
 from services.primary.core.wiring_commands import (
     bind,
     declare_exchange,
@@ -44,7 +44,7 @@ _TABLE: dict[type[Command], Callable[[Context, Request, Any], None]] = {
     BeginCommand: begin,
     BindCommand: bind,
     CommitBranchCommand: branches.commit,
-    CommitCommand: commit,
+    CommitCommand: commit_with_last_publish,
     DeclareExchangeCommand: declare_exchange,
     DeclareQueueCommand: declare_queue,
     DeleteExchangeCommand: delete_exchange,

@@ -121,7 +121,8 @@ class Context:
 class Request(NamedTuple):
     """One command on its way: who asks, and under which number."""
 
-    ref: CommandRef
+    ref: CommandRef | None
+    """None: part of a command, which another record answers."""
     session: SessionKey
 
 

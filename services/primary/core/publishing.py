@@ -11,6 +11,7 @@ from operator import attrgetter
 
 from lockstep.core.commands import (
     SPAN_MS_MAX,
+    CommitCommand,
     OutgoingMessage,
     PublishCommand,
 )
@@ -19,11 +20,11 @@ from lockstep.core.exchanges import DEFAULT_EXCHANGE
 from lockstep.core.ids import QueueId
 from lockstep.core.packed_messages import alike_of
 from lockstep.core.queues import Queue
-from lockstep.core.records import AcceptCommand, Message, Publish
+from lockstep.core.records import AcceptCommand, Message, Publish, RejectCommand, RollbackReason
 from services.primary.core.context import SHOWN_MAX, Context, Request, shown
 from services.primary.core.removing import evict
 from services.primary.core.targets import targets_of
-from services.primary.core.transacting import operation
+from services.primary.core.transacting import append_rollback, commit, open_tx, operation
 
 _TTL_MS = attrgetter("ttl_ms")
 _Targets = tuple[QueueId, ...]
@@ -31,6 +32,19 @@ _Routed = list[tuple[_Targets, Sequence[OutgoingMessage]]]
 """Messages with the queues that they go to, in their order."""
 _Run = tuple[bool, list[Message]]
 """(durable, messages) of one record."""
+
+
+def commit_with_last_publish(context: Context, request: Request, command: CommitCommand) -> None:
+    """A commit, and right before it the publish that it brings. If that is refused the transaction is rolled back."""
+    if command.last_publish is not None:
+        open_tx(context, request.session, command.transaction)
+        try:
+            publish(context, Request(None, request.session), command.last_publish)
+        except Rejected as error:
+            append_rollback(context, command.transaction, RollbackReason.ROLLBACK_ONLY)
+            context.writer.append(RejectCommand(request.ref, error.code, error.message), False)
+            return
+    commit(context, request, command)
 
 
 def publish(context: Context, request: Request, command: PublishCommand) -> None:
@@ -63,7 +77,8 @@ def publish(context: Context, request: Request, command: PublishCommand) -> None
             context.writer.append(Publish(None, key, ordinal, tuple(messages)), is_durable)
             ordinal += len(messages)
             enqueues += sum(len(message.queues) for message in messages)
-        context.writer.append(AcceptCommand(request.ref, enqueues), False)
+        if request.ref is not None:
+            context.writer.append(AcceptCommand(request.ref, enqueues), False)
     if key is not None:
         progress.ordinal = ordinal
         return
