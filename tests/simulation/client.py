@@ -64,9 +64,12 @@ class ClientSession:
 
     def submit(self, command: c.AnyCommand) -> Promise:
         """Submit a command; the promise has its `Operation`, which says how it ended."""
-        operation = _operation(command, self)
+        operation, brought = _operation(command, self), None
+        if isinstance(command, c.CommitCommand) and command.last_publish is not None:
+            brought = _operation(command.last_publish, self)
+            self.world.history.operations.append(brought)
         self.world.history.operations.append(operation)
-        promise = Promise(operation)
+        promise = Promise(operation, brought=brought)
         self.feed(e.Submit(promise, command))
         return promise
 
@@ -231,6 +234,10 @@ class ClientSession:
         operation.code, operation.is_in_doubt, operation.value = code, code is None, value
         operation.epoch, operation.commit_index = self.core.epoch, self.commit_index
         operation.begun = begun
+        if (brought := ticket.brought) is not None:
+            brought.ended_us, brought.code, brought.is_in_doubt = operation.ended_us, code, code is None
+            brought.epoch, brought.commit_index = operation.epoch, operation.commit_index
+            self.world.branches.reach(f"commit with a publish: {'done' if operation.is_ok else 'not done'}")
         if transaction is not None:
             operation.transaction = transaction
         word = "in doubt" if code is None else "done" if code is ErrorCode.NONE else code.name

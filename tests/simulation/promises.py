@@ -11,11 +11,15 @@ from tests.simulation.history import Operation
 class Promise:
     """Something that an actor can wait for: a command's end, an answer. Done once."""
 
-    __slots__ = ("_waiter", "asked_us", "is_done", "operation", "question", "value")
+    __slots__ = ("_waiter", "asked_us", "brought", "is_done", "operation", "question", "value")
 
-    def __init__(self, operation: Operation | None = None, asked_us: int = 0) -> None:
+    def __init__(
+        self, operation: Operation | None = None, asked_us: int = 0, brought: Operation | None = None
+    ) -> None:
+        """`brought`: what a commit brings; it ends as that does."""
         self.is_done = False
         self.operation = operation
+        self.brought = brought
         self.asked_us = asked_us
         self.question: rq.Question | None = None
         self.value: object = None

@@ -7,6 +7,7 @@ from lockstep.core.commands import (
     BeginCommand,
     CommitCommand,
     Disposition,
+    PublishCommand,
     RollbackCommand,
     SettleCommand,
 )
@@ -67,29 +68,40 @@ def transfer(session: ClientSession) -> Actor:
             )
         is_durable = random.random() < 0.9
         has_pauses = session.world.options.has_pauses
+        last: PublishCommand | None = None
         for target in (*targets, *targets) if has_pauses else targets:
+            if last is not None:
+                promises.append(session.submit(last))
             if has_pauses and random.random() < 0.3:
                 yield session.world.think_us() // 2
             sent = messages(session, 2 * max(1, len(taken)), is_durable)
-            promises.append(session.submit(publish_to(session, target, sent, key)))
+            last = publish_to(session, target, sent, key)
+        if last is not None and not (session.core.line.takes_last_publish and random.random() < 0.5):
+            promises.append(session.submit(last))
+            last = None
         if random.random() < 0.5:
             yield from promises
         if random.random() < 0.3:
             yield session.world.think_us()
-        begun += yield from end(session, key, random.random(), 0 if begun else random.choice((0, 0, 1, 2)))
+        begins = 0 if begun else random.choice((0, 0, 1, 2))
+        begun += yield from end(session, key, random.random(), begins, last)
         session.feed(Grant(consumer, len(taken)))
     for key in begun:
         yield session.submit(RollbackCommand(0, key))
 
 
 def end(
-    session: ClientSession, key: TransactionKey, chance: float, begins: int = 0
+    session: ClientSession,
+    key: TransactionKey,
+    chance: float,
+    begins: int = 0,
+    last_publish: PublishCommand | None = None,
 ) -> Generator[Wait, None, list[TransactionKey]]:
     """Commit (mostly), or roll back; a commit in doubt is asked for until the answer is final. Answers what the commit began."""
     if chance < 0.1:
         yield session.submit(RollbackCommand(0, key))
         return []
-    committing = session.submit(CommitCommand(0, key, 0, begins))
+    committing = session.submit(CommitCommand(0, key, 0, begins, last_publish))
     if chance > 0.97:  # pipelined behind the commit: it must not undo it (history 2)
         yield session.submit(RollbackCommand(0, key))
     yield committing

@@ -107,9 +107,10 @@ class FakeBroker:
             await self._write(context, name, said)
 
     def _refuse(self, primary: FakePrimary, message: rq.ClientMessage) -> None:
-        if isinstance(message, c.PublishCommand):
-            code, count = self.refusals.get(message.routing_key, (ErrorCode.NONE, 0))
-            if len(message.messages) > count:
+        publish = message.last_publish if isinstance(message, c.CommitCommand) else message
+        if isinstance(publish, c.PublishCommand):
+            code, count = self.refusals.get(publish.routing_key, (ErrorCode.NONE, 0))
+            if len(publish.messages) > count:
                 primary.world.log[-1].code = code
 
     async def _status(self, _data: bytes, _context: Context) -> bytes:

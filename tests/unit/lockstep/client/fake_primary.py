@@ -35,6 +35,8 @@ class FakeSet:
     ended: set[SessionKey] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     """Queues that were deleted, as far as descriptions say."""
+    takes_last_publish: bool = True
+    """Older primaries do not."""
 
     def fail_over(self, keep: int) -> None:
         """A new epoch, whose log keeps `keep` of the records beyond the commit index."""
@@ -57,8 +59,15 @@ class FakeSet:
         self.ended.update(SessionKey(index + 1) for index, entry in enumerate(self.log) if entry.session_id)
 
     def executed(self) -> list[c.AnyCommand]:
-        """Commands in the log that were not rejected."""
-        return [e.command for e in self.log if e.command is not None and e.code is ErrorCode.NONE]
+        """Commands in the log that were not rejected, and before a commit what it brought."""
+        executed: list[c.AnyCommand] = []
+        for entry in self.log:
+            if entry.command is None or entry.code is not ErrorCode.NONE:
+                continue
+            if isinstance(entry.command, c.CommitCommand) and entry.command.last_publish is not None:
+                executed.append(entry.command.last_publish)
+            executed.append(entry.command)
+        return executed
 
     def next_number(self, session: SessionKey) -> int:
         return 1 + sum(entry.session == session and entry.command is not None for entry in self.log)
@@ -120,7 +129,13 @@ class FakePrimary:
             return sm.AttachRefused(*self._head(), ErrorCode.UNKNOWN_SESSION, "no such session", ())
         self.session, self.answered = session, attach.heard
         return sm.SessionAttached(
-            *self._head(), session, opened.epoch, world.next_number(session), self.addresses, world.kept_from
+            *self._head(),
+            session,
+            opened.epoch,
+            world.next_number(session),
+            self.addresses,
+            world.kept_from,
+            world.takes_last_publish,
         )
 
     def _command(self, command: c.AnyCommand) -> list[sm.AnyServerMessage]:

@@ -108,6 +108,70 @@ async def test_a_transaction_sends_each_target_once(broker: FakeBroker, session:
     assert commit.operations == len(operations)
 
 
+@pytest.mark.parametrize("takes_last_publish", [True, False])
+async def test_a_commit_brings_the_last_publish_where_the_set_takes_it(
+    broker: FakeBroker, session: Session, takes_last_publish: bool
+) -> None:
+    broker.worlds["one"].takes_last_publish = takes_last_publish
+    async with session.transaction() as transaction:
+        first = await transaction.publish("a", [b"1", b"2"])
+        last = await transaction.publish("b", [b"3", b"4", b"5"])
+    executed = broker.worlds["one"].executed()
+    commit = executed[-1]
+    assert bodies(executed) == ["1", "2", "3", "4", "5"]
+    assert isinstance(commit, c.CommitCommand)
+    assert commit.operations == 2
+    if takes_last_publish:
+        brought = commit.last_publish
+        assert brought is not None
+        assert (brought.routing_key, brought.transaction, brought.sequence) == ("b", commit.transaction, 2)
+        assert (await first, await last) == (0, 3)
+    else:
+        assert commit.last_publish is None
+
+
+async def test_what_a_commit_does_not_bring(broker: FakeBroker, session: Session) -> None:
+    """What goes through an exchange, what was sent before, and what is behind the publish."""
+    async with session.transaction() as transaction:
+        await transaction.publish("a", b"1", exchange="b")
+    async with session.transaction() as transaction:
+        await (await transaction.publish("a", b"2"))
+    commits = [m for m in broker.worlds["one"].executed() if isinstance(m, c.CommitCommand)]
+    assert [m.operations for m in commits] == [1, 1]
+    assert [m.last_publish for m in commits] == [None, None]
+
+
+async def test_a_refused_last_publish_is_told_to_whoever_published_and_rolls_back(
+    broker: FakeBroker, session: Session
+) -> None:
+    broker.refusals["a"] = (ErrorCode.QUEUE_FULL, 0)
+    transaction = session.transaction()
+    confirmation = await transaction.publish("a", b"1")
+    with pytest.raises(Rejected) as refused:
+        await transaction.commit()
+    assert refused.value.code is ErrorCode.ROLLED_BACK
+    assert transaction.state is TransactionState.ROLLED_BACK
+    with pytest.raises(Rejected) as why:
+        await confirmation
+    assert why.value.code is ErrorCode.QUEUE_FULL
+    async with session.transaction() as another:
+        await another.publish("b", b"2")
+    assert bodies(broker.worlds["one"].executed()) == ["2"]
+
+
+async def test_what_is_published_behind_a_commit_does_not_join_what_it_has_brought(
+    broker: FakeBroker, session: Session
+) -> None:
+    transaction = session.transaction()
+    await transaction.publish("a", b"1")
+    committing = asyncio.ensure_future(transaction.commit())
+    await asyncio.sleep(0)
+    confirmed = await session.publish_soon("a", b"2")
+    await committing
+    await confirmed
+    assert bodies(broker.worlds["one"].executed()) == ["1", "2"]
+
+
 async def test_transactions_in_a_row_need_one_round_each(broker: FakeBroker, session: Session) -> None:
     for number in range(12):
         async with session.transaction() as transaction:

@@ -115,6 +115,21 @@ def test_a_new_session_asks_what_the_forgotten_one_was_not_answered() -> None:
     assert isinstance(answer, e.QuestionAnswered)
 
 
+def test_what_a_commit_brings_is_its_last_operation_and_is_counted_by_its_size() -> None:
+    bench = Bench().start()
+    key = begun(bench)
+    bench.feed(e.Submit("a", publish("a", transaction=key)))
+    before = bench.core.window.bytes
+    last = publish("b" * 1_000, transaction=key)
+    bench.feed(e.Submit("commit", c.CommitCommand(0, key, 0, 0, last)))
+    assert bench.core.window.bytes - before > 1_000
+    bench.exchange()
+    (commit,) = [m for m in bench.sent if isinstance(m, c.CommitCommand)]
+    assert commit.operations == 2
+    assert commit.last_publish is not None
+    assert (commit.last_publish.number, commit.last_publish.sequence) == (commit.number, 2)
+
+
 def test_operations_and_commit_get_their_sequence_and_count() -> None:
     bench = Bench().start()
     key = begun(bench)

@@ -1,11 +1,13 @@
 """Strategies for every message of a session stream, as hypothesis draws them."""
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import TransactionKey
 
 names = st.text(max_size=12)
 numbers = st.integers(1, 2**63)
@@ -56,6 +58,26 @@ settles = st.builds(
     c.SettleCommand, numbers, names, numbers, positions, st.integers(1, 4), st.none(), st.just(0), small
 ) | st.builds(c.SettleCommand, numbers, names, numbers, positions, st.just(1), keys, numbers)
 
+publishes = st.builds(
+    c.PublishCommand,
+    numbers,
+    names,
+    names,
+    st.lists(outgoing, min_size=1, max_size=5).map(tuple),
+    st.none() | keys,
+    counts,
+)
+
+
+def _commit(
+    number: int, key: TransactionKey, operations: int, begins: int, last: c.PublishCommand | None
+) -> c.CommitCommand:
+    """What it brings has its number and its transaction, and is its last operation."""
+    if last is not None:
+        last = replace(last, number=number, transaction=key, sequence=operations)
+    return c.CommitCommand(number, key, operations, begins, last)
+
+
 commands = st.one_of(
     st.builds(c.DeclareExchangeCommand, numbers, names, names, st.booleans()),
     st.builds(c.DeleteExchangeCommand, numbers, names, st.booleans()),
@@ -63,18 +85,10 @@ commands = st.one_of(
     st.builds(c.DeleteQueueCommand, numbers, names, st.booleans(), st.booleans()),
     st.builds(c.PurgeQueueCommand, numbers, names),
     st.builds(c.BindCommand, numbers, names, names, names, pairs, st.booleans()),
-    st.builds(
-        c.PublishCommand,
-        numbers,
-        names,
-        names,
-        st.lists(outgoing, min_size=1, max_size=5).map(tuple),
-        st.none() | keys,
-        counts,
-    ),
+    publishes,
     settles,
     st.builds(c.BeginCommand, numbers, spans),
-    st.builds(c.CommitCommand, numbers, keys, counts, small),
+    st.builds(_commit, numbers, keys, counts, small, st.none() | publishes),
     st.builds(c.RollbackCommand, numbers, keys),
     st.builds(c.SelectDtxCommand, numbers, st.booleans(), st.booleans()),
     st.builds(c.StartCommand, numbers, xids, st.booleans(), st.booleans(), st.none() | keys),

@@ -117,6 +117,7 @@ def settle(*positions: int, **options: object) -> SettleCommand:
         (settle(delivery_epoch=Epoch(HUGE)), ErrorCode.STALE_DELIVERY),
         (CommitCommand(0, TRANSACTION, HUGE), U),
         (CommitCommand(0, TRANSACTION, 0, HUGE), U),
+        (CommitCommand(0, TRANSACTION, HUGE, 0, PublishCommand(0, "", "q", (), TRANSACTION, HUGE)), U),
         (CommitCommand(0, (LogIndex(-1), Epoch(-1)), -1), ErrorCode.EXPIRED),
         (RollbackCommand(0, TRANSACTION), U),
     ],

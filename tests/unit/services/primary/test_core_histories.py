@@ -210,9 +210,16 @@ class Walker:
         return key, self.transactions[key] + (self.random.random() < 0.03)
 
     def publish(self) -> None:
+        transaction, sequence = self.transaction()
+        self.send(PublishCommand(0, *self.target(), self.messages(), transaction, sequence))
+
+    def target(self) -> tuple[str, str]:
+        return self.random.choice(EXCHANGES), self.random.choice(QUEUES)
+
+    def messages(self) -> tuple[OutgoingMessage, ...]:
         random = self.random
         self.history.bodies += 1
-        messages = tuple(
+        return tuple(
             OutgoingMessage(
                 random.choice((b"", *COLOURED)),
                 b"%d.%d" % (self.history.bodies, number) + bytes(random.choice((0, 0, 100))),
@@ -222,9 +229,6 @@ class Walker:
             )
             for number in range(random.randrange(1, 6))
         )
-        transaction, sequence = self.transaction()
-        exchange, key = random.choice(EXCHANGES), random.choice(QUEUES)
-        self.send(PublishCommand(0, exchange, key, messages, transaction, sequence))
 
     def settle(self) -> None:
         random, client = self.random, self.client
@@ -248,10 +252,14 @@ class Walker:
             return
         key = random.choice(sorted(self.transactions))
         operations = self.transactions.pop(key) + (random.random() < 0.05)
-        begins = random.choice((0, 0, 1, 2))
-        self.send(
-            CommitCommand(0, key, operations, begins) if random.random() < 0.7 else RollbackCommand(0, key)
-        )
+        if random.random() < 0.3:
+            self.send(RollbackCommand(0, key))
+            return
+        begins, last = random.choice((0, 0, 1, 2)), None
+        if random.random() < 0.4:
+            operations += 1
+            last = PublishCommand(0, *self.target(), self.messages(), key, operations)
+        self.send(CommitCommand(0, key, operations, begins, last))
 
     def wiring(self) -> AnyCommand:
         random = self.random

@@ -9,6 +9,8 @@ from lockstep.core.commands import (
     CommitCommand,
     DeleteQueueCommand,
     Disposition,
+    OutgoingMessage,
+    PublishCommand,
     PurgeQueueCommand,
     RollbackCommand,
 )
@@ -65,6 +67,72 @@ def test_a_commit_begins_others_which_are_this_sessions_and_empty(rig: Rig, clie
     client.rollback(two)
     assert rig.bodies("q") == [b"1", b"2"]
     rig.check_log()
+
+
+def test_a_commit_brings_its_last_publish(rig: Rig, client: RigClient) -> None:
+    key = client.begin()
+    client.ok(publish("q", b"1", transaction=key, sequence=1))
+    last = publish("r", b"2", b"3", transaction=key, sequence=2)
+    number = client.command(CommitCommand(0, key, 2, 1, last))
+    first = client.answers.pop(number)
+    assert first.value == rig.core.log_end
+    assert (rig.bodies("q"), rig.bodies("r")) == ([b"1"], [b"2", b"3"])
+    client.say(client.sent[number])
+    assert client.answers[number] == first, "it is done once"
+    assert rig.bodies("r") == [b"2", b"3"]
+    rig.check_log()
+
+
+def test_what_a_commit_brings_may_be_of_both_kinds(rig: Rig, client: RigClient) -> None:
+    """Durable and transient messages are records of their own."""
+    key = client.begin()
+    last = PublishCommand(
+        0, "", "q", (OutgoingMessage(b"", b"1", True), OutgoingMessage(b"", b"2", False)), key, 1
+    )
+    assert client.do(CommitCommand(0, key, 1, 0, last)).value == TransactionState.COMMITTED
+    assert rig.bodies("q") == [b"1", b"2"]
+    rig.check_log()
+
+
+@pytest.mark.parametrize(
+    ("queue", "size", "sequence", "code"),
+    [
+        ("nowhere", 1, 2, ErrorCode.NOT_FOUND),
+        ("q", 1, 1, ErrorCode.SEQUENCE_GAP),
+        ("q", 1, 3, ErrorCode.SEQUENCE_GAP),
+        ("q", PrimarySettings().message_bytes_max + 1, 2, ErrorCode.TOO_LARGE),
+    ],
+)
+def test_a_commit_whose_last_publish_is_refused_rolls_back(
+    rig: Rig, client: RigClient, queue: str, size: int, sequence: int, code: ErrorCode
+) -> None:
+    key = client.begin()
+    client.ok(publish("q", b"1", transaction=key, sequence=1))
+    last = publish(queue, bytes(size), transaction=key, sequence=sequence)
+    answered = client.do(CommitCommand(0, key, 2, 2, last))
+    assert answered.code is code
+    assert outcome(client, key) == (OutcomeState.ROLLED_BACK, RollbackReason.ROLLBACK_ONLY)
+    assert rig.bodies("q") == []
+    assert len(rig.core.context.progress) == 0
+    rig.check_log()
+
+
+def test_a_commit_behind_a_refused_operation_does_not_bring_anything(rig: Rig, client: RigClient) -> None:
+    key = client.begin()
+    assert client.do(publish("nowhere", b"1", transaction=key, sequence=1)).code is ErrorCode.NOT_FOUND
+    last = publish("q", b"2", transaction=key, sequence=2)
+    assert client.do(CommitCommand(0, key, 2, 0, last)).code is ErrorCode.ROLLBACK_ONLY
+    assert outcome(client, key)[0] == OutcomeState.ROLLED_BACK
+    assert rig.bodies("q") == []
+
+
+def test_what_another_sessions_commit_brings_changes_nothing(rig: Rig, client: RigClient) -> None:
+    key = client.begin()
+    last = publish("q", b"x", transaction=key, sequence=1)
+    assert rig.client().do(CommitCommand(0, key, 1, 0, last)).code is ErrorCode.LOCKED
+    client.ok(publish("q", b"1", transaction=key, sequence=1))
+    assert client.commit(key, 1).value == TransactionState.COMMITTED
+    assert rig.bodies("q") == [b"1"]
 
 
 def test_a_commit_that_begins_others_is_answered_again_as_it_was(rig: Rig, client: RigClient) -> None:
