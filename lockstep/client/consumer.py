@@ -6,7 +6,7 @@ delivered before a failover is void after it: the queue has it again, and settli
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -34,6 +34,10 @@ class Message:
 
     def __repr__(self) -> str:
         return f"Message({self.queue}@{self.position >> 24}.{self.position & 0xFFFFFF} epoch={self.epoch})"
+
+    @property
+    def consumer(self) -> "Consumer":
+        return self._consumer
 
     @property
     def queue(self) -> str:
@@ -81,7 +85,7 @@ class Message:
         return self._consumer.settle(self, Disposition.REJECT)
 
     def accept_in(self, transaction: TransactionKey) -> Confirmation:
-        """As `accept`, if the transaction commits; `Transaction.accept` calls it."""
+        """As `accept`, if the transaction commits."""
         return self._consumer.settle(self, Disposition.ACCEPT, transaction)
 
 
@@ -170,9 +174,30 @@ class Consumer:
             refused.exception()
             return refused
         message.is_settled = True
-        self._unsettled.pop((message.epoch, message.position), None)
-        self._grant(1)
-        return self._batches.settle(self.queue, message.epoch, (message.position,), disposition, transaction)
+        return self._settle((message,), disposition, transaction)
+
+    def accept_in(
+        self, messages: Iterable[Message], transaction: TransactionKey
+    ) -> tuple[list[Message], Confirmation | None]:
+        """Accepts messages of its own, of one epoch, if the transaction commits; up to the first that cannot be settled any more.
+        Answers which, with one confirmation for all of them."""
+        accepted: list[Message] = []
+        for message in messages:
+            if message.is_settled or message.is_void:
+                break
+            message.is_settled = True
+            accepted.append(message)
+        return accepted, self._settle(accepted, Disposition.ACCEPT, transaction) if accepted else None
+
+    def _settle(
+        self, messages: Sequence[Message], disposition: int, transaction: TransactionKey | None
+    ) -> Confirmation:
+        """Of one epoch."""
+        epoch, positions = messages[0].epoch, [message.position for message in messages]
+        for position in positions:
+            self._unsettled.pop((epoch, position), None)
+        self._grant(len(positions))
+        return self._batches.settle(self.queue, epoch, positions, disposition, transaction)
 
     def settle_all(
         self, messages: Iterable[Message], disposition: int = Disposition.ACCEPT

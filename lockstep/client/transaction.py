@@ -12,6 +12,8 @@ transaction becomes a branch.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -36,6 +38,7 @@ class SessionPort(Protocol):
     def distributed_transaction(self, *, timeout_ms: int = 0) -> DistributedTransaction: ...
 
 
+_OF_ONE_BATCH = attrgetter("consumer", "epoch")
 _ENDED = {ErrorCode.ROLLED_BACK, ErrorCode.UNKNOWN_TRANSACTION, ErrorCode.TRANSACTION_FINISHED}
 _GONE = (OutcomeState.ROLLED_BACK, OutcomeState.HEURISTICALLY_ROLLED_BACK)
 _DONE = (OutcomeState.COMMITTED, OutcomeState.HEURISTICALLY_COMMITTED)
@@ -99,13 +102,18 @@ class Transaction:
 
     async def accept(self, *messages: Message) -> None:
         """Takes messages from their queues if it commits; if not, they return there."""
-        for message in messages:
-            _, key = await self._enter(await self._session.of_set(message.set_name))
-            if message.is_void or message.is_settled:
+        for (consumer, _), together in groupby(messages, _OF_ONE_BATCH):
+            _, key = await self._enter(await self._session.of_set(consumer.set_name))
+            offered = list(together)
+            accepted, confirmation = consumer.accept_in(offered, key)
+            if confirmation is not None:
+                self._watch(confirmation)
+                self._accepts += [(message, confirmation) for message in accepted]
+            if len(accepted) < len(offered):
                 # Not an operation that the set would count: the caller hears of it here, and a commit after all is refused.
-                self._failure = self._failure or stale(message)
-                raise stale(message)
-            self._accepts.append((message, self._watch(message.accept_in(key))))
+                refused = stale(offered[len(accepted)])
+                self._failure = self._failure or refused
+                raise refused
 
     async def accept_deliveries(
         self,

@@ -380,6 +380,46 @@ async def test_deliveries_before_a_failover_are_void(broker: FakeBroker, session
     await consumer.close()
 
 
+async def test_a_transaction_accepts_what_is_of_one_queue_together(
+    broker: FakeBroker, session: Session
+) -> None:
+    of_a, of_b = await session.consume("a", credit=4), await session.consume("b", credit=4)
+    await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 3)
+    await broker.deliver("one", 1, "a", 1, 2, 3)
+    await broker.deliver("one", 2, "b", 4, 5)
+    a, b = [await anext(of_a) for _ in range(3)], [await anext(of_b) for _ in range(2)]
+    async with session.transaction() as transaction:
+        await transaction.accept(*a[:2], *b, a[2])
+    executed = broker.worlds["one"].executed()
+    settles = [(m.queue, m.positions) for m in executed if isinstance(m, c.SettleCommand)]
+    assert sorted(settles) == [("a", (1, 2, 3)), ("b", (4, 5))]
+    await of_a.close()
+    await of_b.close()
+
+
+async def test_a_message_that_is_settled_already_ends_a_transactions_accept_there(
+    broker: FakeBroker, session: Session
+) -> None:
+    consumer = await session.consume("a", credit=4)
+    await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)
+    await broker.deliver("one", 1, "a", 1, 2, 3)
+    first, second, third = [await anext(consumer) for _ in range(3)]
+    transaction = session.transaction()
+    with pytest.raises(Rejected) as refused:
+        await transaction.accept(first, second, first, third)
+    assert refused.value.code is ErrorCode.STALE_DELIVERY
+    assert refused.value.details["position"] == 1
+    assert (first.is_settled, second.is_settled, third.is_settled) == (True, True, False)
+    with pytest.raises(Rejected) as ended:
+        await transaction.commit()
+    assert ended.value.code is ErrorCode.ROLLED_BACK
+    assert transaction.state is TransactionState.ROLLED_BACK
+    executed = broker.worlds["one"].executed()
+    assert [m.positions for m in executed if isinstance(m, c.SettleCommand)] == [(1, 2)]
+    assert not [m for m in executed if isinstance(m, c.CommitCommand)]
+    await consumer.close()
+
+
 async def test_closing_a_consumer_releases_what_nobody_took(broker: FakeBroker, session: Session) -> None:
     consumer = await session.consume("a", credit=8)
     await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)
