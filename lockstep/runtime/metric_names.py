@@ -140,7 +140,11 @@ _ALL = (
     ),
     # A store.
     MetricName(
-        "lockstep_journal_fsync_seconds", _HISTOGRAM, "Syncs of groups to the journal.", (STORE,), _SET
+        "lockstep_journal_fsync_seconds",
+        _HISTOGRAM,
+        "Groups written to the journal and synced.",
+        (STORE,),
+        _SET,
     ),
     MetricName("lockstep_store_written_bytes_total", _COUNTER, "Bytes of groups.", (STORE,)),
     MetricName("lockstep_store_log_end", _GAUGE, "Highest durable index.", (STORE,), _SET),

@@ -82,7 +82,7 @@ class WriteSegment(Step, frozen=True):
 
 
 class SyncSegment(Step, frozen=True):
-    """fdatasync: makes all writes to the segment durable. After a failure nothing cached of the file may be believed."""
+    """As fdatasync: makes all writes to the segment durable. After a failure nothing cached of the file may be believed."""
 
     number: int
 
