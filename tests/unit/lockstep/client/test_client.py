@@ -159,6 +159,23 @@ async def test_a_refused_last_publish_is_told_to_whoever_published_and_rolls_bac
     assert bodies(broker.worlds["one"].executed()) == ["2"]
 
 
+async def test_the_commit_of_a_distributed_transaction_brings_nothing(
+    broker: FakeBroker, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was published last is an operation of its branch."""
+
+    class Wide:
+        async def commit(self) -> None:
+            pass
+
+    transaction = session.transaction()
+    await transaction.publish("a", b"1")
+    monkeypatch.setattr(transaction, "_wide", Wide())
+    await transaction.commit()
+    await eventually(lambda: bodies(broker.worlds["one"].executed()) == ["1"])
+    assert not [m for m in broker.worlds["one"].executed() if isinstance(m, c.CommitCommand)]
+
+
 async def test_what_is_published_behind_a_commit_does_not_join_what_it_has_brought(
     broker: FakeBroker, session: Session
 ) -> None:

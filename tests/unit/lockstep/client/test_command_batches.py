@@ -11,6 +11,7 @@ from lockstep.core import commands as c
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition
 
 TX = (LogIndex(7), Epoch(1))
+OTHER_TX = (LogIndex(8), Epoch(1))
 
 
 class Writing:
@@ -113,3 +114,35 @@ async def test_a_batch_has_a_limit_and_a_callers_messages_are_not_split() -> Non
 
 def test_an_effect_reads_well() -> None:
     assert repr(e.CommandDone("t", 3)) == "CommandDone(ticket='t', value=3, transaction=None, begun=())"
+
+
+async def test_a_commit_gets_its_transactions_publish_to_a_queue_if_that_is_the_last_of_all() -> None:
+    session, made = batches()
+    made.publish("", "a", [message("1")], TX)
+    made.publish("", "b", [message("2")], TX)
+    made.publish("", "b", [message("3")], TX)
+    last = made.flush_but_last_publish(TX)
+    assert told(session.submitted) == [">a:1"]
+    assert last is not None
+    assert told([last[0]]) == [">b:2"]
+    made.publish("", "b", [message("4")], TX)
+    made.flush()
+    assert told(session.submitted) == [">a:1", ">b:1"], "what is behind it does not join it"
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+async def test_what_is_of_others_or_no_publish_does_not_go_with_a_commit(*, in_order: bool) -> None:
+    enters: tuple[Callable[[CommandBatches], object], ...] = (
+        lambda made: made.publish("", "a", [message("1")], OTHER_TX),
+        lambda made: made.publish("", "a", [message("1")], None),
+        lambda made: made.publish("e", "a", [message("1")], TX),
+        lambda made: made.settle("a", Epoch(1), (QueuePosition(1),), c.Disposition.ACCEPT, TX),
+    )
+    for enter in enters:
+        session, made = batches(in_order=in_order)
+        enter(made)
+        assert made.flush_but_last_publish(TX) is None
+        assert len(session.submitted) == 1
+    session, made = batches(in_order=in_order)
+    assert made.flush_but_last_publish(TX) is None
+    assert not session.submitted

@@ -1,5 +1,7 @@
 """Limits: of queues (refusing, evicting, the room that open transactions reserve), and of what one client may cost."""
 
+import pytest
+
 from lockstep.core.commands import (
     BeginCommand,
     BindCommand,
@@ -7,7 +9,7 @@ from lockstep.core.commands import (
     Disposition,
 )
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import LogIndex, QueuePosition, SessionId, transaction_id
+from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, transaction_id
 from lockstep.core.inputs import ClientStreamDrained, ClientStreamFull
 from lockstep.core.requests import Browse, Describe, Heartbeat
 from lockstep.core.server_messages import AttachRefused, BrowseAnswer, HeartbeatAnswered, SessionEnded
@@ -206,11 +208,15 @@ def test_who_comes_before_the_epoch_serves_waits_within_limits() -> None:
     assert [bool(client.session) for client in clients] == [True, True, False]
 
 
-def test_the_bytes_that_wait_for_the_epoch_are_limited_and_come_free_with_their_stream() -> None:
+@pytest.mark.parametrize("is_brought", [False, True])
+def test_the_bytes_that_wait_for_the_epoch_are_limited_and_come_free_with_their_stream(
+    *, is_brought: bool
+) -> None:
     rig = Rig(PrimarySettings(early_bytes_max=1000), holds_store=True)
     hog, other = (RigClient(rig, SessionId(name)) for name in ("hog", "other"))
     hog.attach()
-    hog.command(publish("q", bytes(600)))
+    big, key = publish("q", bytes(600)), (LogIndex(1), Epoch(1))
+    hog.command(CommitCommand(0, key, 1, 0, big) if is_brought else big)
     hog.command(publish("q", bytes(600)))
     assert hog.is_closed and "early_bytes_max is 1000" in hog.heard_of(AttachRefused)[0].message
     hog.command(publish("q", bytes(600)))

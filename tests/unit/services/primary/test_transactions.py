@@ -89,7 +89,9 @@ def test_what_a_commit_brings_may_be_of_both_kinds(rig: Rig, client: RigClient) 
     last = PublishCommand(
         0, "", "q", (OutgoingMessage(b"", b"1", True), OutgoingMessage(b"", b"2", False)), key, 1
     )
+    before = rig.core.log_end
     assert client.do(CommitCommand(0, key, 1, 0, last)).value == TransactionState.COMMITTED
+    assert rig.core.log_end == before + 3, "two publishes and the commit"
     assert rig.bodies("q") == [b"1", b"2"]
     rig.check_log()
 
