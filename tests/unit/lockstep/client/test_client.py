@@ -410,6 +410,8 @@ async def test_a_transaction_accepts_what_is_of_one_queue_together(
     executed = broker.worlds["one"].executed()
     settles = [(m.queue, m.positions) for m in executed if isinstance(m, c.SettleCommand)]
     assert sorted(settles) == [("a", (1, 2, 3)), ("b", (4, 5))]
+    grants = [m for m in broker.streams[0][1].requests if isinstance(m, rq.GrantCredit)]
+    assert sorted((grant.consumer, grant.credit) for grant in grants) == [(1, 1), (1, 2), (2, 2)]
     await of_a.close()
     await of_b.close()
 

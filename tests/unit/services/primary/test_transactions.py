@@ -21,6 +21,7 @@ from lockstep.core.requests import GetOutcome
 from lockstep.core.server_messages import (
     OutcomeAnswer,
     OutcomeState,
+    SessionAttached,
 )
 from lockstep.core.transaction_states import TransactionState
 from services.primary.core.settings import PrimarySettings
@@ -70,6 +71,7 @@ def test_a_commit_begins_others_which_are_this_sessions_and_empty(rig: Rig, clie
 
 
 def test_a_commit_brings_its_last_publish(rig: Rig, client: RigClient) -> None:
+    assert client.heard_of(SessionAttached)[-1].takes_last_publish
     key = client.begin()
     client.ok(publish("q", b"1", transaction=key, sequence=1))
     last = publish("r", b"2", b"3", transaction=key, sequence=2)
