@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from lockstep.client import session_events as e
-from lockstep.client.command_batches import CommandBatches, Confirmation
+from lockstep.client.command_batches import BATCH_MESSAGES_MAX, CommandBatches, Confirmation
 from lockstep.client.set_session import SetSession
 from lockstep.core.commands import Disposition
 from lockstep.core.errors import ErrorCode, Rejected
@@ -178,16 +178,20 @@ class Consumer:
 
     def accept_in(
         self, messages: Iterable[Message], transaction: TransactionKey
-    ) -> tuple[list[Message], Confirmation | None]:
+    ) -> list[tuple[Sequence[Message], Confirmation]]:
         """Accepts messages of its own, of one epoch, if the transaction commits; up to the first that cannot be settled any more.
-        Answers which, with one confirmation for all of them."""
+        Answers which, with a confirmation for as many as go together."""
         accepted: list[Message] = []
         for message in messages:
             if message.is_settled or message.is_void:
                 break
             message.is_settled = True
             accepted.append(message)
-        return accepted, self._settle(accepted, Disposition.ACCEPT, transaction) if accepted else None
+        parts = [
+            accepted[begin : begin + BATCH_MESSAGES_MAX]
+            for begin in range(0, len(accepted), BATCH_MESSAGES_MAX)
+        ]
+        return [(part, self._settle(part, Disposition.ACCEPT, transaction)) for part in parts]
 
     def _settle(
         self, messages: Sequence[Message], disposition: int, transaction: TransactionKey | None

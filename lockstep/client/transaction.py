@@ -105,13 +105,14 @@ class Transaction:
         for (consumer, _), together in groupby(messages, _OF_ONE_BATCH):
             _, key = await self._enter(await self._session.of_set(consumer.set_name))
             offered = list(together)
-            accepted, confirmation = consumer.accept_in(offered, key)
-            if confirmation is not None:
+            count = 0
+            for accepted, confirmation in consumer.accept_in(offered, key):
                 self._watch(confirmation)
                 self._accepts += [(message, confirmation) for message in accepted]
-            if len(accepted) < len(offered):
+                count += len(accepted)
+            if count < len(offered):
                 # Not an operation that the set would count: the caller hears of it here, and a commit after all is refused.
-                refused = stale(offered[len(accepted)])
+                refused = stale(offered[count])
                 self._failure = self._failure or refused
                 raise refused
 

@@ -31,6 +31,7 @@ from services.store.core.disk import (
 from services.store.direct_io import ALIGNED_BYTES, direct_io, takes_direct_io
 from services.store.directories import sync_directory
 from services.store.snapshot_db import SnapshotDb
+from services.store.synced_writes import can_sync_with_write
 
 _PIECE_BYTES = 1 << 20
 """Zeros written between two syncs while a segment is created: a whole segment at once would hold up the syncs of appends."""
@@ -60,6 +61,8 @@ class SetDirectory:
         """Of `_files` and `_kept`, for opening, closing and keeping only."""
         self._kept: list[tuple[Path, int]] = []
         """Files that were segments and will be again: where, and how many bytes."""
+        self._syncs_with_write: bool | None = None
+        """Whether the file system is known to; None: it was not asked for."""
         self.snapshot = SnapshotDb(path / "snapshot")
 
     def close(self) -> None:
@@ -166,11 +169,19 @@ class SetDirectory:
         return room.f_bavail * room.f_frsize
 
     def write_segment(self, step: WriteSegment, is_synced: bool = False) -> None:
-        """`is_synced`: what is written is durable when this returns, as by `sync_segment`."""
+        """`is_synced`: it is durable when this returns, as by `sync_segment`; in one call where that is known to do."""
         parts = list(step.parts)
         if len(parts) > _PARTS_MAX:
             parts = [b"".join(parts)]
-        _write_all(self._file(step.number), parts, step.offset, os.RWF_DSYNC if is_synced else 0)
+        in_one_call = is_synced and self._can_sync_with_write()
+        _write_all(self._file(step.number), parts, step.offset, os.RWF_DSYNC if in_one_call else 0)
+        if is_synced and not in_one_call:
+            self.sync_segment(step.number)
+
+    def _can_sync_with_write(self) -> bool:
+        if self._syncs_with_write is None:
+            self._syncs_with_write = can_sync_with_write(self._journal)
+        return self._syncs_with_write
 
     def sync_segment(self, number: int) -> None:
         os.fdatasync(self._file(number))

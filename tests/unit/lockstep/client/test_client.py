@@ -8,6 +8,7 @@ import pytest_asyncio
 
 import lockstep
 from lockstep.client import Client, InDoubt, Rejected, Session, TransactionState, coordinators
+from lockstep.client.command_batches import BATCH_MESSAGES_MAX
 from lockstep.client.set_session import SetSession
 from lockstep.client.transaction import Transaction
 from lockstep.core import commands as c
@@ -414,6 +415,21 @@ async def test_a_transaction_accepts_what_is_of_one_queue_together(
     assert sorted((grant.consumer, grant.credit) for grant in grants) == [(1, 1), (1, 2), (2, 2)]
     await of_a.close()
     await of_b.close()
+
+
+async def test_a_transaction_accepts_no_more_in_one_command_than_sets_take(
+    broker: FakeBroker, session: Session
+) -> None:
+    count = 2 * BATCH_MESSAGES_MAX + 1
+    consumer = await session.consume("a", credit=count)
+    await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)
+    await broker.deliver("one", 1, "a", *range(1, count + 1))
+    messages = [await anext(consumer) for _ in range(count)]
+    async with session.transaction() as transaction:
+        await transaction.accept(*messages)
+    settles = [m for m in broker.worlds["one"].executed() if isinstance(m, c.SettleCommand)]
+    assert [len(m.positions) for m in settles] == [BATCH_MESSAGES_MAX, BATCH_MESSAGES_MAX, 1]
+    await consumer.close()
 
 
 async def test_a_message_that_is_settled_already_ends_a_transactions_accept_there(
