@@ -29,6 +29,8 @@ class FakeBroker:
         self.streams: list[tuple[str, FakePrimary, Context]] = []
         self.refusals: dict[str, tuple[ErrorCode, int]] = {}
         """Routing key -> what a publish to it is refused with, if it has more messages than this."""
+        self.refused_accepts: dict[str, ErrorCode] = {}
+        """Those in transactions, by queue."""
         self.outcome: int | None = None
         self._calls: dict[Context, asyncio.Task[None]] = {}
         self.address = ""
@@ -112,6 +114,8 @@ class FakeBroker:
             code, count = self.refusals.get(publish.routing_key, (ErrorCode.NONE, 0))
             if len(publish.messages) > count:
                 primary.world.log[-1].code = code
+        if isinstance(message, c.SettleCommand) and message.transaction is not None:
+            primary.world.log[-1].code = self.refused_accepts.get(message.queue, ErrorCode.NONE)
 
     async def _status(self, _data: bytes, _context: Context) -> bytes:
         return cluster_pb2.GetClusterStatusResponse(broker="B1", cluster="fake").SerializeToString()

@@ -432,6 +432,25 @@ async def test_a_transaction_accepts_no_more_in_one_command_than_sets_take(
     await consumer.close()
 
 
+async def test_what_a_transaction_could_not_accept_is_released(broker: FakeBroker, session: Session) -> None:
+    broker.refused_accepts["a"] = ErrorCode.STALE_DELIVERY
+    consumer = await session.consume("a", credit=4)
+    await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)
+    await broker.deliver("one", 1, "a", 1, 2)
+    messages = [await anext(consumer) for _ in range(2)]
+    transaction = session.transaction()
+    await transaction.accept(*messages)
+    await asyncio.sleep(0.05)
+    with pytest.raises(Rejected) as refused:
+        await transaction.commit()
+    assert refused.value.code is ErrorCode.ROLLED_BACK
+    await eventually(lambda: isinstance(broker.worlds["one"].executed()[-1], c.SettleCommand))
+    released = broker.worlds["one"].executed()[-1]
+    assert isinstance(released, c.SettleCommand)
+    assert (released.positions, released.disposition) == ((1, 2), c.Disposition.RELEASE)
+    await consumer.close()
+
+
 async def test_a_message_that_is_settled_already_ends_a_transactions_accept_there(
     broker: FakeBroker, session: Session
 ) -> None:
