@@ -84,12 +84,10 @@ class Consolidator(StateListener):
         is_quiet_work = self._is_flush_wanted or self._is_release_wanted
         if is_quiet_work and self._journal is journal:
             return True
-        limits, behind_bytes = the.limits, self._behind_bytes(journal)
-        if behind_bytes >= limits.unconsolidated_bytes:
-            return True
-        if self._is_catching_up and self._is_behind(journal, behind_bytes):
-            return True
-        return behind_bytes >= limits.segment_bytes // 2 and bool(journal.closed_up_to(the.commit_index))
+        behind_bytes = self._behind_bytes(journal)
+        return behind_bytes >= min(the.limits.unconsolidated_bytes, the.limits.segment_bytes) or (
+            self._is_catching_up and self._is_behind(journal, behind_bytes)
+        )
 
     def _is_behind(self, journal: Journal, behind_bytes: int) -> bool:
         """Whether there is enough to do for a quiet moment: much lies behind, or a segment can go."""

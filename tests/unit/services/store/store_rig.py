@@ -42,6 +42,7 @@ SET = SetName("orders")
 ME = Incarnation("me")
 SMALL = StoreLimits(
     segment_bytes=4096,
+    unconsolidated_bytes=2048,
     scan_bytes=1024,
     chunk_bytes=1024,
     consolidated_bytes=700,
