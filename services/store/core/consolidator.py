@@ -8,7 +8,8 @@ state says is owed to somebody leaves the chain all the same, and the write that
 
 It follows the segment that is being written, too: a few bytes of journal accept thousands of messages, and a snapshot that did
 not know of them would make a recovery load them all. It goes on when nothing is being appended, when frames have lain behind it
-for some ticks, or when many do: a burst is journalled first. What it has applied and a crash may take back is bounded in items.
+for some ticks, or when as many do as fill a segment: a burst is journalled first, wherever in it a segment ends. What it has
+applied and a crash may take back is bounded in items.
 
 It works in jobs of the snapshot lane, computing included: the lane has a thread of its own, and appends do not wait for it.
 """

@@ -22,8 +22,8 @@ class StoreLimits:
     consolidated_bytes: int = 256 * KIB
     """Frames that the consolidator applies before it gives way: 2-3 ms of the event loop for messages of 1 KiB."""
     unconsolidated_bytes: int = 64 * MIB
-    """Committed frames that lie behind the consolidator before it goes on at once: as much as a segment, so that what comes in a
-    burst is consolidated behind it, and what a recovery replays stays what it is.
+    """Committed frames that lie behind the consolidator before it goes on at once: as much as a segment (of a smaller one, as
+    that), so that what comes in a burst is consolidated behind it, and what a recovery replays stays what it is.
     """
     unconsolidated_quiet_bytes: int = 256 * KIB
     """The same when nothing was appended for a tick, or when it has waited for `unconsolidated_ticks`. Such a piece accepts up to

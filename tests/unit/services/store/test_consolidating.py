@@ -141,7 +141,7 @@ def test_many_bytes_behind_wait_for_no_tick() -> None:
     assert log.is_followed
 
 
-def test_a_closed_segment_waits_for_no_tick_when_half_of_one_lies_behind() -> None:
+def test_as_much_as_a_small_segment_behind_waits_for_no_tick() -> None:
     log = Log(segment_bytes=16 * KIB)
     while log.end * len(BODY) < 20 * KIB:
         log.grow(1)
