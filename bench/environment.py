@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from bench.processes import Process, all_processes, family, family_seconds
+from lockstep.runtime.file_systems import filesystem_of
 
 NOISY_CORES = 0.35
 """Of others, on average; above it rates are those of the others, too."""
@@ -58,20 +59,6 @@ class Machine(msgspec.Struct, frozen=True):
     python: str
     versions: dict[str, str]
     """Of what matters for the figures."""
-
-
-def filesystem_of(directory: Path, mounts: str | None = None) -> str:
-    """The type of the file system that a directory is on; "" if the table of mounts does not say. `mounts`: that table's text."""
-    target = directory.resolve()
-    table = Path("/proc/self/mounts").read_text() if mounts is None else mounts
-    best, found = -1, ""
-    for line in table.splitlines():
-        _, point, kind, *_ = line.split(" ")
-        place = Path(point.encode().decode("unicode_escape"))
-        if target.is_relative_to(place) and len(place.parts) >= best:
-            # A later mount on the same place covers the earlier one.
-            best, found = len(place.parts), kind
-    return found
 
 
 def measured_disk(directory: Path, seconds: float = 1.0) -> Disk:

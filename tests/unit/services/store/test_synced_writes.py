@@ -9,46 +9,24 @@ import pytest
 from services.store import set_directory, synced_writes
 from services.store.core.disk import CreateSegment, WriteSegment
 from services.store.set_directory import SetDirectory
-from services.store.synced_writes import can_sync_with_write, kind_of
-
-MOUNTS = r"""22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
-23 22 0:20 / /proc rw,nosuid - proc proc rw
-40 22 0:35 / /data rw,relatime - fuse.sshfs host:/data rw
-41 40 0:36 / /data/fast rw - xfs /dev/vdb rw
-42 40 0:37 / /data/with\040blank rw - btrfs /dev/vdc rw
-43 22 0:38 / /twice rw - ext4 /dev/vdd rw
-44 22 0:39 / /twice rw - tmpfs tmpfs rw
-"""
-
-
-@pytest.mark.parametrize(
-    ("place", "kind"),
-    [
-        ("/var/lib/lockstep", "ext4"),
-        ("/data", "fuse.sshfs"),
-        ("/data/slow/set", "fuse.sshfs"),
-        ("/data/fast/set", "xfs"),
-        ("/data/faster", "fuse.sshfs"),
-        ("/data/with blank/set", "btrfs"),
-        ("/twice/set", "tmpfs"),
-    ],
-)
-def test_a_place_is_on_the_mount_that_is_nearest_to_it(place: str, kind: str) -> None:
-    assert kind_of(Path(place), MOUNTS) == kind
-
-
-def test_nothing_is_known_of_a_place_on_no_mount() -> None:
-    assert kind_of(Path("/anywhere"), "") == ""
+from services.store.synced_writes import can_sync_with_write
 
 
 def test_what_is_not_known_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mounts = tmp_path / "mounts"
-    mounts.write_text("22 1 254:0 / / rw - ext4 /dev/vda rw\n")
-    monkeypatch.setattr(synced_writes, "MOUNTS", mounts)
-    assert can_sync_with_write(tmp_path)
-    mounts.write_text("22 1 254:0 / / rw - virtiofs tag rw\n")
-    assert not can_sync_with_write(tmp_path)
-    mounts.unlink()
+    for kind, is_known in (
+        ("ext4", True),
+        ("xfs", True),
+        ("virtiofs", False),
+        ("fuse.sshfs", False),
+        ("", False),
+    ):
+        monkeypatch.setattr(synced_writes, "filesystem_of", lambda _, kind=kind: kind)
+        assert can_sync_with_write(tmp_path) is is_known
+
+    def no_table(_: Path) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(synced_writes, "filesystem_of", no_table)
     assert not can_sync_with_write(tmp_path)
 
 
