@@ -158,7 +158,7 @@ def _write(the: StoredSet, group: _Group) -> Procedure[None]:
     write = WriteSegment(segment.number, segment.end, (header, *group.parts, end))
     _, _, the.free_bytes = yield (write, SyncSegment(segment.number), MeasureRoom())
     journal.add_group(group.headers, segment.end + GROUP_HEADER_BYTES)
-    the.has_appended = True
+    the.appended_bytes += wanted
 
 
 def truncate(the: StoredSet, stream: int, request: Truncate) -> Procedure[None]:

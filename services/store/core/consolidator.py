@@ -8,8 +8,8 @@ state says is owed to somebody leaves the chain all the same, and the write that
 
 It follows the segment that is being written, too: a few bytes of journal accept thousands of messages, and a snapshot that did
 not know of them would make a recovery load them all. It goes on when nothing is being appended, when frames have lain behind it
-for some ticks, or when as many do as fill a segment: a burst is journalled first, wherever in it a segment ends. What it has
-applied and a crash may take back is bounded in items.
+for some ticks without a burst, or when there are very many: a burst is journalled first, wherever in it a segment ends. What it
+has applied and a crash may take back is bounded in items.
 
 It works in jobs of the snapshot lane, computing included: the lane has a thread of its own, and appends do not wait for it.
 """
@@ -62,7 +62,7 @@ class Consolidator(StateListener):
         self._is_catching_up = False
         """Much lies behind, and has for long, or while nothing was appended; until all that was committed is applied."""
         self._ticks_behind = 0
-        """In succession with much behind, since all that was committed was applied last."""
+        """With much behind and not of a burst, since all that was committed was applied last, or little was behind."""
         self.is_resting = False
         """After a failure, until the next tick."""
 
@@ -86,7 +86,7 @@ class Consolidator(StateListener):
         if is_quiet_work and self._journal is journal:
             return True
         behind_bytes = self._behind_bytes(journal)
-        return behind_bytes >= min(the.limits.unconsolidated_bytes, the.limits.segment_bytes) or (
+        return behind_bytes >= the.unconsolidated_bytes_max or (
             self._is_catching_up and self._is_behind(journal, behind_bytes)
         )
 
@@ -104,7 +104,10 @@ class Consolidator(StateListener):
         journal, limits = self._the.journal, self._the.limits
         self.is_resting = False
         is_behind = journal is not None and self._is_behind(journal, self._behind_bytes(journal))
-        self._ticks_behind = self._ticks_behind + 1 if is_behind else 0
+        if not is_behind:
+            self._ticks_behind = 0
+        elif self._the.appended_bytes < limits.burst_bytes:
+            self._ticks_behind += 1
         self._is_catching_up = is_behind and (is_quiet or self._ticks_behind >= limits.unconsolidated_ticks)
         if is_quiet:
             self._be_quiet()
@@ -163,11 +166,12 @@ class Consolidator(StateListener):
 
     def _rest(self, journal: Journal) -> float:
         """How long to rest behind some work, as many times as that takes."""
-        the, limits = self._the, self._the.limits
-        if not the.has_appended:
+        the = self._the
+        if not the.appended_bytes:
             return 0.0
-        left = 2 * limits.unconsolidated_bytes - self._behind_bytes(journal)
-        return limits.consolidator_rest * min(max(left / limits.unconsolidated_bytes, 0.0), 1.0)
+        most = the.unconsolidated_bytes_max
+        left = 2 * most - self._behind_bytes(journal)
+        return the.limits.consolidator_rest * min(max(left / most, 0.0), 1.0)
 
     def _must_stop(self, journal: Journal) -> bool:
         the = self._the

@@ -21,17 +21,23 @@ class StoreLimits:
     """Chunks that may wait for a slow reader before no more is read for it."""
     consolidated_bytes: int = 256 * KIB
     """Frames that the consolidator applies before it gives way: 2-3 ms of the event loop for messages of 1 KiB."""
-    unconsolidated_bytes: int = 64 * MIB
-    """Committed frames that lie behind the consolidator before it goes on at once: as much as a segment (of a smaller one, as
-    that), so that what comes in a burst is consolidated behind it, and what a recovery replays stays what it is.
+    unconsolidated_bytes: int = 256 * MIB
+    """Committed frames that lie behind the consolidator before it goes on at once, so that a burst is journalled first: to
+    consolidate it meanwhile takes two thirds of what a store does then. A recovery replays up to twice as many.
     """
+    unconsolidated_part: int = 4
+    """Less where there is little room: this part of what the disk has left for the journal, yet a segment's worth."""
     unconsolidated_quiet_bytes: int = 256 * KIB
     """The same when nothing was appended for a tick, or when it has waited for `unconsolidated_ticks`. Such a piece accepts up to
     80,000 messages; each turn costs some tenths of a millisecond beside its work.
     """
     unconsolidated_ticks: int = 5
-    """So long as many may lie behind it while others are appended. A recovery replays what was written meanwhile, and loads the
-    messages that were accepted meanwhile, beside what was not flushed.
+    """So long as many may lie behind it while others are appended, ticks of a burst not counted. A recovery replays what was
+    written meanwhile, and loads the messages that were accepted meanwhile, beside what was not flushed.
+    """
+    burst_bytes: int = 8 * MIB
+    """Frames appended from one tick to the next that make it one of a burst: of these, `unconsolidated_bytes` are there in half
+    a minute. Small transactions, and accepting, write less however fast they come; they are counted in ticks.
     """
     consolidator_rest: float = 3.0
     """While others append, the consolidator rests so many times as long as it works: the stores of a set begin at the same time,

@@ -12,9 +12,9 @@ from services.store.core.journal import Journal
 from services.store.core.procedure import Procedure
 from services.store.core.stored_set import Phase, StoredSet
 
-KEPT_MAX = 2
+KEPT_MIN = 2
 """Files that wait to be segments again: to fill a new one with zeros costs as much as to write it. For each segment that is begun
-the consolidator lets one go, and at times two.
+the consolidator lets one go, and at times two; behind a burst as many as that was.
 """
 
 
@@ -31,7 +31,9 @@ def delete_segments(the: StoredSet, journal: Journal, numbers: tuple[int, ...]) 
     if others:
         yield (DeleteSegments(others),)
     if kept:
-        yield (DeleteSegments(kept, KEPT_MAX),)
+        limits = the.limits
+        kept_max = max(limits.unconsolidated_bytes // limits.segment_bytes, KEPT_MIN)
+        yield (DeleteSegments(kept, kept_max),)
 
 
 def release(the: StoredSet, journal: Journal, owed_after: LogIndex) -> Procedure[None]:

@@ -99,12 +99,12 @@ class SetLanes:
     def remember(self, is_last: bool) -> None:
         """Write the commit index if nothing else has told it to the disk lately; `is_last`: whatever was told."""
         the = self.the
-        is_quiet = is_last or not the.has_appended
+        is_quiet = is_last or not the.appended_bytes
         is_busy = Lane.JOURNAL in self._running or bool(the.waiting)
         the.is_room_stale = not is_last  # Others fill the file system, too.
-        the.has_appended = the.has_no_spare = False
         if not is_last:  # Who stops does not catch up: closing the snapshot makes durable what it has.
             self.consolidator.tick(is_quiet and not is_busy)
+        the.appended_bytes, the.has_no_spare = 0, False
         if is_busy or the.phase is not Phase.OPEN or the.damage:
             return
         if is_quiet and the.commit_index > the.meta.commit_index:

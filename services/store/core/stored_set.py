@@ -129,8 +129,8 @@ class StoredSet:
         """The room on the file system is to be measured again: something is kept that may have to make place."""
         self.segment_read: int | None = None
         """The segment that a reader of frames is reading: not deleted meanwhile."""
-        self.has_appended = False
-        """Since the last tick."""
+        self.appended_bytes = 0
+        """Of groups, since the last tick."""
         self.fenced = 0
         """Requests refused because a higher epoch, or another process, has the set."""
 
@@ -148,6 +148,16 @@ class StoredSet:
         if self.journal is not None:
             room += self.journal.room + (self.limits.segment_bytes if self.spare is not None else 0)
         return room
+
+    @property
+    def unconsolidated_bytes_max(self) -> int:
+        """What may lie behind the consolidator before it goes on at once: less where there is little room for it."""
+        limits = self.limits
+        most = limits.unconsolidated_bytes
+        if self.free_bytes == FREE_BYTES_UNKNOWN:
+            return most
+        room = (self.free_bytes - limits.reserve_bytes) // limits.unconsolidated_part
+        return min(most, max(room, limits.segment_bytes))
 
     @property
     def snapshot_index(self) -> LogIndex:

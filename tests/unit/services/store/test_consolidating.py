@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from lockstep.core.ids import Epoch, QueueId, SetName
 from lockstep.core.records import AnyRecord, DeclareQueue, Message, Publish
 from lockstep.core.store_protocol import LoadState
@@ -141,11 +143,44 @@ def test_many_bytes_behind_wait_for_no_tick() -> None:
     assert log.is_followed
 
 
-def test_as_much_as_a_small_segment_behind_waits_for_no_tick() -> None:
-    log = Log(segment_bytes=16 * KIB)
-    while log.end * len(BODY) < 20 * KIB:
+def test_ticks_of_a_burst_do_not_count() -> None:
+    log = Log(burst_bytes=4 * KIB)
+    while (log.end + MUCH) * len(BODY) < LIMITS.unconsolidated_bytes * 3 // 4:
+        log.grow(MUCH)
+        log.tick()
+    assert log.end > 2 * LIMITS.unconsolidated_ticks
+    assert log.written == 0
+
+
+def test_ticks_behind_a_burst_count_though_it_is_never_quiet() -> None:
+    log = Log(burst_bytes=4 * KIB)
+    log.grow(MUCH)
+    log.tick()
+    for number in range(LIMITS.unconsolidated_ticks):
+        assert log.written == 0, number
         log.grow(1)
-    assert log.written * 2 * len(BODY) > 16 * KIB
+        log.tick()
+    assert log.is_followed
+
+
+@pytest.mark.parametrize(("free_kib", "most_kib"), [(32, 16), (4 * 32, 32), (4 * 500, 64)])
+def test_where_there_is_little_room_less_waits(free_kib: int, most_kib: int) -> None:
+    """Never less than a segment's worth: so much has to be written before any can go."""
+    log = Log(segment_bytes=16 * KIB)
+    log.rig.disk.free_bytes = free_kib * KIB
+    begin = log.end
+    while log.written == 0:
+        bytes_behind = (log.end - begin) * len(BODY)
+        log.grow(1)
+        log.rig.disk.free_bytes = free_kib * KIB
+    assert most_kib * KIB * 3 // 4 < bytes_behind <= most_kib * KIB
+
+
+def test_the_segments_of_a_burst_are_kept_for_the_next_one() -> None:
+    log = Log(segment_bytes=16 * KIB)
+    while log.written == 0:
+        log.grow(1)
+    assert len(log.rig.disk.directories[SET].kept) == LIMITS.unconsolidated_bytes // (16 * KIB)
 
 
 def test_a_closed_segment_that_is_applied_but_for_its_end_waits_as_all_does() -> None:

@@ -13,7 +13,7 @@ from services.store.core.disk import AnyStep, CreateSegment, DeleteSegments, Dis
 from services.store.core.journal_format import END, GROUP_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from services.store.core.messages import Requested
 from services.store.core.meta import decode_snapshot_meta
-from services.store.core.owed_keeping import KEPT_MAX
+from services.store.core.owed_keeping import KEPT_MIN
 from tests.simulation.disk import SECTOR_BYTES, VirtualFile
 from tests.unit.services.store.store_rig import SET, StoreRig, appending, frame
 from tests.unit.services.store.test_store_histories import History
@@ -202,7 +202,7 @@ def test_files_are_kept_within_bounds() -> None:
     end = ACKNOWLEDGED
     for _ in range(6):
         end = fill_segment(rig, end + 1, commit=end)
-        assert len(rig.disk.directories[SET].kept) <= KEPT_MAX
+        assert len(rig.disk.directories[SET].kept) <= KEPT_MIN
     assert rig.disk.segments_recycled > 5
 
 
@@ -215,7 +215,7 @@ def test_no_room_is_needed_for_a_file_that_is_kept_and_none_is_kept_when_there_i
     end = fill_segment(rig, ACKNOWLEDGED + 1, commit=0)
     end = fill_segment(rig, end + 1, commit=end)
     assert rig.disk.directories[SET].kept
-    assert kept_max == [KEPT_MAX] * 2
+    assert kept_max == [KEPT_MIN] * 2
     rig.disk.free_bytes, recycled = 1, rig.disk.segments_recycled
     end = fill_segment(rig, end + 1, commit=end)
     assert rig.disk.segments_recycled > recycled
