@@ -8,6 +8,8 @@ import fcntl
 import os
 import threading
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import assert_never
 from urllib.parse import quote, unquote
@@ -82,26 +84,17 @@ class DirectoryDisk:
 
     def perform(self, set_name: SetName, step: AnyStep) -> StepResult:
         """Performs one step; raises `DiskError`."""
-        directory = self._sets.get(set_name) or self._directory(set_name)
-        try:
-            return self._perform(directory, step)
-        except DiskError as error:
-            error.step = error.step or step
-            raise
-        except OSError as error:
-            raise disk_error(error, step) from error
-        except SnapshotCorrupt as error:
-            raise DiskError(DiskProblem.CORRUPT, str(error), step) from error
+        with _told_of(step):
+            return self._perform(self._directory(set_name), step)
 
     def write_and_sync(self, set_name: SetName, step: WriteSegment) -> None:
         """Writes and makes durable in one call of the operating system; raises `DiskError`."""
-        directory = self._sets.get(set_name) or self._directory(set_name)
-        try:
-            directory.write_segment(step, is_synced=True)
-        except OSError as error:
-            raise disk_error(error, step) from error
+        with _told_of(step):
+            self._directory(set_name).write_segment(step, is_synced=True)
 
     def _directory(self, set_name: SetName) -> SetDirectory:
+        if (found := self._sets.get(set_name)) is not None:
+            return found
         with self._lock:
             if set_name not in self._sets:
                 path = self._root / "sets" / f"{_PREFIX}{quote(set_name, safe='')}"
@@ -152,3 +145,17 @@ class DirectoryDisk:
             case _:
                 assert_never(step)
         return None
+
+
+@contextmanager
+def _told_of(step: AnyStep) -> Iterator[None]:
+    """What goes wrong is a `DiskError` that names the step."""
+    try:
+        yield
+    except DiskError as error:
+        error.step = error.step or step
+        raise
+    except OSError as error:
+        raise disk_error(error, step) from error
+    except SnapshotCorrupt as error:
+        raise DiskError(DiskProblem.CORRUPT, str(error), step) from error

@@ -16,6 +16,7 @@ import mmap
 import os
 import shutil
 import threading
+from functools import cached_property
 from pathlib import Path
 
 from services.store.core.disk import (
@@ -61,8 +62,6 @@ class SetDirectory:
         """Of `_files` and `_kept`, for opening, closing and keeping only."""
         self._kept: list[tuple[Path, int]] = []
         """Files that were segments and will be again: where, and how many bytes."""
-        self._syncs_with_write: bool | None = None
-        """Whether the file system is known to; None: it was not asked for."""
         self.snapshot = SnapshotDb(path / "snapshot")
 
     def close(self) -> None:
@@ -173,15 +172,14 @@ class SetDirectory:
         parts = list(step.parts)
         if len(parts) > _PARTS_MAX:
             parts = [b"".join(parts)]
-        in_one_call = is_synced and self._can_sync_with_write()
+        in_one_call = is_synced and self._can_sync_with_write
         _write_all(self._file(step.number), parts, step.offset, os.RWF_DSYNC if in_one_call else 0)
         if is_synced and not in_one_call:
             self.sync_segment(step.number)
 
+    @cached_property
     def _can_sync_with_write(self) -> bool:
-        if self._syncs_with_write is None:
-            self._syncs_with_write = can_sync_with_write(self._journal)
-        return self._syncs_with_write
+        return can_sync_with_write(self._journal)
 
     def sync_segment(self, number: int) -> None:
         os.fdatasync(self._file(number))
