@@ -25,6 +25,8 @@ class StoreLimits:
     """Committed frames that lie behind the consolidator before it goes on at once, so that a burst is journalled first: to
     consolidate it meanwhile takes two thirds of what a store does then. A recovery replays up to twice as many.
     """
+    unconsolidated_segments: int = 4
+    """As many bytes at most as so many segments have."""
     unconsolidated_part: int = 4
     """Less where there is little room: this part of what the disk has left for the journal, yet a segment's worth."""
     unconsolidated_quiet_bytes: int = 256 * KIB
@@ -64,3 +66,8 @@ class StoreLimits:
     has no outcome. Beyond it the oldest go, and whoever comes for them hears OUT_OF_RANGE: readers that never come back must not
     fill the disk. They go as well when less than twice the reserve is free. 16 GiB last a set that takes 2 MB/s for two hours.
     """
+
+    @property
+    def unconsolidated_most(self) -> int:
+        """Bytes that may lie behind the consolidator before it goes on at once, where there is room."""
+        return min(self.unconsolidated_bytes, self.unconsolidated_segments * self.segment_bytes)

@@ -32,7 +32,7 @@ def delete_segments(the: StoredSet, journal: Journal, numbers: tuple[int, ...]) 
         yield (DeleteSegments(others),)
     if kept:
         limits = the.limits
-        kept_max = max(limits.unconsolidated_bytes // limits.segment_bytes, KEPT_MIN)
+        kept_max = max(limits.unconsolidated_most // limits.segment_bytes, KEPT_MIN)
         yield (DeleteSegments(kept, kept_max),)
 
 

@@ -153,7 +153,7 @@ class StoredSet:
     def unconsolidated_bytes_max(self) -> int:
         """What may lie behind the consolidator before it goes on at once: less where there is little room for it."""
         limits = self.limits
-        most = limits.unconsolidated_bytes
+        most = limits.unconsolidated_most
         if self.free_bytes == FREE_BYTES_UNKNOWN:
             return most
         room = (self.free_bytes - limits.reserve_bytes) // limits.unconsolidated_part

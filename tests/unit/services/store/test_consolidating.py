@@ -163,6 +163,15 @@ def test_ticks_behind_a_burst_count_though_it_is_never_quiet() -> None:
     assert log.is_followed
 
 
+def test_some_small_segments_behind_wait_for_no_tick() -> None:
+    log = Log(segment_bytes=4 * KIB)
+    while log.written == 0:
+        bytes_behind = log.end * len(BODY)
+        log.grow(1)
+    assert 12 * KIB < bytes_behind <= 16 * KIB
+    assert len(log.rig.disk.directories[SET].kept) <= 4
+
+
 @pytest.mark.parametrize(("free_kib", "most_kib"), [(32, 16), (4 * 32, 32), (4 * 500, 64)])
 def test_where_there_is_little_room_less_waits(free_kib: int, most_kib: int) -> None:
     """Never less than a segment's worth: so much has to be written before any can go."""
