@@ -10,8 +10,8 @@ class StoreLimits:
     """Bytes throughout."""
 
     segment_bytes: int = 64 * MIB
-    """Size of a segment file. Recovery replays up to twice `unconsolidated_segments` of them, so it bounds that time; smaller ones
-    cost more creations.
+    """Size of a segment file. Recovery replays up to twice `unconsolidated_segments` of them, so it bounds that time; smaller
+    ones cost more creations.
     """
     group_bytes_max: int = 4 * MIB
     """Frames that one sync makes durable. Beyond about 1 MiB a bigger group gains nothing; a single request may be bigger."""
