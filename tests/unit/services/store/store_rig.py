@@ -95,6 +95,8 @@ class StoreRig:
         self._take(self.core.handle(event, 0.0))
 
     def _take(self, effects: list[StoreEffect]) -> None:
+        """As the server: a chunk leaves behind all that was put before the core hears that it did."""
+        sent: list[int] = []
         for effect in effects:
             match effect:
                 case Perform(set_name, lane, _):
@@ -104,13 +106,15 @@ class StoreRig:
                     self.answers.append((stream, answer))
                     self.log.append(type(answer).__name__)
                     if isinstance(answer, StateChunk):
-                        self.feed(ChunkSent(stream))
+                        sent.append(stream)
                 case ReaderReply(stream, read):
                     self.read.append(read)
                     if isinstance(read, ItemsRead | FramesRead) and stream not in self.slow_streams:
-                        self.feed(ChunkSent(stream))
+                        sent.append(stream)
                 case Note():
                     self.notes.append(effect)
+        for stream in sent:
+            self.feed(ChunkSent(stream))
 
     @property
     def has_jobs(self) -> bool:
