@@ -1,25 +1,24 @@
 """Acquisitions: what one caller session takes out of queues by single calls, each by a consumer that lasts as long as its call.
 
-Law: every message that was delivered to the session is in an answer, or was released. An answer leaves behind a barrier: when the
-set has answered what was said after the consumer's end, nothing more comes for it.
+Law: every message that was delivered to the session is in an answer, or was released. An answer has all that its credit allows
+of what is in the queue, though a body may have to be read back first: its consumer is drained before it ends.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from lockstep.core.commands import AnyCommand, Disposition, SettleCommand
-from lockstep.core.errors import LockstepError, Rejected
+from lockstep.core.errors import InDoubt, LockstepError, Rejected
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SetName
-from lockstep.core.requests import CloseConsumer, Heartbeat, OpenConsumer
+from lockstep.core.requests import CloseConsumer, DrainConsumer, OpenConsumer
 from lockstep.core.server_messages import (
     ConsumerClosed,
+    ConsumerDrained,
     ConsumerOpened,
     DeliveredMessage,
     Deliveries,
-    HeartbeatAnswered,
     Told,
 )
 from services.broker.caller_limits import CallerLimits
@@ -54,7 +53,14 @@ class _Acquiring:
 
     opened: "asyncio.Future[None]"
     first: "asyncio.Future[None]"
+    drained: "asyncio.Future[None]"
     messages: list[DeliveredMessage] = field(default_factory=list)
+
+    def end(self, reason: LockstepError) -> None:
+        """Nothing comes any more."""
+        _resolve(self.opened, reason)
+        _resolve(self.first)
+        _resolve(self.drained)
 
 
 class Acquisitions:
@@ -66,8 +72,6 @@ class Acquisitions:
         self._limits = limits
         self._acquiring: dict[int, _Acquiring] = {}
         self._last_consumer = 0
-        self._barriers: deque[asyncio.Future[None]] = deque()
-        """Heartbeats that will be answered behind what was said before them."""
 
     @property
     def is_busy(self) -> bool:
@@ -100,43 +104,45 @@ class Acquisitions:
             case ConsumerClosed():
                 if (acquiring := self._acquiring.get(message.consumer)) is not None:
                     error = Rejected(message.code, message.message, set_name=self._session.set_name)
-                    _resolve(acquiring.opened, error)
-                    _resolve(acquiring.first)
-            case HeartbeatAnswered():
-                if self._barriers:
-                    _resolve(self._barriers.popleft())
+                    acquiring.end(error)
+            case ConsumerDrained():
+                if (acquiring := self._acquiring.get(message.consumer)) is not None:
+                    _resolve(acquiring.drained)
             case _:
                 pass
 
     def end(self, reason: LockstepError) -> None:
         """The session is over."""
         for acquiring in self._acquiring.values():
-            _resolve(acquiring.opened, reason)
-            _resolve(acquiring.first)
-        for barrier in self._barriers:
-            _resolve(barrier)
-        self._barriers.clear()
+            acquiring.end(reason)
 
     async def _acquire(self, queue: str, messages_max: int, wait_seconds: float) -> Acquired:
         loop = asyncio.get_running_loop()
         self._last_consumer += 1
         number = self._last_consumer
-        acquiring = self._acquiring[number] = _Acquiring(loop.create_future(), loop.create_future())
+        acquiring = _Acquiring(loop.create_future(), loop.create_future(), loop.create_future())
+        self._acquiring[number] = acquiring
         acquiring.opened.add_done_callback(hear_out)
         try:
             await self._session.answered(self._open_consumer(number, queue, messages_max, acquiring))
             if wait_seconds > 0:
                 await asyncio.wait({acquiring.first}, timeout=wait_seconds)
-            barrier: asyncio.Future[None] = loop.create_future()
-            self._barriers.append(barrier)
-            self._say(CloseConsumer(number), Heartbeat())
-            # Behind its answer nothing comes for this consumer.
-            await self._session.answered(barrier)
+            self._say(DrainConsumer(number))
+            await self._drained(acquiring)
         finally:
+            self._say(CloseConsumer(number))
             del self._acquiring[number]
         if self._session.ended.done():
             raise self._session.ended.result()
         return Acquired(self._cut(queue, acquiring.messages), *self._session.head)
+
+    async def _drained(self, acquiring: _Acquiring) -> None:
+        """All is here that can be. Raises `InDoubt` if the set does not say so in time and nothing is."""
+        try:
+            await self._session.answered(acquiring.drained)
+        except InDoubt:
+            if not acquiring.messages:
+                raise
 
     def _open_consumer(
         self, number: int, queue: str, messages_max: int, acquiring: _Acquiring

@@ -133,6 +133,8 @@ class PrimaryCore:
         """Why this reign is over; "" while it is not."""
         self.disk_damage: str = ""
         """What was found wrong with the own disk, which its store may not know (R10)."""
+        self._is_finished = True
+        """Nothing was taken that the next `handle` has to finish."""
 
     # --- driving ---
 
@@ -157,14 +159,19 @@ class PrimaryCore:
 
     def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
         """Take one input; returns effects to perform in order."""
-        self.take(given, now)
-        if _is_acknowledgement(given) and not self.stopped and self._log.waits_for_others:
+        is_finished, self._is_finished = self._is_finished, True
+        self._hear(given, now)
+        if is_finished and _is_acknowledgement(given) and not self.stopped and self._log.waits_for_others:
             # Nothing is completed by it, and nothing could be done that was not done before.
             return self._take_effects()
         return self._finish(now)
 
     def take(self, given: AnyInput, now: Now) -> None:
         """Take one input without saying or writing anything: the next `handle` does that for both."""
+        self._is_finished = False
+        self._hear(given, now)
+
+    def _hear(self, given: AnyInput, now: Now) -> None:
         if self.stopped:
             return
         self.context.now = now

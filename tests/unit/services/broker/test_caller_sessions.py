@@ -20,15 +20,15 @@ from lockstep.core.effects import AnyEffect, CloseClientStream, TellClient
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionKey, SetName, TransactionKey
 from lockstep.core.inputs import AnyInput, ClientSaid, Tick
-from lockstep.core.requests import AttachSession, CloseConsumer, DetachSession, Heartbeat, OpenConsumer
+from lockstep.core.requests import AttachSession, CloseConsumer, DetachSession, DrainConsumer, OpenConsumer
 from lockstep.core.server_messages import (
     Answers,
     AnyServerMessage,
     CommandAnswered,
+    ConsumerDrained,
     ConsumerOpened,
     DeliveredMessage,
     Deliveries,
-    HeartbeatAnswered,
     PushedBack,
     SessionAttached,
     SessionEnded,
@@ -52,6 +52,8 @@ class ScriptedSet:
         self.next_number = 1
         self.push_back = False
         self.queue: list[DeliveredMessage] = []
+        self.queue_name = ""
+        self.drains = True
         self.stream = 0
         self.wanted: list[AnyEffect] = []
 
@@ -76,10 +78,12 @@ class ScriptedSet:
                 yield Answers(*HEAD, (CommandAnswered(message.number, ErrorCode.NONE, "", value),))
             case OpenConsumer():
                 yield ConsumerOpened(*HEAD, message.consumer)
+                self.queue_name = message.queue
+            case DrainConsumer():
                 if self.queue:
-                    yield Deliveries(*HEAD, message.consumer, message.queue, tuple(self.queue))
-            case Heartbeat():
-                yield HeartbeatAnswered(*HEAD)
+                    yield Deliveries(*HEAD, message.consumer, self.queue_name, tuple(self.queue))
+                if self.drains:
+                    yield ConsumerDrained(*HEAD, message.consumer, 0)
             case DetachSession():
                 yield SessionEnded(*HEAD, ErrorCode.NONE, "detached")
             case _:
@@ -204,13 +208,23 @@ def delivered(count: int, body: bytes) -> list[DeliveredMessage]:
     return [DeliveredMessage(QueuePosition(n), b"", body, 0, 0, True) for n in range(1, count + 1)]
 
 
-async def test_acquire_closes_its_consumer_before_it_answers() -> None:
+async def test_acquire_drains_its_consumer_and_closes_it_before_it_answers() -> None:
     rig = Rig(CallerLimits())
     rig.set.queue = delivered(2, b"x")
     acquired = await rig.callers.session(SET, "mine").acquisitions.acquire("q", 5, 0.0)
     assert [message.position for message in acquired.messages] == [1, 2] and acquired.epoch == E3
     kinds = [type(message) for message in rig.set.said]
-    assert kinds == [AttachSession, OpenConsumer, CloseConsumer, Heartbeat]
+    assert kinds == [AttachSession, OpenConsumer, DrainConsumer, CloseConsumer]
+
+
+async def test_what_came_is_answered_though_the_set_does_not_say_that_it_is_all(rig: Rig) -> None:
+    rig.set.queue, rig.set.drains = delivered(1, b"x"), False
+    acquired = await rig.callers.session(SET, "mine").acquisitions.acquire("q", 5, 0.0)
+    assert [message.position for message in acquired.messages] == [1]
+    rig.set.queue = []
+    with pytest.raises(InDoubt):
+        await rig.callers.session(SET, "mine").acquisitions.acquire("q", 5, 0.0)
+    assert isinstance(rig.set.said[-1], CloseConsumer)
 
 
 async def test_messages_beyond_the_bytes_of_an_answer_are_released() -> None:

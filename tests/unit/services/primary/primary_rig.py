@@ -192,12 +192,16 @@ class Rig:
         """The store has so many more frames durable; all that there are, and come while it answers, by default."""
         while frames and self.unacknowledged:
             frames -= 1
-            self._acknowledged(self.unacknowledged.popleft())
+            self.acknowledged(self.unacknowledged.popleft())
+
+    def acknowledged(self, log_end: LogIndex) -> None:
+        """The store says that so much is durable."""
+        self.feed(StoreSaid(SET, Appended(SET, self.core.epoch, OWN.incarnation, log_end, self._free_bytes)))
 
     def fill_disk(self, free_bytes: int = 0) -> None:
         """From the next answer on the store reports so much room."""
         self._free_bytes = free_bytes
-        self._acknowledged(self.core.membership.durable[OWN])
+        self.acknowledged(self.core.membership.durable[OWN])
 
     def claimed(self, verdict: Verdict | None = None) -> None:
         """etcd answers the oldest claim: by its directory, or as told."""
@@ -239,9 +243,6 @@ class Rig:
         return tuple(None if message in lost else stored.get(message) for message in reading.messages)
 
     # --- effects ---
-
-    def _acknowledged(self, log_end: LogIndex) -> None:
-        self.feed(StoreSaid(SET, Appended(SET, self.core.epoch, OWN.incarnation, log_end, self._free_bytes)))
 
     def _perform(self, effects: list[AnyEffect]) -> None:
         for effect in effects:

@@ -3,6 +3,7 @@
 from lockstep.core.commands import BeginCommand, OutgoingMessage, PublishCommand
 from lockstep.core.ids import LogIndex
 from lockstep.core.inputs import ClientSaid, Tick
+from lockstep.core.requests import OpenConsumer
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
 
 
@@ -85,3 +86,13 @@ def test_what_is_taken_is_written_and_answered_with_the_next_input() -> None:
     assert (frames(rig), len(client.answers)) == (before, answers)
     rig.feed(Tick(SET))
     assert (frames(rig), len(client.answers)) == (before + 1, answers + 3)
+
+
+def test_what_is_taken_is_done_with_an_acknowledgement_that_completes_nothing() -> None:
+    rig, client = make(gathered_bytes=0)
+    client.publish("q", b"there")
+    rig.holds_store = True
+    client.command(PublishCommand(0, "", "q", (OutgoingMessage(b"", b"on its way"),)))
+    rig.core.take(ClientSaid(SET, client.stream, (OpenConsumer(1, "q", 5),)), rig.now)
+    rig.acknowledged(rig.core.commit_index)
+    assert client.bodies("q") == [b"there"]
