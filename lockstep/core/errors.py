@@ -1,7 +1,7 @@
 """Errors that a caller can get: *rejected* (it did not happen) or *in doubt* (it may have happened). If unsure: in doubt.
 
 Law: every error carries a code of `ErrorCode` and the identifiers it speaks of. One table maps codes to gRPC status
-(`lockstep/runtime/status.py`); AMQP conditions join it with the proxy.
+(`lockstep/runtime/status.py`), one to AMQP conditions (`services/proxy/core/conditions.py`).
 """
 
 from enum import IntEnum

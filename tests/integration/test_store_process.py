@@ -27,6 +27,8 @@ from lockstep.core.store_protocol import (
     Installed,
     InstallItems,
     ItemsInstalled,
+    LoadState,
+    StateChunk,
     StateItem,
     StateLoaded,
     StoreRefused,
@@ -36,6 +38,7 @@ from lockstep.core.store_protocol import (
 from lockstep.runtime.channels import open_channel
 from lockstep.runtime.health_check import ask
 from lockstep.runtime.ports import choose_ports
+from services.store.core.limits import MIB
 from tests.integration.store_process import ME, SERVICE, SET, StoreProcess, StoreStream, publishing
 
 
@@ -114,6 +117,33 @@ async def test_the_snapshot_has_the_state_hash_of_the_log(tmp_path: Path) -> Non
         for durable in frames:
             loaded_state.apply_frame(Frame(check_frame(durable), durable, b""))
         assert state_hash(loaded_state) == state_hash(state)
+
+
+async def test_a_slow_reader_gets_all_chunks_and_what_was_asked_behind_them_is_answered_behind_them(
+    tmp_path: Path,
+) -> None:
+    store = StoreProcess(tmp_path / "data", ["--segment-bytes", str(8 * MIB)])
+    async with store.running() as channel:
+        stream = StoreStream(channel)
+        await stream.open()
+        sent = [publishing(first, 1, body_bytes=MIB // 2) for first in range(1, 40)]
+        for frame in sent:
+            await stream.append(frame)
+        await stream.send(LoadState(SET, Epoch(1), ME))
+        await stream.send(AppendFrames(SET, Epoch(1), ME, (publishing(40),), LogIndex(0)))
+        chunks = 0
+        frames: list[bytes] = []
+        while isinstance(answer := await stream.receive(), StateChunk):
+            chunks += 1
+            frames += answer.frames
+            await asyncio.sleep(0.02)
+        assert chunks > 10, "more than windows and buffers hold at once"
+        assert frames == sent
+        assert isinstance(answer, StateLoaded)
+        assert answer.log_end == 39
+        behind = await stream.receive()
+        assert isinstance(behind, Appended)
+        assert behind.log_end == 40
 
 
 async def test_a_flipped_bit_and_a_shortened_file_are_damage(tmp_path: Path) -> None:
