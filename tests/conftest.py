@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent
 IS_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
-hypothesis.settings.register_profile("default", deadline=None, derandomize=IS_CI, print_blob=True)
-hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=20_000, print_blob=True)
+# No test is timed: how long examples take to make says what else the machine does.
+_UNTIMED = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("default", _UNTIMED, derandomize=IS_CI, print_blob=True)
+hypothesis.settings.register_profile("fuzz", _UNTIMED, max_examples=20_000, print_blob=True)
 hypothesis.settings.load_profile("default")
 
 
