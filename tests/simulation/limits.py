@@ -89,6 +89,8 @@ def _store_limits(options: Options, random: Random) -> StoreLimits:
         unconsolidated_bytes=segment // 8,
         unconsolidated_quiet_bytes=segment // 32,
         unconsolidated_ticks=3,
+        dense_bytes=2 * KIB,
+        dense_ticks=2,
         unflushed_items_max=200,
         unflushed_quiet_items_max=20,
     )

@@ -8,8 +8,8 @@ state says is owed to somebody leaves the chain all the same, and the write that
 
 It follows the segment that is being written, too: a few bytes of journal accept thousands of messages, and a snapshot that did
 not know of them would make a recovery load them all. It goes on when nothing is being appended, when frames have lain behind it
-for some ticks without a burst, or when there are very many: a burst is journalled first, wherever in it a segment ends. What it
-has applied and a crash may take back is bounded in items.
+for some ticks without a burst (more of them where much is appended in each), or when there are very many: a burst is journalled
+first, wherever in it a segment ends. What it has applied and a crash may take back is bounded in items.
 
 It works in jobs of the snapshot lane, computing included: the lane has a thread of its own, and appends do not wait for it.
 """
@@ -61,8 +61,10 @@ class Consolidator(StateListener):
         """Nothing was appended for a while, and what was appended before may say that less is owed."""
         self._is_catching_up = False
         """Much lies behind, and has for long, or while nothing was appended; until all that was committed is applied."""
-        self._ticks_behind = 0
-        """With much behind and not of a burst, since all that was committed was applied last, or little was behind."""
+        self._dense_ticks_behind = 0
+        """With much behind and not of a burst, since all that was committed was applied last, or little was behind; a tick that
+        is not dense counts as several.
+        """
         self.is_resting = False
         """After a failure, until the next tick."""
 
@@ -105,10 +107,12 @@ class Consolidator(StateListener):
         self.is_resting = False
         is_behind = journal is not None and self._is_behind(journal, self._behind_bytes(journal))
         if not is_behind:
-            self._ticks_behind = 0
+            self._dense_ticks_behind = 0
         elif self._the.appended_bytes < limits.burst_bytes:
-            self._ticks_behind += 1
-        self._is_catching_up = is_behind and (is_quiet or self._ticks_behind >= limits.unconsolidated_ticks)
+            is_dense = self._the.appended_bytes >= limits.dense_bytes
+            self._dense_ticks_behind += 1 if is_dense else limits.dense_ticks
+        has_waited = self._dense_ticks_behind >= limits.unconsolidated_ticks * limits.dense_ticks
+        self._is_catching_up = is_behind and (is_quiet or has_waited)
         if is_quiet:
             self._be_quiet()
 
@@ -145,7 +149,7 @@ class Consolidator(StateListener):
         if not (yield from self._apply_up_to(journal, the.commit_index)):
             return
         self._is_release_wanted = self._is_catching_up = False
-        self._ticks_behind = 0
+        self._dense_ticks_behind = 0
         yield from release(the, journal, self._owed_after(journal))
         if self._is_flush_wanted:
             self._is_flush_wanted = False

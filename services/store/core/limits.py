@@ -41,7 +41,15 @@ class StoreLimits:
     """
     burst_bytes: int = 8 * MIB
     """Frames appended from one tick to the next that make it one of a burst: of these, `unconsolidated_bytes` are there in half
-    a minute. Small transactions, and accepting, write less however fast they come; they are counted in ticks.
+    a minute.
+    """
+    dense_bytes: int = 512 * KIB
+    """The same that make it a dense one. Small transactions write as much, and less than a burst, however fast they come;
+    accepting as ranges writes less. What dense ticks bring in 20 s is replayed in 3 s.
+    """
+    dense_ticks: int = 4
+    """Dense ticks that count as one of `unconsolidated_ticks`: to consolidate small transactions meanwhile costs their clients a
+    tenth to a fifth of the rate, and three times the latency of the slowest.
     """
     consolidator_rest: float = 3.0
     """While others append, the consolidator rests so many times as long as it works: the stores of a set begin at the same time,

@@ -163,6 +163,17 @@ def test_ticks_behind_a_burst_count_though_it_is_never_quiet() -> None:
     assert log.is_followed
 
 
+def test_a_tick_that_brings_much_counts_less_than_one_that_does_not() -> None:
+    log, went_on = Log(dense_bytes=4 * KIB, dense_ticks=2, unconsolidated_bytes=1024 * KIB), []
+    for number in range(1, 12):
+        log.grow(1 if number == 2 else MUCH)
+        before = log.written
+        log.tick()
+        if log.written > before:
+            went_on.append(number)
+    assert went_on == [5, 11], "four dense ones and one that counts twice, then six dense ones"
+
+
 def test_some_small_segments_behind_wait_for_no_tick() -> None:
     log = Log(segment_bytes=4 * KIB)
     while log.written == 0:
