@@ -60,7 +60,7 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process that runs; raises `Rejected` (ILLEGAL_STATE) when none does."""
+        """Of the process that runs; raises `Rejected` (ILLEGAL_STATE) when none does, with how the last one ended."""
         return self._running().pid
 
     @property
@@ -139,7 +139,8 @@ class ChildProcess:
 
     def _running(self) -> asyncio.subprocess.Process:
         if self._process is None or self._process.returncode is not None:
-            raise Rejected(ErrorCode.ILLEGAL_STATE, f"{self.name} does not run", name=self.name)
+            ended = f" (status {self.status}): {self.last_words()}" if self.status is not None else ""
+            raise Rejected(ErrorCode.ILLEGAL_STATE, f"{self.name} does not run{ended}", name=self.name)
         return self._process
 
 

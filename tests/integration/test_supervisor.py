@@ -42,7 +42,7 @@ async def test_its_end_is_reported_however_it_came(tmp_path: Path) -> None:
     await child.stop()
     assert ended == [-9, -15]
     assert not child.is_running
-    with pytest.raises(Rejected, match="does not run"):
+    with pytest.raises(Rejected, match=r"does not run \(status -15\)"):
         child.stall()
 
 
