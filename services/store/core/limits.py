@@ -45,11 +45,11 @@ class StoreLimits:
     """
     dense_bytes: int = 512 * KIB
     """The same that make it a dense one. Small transactions write as much, and less than a burst, however fast they come;
-    accepting as ranges writes less. What dense ticks bring in 20 s is replayed in 3 s.
+    accepting as ranges writes less.
     """
     dense_ticks: int = 4
-    """Dense ticks that count as one of `unconsolidated_ticks`: to consolidate small transactions meanwhile costs their clients a
-    tenth to a fifth of the rate, and three times the latency of the slowest.
+    """Dense ticks that count as one of `unconsolidated_ticks`: to consolidate small transactions meanwhile costs their clients
+    a tenth of the rate and more. A recovery replays 20 s of them, in the place of 5, in some tenths of a second more.
     """
     consolidator_rest: float = 3.0
     """While others append, the consolidator rests so many times as long as it works: the stores of a set begin at the same time,
