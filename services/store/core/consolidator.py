@@ -173,9 +173,9 @@ class Consolidator(StateListener):
         the = self._the
         if not the.appended_bytes:
             return 0.0
-        most = the.unconsolidated_bytes_max
-        left = 2 * most - self._behind_bytes(journal)
-        return the.limits.consolidator_rest * min(max(left / most, 0.0), 1.0)
+        half = the.unconsolidated_bytes_max / 2
+        left = 3 * half - self._behind_bytes(journal)
+        return the.limits.consolidator_rest * min(max(left / half, 0.0), 1.0)
 
     def _must_stop(self, journal: Journal) -> bool:
         the = self._the

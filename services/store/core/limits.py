@@ -10,8 +10,8 @@ class StoreLimits:
     """Bytes throughout."""
 
     segment_bytes: int = 64 * MIB
-    """Size of a segment file. Recovery replays up to twice `unconsolidated_segments` of them, so it bounds that time; smaller
-    ones cost more creations.
+    """Size of a segment file. Recovery replays up to one and a half times `unconsolidated_segments` of them, so it bounds that
+    time; smaller ones cost more creations.
     """
     group_bytes_max: int = 4 * MIB
     """Frames that one sync makes durable. Beyond about 1 MiB a bigger group gains nothing; a single request may be bigger."""
@@ -23,11 +23,11 @@ class StoreLimits:
     """Chunks that may wait for a slow reader before no more is read for it."""
     consolidated_bytes: int = 256 * KIB
     """Frames that the consolidator applies before it gives way: 2-3 ms of the event loop for messages of 1 KiB."""
-    unconsolidated_bytes: int = 256 * MIB
+    unconsolidated_bytes: int = 512 * MIB
     """Committed frames that lie behind the consolidator before it goes on at once, so that a burst is journalled first: to
-    consolidate it meanwhile takes two thirds of what a store does then. A recovery replays up to twice as many.
+    consolidate it meanwhile takes two thirds of what a store does then. A recovery replays up to half as many again.
     """
-    unconsolidated_segments: int = 4
+    unconsolidated_segments: int = 8
     """As many bytes at most as so many segments have."""
     unconsolidated_part: int = 4
     """Less where there is little room: this part of what the disk has left for the journal, yet a segment's worth."""
@@ -39,7 +39,7 @@ class StoreLimits:
     """So long as many may lie behind it while others are appended, ticks of a burst not counted. A recovery replays what was
     written meanwhile, and loads the messages that were accepted meanwhile, beside what was not flushed.
     """
-    burst_bytes: int = 8 * MIB
+    burst_bytes: int = 16 * MIB
     """Frames appended from one tick to the next that make it one of a burst: of these, `unconsolidated_bytes` are there in half
     a minute.
     """
@@ -54,7 +54,7 @@ class StoreLimits:
     consolidator_rest: float = 3.0
     """While others append, the consolidator rests so many times as long as it works: the stores of a set begin at the same time,
     and on a small machine nobody else would have a processor for some tenths of a second. It rests less the more lies behind
-    it, from `unconsolidated_bytes` on, and at twice that it does not.
+    it, from `unconsolidated_bytes` on, and at one and a half times that it does not.
     """
     unflushed_items_max: int = 50_000
     """Items written to the snapshot and not flushed, in a small set: about as many as fill a memtable. A crash takes the snapshot
