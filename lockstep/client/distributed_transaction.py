@@ -60,6 +60,8 @@ class DistributedTransaction:
         self._branches: dict[SetName, tuple[ResourceManager, Branch]] = {}
         self._connections: list[tuple[PostgresConnection, Xid]] = []
         self._enlisting = asyncio.Lock()
+        self._beginning: dict[SetName, asyncio.Lock] = {}
+        """While a branch begins; those of several sets begin at the same time."""
         self._is_closed = False
         self._accepts: list[tuple[Message, Confirmation]] = []
         self._failure: Rejected | None = None
@@ -115,8 +117,7 @@ class DistributedTransaction:
     async def enlist(self, participant: str) -> Xid:
         """Adds a Participant service (grpc://host:port/name), which does its work under the xid that this returns."""
         self._check_open()
-        async with self._enlisting:
-            return await self._enlist(participant)
+        return await self._enlist(participant)
 
     async def enlist_postgres(self, connection: PostgresConnection, participant: str) -> None:
         """Adds what a connection does from now on. `participant`: the PostgreSQL participant of its database, as for `enlist`.
@@ -129,7 +130,7 @@ class DistributedTransaction:
     async def branch_in(self, set_name: SetName, transaction: TransactionKey | None = None) -> Branch:
         """Its branch in a set, begun at the first time; or made of an open TX of its session, with what is in that."""
         self._check_open()
-        async with self._enlisting:
+        async with self._beginning.setdefault(set_name, asyncio.Lock()):
             known = self._branches.get(set_name)
             if known is None:
                 manager = await self._session.resource_manager(set_name)
@@ -205,19 +206,20 @@ class DistributedTransaction:
     # Inside
 
     async def _enlist(self, participant: str) -> Xid:
-        if not self._id:
-            begin = pb.BeginDistributedRequest(timeout_ms=self._timeout_ms)
-            begun = await self._coordinators.call("Begin", begin, pb.BeginDistributedResponse())
-            self._id, self._generation = begun.transaction_id, begun.generation
-        request = pb.EnlistParticipantRequest(
-            transaction_id=self._id,
-            generation=self._generation,
-            number=len(self._participants),
-            participant=participant,
-        )
-        enlisted = await self._coordinators.call("Enlist", request, pb.EnlistParticipantResponse())
-        self._participants.append(participant)
-        return decode_xid(enlisted.xid)
+        async with self._enlisting:
+            if not self._id:
+                begin = pb.BeginDistributedRequest(timeout_ms=self._timeout_ms)
+                begun = await self._coordinators.call("Begin", begin, pb.BeginDistributedResponse())
+                self._id, self._generation = begun.transaction_id, begun.generation
+            request = pb.EnlistParticipantRequest(
+                transaction_id=self._id,
+                generation=self._generation,
+                number=len(self._participants),
+                participant=participant,
+            )
+            enlisted = await self._coordinators.call("Enlist", request, pb.EnlistParticipantResponse())
+            self._participants.append(participant)
+            return decode_xid(enlisted.xid)
 
     async def _end_branches(self) -> None:
         """Each tells whether all of its operations came; raises `Rejected` where one did not, or failed."""

@@ -209,27 +209,32 @@ class Transaction:
             self._place = place
         key = await self._begin()
         if self._place[0] is not place[0]:
-            await self._widen(key)
+            await self._widen(key, place[0].set_name)
         self._check_open()
         if self._wide is None:
             return self._place[1], key
         branch = await self._wide.branch_in(place[0].set_name)
         return branch.batches, branch.key
 
-    async def _widen(self, key: TransactionKey) -> None:
+    async def _widen(self, key: TransactionKey, second: SetName) -> None:
         """Becomes a distributed transaction; raises what stood against it, and then cannot be committed."""
         if self._widening is None:
-            self._widening = asyncio.ensure_future(self._send_widen(key))
+            self._widening = asyncio.ensure_future(self._send_widen(key, second))
         try:
             self._wide = await asyncio.shield(self._widening)
         except LockstepError as error:
             self._failure = self._failure or error
             raise
 
-    async def _send_widen(self, key: TransactionKey) -> DistributedTransaction:
+    async def _send_widen(self, key: TransactionKey, second: SetName) -> DistributedTransaction:
+        """Its branches in both sets begin at the same time."""
         assert self._place is not None, "it has begun"
         wide = self._session.distributed_transaction(timeout_ms=self._timeout_ms)
-        await wide.branch_in(self._place[0].set_name, key)
+        branches = wide.branch_in(self._place[0].set_name, key), wide.branch_in(second)
+        for begun in await asyncio.gather(*branches, return_exceptions=True):
+            if isinstance(begun, BaseException):
+                await wide.rollback()
+                raise begun
         return wide
 
     async def _begin(self) -> TransactionKey:

@@ -1,5 +1,6 @@
 """The SDK's distributed transaction over real gRPC, against a fake broker and a fake coordinator."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -25,6 +26,8 @@ class FakeCoordinator:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.enlists_max: int | None = None
+        """Further ones are refused."""
         self._server = make_server()
         self._server.add_generic_rpc_handlers([self._handlers()])
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
@@ -58,6 +61,10 @@ class FakeCoordinator:
     def _answering(self, method: str, answer: Any) -> Any:
         async def answering(_request: object) -> Any:
             self.asked.append(method)
+            if method == "Enlist" and self.enlists_max is not None:
+                self.enlists_max -= 1
+                if self.enlists_max < 0:
+                    raise Rejected(ErrorCode.ILLEGAL_STATE, "no more")
             return answer
 
         return answering
@@ -65,8 +72,8 @@ class FakeCoordinator:
 
 @pytest_asyncio.fixture
 async def broker() -> AsyncIterator[FakeBroker]:
-    async with FakeBroker("one") as running:
-        running.directory |= {"a": "one", "b": "one"}
+    async with FakeBroker("one", "two") as running:
+        running.directory |= {"a": "one", "b": "one", "c": "two"}
         yield running
 
 
@@ -155,3 +162,41 @@ async def test_a_message_is_accepted_in_one_transaction_only(
     assert raised.value.code is ErrorCode.STALE_DELIVERY
     assert (first.state, second.state) == (TransactionState.COMMITTED, TransactionState.ROLLED_BACK)
     assert coordinator.asked.count("Commit") == 1
+
+
+async def test_a_transaction_that_touches_a_second_set_begins_in_both_at_the_same_time(
+    broker: FakeBroker, coordinator: FakeCoordinator, session: Session
+) -> None:
+    async with session.transaction() as tx:
+        await tx.publish("a", b"x")
+        broker.is_holding = True
+        second = asyncio.ensure_future(tx.publish("c", b"y"))
+        try:
+            await eventually(lambda: all(_count(broker, one, c.StartCommand) == 1 for one in ("one", "two")))
+            assert not second.done()
+        finally:
+            await broker.commit()
+        await second
+    assert coordinator.asked == ["Begin", "Enlist", "Enlist", "Commit"]
+    assert [_count(broker, one, c.PublishCommand) for one in ("one", "two")] == [1, 1]
+
+
+async def test_a_second_set_that_is_refused_leaves_nothing_open(
+    broker: FakeBroker, coordinator: FakeCoordinator, session: Session
+) -> None:
+    coordinator.enlists_max = 1
+    tx = session.transaction()
+    await tx.publish("a", b"x")
+    with pytest.raises(Rejected):
+        await tx.publish("c", b"y")
+    ends = [one for one in broker.worlds["one"].executed() if isinstance(one, c.EndCommand)]
+    assert [end.is_failed for end in ends] == [True]
+    assert _count(broker, "two", c.StartCommand) == 0
+    assert coordinator.asked == ["Begin", "Enlist", "Enlist", "Rollback"]
+    with pytest.raises(Rejected) as raised:
+        await tx.commit()
+    assert raised.value.code is ErrorCode.ROLLED_BACK
+
+
+def _count(broker: FakeBroker, set_name: str, kind: type[c.Command]) -> int:
+    return sum(isinstance(command, kind) for command in broker.worlds[set_name].executed())
