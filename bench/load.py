@@ -200,9 +200,7 @@ async def _xa(worker: Worker, counter: Counter) -> None:
             return
         branch = await manager.start(xid)
         branch.publish(worker.queues[0], worker.bodies)
-        # A set does what a session asks for in its order: the vote need not wait for the answer to the end.
-        ended = await asyncio.gather(manager.end(xid), manager.prepare(xid))
-        for status in (*ended, await manager.commit(xid)):
+        for status in (await manager.end_and_prepare(xid), await manager.commit(xid)):
             assert status is XaStatus.OK, status
         counter.count(start, worker.order.size)
 

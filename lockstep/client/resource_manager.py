@@ -4,11 +4,13 @@ Law: a verb answers an `XaStatus` or raises: `XaError` where the resource manage
 What a session does in a branch, between its `start` and `end`, happens if the branch commits.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from lockstep.client.command_batches import CommandBatches, Confirmation
 from lockstep.client.consumer import Message, stale
 from lockstep.client.outgoing import Headers, Outgoing, outgoing
+from lockstep.client.session_events import CommandDone
 from lockstep.client.set_session import SetSession, key_of
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
@@ -87,7 +89,7 @@ class ResourceManager:
         """Before the first `start`. `hears_read_only`: preparing a branch without operations answers `RDONLY` and ends it;
         `has_many_branches`: this session may work in several of them at once, which XA's threads may not.
         """
-        await self._submit(c.SelectDtxCommand(0, hears_read_only, has_many_branches))
+        await self._send(c.SelectDtxCommand(0, hears_read_only, has_many_branches))
 
     async def start(
         self,
@@ -101,7 +103,7 @@ class ResourceManager:
         session a branch. Raises `XaError`."""
         start = c.StartCommand(0, _encoded(xid, "start"), join, resume, transaction)
         try:
-            done = await self._session.submit(self._flushed(start))
+            done = await self._send(start)
         except Rejected as rejected:
             raise XaError(rejected, "start", xid) from rejected
         return Branch(xid, key_of(done), self._batches)
@@ -117,6 +119,17 @@ class ResourceManager:
         """
         sets = tuple(resource_sets)
         return await self._verb("prepare", xid, lambda name: c.PrepareBranchCommand(0, name, sets))
+
+    async def end_and_prepare(self, xid: Xid, resource_sets: Sequence[str] = ()) -> XaStatus:
+        """`end` and `prepare` in one round, as the set does what a session asks for in its order; answers the vote. Raises the
+        `XaError` of the first that was refused.
+        """
+        name = _encoded(xid, "end")
+        ended = self._send(c.EndCommand(0, name, 0))
+        prepared = self._send(c.PrepareBranchCommand(0, name, tuple(resource_sets)))
+        await asyncio.gather(ended, prepared, return_exceptions=True)
+        await self._status("end", xid, ended)
+        return await self._status("prepare", xid, prepared)
 
     async def commit(self, xid: Xid, *, one_phase: bool = False) -> XaStatus:
         return await self._verb("commit", xid, lambda name: c.CommitBranchCommand(0, name, one_phase))
@@ -167,19 +180,18 @@ class ResourceManager:
     # Inside
 
     async def _verb(self, verb: str, xid: Xid, make: Callable[[bytes], c.AnyCommand]) -> XaStatus:
-        command = make(_encoded(xid, verb))
+        return await self._status(verb, xid, self._send(make(_encoded(xid, verb))))
+
+    async def _status(self, verb: str, xid: Xid, sent: asyncio.Future[CommandDone]) -> XaStatus:
         try:
-            return XaStatus(await self._submit(command))
+            return XaStatus((await sent).value)
         except Rejected as rejected:
             raise XaError(rejected, verb, xid) from rejected
 
-    async def _submit(self, command: c.AnyCommand) -> int:
-        return (await self._session.submit(self._flushed(command))).value
-
-    def _flushed(self, command: c.AnyCommand) -> c.AnyCommand:
+    def _send(self, command: c.AnyCommand) -> asyncio.Future[CommandDone]:
         """What is being gathered goes first."""
         self._batches.flush()
-        return command
+        return self._session.submit(command)
 
 
 def _encoded(xid: Xid, verb: str) -> bytes:

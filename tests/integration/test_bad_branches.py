@@ -66,8 +66,15 @@ async def test_bad_input_is_answered_with_verb_branch_and_state(tmp_path: Path) 
         assert await manager.get_timeout(xid) == 60
         for verb in ("prepare", "commit", "rollback", "forget", "end-heuristically"):
             assert await refused(verb, manager, xid) == (409, BranchState.ACTIVE), verb
-        assert await manager.end(xid) is XaStatus.OK
-        assert await manager.prepare(xid) is XaStatus.OK
+        assert await manager.end_and_prepare(xid) is XaStatus.OK
+        with pytest.raises(XaError) as caught:
+            await manager.end_and_prepare(xid)
+        assert (caught.value.verb, caught.value.exception) == ("end", 409), "though it is prepared"
         assert await refused("start", manager, xid) == (530, BranchState.PREPARED)
         assert await refused("end", manager, xid) == (409, BranchState.PREPARED)
         assert await manager.rollback(xid) is XaStatus.OK, "nothing of all this did any harm"
+
+        branch = await manager.start(xid)
+        branch.publish("no such queue", b"x")
+        assert await manager.end_and_prepare(xid) is XaStatus.RBROLLBACK
+        assert await manager.rollback(xid) is XaStatus.OK
