@@ -54,6 +54,7 @@ class Machine(msgspec.Struct, frozen=True):
 
     processor: str
     cores: int
+    """That this process, and so all that it starts, may use."""
     memory_gib: float
     system: str
     python: str
@@ -133,7 +134,7 @@ def described_machine() -> Machine:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Machine(
         processor=names[0].partition(":")[2].strip() if names else platform.machine(),
-        cores=os.cpu_count() or 1,
+        cores=len(os.sched_getaffinity(0)),
         memory_gib=round(memory / 2**30, 1),
         system=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
