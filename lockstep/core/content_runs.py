@@ -15,7 +15,7 @@ class ContentRun:
 
     __slots__ = ("_contents", "count", "first", "left", "packed", "resident_bytes")
 
-    def __init__(self, first: int, messages: Sequence[Message] | PackedMessages, size: int) -> None:
+    def __init__(self, first: int, messages: Sequence[Content] | PackedMessages, size: int) -> None:
         self.first = first
         self.packed = messages if isinstance(messages, PackedMessages) else None
         """All of them, if they are together still; None: `_contents` has them."""
@@ -23,6 +23,24 @@ class ContentRun:
         """By id, from `first` on; None where one is gone."""
         self.count = self.left = len(messages)
         self.resident_bytes = size
+
+    @classmethod
+    def restored(cls, first: int, contents: Sequence[Content] | PackedMessages) -> "ContentRun":
+        """One of a snapshot; more of it may follow (`extend`)."""
+        if isinstance(contents, PackedMessages):
+            return cls(first, contents, sum(contents.alike.sizes) if contents.encoded is not None else 0)
+        return cls(first, contents, _resident_bytes(contents))
+
+    def extend(self, first: int, more: Sequence[Content] | PackedMessages) -> None:
+        """More that is here, behind all the others."""
+        contents, begin = self.contents, first - self.first
+        assert begin >= self.count, f"{first} is not behind the {self.count} from {self.first} on"
+        added = more.unpack() if isinstance(more, PackedMessages) else more
+        contents += [None] * (begin - self.count)
+        contents += added
+        self.count = len(contents)
+        self.left += len(added)
+        self.resident_bytes += _resident_bytes(added)
 
     @property
     def contents(self) -> list[Content | None]:

@@ -4,12 +4,12 @@ Law: a content is here exactly while a queue entry or an open transaction's buff
 durable one does: then its item belongs to the durable snapshot. Bodies may be away (dropped, to be read back from the store).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from lockstep.core.content import Content, DroppedMessage, size_of, size_of_all, without_body
 from lockstep.core.content_runs import ContentRun
-from lockstep.core.ids import LogIndex, MessageId, QueueId, index_of, message_ids_from, ordinal_of
+from lockstep.core.ids import LogIndex, MessageId, QueueId, index_of
 from lockstep.core.items import Changes
 from lockstep.core.packed_messages import RUN_MIN, PackedMessages
 from lockstep.core.records import Message
@@ -140,6 +140,18 @@ class Contents:
         """One of a snapshot; what is counted follows with `recount`."""
         self._single[message_id] = content
 
+    def load_run(self, first: MessageId, contents: Sequence[Content] | PackedMessages) -> None:
+        """The same of neighbours: of a record that has no run yet, or behind all of its run."""
+        run = self._runs.get(index_of(first))
+        if run is None:
+            self._runs[index_of(first)] = ContentRun.restored(first, contents)
+        else:
+            run.extend(first, contents)
+
+    def has_run(self, index: LogIndex) -> bool:
+        """Whether contents of the record at `index` are kept as a run."""
+        return index in self._runs
+
     def references(self, message_id: MessageId) -> tuple[int, int]:
         """(durable, transient) references of a content that is here."""
         return self._references.get(message_id, (1, 0))
@@ -157,28 +169,18 @@ class Contents:
         """Contents that no durable reference holds."""
         return {message_id for message_id, (durable, _) in self._references.items() if not durable}
 
-    def recount(self, durable: dict[MessageId, int], transient: dict[MessageId, int]) -> None:
-        """Replace all counts: a restoration has counted anew. Every content must have one."""
-        self._references = {}
+    def recount(self, durable: Mapping[MessageId, int], transient: Mapping[MessageId, int]) -> None:
+        """Replace all counts, which are of contents that are here: a restoration has counted anew. Each must have one."""
+        counted = len(durable.keys() | transient.keys()) if transient else len(durable)
         self._length = len(self._single) + sum([run.left for run in self._runs.values()])
-        self.resident_bytes = 0
-        for run in self._runs.values():
-            self.resident_bytes += run.resident_bytes
+        assert counted == self._length, f"{self._length} contents, references to {counted}"
+        self._references = {message_id: (count, 0) for message_id, count in durable.items() if count != 1}
+        for message_id, count in transient.items():
+            self._references[message_id] = durable.get(message_id, 0), count
+        self.resident_bytes = sum([run.resident_bytes for run in self._runs.values()])
         for content in self._single.values():
             if type(content) is Message:
                 self.resident_bytes += size_of(content)
-        for message_id in self._all_ids():
-            counts = durable.get(message_id, 0), transient.get(message_id, 0)
-            assert counts != (0, 0), f"nothing refers to message {message_id}"
-            if counts != (1, 0):
-                self._references[message_id] = counts
-
-    def _all_ids(self) -> Iterator[MessageId]:
-        yield from self._single
-        for run in self._runs.values():
-            yield from filter(
-                run.has, message_ids_from(index_of(run.first), ordinal_of(run.first), run.count)
-            )
 
     def set_references(self, message_id: MessageId, durable: int, transient: int) -> None:
         """Replace the counts of a content that is here; with none left it goes."""

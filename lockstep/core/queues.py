@@ -346,13 +346,35 @@ class Queue:
         return counted
 
     def restore(
-        self, entries: Iterable[tuple[QueuePosition, MessageId]], transient: Iterable[QueuePosition]
+        self,
+        entries: Iterable[tuple[QueuePosition, MessageId]],
+        runs: Iterable[EntryRun],
+        transient: Iterable[QueuePosition],
     ) -> None:
-        """Add entries wherever their positions belong (a snapshot's). Derived values are the caller's to settle."""
+        """Add entries wherever their positions belong (a snapshot's), runs of one record in their order. What they hold
+        is derived by `settle`.
+        """
         self._single = dict(sorted([*self._single.items(), *entries]))
+        for run in runs:
+            self._runs.add(run)
         self.length = len(self._single) + sum([run.left for run in self._runs])
         self.transient_positions.update(transient)
         self._put_in_order()
+
+    def settle(self) -> list[tuple[Sequence[QueuePosition], Sequence[MessageId]]]:
+        """Count anew what restored entries hold; answers all entries in pieces, in no order."""
+        pieces: list[tuple[Sequence[QueuePosition], Sequence[MessageId]]] = []
+        if self._single:
+            pieces.append((list(self._single), list(self._single.values())))
+        self.bytes = self._contents.total_size(pieces[0][1]) if pieces else 0
+        for run in self._runs:
+            positions = run.positions()
+            is_whole = type(positions) is range
+            ids = self._ids(run, positions) if is_whole else self.message_ids(positions)
+            run.size = self._contents.total_size(ids)
+            self.bytes += run.size
+            pieces.append((positions, ids))
+        return pieces
 
     def _tell(self, positions: Sequence[QueuePosition]) -> None:
         listener = self._changes.listener

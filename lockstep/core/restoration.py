@@ -1,18 +1,19 @@
 """Restoration: a state from items, and transient items laid over a state that durable records alone have built (DESIGN R12).
 
-Law: items may come in any order; afterwards everything that is derived (order, sizes, references, locks, reserved room, names)
-is computed anew from all items, so that it cannot disagree with them.
+Law: items may come in any order, blocks of them in that of their keys; afterwards everything that is derived (order, sizes,
+references, locks, reserved room, names) is computed anew from all items, so that it cannot disagree with them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from lockstep.core import item_values as values
 from lockstep.core import items as keys
 from lockstep.core.apply_messages import reserve, shares_in
-from lockstep.core.content import Content, without_body
+from lockstep.core.entry_runs import EntryRun
 from lockstep.core.exchanges import Binding, Exchange
 from lockstep.core.ids import (
     Epoch,
@@ -24,9 +25,12 @@ from lockstep.core.ids import (
     SessionKey,
     TransactionKey,
 )
+from lockstep.core.item_blocks import LEFT, Block, EntryRunValue, entries_in, is_block, messages_in
 from lockstep.core.items import Item
 from lockstep.core.outcomes import Outcome
+from lockstep.core.packed_messages import RUN_MIN
 from lockstep.core.queues import Queue
+from lockstep.core.restored_contents import RestoredContents
 from lockstep.core.sessions import Session
 from lockstep.core.subscriptions import DeletedResource, Group
 from lockstep.core.transactions import Undone
@@ -49,16 +53,27 @@ def restore(state: SetState, items: Iterable[Item], resident_bytes_max: int = UN
 class Restoration:
     """One restoration under way, for whoever gets the items piece by piece: `take` each piece, then `settle` once.
 
-    In between the state is good for nothing. Of durable contents the first ones stay whole, up to `resident_bytes_max` of items.
+    In between the state is good for nothing. Of durable contents the first ones stay whole, up to `resident_bytes_max`.
     """
 
-    def __init__(self, state: SetState, resident_bytes_max: int = UNLIMITED_BYTES) -> None:
+    def __init__(
+        self,
+        state: SetState,
+        resident_bytes_max: int = UNLIMITED_BYTES,
+        blocks: list[Block] | None = None,
+        with_checksums: bool = True,
+    ) -> None:
+        """`blocks`: gets what was found of them. `with_checksums`: of bodies that are let go, see `Contents.drop`."""
         self._state = state
-        self._resident_bytes_left = resident_bytes_max
+        self._contents = RestoredContents(state.contents, resident_bytes_max, with_checksums)
+        self._blocks = blocks
+        self._left: bytes | None = None
+        """Of the block that comes next."""
         self._epochs: list[tuple[Epoch, LogIndex]] = []
         self._exchanges: list[Exchange] = []
         self._queues: list[Queue] = []
         self._entries: dict[QueueId, list[tuple[QueuePosition, MessageId]]] = {}
+        self._entry_runs: dict[QueueId, list[EntryRun]] = {}
         self._transient: dict[QueueId, list[QueuePosition]] = {}
         self._counts: dict[QueueId, list[tuple[QueuePosition, int]]] = {}
         self._expiries: dict[QueueId, list[tuple[QueuePosition, int]]] = {}
@@ -72,22 +87,61 @@ class Restoration:
 
     def take(self, items: Iterable[Item]) -> None:
         """Add a piece; raises `ValueError` (msgspec's included) for what is no item."""
-        # A restart is mostly this loop: two items for each message, millions in all.
-        load, resident_bytes_left = self._state.contents.load, self._resident_bytes_left
+        # A restart is mostly this loop: two items for each message, unless they lie in blocks.
+        take_content = self._contents.take_item
         number: MessageId
         for item in items:
             key, value, is_durable = item
             kind = key[:1]
             if kind == keys.MESSAGE:
-                content: Content = values.decode_content(value)
-                (number,) = keys.numbers_in(key)  # type: ignore[assignment]
-                resident_bytes_left -= len(value)
-                load(number, without_body(content) if is_durable and resident_bytes_left < 0 else content)
+                if is_block(key):
+                    self._take_messages(key, value)
+                else:
+                    (number,) = keys.numbers_in(key)  # type: ignore[assignment]
+                    take_content(number, value, is_durable)
             elif kind == keys.ENTRY:
-                self._take_entry(key, value, is_durable)
+                if is_block(key):
+                    self._take_entries(key, value)
+                else:
+                    self._take_entry(key, value, is_durable)
             else:
                 self._take_other(item)
-        self._resident_bytes_left = resident_bytes_left
+
+    def _take_messages(self, key: bytes, value: bytes) -> None:
+        """One of the two items of a block."""
+        if key[-1:] == LEFT:
+            self._left = value
+            return
+        (last,) = keys.numbers_in(key[:-1])
+        pieces, block = messages_in(last, value, self._left)
+        self._left = None
+        self._contents.take_block(pieces)
+        if self._blocks is not None:
+            self._blocks.append(block)
+
+    def _take_entries(self, key: bytes, value: bytes) -> None:
+        queue: QueueId
+        queue, last = keys.numbers_in(key[:-1])  # type: ignore[assignment]
+        runs = entries_in(value)
+        alone = self._entries.setdefault(queue, [])
+        together = self._entry_runs.setdefault(queue, [])
+        for run in runs:
+            if run.delivery_count or run.expires_ms is not None:
+                self._take_aside(queue, run)
+            elif run.count >= RUN_MIN:
+                together.append(EntryRun(range(run.first, run.first + run.count), run.message - run.first, 0))
+                continue
+            alone += zip(run.positions, run.messages, strict=True)
+        if self._blocks is not None:
+            self._blocks.append(Block(queue, last, tuple(run.positions for run in runs), None))
+
+    def _take_aside(self, queue: QueueId, run: EntryRunValue) -> None:
+        """What is said of entries beside their places."""
+        for position in run.positions:
+            if run.delivery_count:
+                self._counts.setdefault(queue, []).append((position, run.delivery_count))
+            if run.expires_ms is not None:
+                self._expiries.setdefault(queue, []).append((position, run.expires_ms))
 
     def _take_entry(self, key: bytes, value: bytes, is_durable: bool) -> None:
         queue: QueueId
@@ -201,23 +255,25 @@ class Restoration:
         state.subscriptions.restore(self._groups, self._deleted)
         for queue_id, entries in self._entries.items():
             queue = state.queues.by_id[queue_id]
-            queue.restore(entries, self._transient.get(queue_id, ()) if queue.is_durable else ())
+            transient = self._transient.get(queue_id, ()) if queue.is_durable else ()
+            queue.restore(entries, self._entry_runs.get(queue_id, ()), transient)
             queue.delivery_counts.update(self._counts.get(queue_id, ()))
             queue.expiries.update(self._expiries.get(queue_id, ()))
         self._derive()
 
     def _derive(self) -> None:
         state = self._state
-        durable: dict[MessageId, int] = {}
-        transient: dict[MessageId, int] = {}
+        durable, transient = Counter[MessageId](), Counter[MessageId]()
         for queue in state.queues.by_id.values():
             queue.locks.clear()
             queue.reserved_length = queue.reserved_bytes = 0
-            entries = list(queue.items())
-            queue.bytes = state.contents.total_size([message_id for _, message_id in entries])
-            for position, message_id in entries:
-                counts = durable if queue.is_entry_durable(position) else transient
-                counts[message_id] = counts.get(message_id, 0) + 1
+            is_mixed = bool(queue.transient_positions)
+            for positions, ids in queue.settle():
+                if not is_mixed:
+                    (durable if queue.is_durable else transient).update(ids)
+                    continue
+                for position, message_id in zip(positions, ids, strict=True):
+                    (durable if queue.is_entry_durable(position) else transient)[message_id] += 1
         for _, buffer in sorted(state.transactions.live.items()):
             buffer.operations.sort(key=lambda operation: operation.index)
             for operation in buffer.operations:
@@ -231,7 +287,5 @@ class Restoration:
                 shares = shares_in(state, buffer, operation)
                 buffer.touched.update(share.queue for share in shares)
                 reserve(state, shares, 1)
-                counts = durable if operation.is_durable else transient
-                for message_id in ids:
-                    counts[message_id] = counts.get(message_id, 0) + 1
+                (durable if operation.is_durable else transient).update(ids)
         state.contents.recount(durable, transient)

@@ -61,6 +61,9 @@ class Truncate(StoreRequest, frozen=True):
 class LoadState(StoreRequest, frozen=True):
     """Send the snapshot's items, then the frames behind it, in chunks; ends with `StateLoaded`."""
 
+    takes_blocks: bool = False
+    """Items may come in blocks, as they are kept (`item_blocks`)."""
+
 
 class BeginInstall(StoreRequest, frozen=True):
     """A snapshot at `index` replaces everything. Marked on disk before old state is touched: a crash leaves an empty set."""

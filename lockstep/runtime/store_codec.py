@@ -69,6 +69,7 @@ def encode_request(request: AnyStoreRequest) -> bytes:
             message.truncate.after = request.after
             message.truncate.SetInParent()
         case LoadState():
+            message.load_state.takes_blocks = request.takes_blocks
             message.load_state.SetInParent()
         case BeginInstall():
             message.begin_install.index = request.index
@@ -111,7 +112,7 @@ def decode_request(data: bytes) -> AnyStoreRequest | None:
         case "truncate":
             return Truncate(*head, LogIndex(message.truncate.after))
         case "load_state":
-            return LoadState(*head)
+            return LoadState(*head, message.load_state.takes_blocks)
         case "begin_install":
             begin = message.begin_install
             return BeginInstall(*head, LogIndex(begin.index), _epochs(begin.epochs), begin.time_ms)

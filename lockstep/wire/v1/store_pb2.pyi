@@ -127,12 +127,17 @@ class AppendRequest(_message.Message):
     class LoadState(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
+        TAKES_BLOCKS_FIELD_NUMBER: _builtins.int
+        takes_blocks: _builtins.bool
+        """The answer may have items in blocks, as the store keeps them; false: each by itself, as older brokers know them."""
         def __init__(
             self,
+            *,
+            takes_blocks: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["takes_blocks", b"takes_blocks"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -29,7 +29,7 @@ class StoreWords:
         return self._tell(OpenSet(*self._head))
 
     def load(self) -> TellStore:
-        return self._tell(LoadState(*self._head))
+        return self._tell(LoadState(*self._head, takes_blocks=True))
 
     def append(self, frames: tuple[bytes, ...], commit_index: LogIndex) -> TellStore:
         self.told_commit = commit_index

@@ -20,10 +20,12 @@ from functools import partial
 from lockstep.core import restoration
 from lockstep.core.frames import BadFrame, Frame, check_frame
 from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition, TransactionKey
+from lockstep.core.item_blocks import Block, messages_block_key
 from lockstep.core.outcomes import Outcome
 from lockstep.core.set_state import SetState
 from lockstep.core.state_listener import StateListener
-from services.store.core.blocks import Block, Scan, messages_block_key
+from lockstep.core.store_protocol import StateItem
+from services.store.core.blocks import Scan, damage
 from services.store.core.disk import (
     DiskError,
     DiskProblem,
@@ -183,13 +185,12 @@ class Consolidator(StateListener):
 
     def _load(self) -> Procedure[None]:
         state = SetState(self._the.name)
-        loading = restoration.Restoration(state, resident_bytes_max=0)
-
         blocks: list[Block] = []
-        scan, is_last = Scan(blocks=blocks), self._the.snapshot is None
+        loading = restoration.Restoration(state, 0, blocks, with_checksums=False)
+        scan, is_last = Scan(), self._the.snapshot is None
         while not is_last:
-            items, is_last = yield from scan.next(self._the.limits.chunk_bytes)
-            yield from compute(partial(loading.take, items))
+            items, is_last = yield from scan.blocks(self._the.limits.chunk_bytes)
+            yield from compute(partial(_take, loading, items))
             yield from compute(partial(self._changes.found, tuple(blocks)))
             blocks.clear()
         yield from compute(loading.settle)
@@ -300,3 +301,8 @@ class Consolidator(StateListener):
             (block,) = yield from read_values((messages_block_key(name),))
             thinned = yield from compute(partial(self._changes.thinned, name, block))
             yield (SnapshotWrite(thinned.puts, thinned.deletes, b""),)
+
+
+def _take(loading: restoration.Restoration, items: tuple[StateItem, ...]) -> None:
+    with damage():
+        loading.take(items)

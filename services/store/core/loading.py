@@ -16,7 +16,7 @@ from services.store.core.stored_set import StoredSet
 
 
 def load_state(the: StoredSet, stream: int, request: LoadState) -> Procedure[None]:
-    """The snapshot's items, then the frames behind it."""
+    """The snapshot's items, in blocks for whoever takes these, then the frames behind it."""
     journal = the.journal
     if journal is None:
         the.refuse(stream, request, ErrorCode.ILLEGAL_STATE, "a snapshot is being installed")
@@ -25,8 +25,9 @@ def load_state(the: StoredSet, stream: int, request: LoadState) -> Procedure[Non
     try:
         yield from the.wait_for(Lane.SNAPSHOT)
         scan, is_last = Scan(), the.snapshot is None
+        read = scan.blocks if request.takes_blocks else scan.next
         while not is_last:
-            items, is_last = yield from scan.next(the.limits.chunk_bytes)
+            items, is_last = yield from read(the.limits.chunk_bytes)
             if items and not (yield from _send(the, stream, request, items, ())):
                 return
         index = the.snapshot_index

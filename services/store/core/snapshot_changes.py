@@ -11,6 +11,15 @@ import msgspec
 
 from lockstep.core.contents import Contents
 from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition
+from lockstep.core.item_blocks import (
+    Block,
+    EntryRunValue,
+    entries_block,
+    entries_block_key,
+    left_item,
+    left_key,
+    messages_block_key,
+)
 from lockstep.core.items import OPERATION, TRANSACTION, entry_keys, message_keys, numbers_in
 from lockstep.core.queues import Queue
 from lockstep.core.records import Message
@@ -18,18 +27,11 @@ from lockstep.core.set_state import SetState
 from lockstep.core.store_protocol import StateItem
 from services.store.core.block_places import BlockPlaces, KeptBlock
 from services.store.core.blocks import (
-    Block,
-    EntryRunValue,
     MessageRun,
     cut_entries,
     cut_messages,
-    entries_block,
-    entries_block_key,
     fits_block,
-    left_item,
-    left_key,
     messages_block,
-    messages_block_key,
     without,
 )
 from services.store.core.changed_numbers import ChangedNumbers

@@ -49,6 +49,7 @@ REQUESTS: list[AnyStoreRequest] = [
     AppendFrames(*HEAD, (), LogIndex(0)),
     Truncate(*HEAD, LogIndex(0)),
     LoadState(*HEAD),
+    LoadState(*HEAD, takes_blocks=True),
     BeginInstall(*HEAD, LogIndex(5), EPOCHS, 77),
     InstallItems(*HEAD, ITEMS),
     InstallItems(*HEAD, ()),

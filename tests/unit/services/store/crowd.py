@@ -45,7 +45,7 @@ class Crowd:
 
     def _messages(self) -> tuple[Message, ...]:
         queues = self._queues()
-        count = self.random.choice((1, 1, 3, 60, 300))
+        count = self.random.choice((1, 1, 3, 60, 130, 300))
         body = bytes(BLOCK_BYTES_MAX // 20 if self.random.random() < 0.1 and count < 100 else 3)
         places = [tuple(self.random.sample(queues, self.random.randint(1, 2))) for _ in range(3)]
         if self.random.random() < 0.7:

@@ -3,15 +3,16 @@
 Law: `Consolidation.reload` knows nothing but what was written, as a process that starts after a crash.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from lockstep.core.frames import Frame
 from lockstep.core.ids import LogIndex, MessageId
+from lockstep.core.item_blocks import Block, messages_block_key
 from lockstep.core.restoration import Restoration
 from lockstep.core.set_state import SetState
 from lockstep.core.store_protocol import StateItem
-from services.store.core.blocks import Block, Scan, kept_messages, messages_block_key
+from services.store.core.blocks import Scan, kept_messages
 from services.store.core.disk import SnapshotWrite
 from services.store.core.procedure import Procedure
 from services.store.core.snapshot_changes import Batch, SnapshotChanges
@@ -51,13 +52,20 @@ class Snapshot:
         item = self.disk.directories[SET].snapshot.items.get(key)
         return item.value if item is not None else None
 
-    def scan(
-        self, from_key: bytes = b"", bytes_max: int = 1000, blocks: list[Block] | None = None
-    ) -> list[StateItem]:
+    def scan(self, from_key: bytes = b"", bytes_max: int = 1000) -> list[StateItem]:
         """All items from a key on, in the order in which they come."""
-        scan, found, is_last = Scan(from_key, blocks), list[StateItem](), False
+        return self._all(Scan(from_key).next, bytes_max)
+
+    def blocks(self, bytes_max: int = 1000) -> list[StateItem]:
+        """All that is kept, as it is."""
+        return self._all(Scan().blocks, bytes_max)
+
+    def _all(
+        self, read: Callable[[int], Procedure[tuple[tuple[StateItem, ...], bool]]], bytes_max: int
+    ) -> list[StateItem]:
+        found, is_last = list[StateItem](), False
         while not is_last:
-            items, is_last = self.run(scan.next(bytes_max))
+            items, is_last = self.run(read(bytes_max))
             found += items
         return found
 
@@ -75,8 +83,8 @@ class Consolidation:
     def reload(self) -> None:
         blocks: list[Block] = []
         self.state, self.changes = SetState(SET), SnapshotChanges()
-        loading = Restoration(self.state, resident_bytes_max=0)
-        loading.take(self.snapshot.scan(blocks=blocks))
+        loading = Restoration(self.state, 0, blocks, with_checksums=False)
+        loading.take(self.snapshot.blocks())
         self.changes.found(blocks)
         loading.settle()
         self.written = LogIndex(self.state.applied)

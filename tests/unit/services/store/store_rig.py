@@ -207,9 +207,11 @@ class StoreRig:
         (answer,) = self.ask(Truncate(SET, Epoch(epoch), ME, LogIndex(after)))
         return answer
 
-    def load(self, epoch: int = 1) -> tuple[dict[bytes, bytes], list[bytes], AnyStoreAnswer]:
+    def load(
+        self, epoch: int = 1, takes_blocks: bool = False
+    ) -> tuple[dict[bytes, bytes], list[bytes], AnyStoreAnswer]:
         """(items, frames, last answer)."""
-        *chunks, last = self.ask(LoadState(SET, Epoch(epoch), ME))
+        *chunks, last = self.ask(LoadState(SET, Epoch(epoch), ME, takes_blocks))
         items: dict[bytes, bytes] = {}
         frames: list[bytes] = []
         for chunk in chunks:

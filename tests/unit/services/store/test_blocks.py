@@ -9,6 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.core.ids import Epoch, LogIndex, MessageId, QueueId, QueuePosition, place
+from lockstep.core.item_blocks import (
+    EntryRunValue,
+    entries_block,
+    entries_block_key,
+    left_item,
+    left_key,
+    messages_block_key,
+    neighbours,
+)
 from lockstep.core.item_values import EntryValue, WholeMessage, encode, encode_content
 from lockstep.core.items import MESSAGE, META_KEY, entry_key, message_key, outcome_key, queue_key
 from lockstep.core.records import Message
@@ -16,20 +25,13 @@ from lockstep.core.store_protocol import StateItem
 from services.store.core.blocks import (
     BLOCK_BYTES_MAX,
     BLOCK_ITEMS_MAX,
+    PIECE_BLOCKS_MAX,
     PIECE_ITEMS_MAX,
-    Block,
-    EntryRunValue,
     MessageRun,
     Scan,
     cut_entries,
     cut_messages,
-    entries_block,
-    entries_block_key,
-    left_item,
-    left_key,
     messages_block,
-    messages_block_key,
-    neighbours,
     without,
 )
 from services.store.core.disk import DiskError, DiskProblem
@@ -276,22 +278,6 @@ def test_some_goes_on_until_there_is_something() -> None:
     assert made.run(scan.some(1)) == ((), True)
 
 
-def test_a_scan_tells_which_blocks_there_are() -> None:
-    made = snapshot(
-        entry_item(1, 1),
-        entries_of(1, 6, 3, 5),
-        message_item(1),
-        block_of(2, 4),
-        left_item(MessageId(4), [1]),
-    )
-    blocks: list[Block] = []
-    made.scan(bytes_max=1, blocks=blocks)
-    assert blocks == [
-        Block(QUEUE, 6, (range(3, 4), range(5, 6)), None),
-        Block(QueueId(0), 4, (range(2, 3), range(4, 5)), b"\x01"),
-    ]
-
-
 def test_messages_that_are_wanted_together_are_read_together() -> None:
     wanted = range(1, 10_000, 7)
     made = snapshot(*blocks_of(10_000), AFTER)
@@ -310,6 +296,17 @@ def test_a_piece_has_no_more_items_than_one_of_single_items_has() -> None:
     assert made.scan(bytes_max=1 << 20) == [META, *messages(*range(10_000)), AFTER]
 
 
+def test_a_piece_has_so_many_blocks_at_most() -> None:
+    kept = blocks_of(10_000)
+    made = snapshot(META, *kept, AFTER)
+    scan, sizes, is_last = Scan(), list[int](), False
+    while not is_last:
+        items, is_last = made.run(scan.blocks(1 << 20))
+        sizes.append(len(items))
+    assert sizes == [PIECE_BLOCKS_MAX, len(kept) + 2 - PIECE_BLOCKS_MAX]
+    assert made.blocks() == [META, *kept, AFTER]
+
+
 def test_messages_behind_the_last_are_not_looked_for_among_other_items() -> None:
     made = snapshot(block_of(1, 2), AFTER)
     assert made.messages(MessageId(3), MessageId(4)) == {}
@@ -323,9 +320,6 @@ def test_a_block_without_some_is_named_as_before(write: Callable[..., StateItem]
     made = snapshot(StateItem(messages_block_key(MessageId(3)), thinned, True))
     assert made.scan() == messages(2)
     assert made.messages(*map(MessageId, (1, 2, 3))) == {2: message_item(2).value}
-    blocks: list[Block] = []
-    made.scan(blocks=blocks)
-    assert blocks == [Block(QueueId(0), 3, (range(2, 3),), None)]
 
 
 def test_a_block_and_what_is_left_of_it_are_neighbours() -> None:
@@ -345,8 +339,9 @@ def test_a_block_and_what_is_left_of_it_are_neighbours() -> None:
 )
 def test_a_block_that_cannot_be_read_is_damage(value: bytes) -> None:
     made = snapshot(StateItem(messages_block_key(MessageId(2)), value, True))
-    with pytest.raises(DiskError) as caught:
-        made.scan()
-    assert caught.value.problem is DiskProblem.CORRUPT
+    for read in (made.scan, made.blocks):
+        with pytest.raises(DiskError) as caught:
+            read()
+        assert caught.value.problem is DiskProblem.CORRUPT
     with pytest.raises(DiskError):
         without(value, frozenset())

@@ -87,7 +87,7 @@ class CrowdedSet:
         assert (opened.log_end, opened.damage) == (self.end, "")
 
     def load(self) -> None:
-        items, frames, _ = self.rig.load(self.epoch)
+        items, frames, _ = self.rig.load(self.epoch, takes_blocks=self.random.random() < 0.7)
         state = SetState.from_items(SET, (StateItem(key, value, True) for key, value in items.items()))
         for data in frames:
             state.apply_frame(Frame(check_frame(data), data, b""))

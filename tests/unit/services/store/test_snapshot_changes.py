@@ -7,16 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.core.ids import MessageId, QueuePosition, index_of
+from lockstep.core.item_blocks import entries_block_key, left_key, messages_block_key
 from lockstep.core.items import ENTRY, MESSAGE, entry_key, message_key
 from lockstep.core.queues import Queue
 from lockstep.core.records import Commit, DeleteQueue, Move, Requeue
-from services.store.core.blocks import (
-    BLOCK_BYTES_MAX,
-    BLOCK_ITEMS_MAX,
-    entries_block_key,
-    left_key,
-    messages_block_key,
-)
+from services.store.core.blocks import BLOCK_BYTES_MAX, BLOCK_ITEMS_MAX
 from services.store.core.snapshot_changes import THINNED_MAX
 from tests.unit.lockstep.core.history import Log, Writer, message
 from tests.unit.services.store.crowd import Crowd
