@@ -20,8 +20,8 @@ _EVENT = re.compile(r"^(\S+) \S+ \S+ (?:\S+=\S+ )*?event=(.*)$")
 _STEPS = {
     "replica_created": "process started",
     "loaded": "disk loaded",
-    "whole snapshot": "snapshot begun",
-    "memory whole": "memory whole",
+    "whole_snapshot": "snapshot begun",
+    "memory_whole": "memory whole",
 }
 """What the joining broker logs, and what is said of it."""
 STEPS = (*_STEPS.values(), "in sync")
@@ -82,4 +82,4 @@ async def come_back(deployment: Deployment, name: str, primary: str) -> Returned
 
 
 def _names(event: str, broker: str) -> bool:
-    return event.startswith("in sync") and re.search(rf"\b{re.escape(broker)}\b", event) is not None
+    return event.startswith("in_sync") and re.search(rf"\b{re.escape(broker)}\b", event) is not None
