@@ -4,8 +4,10 @@ Law: a content is here exactly while a queue entry or an open transaction's buff
 durable one does: then its item belongs to the durable snapshot. Bodies may be away (dropped, to be read back from the store).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import chain, groupby
+from operator import itemgetter
 
 from lockstep.core.content import Content, DroppedMessage, size_of, size_of_all, without_body
 from lockstep.core.content_runs import ContentRun
@@ -13,6 +15,9 @@ from lockstep.core.ids import LogIndex, MessageId, QueueId, index_of
 from lockstep.core.items import Changes
 from lockstep.core.packed_messages import RUN_MIN, PackedMessages
 from lockstep.core.records import Message
+
+ContentRecord = tuple[Sequence[MessageId], Sequence[Content] | PackedMessages]
+"""What is there of the contents that one record brought, all in a run or all alone."""
 
 
 class Contents:
@@ -88,6 +93,11 @@ class Contents:
                 if content is not None:
                     yield MessageId(message_id), content
 
+    def records(self) -> Iterator[ContentRecord]:
+        """All contents as they are now, by the records that brought them, in their order; only references are copied now."""
+        runs = [(run.first, run.packed or list(run.looked_at())) for run in self._runs.values()]
+        return _records(sorted(self._single.items()), sorted(runs, key=itemgetter(0)))
+
     def queues_of_expiring(self) -> set[QueueId]:
         """Where messages with an end went, or will go with their transactions."""
         found: set[QueueId] = set()
@@ -147,10 +157,6 @@ class Contents:
             self._runs[index_of(first)] = ContentRun.restored(first, contents)
         else:
             run.extend(first, contents)
-
-    def has_run(self, index: LogIndex) -> bool:
-        """Whether contents of the record at `index` are kept as a run."""
-        return index in self._runs
 
     def references(self, message_id: MessageId) -> tuple[int, int]:
         """(durable, transient) references of a content that is here."""
@@ -265,3 +271,23 @@ class Contents:
             return
         self._single[message_id] = content
         self.resident_bytes += size_of(content) if type(content) is Message else -size_of(before)
+
+
+def _records(
+    alone: list[tuple[MessageId, Content]], runs: list[tuple[int, PackedMessages | list[Content | None]]]
+) -> Iterator[ContentRecord]:
+    """Of what is alone, and of runs, both ascending."""
+    together = (_of_run(first, run) for first, run in runs)
+    apart = (_of_pairs(pairs) for _, pairs in groupby(alone, lambda pair: index_of(pair[0])))
+    return merge(together, apart, key=lambda record: record[0][0])
+
+
+def _of_run(first: int, run: PackedMessages | list[Content | None]) -> ContentRecord:
+    if isinstance(run, PackedMessages):
+        return range(first, first + len(run)), run  # type: ignore[return-value]
+    return _of_pairs((MessageId(number), content) for number, content in enumerate(run, first) if content)
+
+
+def _of_pairs(pairs: Iterable[tuple[MessageId, Content]]) -> ContentRecord:
+    there = list(pairs)
+    return [message_id for message_id, _ in there], [content for _, content in there]

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import filterfalse, islice
 
-from lockstep.core.ids import LogIndex, QueuePosition, index_of
+from lockstep.core.ids import LogIndex, QueuePosition, index_of, neighbours
 
 
 class EntryRun:
@@ -40,6 +40,12 @@ class EntryRun:
             return found[:limit]  # type: ignore[return-value]
         left = islice(filterfalse(self._gone.__contains__, found), limit)
         return [QueuePosition(number) for number in left]
+
+    def pieces(self) -> list[Sequence[QueuePosition]]:
+        """Those that are left, as ranges of neighbours."""
+        if not self._gone:
+            return [range(self.first, self.end)]  # type: ignore[list-item]
+        return neighbours(self.positions())
 
     def has(self, position: QueuePosition) -> bool:
         """Whether this position is in it, and left."""

@@ -5,8 +5,8 @@ Law: an identifier names one thing for ever. A queue is named by the log index o
 given out twice, whatever is deleted and declared again, and whoever is primary (DESIGN 3, 4).
 """
 
-from collections.abc import Sequence
-from typing import NewType
+from collections.abc import Iterable, Sequence
+from typing import NewType, TypeVar
 
 SetName = NewType("SetName", str)
 """Name of a resource set."""
@@ -33,6 +33,7 @@ QueuePosition = NewType("QueuePosition", int)
 """Place of a message in a queue: `place(index, ordinal)` of the record that made it visible."""
 MessageId = NewType("MessageId", int)
 """Name of a message's content: `place(index, ordinal)` of the record that carried it."""
+Packed = TypeVar("Packed", int, QueuePosition, MessageId)
 TimeMs = NewType("TimeMs", int)
 """Milliseconds since the Unix epoch, as the primary wrote them into a frame."""
 
@@ -63,6 +64,17 @@ def positions_from(index: LogIndex, ordinal: int, count: int) -> Sequence[QueueP
     """Where they stand if the record at `index` makes them visible."""
     first = place(index, ordinal)
     return range(first, first + count)  # type: ignore[return-value]
+
+
+def neighbours(numbers: Iterable[Packed]) -> list[Sequence[Packed]]:
+    """Ascending packed places as ranges of neighbours."""
+    runs: list[range] = []
+    for number in numbers:
+        if runs and runs[-1].stop == number:
+            runs[-1] = range(runs[-1].start, number + 1)
+        else:
+            runs.append(range(number, number + 1))
+    return runs  # type: ignore[return-value]
 
 
 def index_of(packed: int) -> LogIndex:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from lockstep.core.ids import MessageId, QueueId, QueuePosition
+from lockstep.core.ids import MessageId, QueueId, QueuePosition, neighbours
 from lockstep.core.item_values import WHOLE_PREFIX, decode_entry, encode
 from lockstep.core.items import ENTRY, MESSAGE, entry_key, message_key
 from lockstep.core.records import Message
@@ -176,14 +176,3 @@ def _together(pairs: Sequence[tuple[int, Message]]) -> list[MessagePiece]:
         pieces.append(MessagePiece(MessageId(run[0]), messages[place : place + len(run)], None))
         place += len(run)
     return pieces
-
-
-def neighbours(numbers: Iterable[int]) -> list[Sequence[int]]:
-    """Ascending numbers as ranges of neighbours."""
-    runs: list[range] = []
-    for number in numbers:
-        if runs and runs[-1].stop == number:
-            runs[-1] = range(runs[-1].start, number + 1)
-        else:
-            runs.append(range(number, number + 1))
-    return list[Sequence[int]](runs)

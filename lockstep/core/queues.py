@@ -174,6 +174,21 @@ class Queue:
             elif element in single:
                 yield element, single[element]
 
+    def all_pieces(self) -> list[tuple[Sequence[QueuePosition], Sequence[MessageId]]]:
+        """All entries in the order of their positions, and whose places they are: ranges where both are neighbours."""
+        single = self._single
+        if not self._runs:
+            alone = self.positions()
+            return [(alone, [single[position] for position in alone])] if alone else []
+        pieces: list[tuple[Sequence[QueuePosition], Sequence[MessageId]]] = []
+        for is_run, elements in groupby(self._order[self._start :], _is_run):
+            if is_run:
+                runs = [run for run in elements if type(run) is EntryRun and run.left]
+                pieces += [(piece, self._ids(run, piece)) for run in runs for piece in run.pieces()]
+            elif alone := [position for position in elements if position in single]:
+                pieces.append((alone, [single[position] for position in alone]))
+        return pieces
+
     def message(self, position: QueuePosition) -> Message | None:
         """The message at a position; None if there is none or its body is away."""
         message_id = self.message_id(position)
@@ -362,18 +377,15 @@ class Queue:
         self._put_in_order()
 
     def settle(self) -> list[tuple[Sequence[QueuePosition], Sequence[MessageId]]]:
-        """Count anew what restored entries hold; answers all entries in pieces, in no order."""
-        pieces: list[tuple[Sequence[QueuePosition], Sequence[MessageId]]] = []
-        if self._single:
-            pieces.append((list(self._single), list(self._single.values())))
-        self.bytes = self._contents.total_size(pieces[0][1]) if pieces else 0
+        """Count anew what restored entries hold; answers `all_pieces`."""
+        self.bytes, pieces = 0, self.all_pieces()
         for run in self._runs:
-            positions = run.positions()
-            is_whole = type(positions) is range
-            ids = self._ids(run, positions) if is_whole else self.message_ids(positions)
-            run.size = self._contents.total_size(ids)
-            self.bytes += run.size
-            pieces.append((positions, ids))
+            run.size = 0
+        for positions, ids in pieces:
+            size = self._contents.total_size(ids)
+            self.bytes += size
+            if (home := self._runs.find(positions[0])) is not None:
+                home.size += size
         return pieces
 
     def _tell(self, positions: Sequence[QueuePosition]) -> None:
@@ -397,6 +409,10 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"Queue({self.id}, {self.name!r}, length={self.length}, bytes={self.bytes})"
+
+
+def _is_run(element: QueuePosition | EntryRun) -> bool:
+    return type(element) is EntryRun
 
 
 def _place_in_order(element: QueuePosition | EntryRun) -> int:

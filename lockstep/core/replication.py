@@ -46,6 +46,8 @@ class Subscribe(ReplicationMessage, frozen=True):
     """Its memory holds all state, the non-durable too, at `applied` (R12). False after a restart."""
     applied: LogIndex
     """How far its memory has applied the log; a deposed primary's may lie beyond where the logs agree, and is lost then."""
+    takes_blocks: bool = False
+    """A whole snapshot may have items in blocks (`item_blocks`)."""
 
 
 class Acknowledge(ReplicationMessage, frozen=True):

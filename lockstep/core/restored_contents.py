@@ -5,7 +5,7 @@ Law: contents of one record are all in one run or all by themselves. So whoever 
 
 from lockstep.core.content import size_of, without_body
 from lockstep.core.contents import Contents
-from lockstep.core.ids import MessageId, index_of
+from lockstep.core.ids import LogIndex, MessageId, index_of
 from lockstep.core.item_blocks import MessagePiece
 from lockstep.core.item_values import decode_content
 from lockstep.core.packed_messages import RUN_MIN, PackedMessages, alike_of
@@ -20,6 +20,8 @@ class RestoredContents:
         self._resident_bytes_left = resident_bytes_max
         self._with_checksums = with_checksums
         self._last_alone = MessageId(0)
+        self._last_run = LogIndex(0)
+        """Of which record."""
 
     def take_item(self, message_id: MessageId, value: bytes, is_durable: bool) -> None:
         """One that has an item of its own."""
@@ -27,6 +29,9 @@ class RestoredContents:
         self._resident_bytes_left -= len(value)
         if is_durable and self._resident_bytes_left < 0:
             content = without_body(content, self._with_checksums)
+        if index_of(message_id) == self._last_run:
+            self._contents.load_run(message_id, (content,))
+            return
         self._contents.load(message_id, content)
         self._last_alone = message_id
 
@@ -39,12 +44,14 @@ class RestoredContents:
             while behind < len(pieces) and index_of(pieces[behind].first) == index:
                 count += len(pieces[behind].messages)
                 behind += 1
-            is_alone = index_of(self._last_alone) == index or count < RUN_MIN
+            is_begun = index == self._last_run
+            is_alone = not is_begun and (count < RUN_MIN or index == index_of(self._last_alone))
             for piece in pieces[place:behind]:
-                if is_alone and not self._contents.has_run(index):
+                if is_alone:
                     self._take_alone(piece)
                 else:
                     self._take_run(piece)
+                    self._last_run = index
             place = behind
 
     def _take_alone(self, piece: MessagePiece) -> None:

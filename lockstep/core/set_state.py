@@ -210,12 +210,19 @@ class SetState:
 
     # --- snapshots ----------------------------------------------------------------------------------------------------
 
-    def items(self, durable: bool = True, transient: bool = True, bodies: bool = True) -> Iterator[Item]:
+    def items(
+        self,
+        durable: bool = True,
+        transient: bool = True,
+        bodies: bool = True,
+        in_blocks: bool = False,
+    ) -> Iterator[Item]:
         """The state as items in key order, as it is now, however long reading them takes.
 
-        Contents whose bodies are away come without them (`item_values.decode_content` tells); without `bodies` all do.
+        Contents whose bodies are away come without them (`item_values.decode_content` tells); without `bodies` all do. With
+        `in_blocks` messages and entries that came together come together, as a newcomer takes them.
         """
-        return all_items(self, durable, transient, bodies)
+        return all_items(self, durable, transient, bodies, in_blocks)
 
     def item(self, key: bytes) -> Item | None:
         """The present item of a key; None if there is none (any more)."""

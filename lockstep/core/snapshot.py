@@ -17,6 +17,7 @@ from lockstep.core.ids import Epoch, ExchangeId, LogIndex, MessageId, QueueId, Q
 from lockstep.core.items import Item
 from lockstep.core.queues import Queue
 from lockstep.core.sessions import Session
+from lockstep.core.snapshot_blocks import capture_entry_blocks, capture_message_blocks
 from lockstep.core.transactions import Undone
 from lockstep.core.tx_buffer import DtxBuffer, TxBuffer
 
@@ -24,17 +25,26 @@ if TYPE_CHECKING:
     from lockstep.core.set_state import SetState
 
 
-def all_items(state: SetState, durable: bool, transient: bool, bodies: bool) -> Iterator[Item]:
-    """The durable or the transient items or both, in key order; without `bodies`, contents as if all were dropped."""
+def all_items(
+    state: SetState, durable: bool, transient: bool, bodies: bool, in_blocks: bool
+) -> Iterator[Item]:
+    """The durable or the transient items or both, in key order; without `bodies`, contents as if all were dropped.
+
+    `in_blocks`: durable messages and entries in blocks (`snapshot_blocks`), transient entries behind those of all queues.
+    """
     wanted = {True: durable, False: transient}
-    parts = [
-        _capture_messages(state, wanted, bodies)
-        if capture is _capture_messages
-        else _capture_entries(state, wanted)
-        if capture is _capture_entries
-        else capture(state)
-        for capture in _CAPTURES
-    ]
+    parts: list[Iterator[Item]] = []
+    for capture in _CAPTURES:
+        if capture is _capture_messages:
+            parts.append(
+                capture_message_blocks(state) if in_blocks else _capture_messages(state, wanted, bodies)
+            )
+        elif capture is not _capture_entries:
+            parts.append(capture(state))
+        elif in_blocks:
+            parts += (capture_entry_blocks(state), _capture_entries(state, {True: False, False: True}))
+        else:
+            parts.append(_capture_entries(state, wanted))
     return (item for part in parts for item in part if wanted[item.is_durable])
 
 

@@ -53,6 +53,7 @@ def encode_subscribe(subscribe: Subscribe, subscription: str) -> bytes:
         is_memory_whole=subscribe.is_memory_whole,
         applied=subscribe.applied,
         subscription=subscription,
+        takes_blocks=subscribe.takes_blocks,
     ).SerializeToString()
 
 
@@ -74,6 +75,7 @@ def decode_subscribe(data: bytes) -> tuple[Subscribe, str]:
             commit_index=LogIndex(message.commit_index),
             is_memory_whole=message.is_memory_whole,
             applied=LogIndex(message.applied),
+            takes_blocks=message.takes_blocks,
         ),
         message.subscription,
     )

@@ -36,6 +36,7 @@ class SubscribeRequest(_message.Message):
     IS_MEMORY_WHOLE_FIELD_NUMBER: _builtins.int
     SUBSCRIPTION_FIELD_NUMBER: _builtins.int
     APPLIED_FIELD_NUMBER: _builtins.int
+    TAKES_BLOCKS_FIELD_NUMBER: _builtins.int
     resource_set: _builtins.str
     epoch: _builtins.int
     broker: _builtins.str
@@ -49,6 +50,8 @@ class SubscribeRequest(_message.Message):
     """UUID of this subscription; the Acknowledge stream and Refuse name it."""
     applied: _builtins.int
     """How far its memory has applied the log."""
+    takes_blocks: _builtins.bool
+    """A whole snapshot may have items in blocks; false: each by itself, as older brokers know them."""
     @_builtins.property
     def epochs(self) -> _containers.RepeatedCompositeFieldContainer[_store_pb2.EpochStart]: ...
     def __init__(
@@ -65,10 +68,11 @@ class SubscribeRequest(_message.Message):
         is_memory_whole: _builtins.bool = ...,
         subscription: _builtins.str = ...,
         applied: _builtins.int = ...,
+        takes_blocks: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "broker", b"broker", "commit_index", b"commit_index", "disk", b"disk", "epoch", b"epoch", "epochs", b"epochs", "incarnation", b"incarnation", "is_memory_whole", b"is_memory_whole", "log_end", b"log_end", "resource_set", b"resource_set", "subscription", b"subscription"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "broker", b"broker", "commit_index", b"commit_index", "disk", b"disk", "epoch", b"epoch", "epochs", b"epochs", "incarnation", b"incarnation", "is_memory_whole", b"is_memory_whole", "log_end", b"log_end", "resource_set", b"resource_set", "subscription", b"subscription", "takes_blocks", b"takes_blocks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -58,6 +58,7 @@ class PrimaryWords:
             commit_index,
             is_whole,
             copy.state.applied,
+            takes_blocks=True,
         )
         return OpenSubscription(self._set_name, self.stream, primary, subscribe)
 

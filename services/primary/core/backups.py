@@ -139,7 +139,8 @@ class Backups:
         if not is_whole:
             self.send(subscription, log.frames_after(agreed))
         if snapshot_index:
-            items = context.state.items(durable=is_whole, transient=True)
+            in_blocks = is_whole and message.takes_blocks
+            items = context.state.items(durable=is_whole, in_blocks=in_blocks)
             subscription.snapshot = SnapshotSending(
                 items, context.read_back, context.settings.reading_bytes_max
             )

@@ -1,16 +1,13 @@
-"""Blocks of a snapshot, as the store writes and reads them: what goes into one, and items in the order of their keys."""
+"""Reading a snapshot that keeps messages and entries in blocks: as they lie, item by item, or some messages."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
-from lockstep.core.content import size_of, size_of_all
-from lockstep.core.ids import MessageId, QueueId, QueuePosition
+from lockstep.core.ids import MessageId, QueueId
 from lockstep.core.item_blocks import (
     LEFT,
     EntryRunValue,
@@ -19,20 +16,14 @@ from lockstep.core.item_blocks import (
     encode_messages,
     entries_in,
     is_block,
-    messages_block_key,
     raw_messages_in,
 )
 from lockstep.core.item_values import WHOLE_PREFIX, EntryValue, encode
 from lockstep.core.items import MESSAGE, entry_key, message_key, numbers_in
-from lockstep.core.records import Message
 from lockstep.core.store_protocol import StateItem
 from services.store.core.disk import DiskError, DiskProblem, ReadSnapshotItems
 from services.store.core.procedure import Procedure, compute, read_items
 
-BLOCK_ITEMS_MAX = 128
-"""A place fits a byte."""
-BLOCK_BYTES_MAX = 128 << 10
-"""Of contents, unless a single one is bigger: so much is read to have one of them."""
 PIECE_ITEMS_MAX = 4096
 """Handed out at once: as many as a chunk of single items has that count 256 bytes each (`SnapshotDb`). Whoever gets a piece takes
 it in as a whole, and heartbeats wait meanwhile; in blocks the bytes of one may hold ten times as many.
@@ -41,91 +32,6 @@ PIECE_BLOCKS_MAX = 64
 """The same of blocks: as many messages as two pieces of single items, in a fraction of the time."""
 _KEPT_BYTES = 64 << 10
 """Read at once for whoever wants single messages: less than a block, more than one item of its own."""
-
-
-class MessageRun(NamedTuple):
-    """Contents of neighbouring ids."""
-
-    first: MessageId
-    length: int
-    size: int
-    """Bytes of properties and bodies."""
-    messages: Sequence[Message] | msgspec.Raw
-    """Raw: MessagePack, an array of them; not of more than fit one block."""
-
-    @property
-    def ids(self) -> Sequence[MessageId]:
-        return range(self.first, self.first + self.length)  # type: ignore[return-value]
-
-    @classmethod
-    def of(cls, first: int, messages: Sequence[Message]) -> "MessageRun":
-        return cls(MessageId(first), len(messages), size_of_all(messages), messages)
-
-
-def cut_messages(runs: Iterable[MessageRun]) -> Iterator[list[MessageRun]]:
-    """What goes into one block each, of runs in ascending order."""
-    block: list[MessageRun] = []
-    count = size = 0
-    for run in runs:
-        if not fits_block(count + run.length, size + run.size):
-            if block:
-                yield block
-                block, count, size = [], 0, 0
-            if not fits_block(run.length, run.size):
-                yield from ([piece] for piece in _cut(run))
-                continue
-        block.append(run)
-        count += run.length
-        size += run.size
-    if block:
-        yield block
-
-
-def fits_block(length: int, size: int) -> bool:
-    """Whether so many messages, of so many bytes together, may be in one block."""
-    return length <= BLOCK_ITEMS_MAX and size <= BLOCK_BYTES_MAX
-
-
-def _cut(run: MessageRun) -> Iterator[MessageRun]:
-    """Pieces of a run that does not fit one block."""
-    assert not isinstance(run.messages, msgspec.Raw), "what does not fit a block is not packed"
-    begin = size = 0
-    for place, message in enumerate(run.messages):
-        more = size_of(message)
-        if place > begin and (place - begin == BLOCK_ITEMS_MAX or size + more > BLOCK_BYTES_MAX):
-            yield MessageRun.of(run.first + begin, run.messages[begin:place])
-            begin, size = place, 0
-        size += more
-    yield MessageRun.of(run.first + begin, run.messages[begin:])
-
-
-def cut_entries(runs: Iterable[EntryRunValue]) -> Iterator[list[EntryRunValue]]:
-    """The same of entries."""
-    block: list[EntryRunValue] = []
-    room = BLOCK_ITEMS_MAX
-    for run in runs:
-        rest = run
-        while rest.count > room:
-            if room:
-                block.append(replace(rest, count=room))
-                rest = replace(
-                    rest,
-                    first=QueuePosition(rest.first + room),
-                    message=MessageId(rest.message + room),
-                    count=rest.count - room,
-                )
-            yield block
-            block, room = [], BLOCK_ITEMS_MAX
-        block.append(rest)
-        room -= rest.count
-    if block:
-        yield block
-
-
-def messages_block(last: MessageId, runs: Sequence[MessageRun]) -> StateItem:
-    """Contents, in ascending order of their ids."""
-    value = encode_messages([(run.first, run.messages) for run in runs])
-    return StateItem(messages_block_key(last), value, True)
 
 
 def without(block: bytes, gone: Collection[MessageId]) -> tuple[bytes, list[Sequence[MessageId]]]:

@@ -4,11 +4,17 @@ Law: what is new is written in blocks, what was there before is changed where it
 never written. A body leaves the state when it is written.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import msgspec
-
+from lockstep.core.block_cutting import (
+    MessageRun,
+    cut_entries,
+    cut_messages,
+    durable_entries,
+    message_runs,
+    messages_block,
+)
 from lockstep.core.contents import Contents
 from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition
 from lockstep.core.item_blocks import (
@@ -26,14 +32,7 @@ from lockstep.core.records import Message
 from lockstep.core.set_state import SetState
 from lockstep.core.store_protocol import StateItem
 from services.store.core.block_places import BlockPlaces, KeptBlock
-from services.store.core.blocks import (
-    MessageRun,
-    cut_entries,
-    cut_messages,
-    fits_block,
-    messages_block,
-    without,
-)
+from services.store.core.blocks import without
 from services.store.core.changed_numbers import ChangedNumbers
 
 SPARSE_FRACTION = 4
@@ -213,7 +212,7 @@ class SnapshotChanges:
         for name in touched:
             block = places.blocks[name]
             if block.left and queue is not None:
-                puts.append(entries_block(queue_id, name, _entries(queue, block.numbers_left())))
+                puts.append(entries_block(queue_id, name, tuple(_entries(queue, block.numbers_left()))))
             else:
                 deletes.append(entries_block_key(queue_id, name))
                 places.remove(name)
@@ -244,20 +243,16 @@ def _began_behind(written: LogIndex, key: bytes) -> bool:
 def _new_messages(contents: Contents, ids: Sequence[MessageId]) -> list[MessageRun]:
     """Those of these neighbours that are there, and durable."""
     if not contents.has_transients and (packed := contents.packed(ids)) is not None:
-        size = sum(packed.alike.sizes)
-        if packed.encoded is not None and fits_block(len(ids), size):
-            return [MessageRun(ids[0], len(ids), size, msgspec.Raw(packed.encoded))]
-    found = contents.find_all(ids)
-    runs: list[tuple[MessageId, list[Message]]] = []
-    for message_id, content in zip(ids, found, strict=False):
+        return message_runs(ids, packed)
+    there: list[MessageId] = []
+    messages: list[Message] = []
+    for message_id, content in zip(ids, contents.find_all(ids), strict=False):
         if content is None or not contents.is_durable(message_id):
             continue
         assert type(content) is Message, f"the body of {message_id} left before it was written"
-        if runs and runs[-1][0] + len(runs[-1][1]) == message_id:
-            runs[-1][1].append(content)
-        else:
-            runs.append((message_id, [content]))
-    return [MessageRun.of(first, messages) for first, messages in runs]
+        there.append(message_id)
+        messages.append(content)
+    return message_runs(there, messages)
 
 
 def _gone(queue: Queue | None, positions: Sequence[QueuePosition]) -> Sequence[QueuePosition]:
@@ -268,19 +263,7 @@ def _gone(queue: Queue | None, positions: Sequence[QueuePosition]) -> Sequence[Q
     return [position for position in positions if position not in there]
 
 
-def _entries(queue: Queue, positions: Sequence[QueuePosition]) -> list[EntryRunValue]:
+def _entries(queue: Queue, positions: Sequence[QueuePosition]) -> Iterator[EntryRunValue]:
     """Those of these entries that are there, and durable."""
-    if not queue.is_durable:
-        return []
-    counts, expiries, transient = queue.delivery_counts, queue.expiries, queue.transient_positions
-    runs: list[EntryRunValue] = []
-    for there, ids in queue.pieces(positions):
-        if type(there) is range and type(ids) is range and not (counts or expiries or transient):
-            runs.append(EntryRunValue(QueuePosition(there[0]), MessageId(ids[0]), len(there)))
-        else:
-            runs += [
-                EntryRunValue(position, message_id, 1, counts.get(position, 0), expiries.get(position))
-                for position, message_id in zip(there, ids, strict=True)
-                if position not in transient
-            ]
-    return runs
+    pieces = queue.pieces(positions) if queue.is_durable else ()
+    return durable_entries(pieces, queue.delivery_counts, queue.expiries, queue.transient_positions)

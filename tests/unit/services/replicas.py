@@ -398,6 +398,7 @@ class PrimaryBench(Bench):
         commit_index: int = 0,
         is_memory_whole: bool = False,
         applied: int = 0,
+        takes_blocks: bool = False,
     ) -> list[ToBackup]:
         """A backup subscribes; returns what it is told at once."""
         before = len(self.effects)
@@ -412,6 +413,7 @@ class PrimaryBench(Bench):
             LogIndex(commit_index),
             is_memory_whole,
             LogIndex(applied),
+            takes_blocks,
         )
         self.feed(BackupSaid(SET, stream, said))
         return self.told(stream, before)

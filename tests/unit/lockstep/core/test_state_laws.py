@@ -130,9 +130,9 @@ def without_alike(frame: Frame) -> Frame:
 
 
 @pytest.mark.fuzz
-@given(HISTORIES)
-def test_a_snapshot_gives_back_the_state(log: Log) -> None:
-    restored = SetState.from_items(SET, log.state.items())
+@given(HISTORIES, st.booleans())
+def test_a_snapshot_gives_back_the_state(log: Log, in_blocks: bool) -> None:
+    restored = SetState.from_items(SET, log.state.items(in_blocks=in_blocks))
     check_invariants(restored)
     assert_equal(restored, log.state)
 
@@ -146,14 +146,14 @@ def test_items_may_come_in_any_order(log: Log, random: Random) -> None:
 
 
 @pytest.mark.fuzz
-@given(st.randoms(use_true_random=True), st.integers(0, 80), st.integers(0, 40))
+@given(st.randoms(use_true_random=True), st.integers(0, 80), st.integers(0, 40), st.booleans())
 def test_a_restored_state_goes_on_like_the_one_it_was_taken_from(
-    random: Random, before: int, after: int
+    random: Random, before: int, after: int, in_blocks: bool
 ) -> None:
     writer = Writer(random)
     log = writer.write(before)
     known = len(log.frames)
-    restored = SetState.from_items(SET, log.state.items())
+    restored = SetState.from_items(SET, log.state.items(in_blocks=in_blocks))
     writer.write(after)
     for frame in log.frames[known:]:
         restored.apply_frame(frame)

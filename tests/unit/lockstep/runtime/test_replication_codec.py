@@ -143,9 +143,10 @@ def test_a_message_without_content_is_refused() -> None:
         decode_to_backup(b"")
 
 
-def test_a_disk_is_named_in_a_subscription() -> None:
+@pytest.mark.parametrize("takes_blocks", [False, True])
+def test_a_subscription_comes_as_it_was_said(takes_blocks: bool) -> None:
     subscribe = Subscribe(
         ORDERS, E5, BrokerId("B2"), DiskId("d"), Incarnation("i"), LogIndex(9), ((Epoch(4), LogIndex(1)),),
-        LogIndex(8), True, LogIndex(9),
+        LogIndex(8), True, LogIndex(7), takes_blocks,
     )  # fmt: skip
-    assert decode_subscribe(encode_subscribe(subscribe, "id"))[0].disk == "d"
+    assert decode_subscribe(encode_subscribe(subscribe, "id")) == (subscribe, "id")

@@ -1,8 +1,12 @@
 """How a replica joins: who is guarded and swapped in, and when (R8, R12, histories 18 and 24)."""
 
+import pytest
+
 from lockstep.core.effects import CloseBackupStream
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.inputs import BackupStreamClosed, SwapAnswered, Tick, Verdict
+from lockstep.core.item_blocks import is_block
+from lockstep.core.items import ENTRY, MESSAGE
 from lockstep.core.replication import (
     Frames,
     SnapshotChunk,
@@ -11,6 +15,7 @@ from lockstep.core.replication import (
     ToBackup,
 )
 from services.primary.core.settings import PrimarySettings
+from tests.unit.lockstep.core.history import Log, message
 from tests.unit.services.replicas import (
     SET,
     MemoryStore,
@@ -61,6 +66,23 @@ def test_an_empty_disk_gets_everything_and_counts_when_it_is_installed() -> None
     assert bench.swaps() == []
     bench.acknowledge(1, B, 2)
     assert bench.swaps()[-1].set_map.in_sync == (A, B)
+
+
+@pytest.mark.parametrize("takes_blocks", [False, True])
+def test_a_newcomer_gets_blocks_if_it_takes_them(takes_blocks: bool) -> None:
+    """Older brokers know single items alone."""
+    log = Log()
+    log.begin_epoch()
+    queue = log.queue("q")
+    log.publish(*(message((queue,)) for _ in range(10)))
+    log.flush()
+    store, copy = MemoryStore("disk-a", *log.frames), copy_of(*log.frames, commit=3)
+    bench = PrimaryBench(entry(2, A), store, copy, settings=PrimarySettings(retained_bytes_max=0))
+    told = bench.subscribe(1, B, takes_blocks=takes_blocks)
+    assert accepted(told).is_snapshot_whole
+    items = [item for chunk in told if isinstance(chunk, SnapshotChunk) for item in chunk.items]
+    of_messages = [is_block(item.key) for item in items if item.key[:1] in (ENTRY, MESSAGE)]
+    assert of_messages == ([True] * 2 if takes_blocks else [False] * 20)
 
 
 def parts(told: list[ToBackup]) -> int:

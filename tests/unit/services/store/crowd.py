@@ -2,10 +2,10 @@
 
 from random import Random
 
+from lockstep.core.block_cutting import BLOCK_BYTES_MAX
 from lockstep.core.ids import QueuePosition
 from lockstep.core.queues import Queue
 from lockstep.core.records import Commit, DeleteQueue, DequeueReason, Message, Move, Requeue
-from services.store.core.blocks import BLOCK_BYTES_MAX
 from tests.unit.lockstep.core.history import Log, message
 
 

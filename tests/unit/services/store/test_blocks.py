@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.core.ids import Epoch, LogIndex, MessageId, QueueId, QueuePosition, place
+from lockstep.core.block_cutting import (
+    BLOCK_BYTES_MAX,
+    BLOCK_ITEMS_MAX,
+    MessageRun,
+    cut_entries,
+    cut_messages,
+    messages_block,
+)
+from lockstep.core.ids import Epoch, LogIndex, MessageId, QueueId, QueuePosition, neighbours, place
 from lockstep.core.item_blocks import (
     EntryRunValue,
     entries_block,
@@ -16,24 +24,12 @@ from lockstep.core.item_blocks import (
     left_item,
     left_key,
     messages_block_key,
-    neighbours,
 )
 from lockstep.core.item_values import EntryValue, WholeMessage, encode, encode_content
 from lockstep.core.items import MESSAGE, META_KEY, entry_key, message_key, outcome_key, queue_key
 from lockstep.core.records import Message
 from lockstep.core.store_protocol import StateItem
-from services.store.core.blocks import (
-    BLOCK_BYTES_MAX,
-    BLOCK_ITEMS_MAX,
-    PIECE_BLOCKS_MAX,
-    PIECE_ITEMS_MAX,
-    MessageRun,
-    Scan,
-    cut_entries,
-    cut_messages,
-    messages_block,
-    without,
-)
+from services.store.core.blocks import PIECE_BLOCKS_MAX, PIECE_ITEMS_MAX, Scan, without
 from services.store.core.disk import DiskError, DiskProblem
 from tests.unit.services.store.snapshot_rig import Snapshot
 

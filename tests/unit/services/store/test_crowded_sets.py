@@ -109,9 +109,9 @@ class CrowdedSet:
         assert all(index_of(message_id) <= self.end for message_id in wanted)
 
     def install(self) -> None:
-        """What another broker has: single items, over whatever is here."""
+        """What another broker has, in blocks or not, over whatever is here."""
         state = durable_replay(self.log.frames)
-        items = tuple(state.items(transient=False))
+        items = tuple(state.items(transient=False, in_blocks=self.random.random() < 0.5))
         head = SET, Epoch(self.epoch), ME
         begin = BeginInstall(*head, self.end, tuple(state.epochs.entries), state.time_ms)
         for request in (begin, InstallItems(*head, items[:5]), InstallItems(*head, items[5:])):

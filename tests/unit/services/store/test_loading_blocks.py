@@ -103,6 +103,51 @@ def test_transient_items_are_laid_over_a_state_of_blocks(random: Random, before:
     assert_equal(state, log.state)
 
 
+@pytest.mark.fuzz
+@given(RANDOMS, st.integers(1, 40), st.integers(1, 30))
+def test_a_newcomer_of_blocks_is_like_the_state_that_it_joined(
+    random: Random, before: int, after: int
+) -> None:
+    """Whatever bodies are away; and what it is sent is what its state was then, however long that takes."""
+    crowd = Crowd(random)
+    log = crowd.log
+    for _ in range(before):
+        crowd.step()
+    log.flush()
+    known = len(log.frames)
+    for message_id, _ in list(log.state.contents.items()):
+        if random.random() < 0.02:
+            log.state.drop_content(message_id)
+    expected = SetState.from_items(SET, list(log.state.items()))
+    items = log.state.items(in_blocks=True)
+    for _ in range(after):
+        crowd.step()
+    log.flush()
+    joined = SetState.from_items(SET, items)
+    check_invariants(joined)
+    assert_equal(joined, expected)
+    for frame in log.frames[known:]:
+        joined.apply_frame(frame)
+        expected.apply_frame(frame)
+        check_invariants(joined)
+        assert state_hash(joined) == state_hash(expected)
+
+
+@pytest.mark.fuzz
+@given(RANDOMS, WRITERS, st.integers(1, 80))
+def test_the_store_of_a_newcomer_has_the_durable_items(
+    random: Random, kind: type[Crowd | Writer], steps: int
+) -> None:
+    writer, snapshot = kind(random), Snapshot()
+    for _ in range(steps):
+        writer.step()
+    writer.log.flush()
+    items = list(writer.log.state.items(in_blocks=True))
+    snapshot.write(item for item in items if item.is_durable)
+    assert snapshot.scan() == list(writer.log.state.items(transient=False))
+    assert [item for item in items if not item.is_durable] == list(writer.log.state.items(durable=False))
+
+
 # --- examples ------------------------------------------------------------------------------------------------------------
 
 
@@ -133,7 +178,6 @@ def test_messages_of_one_record_in_several_blocks_are_kept_alike(writing: Writin
         snapshot = story(entries(QUEUE, ids[-1], *ids), messages(*ids[:begin]), messages(*ids[begin:]))
         state = loaded(snapshot)
         assert_equal(state, SetState.from_items(SET, snapshot.scan()))
-        assert state.contents.has_run(LogIndex(3)) == (begin >= 4)
         assert len(state.contents.of(range(ids[0], ids[-1] + 1))) == 20  # type: ignore[arg-type]
 
 
@@ -144,24 +188,25 @@ def test_of_a_block_some_may_be_left() -> None:
     blocks: list[Block] = []
     state = loaded(story(*kept), blocks=blocks)
     assert [message_id for message_id, _ in sorted(state.contents.items())] == left
-    assert state.contents.has_run(LogIndex(3))
     assert blocks == [
         Block(QUEUE, ids[-1], tuple(range(each, each + 1) for each in left), None),
         Block(QueueId(0), ids[-1], (range(ids[0], ids[-1] + 1),), bytes((0, 3, 4, 5, 8))),
     ]
 
 
-def test_items_of_their_own_before_a_block_stay_so() -> None:
+@pytest.mark.parametrize("place_of_single", [0, 1, 8])
+def test_items_of_their_own_beside_blocks_of_their_record_are_kept_alike(place_of_single: int) -> None:
     ids = [place(3, each) for each in range(9)]
+    before, alone, behind = ids[:place_of_single], ids[place_of_single], ids[place_of_single + 1 :]
     snapshot = story(
-        *(entry_item(QUEUE, number) for number in ids[:1]),
-        entries_of(QUEUE, ids[-1], *ids[1:]),
-        message_item(ids[0]),
-        block_of(*ids[1:]),
+        *(entries_of(QUEUE, each[-1], *each) for each in (before, behind) if each),
+        entry_item(QUEUE, alone),
+        *(block_of(*each) for each in (before, behind) if each),
+        message_item(alone),
     )
     state = loaded(snapshot)
     assert_equal(state, SetState.from_items(SET, snapshot.scan()))
-    assert not state.contents.has_run(LogIndex(3))
+    assert len(state.contents.of(range(ids[0], ids[-1] + 1))) == 9  # type: ignore[arg-type]
 
 
 def test_the_first_bodies_stay() -> None:

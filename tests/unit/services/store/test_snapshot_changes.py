@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.core.block_cutting import BLOCK_BYTES_MAX, BLOCK_ITEMS_MAX
 from lockstep.core.ids import MessageId, QueuePosition, index_of
-from lockstep.core.item_blocks import entries_block_key, left_key, messages_block_key
+from lockstep.core.item_blocks import entries_block_key, is_block, left_key, messages_block_key
 from lockstep.core.items import ENTRY, MESSAGE, entry_key, message_key
 from lockstep.core.queues import Queue
 from lockstep.core.records import Commit, DeleteQueue, Move, Requeue
-from services.store.core.blocks import BLOCK_BYTES_MAX, BLOCK_ITEMS_MAX
+from lockstep.core.store_protocol import StateItem
 from services.store.core.snapshot_changes import THINNED_MAX
 from tests.unit.lockstep.core.history import Log, Writer, message
 from tests.unit.services.store.crowd import Crowd
@@ -65,15 +66,25 @@ def test_a_snapshot_of_any_history_is_the_durable_state(random: Random, steps: i
     run(Writer(random), steps, random, Consolidation())
 
 
+def perhaps_apart(random: Random, item: StateItem) -> list[StateItem]:
+    """As a sender has it that lacks some bodies."""
+    if not is_block(item.key) or random.random() < 0.7:
+        return [item]
+    alone = Snapshot()
+    alone.write([item])
+    return alone.scan()
+
+
 @pytest.mark.fuzz
 @given(RANDOMS, st.integers(1, 30), st.integers(1, 40))
-def test_a_snapshot_of_single_items_is_gone_on_with(random: Random, before: int, after: int) -> None:
-    """As older versions and installations leave them."""
+def test_a_snapshot_that_was_installed_is_gone_on_with(random: Random, before: int, after: int) -> None:
+    """In blocks, or of single items, as older versions leave it."""
     crowd, snapshot = Crowd(random), Snapshot()
     for _ in range(before):
         crowd.step()
     crowd.log.flush()
-    snapshot.write(crowd.log.state.items(transient=False))
+    items = crowd.log.state.items(transient=False, in_blocks=random.random() < 0.7)
+    snapshot.write(single for item in items for single in perhaps_apart(random, item))
     run(crowd, after, random, Consolidation(snapshot))
 
 
