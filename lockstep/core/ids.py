@@ -33,7 +33,6 @@ QueuePosition = NewType("QueuePosition", int)
 """Place of a message in a queue: `place(index, ordinal)` of the record that made it visible."""
 MessageId = NewType("MessageId", int)
 """Name of a message's content: `place(index, ordinal)` of the record that carried it."""
-Packed = TypeVar("Packed", int, QueuePosition, MessageId)
 TimeMs = NewType("TimeMs", int)
 """Milliseconds since the Unix epoch, as the primary wrote them into a frame."""
 
@@ -42,6 +41,9 @@ TransactionKey = tuple[LogIndex, Epoch]
 
 ORDINAL_BITS = 24
 ORDINAL_MAX = (1 << ORDINAL_BITS) - 1
+
+Packed = TypeVar("Packed", int, QueuePosition, MessageId)
+"""An index and an ordinal in one number (`place`)."""
 
 
 def place(index: LogIndex | int, ordinal: int) -> int:
