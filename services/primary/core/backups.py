@@ -13,6 +13,7 @@ from lockstep.core.cluster_map import Member
 from lockstep.core.effects import CloseBackupStream, TellBackup
 from lockstep.core.frames import Frame
 from lockstep.core.ids import BrokerId, Epoch, LogIndex
+from lockstep.core.item_blocks import is_block
 from lockstep.core.log_copy import agreement
 from lockstep.core.replication import (
     Frames,
@@ -32,6 +33,8 @@ that commits and heartbeats go on meanwhile.
 """
 SNAPSHOT_ITEM_BYTES = 256
 """What an item counts beside its bytes: places in a queue are small and many, and each takes as long as 256 bytes of content."""
+SNAPSHOT_BLOCK_BYTES = 32 * 1024
+"""The same of a block, which may hold 128 places: some thousands in a part."""
 
 
 @dataclass(slots=True)
@@ -242,7 +245,8 @@ class Backups:
         go_on = partial(self._go_on, subscription, chunks_max)
         while (item := snapshot.next(go_on)) is not None:
             chunk.append(item)
-            size += len(item.key) + len(item.value) + SNAPSHOT_ITEM_BYTES
+            size += len(item.key) + len(item.value)
+            size += SNAPSHOT_BLOCK_BYTES if is_block(item.key) else SNAPSHOT_ITEM_BYTES
             if size >= settings.snapshot_chunk_bytes:
                 self._tell(stream, SnapshotChunk(set_name, context.epoch, tuple(chunk), False))
                 chunks += 1

@@ -14,6 +14,7 @@ from lockstep.core.replication import (
     SubscriptionRefused,
     ToBackup,
 )
+from services.primary.core.backups import SNAPSHOT_BLOCK_BYTES, SNAPSHOT_TURN_CHUNKS
 from services.primary.core.settings import PrimarySettings
 from tests.unit.lockstep.core.history import Log, message
 from tests.unit.services.replicas import (
@@ -68,21 +69,35 @@ def test_an_empty_disk_gets_everything_and_counts_when_it_is_installed() -> None
     assert bench.swaps()[-1].set_map.in_sync == (A, B)
 
 
-@pytest.mark.parametrize("takes_blocks", [False, True])
-def test_a_newcomer_gets_blocks_if_it_takes_them(takes_blocks: bool) -> None:
-    """Older brokers know single items alone."""
+def bench_with_messages(records: int, each: int, settings: PrimarySettings) -> PrimaryBench:
+    """A primary without retained frames, with a queue of so many records of so many messages each."""
     log = Log()
     log.begin_epoch()
     queue = log.queue("q")
-    log.publish(*(message((queue,)) for _ in range(10)))
+    for _ in range(records):
+        log.publish(*(message((queue,)) for _ in range(each)))
     log.flush()
-    store, copy = MemoryStore("disk-a", *log.frames), copy_of(*log.frames, commit=3)
-    bench = PrimaryBench(entry(2, A), store, copy, settings=PrimarySettings(retained_bytes_max=0))
+    copy = copy_of(*log.frames, commit=log.frames[-1].header.last)
+    return PrimaryBench(entry(2, A), MemoryStore("disk-a", *log.frames), copy, settings=settings)
+
+
+@pytest.mark.parametrize("takes_blocks", [False, True])
+def test_a_newcomer_gets_blocks_if_it_takes_them(takes_blocks: bool) -> None:
+    """Older brokers know single items alone."""
+    bench = bench_with_messages(1, 10, PrimarySettings(retained_bytes_max=0))
     told = bench.subscribe(1, B, takes_blocks=takes_blocks)
     assert accepted(told).is_snapshot_whole
     items = [item for chunk in told if isinstance(chunk, SnapshotChunk) for item in chunk.items]
     of_messages = [is_block(item.key) for item in items if item.key[:1] in (ENTRY, MESSAGE)]
     assert of_messages == ([True] * 2 if takes_blocks else [False] * 20)
+
+
+def test_a_part_of_a_snapshot_has_few_blocks_however_small_they_are() -> None:
+    settings = PrimarySettings(retained_bytes_max=0, snapshot_chunk_bytes=4 * SNAPSHOT_BLOCK_BYTES)
+    bench = bench_with_messages(10, 128, settings)
+    told = bench.subscribe(1, B, takes_blocks=True)
+    chunks = [chunk.items for chunk in told if isinstance(chunk, SnapshotChunk)]
+    assert [sum(is_block(item.key) for item in items) for items in chunks] == [4] * SNAPSHOT_TURN_CHUNKS
 
 
 def parts(told: list[ToBackup]) -> int:
