@@ -198,7 +198,7 @@ async def _xa(worker: Worker, counter: Counter) -> None:
         start = time.monotonic()
         if start >= counter.end:
             return
-        branch = await manager.start(xid)
+        branch = await manager.start_soon(xid)
         branch.publish(worker.queues[0], worker.bodies)
         for status in (await manager.end_and_prepare(xid), await manager.commit(xid)):
             assert status is XaStatus.OK, status

@@ -99,8 +99,12 @@ class CommandWindow:
                     command = _complete(command, number, operations)
                 else:
                     command = replace(command, number=number)
-            case StartCommand(transaction=key) if key is not None and key[1] < kept_from:
-                return [_rolled_back(ticket, key)]
+            case StartCommand(xid=xid, transaction=key) if key is not None:
+                if key[1] < kept_from:
+                    return [_rolled_back(ticket, key)]
+                # What is done in it, and its end, may follow before the set has answered.
+                self.branches.setdefault(xid, key)
+                command = replace(command, number=number)
             case EndCommand(xid=xid):
                 key = self.branches.get(xid)
                 operations = self.operations.get(key, 0) if key is not None else 0
@@ -157,6 +161,8 @@ class CommandWindow:
 
     def _effect(self, entry: InFlight, answer: CommandAnswered, kept_from: Epoch) -> Effect:
         if answer.code is not ErrorCode.NONE:
+            if isinstance(entry.command, StartCommand):
+                self._not_started(entry.command)
             return CommandRejected(entry.ticket, answer.code, answer.message, answer.value)
         if isinstance(entry.command, BeginCommand):
             key = LogIndex(answer.value), entry.epoch_sent
@@ -191,6 +197,11 @@ class CommandWindow:
         if not command.is_resume and command.transaction is None:
             self.operations[key] = 0
         return CommandDone(entry.ticket, answer.value, key)
+
+    def _not_started(self, command: StartCommand) -> None:
+        """The transaction that was to become a branch stays what it was."""
+        if command.transaction is not None and self.branches.get(command.xid) == command.transaction:
+            del self.branches[command.xid]
 
     def _left(self, xid: bytes) -> None:
         key = self.branches.pop(xid, None)

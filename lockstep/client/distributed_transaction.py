@@ -135,12 +135,9 @@ class DistributedTransaction:
             if known is None:
                 manager = await self._session.resource_manager(set_name)
                 xid = await self._enlist(f"set:{set_name}")
-                # Each time, and in one go with the start: the set may have lost the session since.
-                _, branch = await asyncio.gather(
-                    manager.select(has_many_branches=True), manager.start(xid, transaction=transaction)
-                )
-                if self._timeout_ms and transaction is None:
-                    await manager.set_timeout(xid, self._timeout_ms / 1000)
+                # Each time: the set may have lost the session since.
+                manager.select_soon(has_many_branches=True)
+                branch = await manager.start_soon(xid, transaction=transaction, timeout_ms=self._timeout_ms)
                 known = self._branches[set_name] = manager, branch
             return known[1]
 

@@ -6,16 +6,18 @@ What a session does in a branch, between its `start` and `end`, happens if the b
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from lockstep.client.command_batches import CommandBatches, Confirmation
 from lockstep.client.consumer import Message, stale
 from lockstep.client.outgoing import Headers, Outgoing, outgoing
 from lockstep.client.session_events import CommandDone
 from lockstep.client.set_session import SetSession, key_of
+from lockstep.client.unheard import unheard
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.core.ids import SetName, TransactionKey
 from lockstep.core.xa import EXCEPTIONS, BranchState, XaStatus
 from lockstep.core.xid import Xid
@@ -42,7 +44,7 @@ class XaError(Rejected):
 
 
 class Branch:
-    """Work in one branch, from `ResourceManager.start` to `end`. Used from one event loop."""
+    """Work in one branch, from `ResourceManager.start` or `start_soon` to `end`. Used from one event loop."""
 
     def __init__(self, xid: Xid, key: TransactionKey, batches: CommandBatches) -> None:
         self.xid = xid
@@ -80,6 +82,8 @@ class ResourceManager:
     def __init__(self, session: SetSession, batches: CommandBatches) -> None:
         self._session = session
         self._batches = batches
+        self._starting: dict[Xid, asyncio.Future[CommandDone]] = {}
+        """Starts that `end` may have to tell of: those that are not answered, or were refused."""
 
     @property
     def set_name(self) -> SetName:
@@ -89,7 +93,13 @@ class ResourceManager:
         """Before the first `start`. `hears_read_only`: preparing a branch without operations answers `RDONLY` and ends it;
         `has_many_branches`: this session may work in several of them at once, which XA's threads may not.
         """
-        await self._send(c.SelectDtxCommand(0, hears_read_only, has_many_branches))
+        await self.select_soon(hears_read_only=hears_read_only, has_many_branches=has_many_branches)
+
+    def select_soon(
+        self, *, hears_read_only: bool = False, has_many_branches: bool = False
+    ) -> asyncio.Future[CommandDone]:
+        """As `select`, with what to wait for, which need not be: if it is refused, so is each `start`."""
+        return unheard(self._send(c.SelectDtxCommand(0, hears_read_only, has_many_branches)))
 
     async def start(
         self,
@@ -101,16 +111,31 @@ class ResourceManager:
     ) -> Branch:
         """Begins a branch, joins one, or resumes work that this session suspended; or makes an open `transaction` of this
         session a branch. Raises `XaError`."""
-        start = c.StartCommand(0, _encoded(xid, "start"), join, resume, transaction)
-        try:
-            done = await self._send(start)
-        except Rejected as rejected:
-            raise XaError(rejected, "start", xid) from rejected
-        return Branch(xid, key_of(done), self._batches)
+        start = self._send(c.StartCommand(0, _encoded(xid, "start"), join, resume, transaction))
+        return Branch(xid, key_of(await self._done("start", xid, start)), self._batches)
+
+    async def start_soon(
+        self, xid: Xid, *, transaction: TransactionKey | None = None, timeout_ms: int = 0
+    ) -> Branch:
+        """Begins a branch, and does not wait for the set's word: work follows at once. If it was refused, all that is done in it
+        is rolled back, and its `end` or `end_and_prepare` raises the `XaError`.
+
+        `transaction`: an open TX of this session that becomes the branch; `timeout_ms` of a new one, 0: the set's own. Raises
+        what a begin does.
+        """
+        name = _encoded(xid, "start")
+        self._batches.flush()
+        key = transaction or await self._session.begin(timeout_ms)
+        self._starting[xid] = started = unheard(asyncio.get_running_loop().create_future())
+        self._batches.flush()
+        self._session.submit_for(
+            c.StartCommand(0, name, transaction=key), partial(self._start_answered, xid, key, started)
+        )
+        return Branch(xid, key, self._batches)
 
     async def end(self, xid: Xid, *, fail: bool = False, suspend: bool = False) -> XaStatus:
         """Ends this session's work in a branch (`RBROLLBACK`: it can only be rolled back), or suspends it."""
-        return await self._verb("end", xid, lambda name: c.EndCommand(0, name, 0, fail, suspend))
+        return await self._ended(xid, [("end", c.EndCommand(0, _encoded(xid, "end"), 0, fail, suspend))])
 
     async def prepare(self, xid: Xid, resource_sets: Sequence[str] = ()) -> XaStatus:
         """Votes, when the branch is durable at every in-sync broker; any number of them at once.
@@ -125,11 +150,8 @@ class ResourceManager:
         `XaError` of the first that was refused.
         """
         name = _encoded(xid, "end")
-        ended = self._send(c.EndCommand(0, name, 0))
-        prepared = self._send(c.PrepareBranchCommand(0, name, tuple(resource_sets)))
-        await asyncio.gather(ended, prepared, return_exceptions=True)
-        await self._status("end", xid, ended)
-        return await self._status("prepare", xid, prepared)
+        prepare = c.PrepareBranchCommand(0, name, tuple(resource_sets))
+        return await self._ended(xid, [("end", c.EndCommand(0, name, 0)), ("prepare", prepare)])
 
     async def commit(self, xid: Xid, *, one_phase: bool = False) -> XaStatus:
         return await self._verb("commit", xid, lambda name: c.CommitBranchCommand(0, name, one_phase))
@@ -179,12 +201,44 @@ class ResourceManager:
 
     # Inside
 
+    def _start_answered(
+        self,
+        xid: Xid,
+        key: TransactionKey,
+        started: asyncio.Future[CommandDone],
+        answer: CommandDone | Rejected | InDoubt,
+    ) -> None:
+        if isinstance(answer, Rejected):
+            # What was done is in a transaction that is no branch, and nobody else would end it.
+            unheard(self._session.submit(c.RollbackCommand(0, key)))
+        if started.cancelled():
+            return
+        if isinstance(answer, CommandDone):
+            started.set_result(answer)
+            if self._starting.get(xid) is started:
+                del self._starting[xid]
+        else:
+            started.set_exception(answer)
+
+    async def _ended(self, xid: Xid, commands: Sequence[tuple[str, c.AnyCommand]]) -> XaStatus:
+        """Sends these verbs in one go and answers the last one's status; raises the `XaError` of the first that was refused, a
+        start before them that nobody has heard of included.
+        """
+        sent = [(verb, unheard(self._send(command))) for verb, command in commands]
+        self._session.begin_ahead()
+        if (started := self._starting.pop(xid, None)) is not None:
+            await self._done("start", xid, started)
+        return [await self._status(verb, xid, answer) for verb, answer in sent][-1]
+
     async def _verb(self, verb: str, xid: Xid, make: Callable[[bytes], c.AnyCommand]) -> XaStatus:
         return await self._status(verb, xid, self._send(make(_encoded(xid, verb))))
 
     async def _status(self, verb: str, xid: Xid, sent: asyncio.Future[CommandDone]) -> XaStatus:
+        return XaStatus((await self._done(verb, xid, sent)).value)
+
+    async def _done(self, verb: str, xid: Xid, sent: asyncio.Future[CommandDone]) -> CommandDone:
         try:
-            return XaStatus((await sent).value)
+            return await sent
         except Rejected as rejected:
             raise XaError(rejected, verb, xid) from rejected
 

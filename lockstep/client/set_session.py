@@ -129,6 +129,32 @@ class SetSession:
         self.submit_for(c.CommitCommand(0, key, 0, begins, last_publish), heard)
         return future
 
+    def take_begun(self) -> TransactionKey | None:
+        """A TX without a time-out that was begun beforehand; None where there is none."""
+        # While a primary is looked for, what was begun is about to be rolled back: a new one begins where the search ends.
+        return self.reserve.take() if self.is_attached and not self.is_full else None
+
+    async def begin(self, timeout_ms: int = 0) -> TransactionKey:
+        """Opens a TX, or takes one that was begun beforehand. Raises `Rejected` or `InDoubt`."""
+        taken = self.take_begun() if timeout_ms == 0 else None
+        if taken is not None:
+            return taken
+        await self.room()
+        begun = self.submit(c.BeginCommand(0, timeout_ms))
+        try:
+            return key_of(await asyncio.shield(begun))
+        except asyncio.CancelledError:
+            # Somebody else's, or it grows old.
+            begun.add_done_callback(lambda done: self.reserve.begun(0, _begun(done)))
+            raise
+
+    def begin_ahead(self) -> None:
+        """Has TX begun that are likely to be taken next, where no commit does that."""
+        for _ in range(self.reserve.begins()):
+            self.submit(c.BeginCommand(0, 0)).add_done_callback(
+                lambda done: self.reserve.begun(1, _begun(done))
+            )
+
     def write_soon(self) -> None:
         """Has what gathers be written at the end of this turn of the loop, or behind the write under way."""
         if not self._is_turn_due and not self.core.is_busy:
@@ -299,6 +325,12 @@ def key_of(done: e.CommandDone) -> tuple[LogIndex, Epoch]:
     """The transaction that a begin opened."""
     assert done.transaction is not None, "a begin is answered with its transaction"
     return done.transaction
+
+
+def _begun(done: "asyncio.Future[e.CommandDone]") -> tuple[TransactionKey, ...]:
+    """What a begin opened, if it did."""
+    is_done = not done.cancelled() and done.exception() is None
+    return (key_of(done.result()),) if is_done else ()
 
 
 def _settle(ticket: e.Ticket, result: object) -> None:

@@ -22,9 +22,9 @@ from lockstep.client.consumer import Message, release_refused, stale
 from lockstep.client.distributed_transaction import DistributedTransaction
 from lockstep.client.outcome import Outcome, OutcomeState
 from lockstep.client.outgoing import Headers, Outgoing, outgoing
-from lockstep.client.session_events import CommandDone
 from lockstep.client.set_session import SetSession, key_of
 from lockstep.client.transaction_state import TransactionState
+from lockstep.client.unheard import unheard
 from lockstep.core import commands as c
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 from lockstep.core.ids import Epoch, QueuePosition, SetName, TransactionKey, transaction_id
@@ -158,7 +158,7 @@ class Transaction:
         except Rejected as rejected:
             self.state = TransactionState.ROLLED_BACK
             if rejected.code not in _ENDED:
-                _forget(session.submit(c.RollbackCommand(0, key)))
+                unheard(session.submit(c.RollbackCommand(0, key)))
             release_refused(self._accepts)
             raise self._rolled_back(rejected) from (self._failure or rejected)
         except InDoubt as doubt:
@@ -250,9 +250,7 @@ class Transaction:
     def _take_begun(self) -> None:
         assert self._place is not None, "a set is known before begin"
         session, batches = self._place
-        # While a primary is looked for, what was begun is about to be rolled back: this one begins where the search ends.
-        is_served = session.is_attached and not session.is_full
-        self._key = key = session.reserve.take() if is_served else None
+        self._key = key = session.take_begun()
         if key is not None:
             batches.flush()
             session.transactions[key] = self._abort
@@ -346,11 +344,6 @@ class Transaction:
         return (
             outcome.state is OutcomeState.UNKNOWN and self._key is not None and outcome.epoch > self._key[1]
         )
-
-
-def _forget(answer: "asyncio.Future[CommandDone]") -> None:
-    """Nobody waits for this answer, whatever it is."""
-    answer.add_done_callback(lambda future: None if future.cancelled() else future.exception())
 
 
 def all_of(confirmations: Iterable[Confirmation]) -> "asyncio.Future[list[int]]":

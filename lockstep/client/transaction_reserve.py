@@ -1,7 +1,8 @@
 """Transactions begun beforehand: who commits one after the other finds the next one's name here, and needs no round for it.
 
 Law: a transaction is taken once, while its epoch lasts and before it is old: an outcome is kept for a time that counts from its
-begin. What nobody takes is rolled back. The commit before them begins them, which costs no round (DESIGN 4, T1).
+begin. What nobody takes is rolled back. The commit before them begins them, or they are begun with the end of the work in a
+branch: neither costs a round (DESIGN 4, T1).
 
     begun --take--> somebody's          begun --old, failover, the session's end--> rolled back
 """
@@ -13,6 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from lockstep.client.session_events import CommandDone
+from lockstep.client.unheard import unheard
 from lockstep.core import commands as c
 from lockstep.core.ids import TransactionKey
 
@@ -44,6 +46,7 @@ class TransactionReserve:
         self._takes: deque[float] = deque(maxlen=RESERVE_MAX)
         """When transactions were asked for."""
         self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._begun)
@@ -61,7 +64,7 @@ class TransactionReserve:
         return None
 
     def begins(self) -> int:
-        """How many are likely to be taken soon, and lack: the commit that is submitted now is to begin them. `begun` follows."""
+        """How many are likely to be taken soon, and lack: they are to be begun with what is submitted now. `begun` follows."""
         now = asyncio.get_running_loop().time()
         takes = self._takes
         while takes and takes[0] < now - WINDOW_SECONDS:
@@ -73,8 +76,10 @@ class TransactionReserve:
         return lacking
 
     def begun(self, begins: int, keys: Sequence[TransactionKey]) -> None:
-        """A commit that was to begin so many has begun these, or none."""
+        """Of so many that were to be begun these were, or none."""
         self._beginning -= begins
+        if self._is_closed:
+            return
         loop = asyncio.get_running_loop()
         for key in filter(self._session.is_open, keys):
             self._begun.append((key, loop.time()))
@@ -97,16 +102,11 @@ class TransactionReserve:
             self._timer = loop.call_at(self._begun[0][1] + AGE_SECONDS_MAX, self._grow_old)
 
     def _roll_back(self, key: TransactionKey) -> None:
-        self._session.submit(c.RollbackCommand(0, key)).add_done_callback(_retrieve)
+        unheard(self._session.submit(c.RollbackCommand(0, key)))
 
     def close(self) -> None:
         """The session ends, and with it what is begun."""
+        self._is_closed = True
         self._begun.clear()
         if self._timer is not None:
             self._timer.cancel()
-
-
-def _retrieve(done: "asyncio.Future[CommandDone]") -> None:
-    """Marks an error as seen: nobody waits."""
-    if not done.cancelled():
-        done.exception()

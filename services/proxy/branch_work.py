@@ -10,7 +10,7 @@ A branch is work in one resource set, that of its first operation.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from lockstep.client.command_batches import CommandBatches, Confirmation
 from lockstep.client.resource_manager import Branch, ResourceManager
@@ -67,8 +67,9 @@ class BranchWork:
             self.state = TransactionState.COMMITTED
             return
         try:
-            await self._vote(self._manager.end)
-            await self._vote(self._manager.prepare)
+            status = await self._manager.end_and_prepare(self._xid)
+            if status not in _GOOD:
+                raise Rejected(ErrorCode.ROLLED_BACK, f"it answered {status.name}")
         except Rejected as rejected:
             await self.rollback()
             raise Rejected(
@@ -89,18 +90,13 @@ class BranchWork:
 
     # Inside
 
-    async def _vote(self, verb: Callable[[Xid], Awaitable[XaStatus]]) -> None:
-        status = await verb(self._xid)
-        if status not in _GOOD:
-            raise Rejected(ErrorCode.ROLLED_BACK, f"it answered {status.name}")
-
     async def _enter(self, place: tuple[SetSession, CommandBatches]) -> Branch:
         if self.state is not TransactionState.OPEN:
             raise Rejected(ErrorCode.TRANSACTION_FINISHED, f"branch {self._xid} is {self.state.value}")
         if self._branch is None:
             self._place = place
             self._manager = ResourceManager(*place)
-            await self._manager.select(has_many_branches=True)
+            self._manager.select_soon(has_many_branches=True)
             self._branch = await self._manager.start(self._xid)
             if self._timeout_ms:
                 await self._manager.set_timeout(self._xid, self._timeout_ms / 1000)

@@ -74,6 +74,23 @@ async def test_bad_input_is_answered_with_verb_branch_and_state(tmp_path: Path) 
         assert await refused("end", manager, xid) == (409, BranchState.PREPARED)
         assert await manager.rollback(xid) is XaStatus.OK, "nothing of all this did any harm"
 
+        await session.declare_queue("in")
+        first = await manager.start_soon(xid)
+        first.publish("in", b"x")
+        for _ in range(2):
+            branch = await manager.start_soon(xid)
+            branch.publish("in", b"in a branch that was refused")
+        with pytest.raises(XaError) as caught:
+            await manager.end(xid)
+        assert (caught.value.verb, caught.value.exception) == ("start", 503), (
+            "it works in that branch already"
+        )
+        assert await manager.prepare(xid) is XaStatus.OK, "the first one has all that was done in it"
+        assert await manager.commit(xid) is XaStatus.OK
+        assert [message.body async for message in session.browse("in")] == [b"x"]
+        begun_beforehand = len((await session.of_set("east"))[0].reserve)
+        assert (await session.describe("east")).open_transactions == begun_beforehand
+
         branch = await manager.start(xid)
         branch.publish("no such queue", b"x")
         assert await manager.end_and_prepare(xid) is XaStatus.RBROLLBACK

@@ -70,24 +70,26 @@ def transact(client: Client, sessions: list[ClientSession], consumer: int, inbox
         client.world.loop.now_us,
     )
     client.world.coordinators.begun.append(mine)
-    beginning = Promise()
-    if mine.global_id[-1] % 3 == 0:
-        # As a client that does not know yet that it will touch a second set.
-        beginning = source.submit(BeginCommand(0, 0))
-        yield beginning
-    tx = beginning.operation.transaction if beginning.operation is not None else None
-    if tx is not None:
-        source.submit(publish_to(source, "a", messages(source, 1), tx))
+    manner = mine.global_id[-1] % 3
+    # As a client that does not know yet that it will touch a second set, or as one that has transactions in reserve in all.
+    beginning = [session.submit(BeginCommand(0, 0)) for session in ([], sessions[:1], sessions)[manner]]
+    yield from beginning
+    begun_in = [_transaction(promise) for promise in beginning] + [None] * len(sessions)
+    if begun_in[0] is not None:
+        source.submit(publish_to(source, "a", messages(source, 1), begun_in[0]))
         client.world.branches.reach("distributed: begun as a TX")
     starting = [
-        _start(client, mine, number, session, tx if number == 0 else None)
-        for number, session in enumerate(sessions)
+        _start(client, mine, number, session, begun_in[number]) for number, session in enumerate(sessions)
     ]
-    yield from starting
+    is_hasty = None not in begun_in[: len(sessions)]
+    if is_hasty:
+        client.world.branches.reach("distributed: works before branches have begun")
+    else:
+        yield from starting
     taken = inbox.waiting[: random.randint(1, 2)]
     inbox.waiting = inbox.waiting[len(taken) :]
-    keys = [promise.operation.transaction for promise in starting if promise.operation is not None]
-    if all(promise.operation is not None and promise.operation.is_ok for promise in starting):
+    keys = begun_in if is_hasty else [_transaction(promise) for promise in starting]
+    if is_hasty or all(_is_ok(promise) for promise in starting):
         held = sorted(taken_positions(taken).items())
         settling = [
             source.submit(
@@ -103,21 +105,30 @@ def transact(client: Client, sessions: list[ClientSession], consumer: int, inbox
         if random.random() < 0.3:
             yield think_us(client) // 2
         is_whole = all(
-            promise.operation is not None and promise.operation.is_ok and promise.operation.value == 0
+            _is_ok(promise) and promise.operation is not None and promise.operation.value == 0
             for promise in ending
         )
         yield from settling
     else:
         is_whole = False
-        if tx is not None:
-            # Unless it has become a branch: then that is what ends.
-            yield source.submit(RollbackCommand(0, tx))
         yield from give_back(source, "in", taken_positions(taken))
+    for session, started, tx in zip(sessions, starting, begun_in, strict=False):
+        if tx is not None and not _is_ok(started):
+            # It is no branch, and nobody else would end it.
+            yield session.submit(RollbackCommand(0, tx))
     if random.random() < 0.05:
         mine.is_abandoned = True
     else:
         yield from end(client, mine, _first_wish(random, is_whole))
     source.feed(Grant(consumer, len(taken)))
+
+
+def _is_ok(promise: Promise) -> bool:
+    return promise.operation is not None and promise.operation.is_ok
+
+
+def _transaction(promise: Promise) -> TransactionKey | None:
+    return promise.operation.transaction if promise.operation is not None else None
 
 
 def think_us(client: Client) -> int:

@@ -1,6 +1,5 @@
 """The SDK's distributed transaction over real gRPC, against a fake broker and a fake coordinator."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -112,6 +111,7 @@ async def test_what_was_accepted_and_published_is_committed(
     commands = broker.worlds["one"].executed()
     assert [type(command) for command in commands] == [
         c.SelectDtxCommand,
+        c.BeginCommand,
         c.StartCommand,
         c.SettleCommand,
         c.PublishCommand,
@@ -128,8 +128,9 @@ async def test_a_short_time_out_of_its_own_is_left_alone(
 ) -> None:
     async with session.distributed_transaction(timeout_ms=2_000) as tx:
         await tx.accept(message)
-    limits = [one for one in broker.worlds["one"].executed() if isinstance(one, c.SetTimeoutCommand)]
-    assert [limit.timeout_ms for limit in limits] == [2_000]
+    commands = broker.worlds["one"].executed()
+    assert [one.timeout_ms for one in commands if isinstance(one, c.BeginCommand)] == [2_000]
+    assert not any(isinstance(one, c.SetTimeoutCommand) for one in commands)
 
 
 async def test_a_void_message_is_refused_and_nothing_commits_without_it(
@@ -164,19 +165,23 @@ async def test_a_message_is_accepted_in_one_transaction_only(
     assert coordinator.asked.count("Commit") == 1
 
 
-async def test_a_transaction_that_touches_a_second_set_begins_in_both_at_the_same_time(
+async def test_a_transaction_that_touches_a_second_set_waits_for_neither(
     broker: FakeBroker, coordinator: FakeCoordinator, session: Session
 ) -> None:
     async with session.transaction() as tx:
-        await tx.publish("a", b"x")
         broker.is_holding = True
-        second = asyncio.ensure_future(tx.publish("c", b"y"))
         try:
-            await eventually(lambda: all(_count(broker, one, c.StartCommand) == 1 for one in ("one", "two")))
-            assert not second.done()
+            await tx.publish("a", b"x")
+            await tx.publish("c", b"y")
+            await eventually(
+                lambda: all(
+                    _count(broker, one, kind) == 1
+                    for one in ("one", "two")
+                    for kind in (c.StartCommand, c.PublishCommand)
+                )
+            )
         finally:
             await broker.commit()
-        await second
     assert coordinator.asked == ["Begin", "Enlist", "Enlist", "Commit"]
     assert [_count(broker, one, c.PublishCommand) for one in ("one", "two")] == [1, 1]
 
