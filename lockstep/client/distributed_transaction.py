@@ -8,7 +8,7 @@ Law: `commit` returns only if it committed, and raises `Rejected` only if it did
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -57,6 +57,8 @@ class DistributedTransaction:
         self._id = b""
         self._generation = ""
         self._participants: list[str] = []
+        self._xids: dict[SetName, Xid] = {}
+        """Of the branches in sets."""
         self._branches: dict[SetName, tuple[ResourceManager, Branch]] = {}
         self._connections: list[tuple[PostgresConnection, Xid]] = []
         self._enlisting = asyncio.Lock()
@@ -117,7 +119,7 @@ class DistributedTransaction:
     async def enlist(self, participant: str) -> Xid:
         """Adds a Participant service (grpc://host:port/name), which does its work under the xid that this returns."""
         self._check_open()
-        return await self._enlist(participant)
+        return (await self._enlist([participant]))[0]
 
     async def enlist_postgres(self, connection: PostgresConnection, participant: str) -> None:
         """Adds what a connection does from now on. `participant`: the PostgreSQL participant of its database, as for `enlist`.
@@ -127,6 +129,11 @@ class DistributedTransaction:
         await connection.rollback()
         self._connections.append((connection, await self.enlist(participant)))
 
+    async def enlist_sets(self, set_names: Sequence[SetName]) -> None:
+        """Names the branches in these sets, with one call if it is the first; nothing begins in them by that."""
+        xids = await self._enlist([f"set:{name}" for name in set_names])
+        self._xids |= zip(set_names, xids, strict=True)
+
     async def branch_in(self, set_name: SetName, transaction: TransactionKey | None = None) -> Branch:
         """Its branch in a set, begun at the first time; or made of an open TX of its session, with what is in that."""
         self._check_open()
@@ -134,7 +141,9 @@ class DistributedTransaction:
             known = self._branches.get(set_name)
             if known is None:
                 manager = await self._session.resource_manager(set_name)
-                xid = await self._enlist(f"set:{set_name}")
+                if set_name not in self._xids:
+                    await self.enlist_sets([set_name])
+                xid = self._xids[set_name]
                 # Each time: the set may have lost the session since.
                 manager.select_soon(has_many_branches=True)
                 branch = await manager.start_soon(xid, transaction=transaction, timeout_ms=self._timeout_ms)
@@ -202,37 +211,37 @@ class DistributedTransaction:
 
     # Inside
 
-    async def _enlist(self, participant: str) -> Xid:
+    async def _enlist(self, participants: Sequence[str]) -> list[Xid]:
         async with self._enlisting:
             if not self._id:
-                begin = pb.BeginDistributedRequest(timeout_ms=self._timeout_ms)
+                begin = pb.BeginDistributedRequest(timeout_ms=self._timeout_ms, participants=participants)
                 begun = await self._coordinators.call("Begin", begin, pb.BeginDistributedResponse())
                 self._id, self._generation = begun.transaction_id, begun.generation
-            request = pb.EnlistParticipantRequest(
-                transaction_id=self._id,
-                generation=self._generation,
-                number=len(self._participants),
-                participant=participant,
-            )
-            enlisted = await self._coordinators.call("Enlist", request, pb.EnlistParticipantResponse())
-            self._participants.append(participant)
-            return decode_xid(enlisted.xid)
+                if begun.xids:
+                    self._participants += participants
+                    return [decode_xid(xid) for xid in begun.xids]
+            return [await self._enlist_one(participant) for participant in participants]
+
+    async def _enlist_one(self, participant: str) -> Xid:
+        request = pb.EnlistParticipantRequest(
+            transaction_id=self._id,
+            generation=self._generation,
+            number=len(self._participants),
+            participant=participant,
+        )
+        enlisted = await self._coordinators.call("Enlist", request, pb.EnlistParticipantResponse())
+        self._participants.append(participant)
+        return decode_xid(enlisted.xid)
 
     async def _end_branches(self) -> None:
         """Each tells whether all of its operations came; raises `Rejected` where one did not, or failed."""
-        ended = await asyncio.gather(*(self._end(*branch) for branch in self._branches.values()))
+        # From here on no session has them: should this process die before a coordinator hears of the commit, they end soon.
+        within = 0.0 if 0 < self._timeout_ms <= ENDED_SECONDS * 1000 else ENDED_SECONDS
+        ends = [manager.end_soon(branch.xid, within) for manager, branch in self._branches.values()]
+        ended = await asyncio.gather(*ends)
         for set_name, status in zip(self._branches, ended, strict=True):
             if status is not XaStatus.OK:
                 raise self._rolled_back(f"its branch in {set_name} answered {status.name}")
-
-    async def _end(self, manager: ResourceManager, branch: Branch) -> XaStatus:
-        """From here on no session has it: should this process die before a coordinator hears of the commit, it ends soon."""
-        if 0 < self._timeout_ms <= ENDED_SECONDS * 1000:
-            return await manager.end(branch.xid)
-        _, status = await asyncio.gather(
-            manager.set_timeout(branch.xid, ENDED_SECONDS), manager.end(branch.xid)
-        )
-        return status
 
     async def _prepare_connections(self) -> None:
         if not self._connections:

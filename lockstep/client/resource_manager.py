@@ -5,7 +5,7 @@ What a session does in a branch, between its `start` and `end`, happens if the b
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 
 from lockstep.client.command_batches import CommandBatches, Confirmation
@@ -135,7 +135,17 @@ class ResourceManager:
 
     async def end(self, xid: Xid, *, fail: bool = False, suspend: bool = False) -> XaStatus:
         """Ends this session's work in a branch (`RBROLLBACK`: it can only be rolled back), or suspends it."""
-        return await self._ended(xid, [("end", c.EndCommand(0, _encoded(xid, "end"), 0, fail, suspend))])
+        return await self._ends(xid, [("end", c.EndCommand(0, _encoded(xid, "end"), 0, fail, suspend))])
+
+    def end_soon(self, xid: Xid, ends_within_seconds: float = 0) -> Coroutine[None, None, XaStatus]:
+        """As `end`, sent with whatever was asked for in this turn of the event loop; to be awaited.
+
+        `ends_within_seconds`: rolled back by then unless it was prepared; 0: when its own time-out says.
+        """
+        name = _encoded(xid, "end")
+        if ends_within_seconds:
+            unheard(self._send(c.SetTimeoutCommand(0, name, round(ends_within_seconds * 1000))))
+        return self._ends(xid, [("end", c.EndCommand(0, name, 0))])
 
     async def prepare(self, xid: Xid, resource_sets: Sequence[str] = ()) -> XaStatus:
         """Votes, when the branch is durable at every in-sync broker; any number of them at once.
@@ -151,7 +161,7 @@ class ResourceManager:
         """
         name = _encoded(xid, "end")
         prepare = c.PrepareBranchCommand(0, name, tuple(resource_sets))
-        return await self._ended(xid, [("end", c.EndCommand(0, name, 0)), ("prepare", prepare)])
+        return await self._ends(xid, [("end", c.EndCommand(0, name, 0)), ("prepare", prepare)])
 
     async def commit(self, xid: Xid, *, one_phase: bool = False) -> XaStatus:
         return await self._verb("commit", xid, lambda name: c.CommitBranchCommand(0, name, one_phase))
@@ -220,13 +230,23 @@ class ResourceManager:
         else:
             started.set_exception(answer)
 
-    async def _ended(self, xid: Xid, commands: Sequence[tuple[str, c.AnyCommand]]) -> XaStatus:
-        """Sends these verbs in one go and answers the last one's status; raises the `XaError` of the first that was refused, a
-        start before them that nobody has heard of included.
+    def _ends(
+        self, xid: Xid, commands: Sequence[tuple[str, c.AnyCommand]]
+    ) -> Coroutine[None, None, XaStatus]:
+        """Sends these verbs in one go. The coroutine answers the last one's status, and raises the `XaError` of the first that
+        was refused, a start before them that nobody has heard of included.
         """
         sent = [(verb, unheard(self._send(command))) for verb, command in commands]
         self._session.begin_ahead()
-        if (started := self._starting.pop(xid, None)) is not None:
+        return self._ended(xid, self._starting.pop(xid, None), sent)
+
+    async def _ended(
+        self,
+        xid: Xid,
+        started: asyncio.Future[CommandDone] | None,
+        sent: Sequence[tuple[str, asyncio.Future[CommandDone]]],
+    ) -> XaStatus:
+        if started is not None:
             await self._done("start", xid, started)
         return [await self._status(verb, xid, answer) for verb, answer in sent][-1]
 

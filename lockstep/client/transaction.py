@@ -227,14 +227,17 @@ class Transaction:
             raise
 
     async def _send_widen(self, key: TransactionKey, second: SetName) -> DistributedTransaction:
-        """Its branches in both sets begin at the same time."""
+        """It has branches in both sets from now on; the set of the first one is not waited for."""
         assert self._place is not None, "it has begun"
         wide = self._session.distributed_transaction(timeout_ms=self._timeout_ms)
-        branches = wide.branch_in(self._place[0].set_name, key), wide.branch_in(second)
-        for begun in await asyncio.gather(*branches, return_exceptions=True):
-            if isinstance(begun, BaseException):
-                await wide.rollback()
-                raise begun
+        first = self._place[0].set_name
+        try:
+            await wide.enlist_sets([first, second])
+            await wide.branch_in(first, key)
+            await wide.branch_in(second)
+        except BaseException:
+            await wide.rollback()
+            raise
         return wide
 
     async def _begin(self) -> TransactionKey:

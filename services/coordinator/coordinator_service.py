@@ -112,20 +112,28 @@ class CoordinatorService:
         generation = self._presence.generation
         if generation is None:
             raise Rejected(ErrorCode.UNAVAILABLE, "this coordinator has not reached etcd yet")
+        names = self._names(request.participants)
         global_id = new_global_id(time.time_ns() // 1_000_000, secrets.token_bytes(RANDOM_BYTES))
         await self._ask(
             global_id, lambda number: BeginAsked(number, global_id, generation, request.timeout_ms)
         )
-        return pb.BeginDistributedResponse(transaction_id=global_id, generation=generation)
+        xids = [await self._enlisted(global_id, generation, *each) for each in enumerate(names)]
+        return pb.BeginDistributedResponse(transaction_id=global_id, generation=generation, xids=xids)
 
     async def _enlist(self, request: pb.EnlistParticipantRequest) -> pb.EnlistParticipantResponse:
         global_id, generation = _id(request.transaction_id), _generation(request.generation)
         (participant,) = self._names([request.participant])
+        xid = await self._enlisted(global_id, generation, request.number, participant)
+        return pb.EnlistParticipantResponse(xid=xid)
+
+    async def _enlisted(
+        self, global_id: GlobalId, generation: GenerationTag, place: int, participant: ParticipantName
+    ) -> pb.BranchXid:
         answer = await self._ask(
-            global_id, lambda number: EnlistAsked(number, global_id, generation, request.number, participant)
+            global_id, lambda number: EnlistAsked(number, global_id, generation, place, participant)
         )
         assert isinstance(answer, EnlistedAnswer), "the answer to an enlistment"
-        return pb.EnlistParticipantResponse(xid=encode_xid(answer.xid))
+        return encode_xid(answer.xid)
 
     async def _close(self, request: pb.CloseDistributedRequest) -> pb.CloseDistributedResponse:
         global_id, generation = _id(request.transaction_id), _generation(request.generation)

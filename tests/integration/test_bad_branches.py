@@ -7,6 +7,7 @@ import pytest
 
 from lockstep.client.client import connect
 from lockstep.client.resource_manager import ResourceManager, XaError
+from lockstep.core.ids import SetName
 from lockstep.core.xa import BranchState, XaStatus
 from lockstep.core.xid import Xid
 from tests.integration.cluster import deployed
@@ -88,7 +89,7 @@ async def test_bad_input_is_answered_with_verb_branch_and_state(tmp_path: Path) 
         assert await manager.prepare(xid) is XaStatus.OK, "the first one has all that was done in it"
         assert await manager.commit(xid) is XaStatus.OK
         assert [message.body async for message in session.browse("in")] == [b"x"]
-        begun_beforehand = len((await session.of_set("east"))[0].reserve)
+        begun_beforehand = len((await session.of_set(SetName("east")))[0].reserve)
         assert (await session.describe("east")).open_transactions == begun_beforehand
 
         branch = await manager.start(xid)

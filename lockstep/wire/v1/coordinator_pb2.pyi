@@ -53,16 +53,22 @@ class BeginDistributedRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    PARTICIPANTS_FIELD_NUMBER: _builtins.int
     timeout_ms: _builtins.int
     """How long it may stay open before its commit; 0: the default of the coordinator."""
+    @_builtins.property
+    def participants(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """To be enlisted with it, as by `Enlist`, from number 0 on."""
+
     def __init__(
         self,
         *,
         timeout_ms: _builtins.int = ...,
+        participants: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["participants", b"participants", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -74,19 +80,25 @@ class BeginDistributedResponse(_message.Message):
 
     TRANSACTION_ID_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    XIDS_FIELD_NUMBER: _builtins.int
     transaction_id: _builtins.bytes
     """16 bytes, in text 32 hexadecimal digits."""
     generation: _builtins.str
     """Of the cluster's history, first 8 characters: goes into every other request, and into the names of the branches."""
+    @_builtins.property
+    def xids(self) -> _containers.RepeatedCompositeFieldContainer[Global___BranchXid]:
+        """Of the participants that were asked for, in their order; none from a coordinator that enlists only by `Enlist`."""
+
     def __init__(
         self,
         *,
         transaction_id: _builtins.bytes = ...,
         generation: _builtins.str = ...,
+        xids: _abc.Iterable[Global___BranchXid] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "transaction_id", b"transaction_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "transaction_id", b"transaction_id", "xids", b"xids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
