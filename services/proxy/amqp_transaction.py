@@ -8,7 +8,6 @@ returns to its queue in order if it is rolled back. Outcomes other than accepted
 
 import asyncio
 import contextlib
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
@@ -45,7 +44,11 @@ class AmqpTransaction:
     def __init__(self, name: bytes, transaction: Work, timeout_seconds: float) -> None:
         self.name = name
         self._transaction = transaction
-        self._deadline = time.monotonic() + timeout_seconds if timeout_seconds else None
+        self._timer: asyncio.TimerHandle | None = None
+        if timeout_seconds:
+            self._timer = asyncio.get_running_loop().call_later(timeout_seconds, self._time_out)
+        self._lateness: Rejected | None = None
+        """Its time was over before its discharge came."""
         self._steps: deque[Callable[[], Awaitable[None]]] = deque()
         self._runner: asyncio.Task[None] | None = None
         self._failure: Rejected | None = None
@@ -56,8 +59,8 @@ class AmqpTransaction:
 
     @property
     def is_late(self) -> bool:
-        """Its time is over."""
-        return self._deadline is not None and time.monotonic() >= self._deadline
+        """Its time was over before its discharge came: it is rolled back."""
+        return self._lateness is not None
 
     def fail(self, error: Rejected) -> None:
         """An operation could not even be tried: its commit is refused."""
@@ -85,6 +88,7 @@ class AmqpTransaction:
 
         async def step() -> None:
             try:
+                self._check_time()
                 confirmation = await self._transaction.publish(
                     target.routing_key, messages, exchange=target.exchange
                 )
@@ -108,6 +112,7 @@ class AmqpTransaction:
 
         async def step() -> None:
             try:
+                self._check_time()
                 confirmation = await self._transaction.accept_deliveries(place, queue, epoch, positions)
             except LockstepError as error:
                 self._note(error)
@@ -119,6 +124,7 @@ class AmqpTransaction:
 
     async def commit(self) -> None:
         """Returns when it is committed. Raises `Rejected` (rolled back) or `InDoubt` (nobody could tell)."""
+        self._stop_clock()
         await self._finish_steps()
         is_committed = False
         try:
@@ -137,6 +143,7 @@ class AmqpTransaction:
 
     async def rollback(self) -> None:
         """Ends it without effect."""
+        self._stop_clock()
         await self._finish_steps()
         try:
             await self._roll_back()
@@ -176,8 +183,23 @@ class AmqpTransaction:
             await self._steps.popleft()()
 
     async def _finish_steps(self) -> None:
-        if self._runner is not None:
+        """Without a turn of the event loop where nothing is left to do: the commit goes with what was just handed in."""
+        if self._runner is not None and not self._runner.done():
             await asyncio.shield(self._runner)
+
+    def _time_out(self) -> None:
+        self._lateness = Rejected(ErrorCode.ROLLED_BACK, "its time-out is over")
+        self.fail(self._lateness)
+        self._then(self._roll_back)
+
+    def _check_time(self) -> None:
+        """Raises `Rejected`."""
+        if self._lateness is not None:
+            raise self._lateness
+
+    def _stop_clock(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _ended(self, is_committed: bool) -> None:
         at_end, self._at_end = self._at_end, []

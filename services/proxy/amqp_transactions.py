@@ -31,7 +31,8 @@ class AmqpTransactions:
         seconds = self._limits.transaction_seconds
         work: Work
         if global_id is None:
-            work = self._session.transaction(timeout_ms=int(seconds * 1000))
+            # Its time-out is kept here: with one at the set it could not be taken from those that are begun beforehand.
+            work = self._session.transaction()
         else:
             work = BranchWork(self._session, _xid(global_id), int(seconds * 1000))
         self._last += 1

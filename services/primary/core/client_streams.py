@@ -113,18 +113,22 @@ class ClientStreams:
                 TellClient(self._context.state.set_name, number, message, self.serve_until_ms)
             )
 
-    def answer(self, number: int, answered: CommandAnswered) -> None:
+    def answer(self, number: int, answered: CommandAnswered, is_commit: bool = False) -> None:
         """Answer a command when everything appended so far is committed; answers gather into one message."""
         stream = self.by_number.get(number)
         if stream is not None:
             stream.answers_waiting += 1
-            self._gathering.came(number, self._context.now.boottime_ms)
-            self._gate.wait(self._context.writer.log.end, partial(self._release_answer, stream, answered))
+            self._gathering.came(number, self._context.now.boottime_ms, is_commit)
+            release = partial(self._release_answer, stream, answered, is_commit)
+            self._gate.wait(self._context.writer.log.end, release)
 
-    def _release_answer(self, stream: ClientStream, answered: CommandAnswered) -> None:
+    def _release_answer(self, stream: ClientStream, answered: CommandAnswered, is_commit: bool) -> None:
         stream.answers_waiting -= 1
-        if not stream.answers_waiting and stream.number in self.by_number:
-            self._gathering.answered(stream.number, self._context.now.boottime_ms)
+        if stream.number in self.by_number:
+            if is_commit:
+                self._gathering.commit_answered(stream.number, self._context.now.boottime_ms)
+            if not stream.answers_waiting:
+                self._gathering.answered(stream.number, self._context.now.boottime_ms)
         self.answer_now(stream.number, answered)
 
     def answer_now(self, number: int, answered: CommandAnswered) -> None:

@@ -8,6 +8,7 @@ from lockstep.core.commands import (
     AnyCommand,
     BeginCommand,
     Command,
+    CommitCommand,
 )
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.inputs import NameClaimed, Verdict
@@ -95,7 +96,7 @@ class Clients:
             # A name says nothing of what is committed; the client has it before it may commit (T1).
             self._streams.answer_now(stream.number, answered)
         else:
-            self._streams.answer(stream.number, answered)
+            self._streams.answer(stream.number, answered, isinstance(command, CommitCommand))
 
     def _reject(self, stream: ClientStream, command: AnyCommand, error: Rejected) -> None:
         context = self._context
