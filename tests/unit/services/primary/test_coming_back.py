@@ -1,6 +1,6 @@
 """Who is waited for before a frame leaves: clients that were just answered, and came back at once when they were before."""
 
-from lockstep.core.commands import OutgoingMessage, PublishCommand
+from lockstep.core.commands import CommitCommand, OutgoingMessage, PublishCommand
 from lockstep.core.effects import WakeAt
 from lockstep.core.ids import LogIndex
 from lockstep.core.inputs import ClientSaid, Tick, Woken
@@ -45,6 +45,33 @@ class Clients:
     def more(self) -> int:
         """Frames that left since the beginning."""
         return self.frames() - self.sent
+
+
+class SharedStream(Clients):
+    """Users of one stream, as a proxy's clients are: each commits one transaction after the other, at once when answered."""
+
+    def __init__(self, users: int, rounds: int = 20) -> None:
+        super().__init__(1)
+        self.users = users
+        self.turns(rounds)
+
+    def turns(self, rounds: int, late_ms: int = 0) -> None:
+        """All commit, and the last of them comes so much later."""
+        for _ in range(rounds):
+            self.commits(self.users - 1)
+            if late_ms:
+                self.wait(late_ms)
+            self.commits(1)
+            self.rig.feed(Tick(SET))
+            self.commit()
+        self.sent = self.frames()
+
+    def commits(self, count: int) -> None:
+        client = self.clients[0]
+        for _ in range(count):
+            key = client.begin()
+            last = PublishCommand(client.number + 1, "", "q", SMALL.messages, key, 1)
+            client.command(CommitCommand(0, key, 1, last_publish=last))
 
 
 def test_a_frame_waits_for_all_who_were_just_answered() -> None:
@@ -168,9 +195,53 @@ def test_a_client_with_something_under_way_is_not_waited_for() -> None:
     assert the.more == 2
 
 
+def test_a_frame_waits_for_all_users_of_a_shared_stream() -> None:
+    the = SharedStream(4)
+    the.commits(3)
+    assert the.more == 0
+    the.commits(1)
+    assert the.more == 1
+
+
+def test_a_user_of_a_shared_stream_who_does_not_come_back_is_waited_for_once() -> None:
+    the = SharedStream(4)
+    the.commits(3)
+    the.wait(5)
+    assert the.more == 1
+    the.commit()
+    the.commits(3)
+    assert the.more == 2, "the first of them leaves at once, the others when that is committed"
+
+
+def test_users_of_a_shared_stream_are_waited_for_when_each_has_been_in_time_several_times() -> None:
+    the = SharedStream(4, rounds=3)
+    the.turns(1, late_ms=6)
+    the.turns(PROMPT_TIMES - 1)
+    the.commits(3)
+    assert the.more, "three rounds are not enough for one of four who may be late each time"
+    the.commits(1)
+    the.commit()
+    the.turns(2 * PROMPT_TIMES)
+    the.commits(3)
+    assert the.more == 0
+
+
+def test_the_stream_of_many_users_is_forgotten_with_those_who_are_waited_for() -> None:
+    the = SharedStream(2)
+    other = the.rig.client()
+    the.commits(1)
+    assert the.more == 0
+    the.clients[0].lose_stream()
+    assert the.more == 1
+    the.commit()
+    the.publish(other)
+    assert the.more == 2
+
+
 def test_waiting_can_be_switched_off() -> None:
     gathering = Gathering(0)
     for now_ms in range(1, 10):
-        gathering.came(1, now_ms)
+        gathering.came(1, now_ms, is_commit=True)
+        gathering.commit_answered(1, now_ms)
         gathering.answered(1, now_ms)
         assert gathering.until(now_ms) == 0

@@ -1,0 +1,96 @@
+"""One transaction of a client: what it hands on when, and what becomes of it when its time is over."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+
+from lockstep.client.command_batches import CommandBatches, Confirmation
+from lockstep.client.set_session import SetSession
+from lockstep.client.transaction_state import TransactionState
+from lockstep.core.commands import OutgoingMessage
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import Epoch, QueuePosition
+from services.proxy.amqp_transaction import AmqpTransaction, Work
+from services.proxy.nodes import Target
+
+MESSAGES = (OutgoingMessage(b"", b"x"),)
+TARGET = Target("", "q", cast(SetSession, None), cast(CommandBatches, None))
+PLACE = cast(tuple[SetSession, CommandBatches], (None, None))
+
+
+class RecordedWork:
+    """Hears what it is told, and confirms it at once."""
+
+    def __init__(self) -> None:
+        self.state = TransactionState.OPEN
+        self.heard: list[str] = []
+
+    async def publish(
+        self, routing_key: str, messages: Sequence[OutgoingMessage], *, exchange: str = ""
+    ) -> Confirmation:
+        return self._hear("publish")
+
+    async def accept_deliveries(self, *_: object) -> Confirmation:
+        return self._hear("accept")
+
+    async def commit(self) -> None:
+        self._hear("commit")
+        self.state = TransactionState.COMMITTED
+
+    async def rollback(self) -> None:
+        self._hear("rollback")
+        self.state = TransactionState.ROLLED_BACK
+
+    def _hear(self, what: str) -> Confirmation:
+        self.heard.append(what)
+        confirmation: Confirmation = asyncio.get_running_loop().create_future()
+        confirmation.set_result(1)
+        return confirmation
+
+
+def begun(timeout_seconds: float = 0) -> tuple[RecordedWork, AmqpTransaction, list[BaseException | None]]:
+    """With the work behind it, and what becomes of its operations."""
+    work = RecordedWork()
+    return work, AmqpTransaction(b"name", cast(Work, work), timeout_seconds), []
+
+
+async def test_a_commit_is_handed_on_with_what_came_right_before_it() -> None:
+    work, transaction, done = begun()
+    transaction.accept(PLACE, "q", Epoch(1), (QueuePosition(1),), done.append)
+    transaction.publish(TARGET, MESSAGES, done.append)
+    committing = asyncio.ensure_future(transaction.commit())
+    asyncio.get_running_loop().call_soon(work.heard.append, "a write of the session")
+    await committing
+    assert work.heard == ["accept", "publish", "commit", "a write of the session"]
+    await asyncio.sleep(0)
+    assert done == [None, None]
+
+
+async def test_what_is_not_discharged_in_time_is_rolled_back_and_can_do_nothing_more() -> None:
+    work, transaction, done = begun(0.01)
+    ends: list[bool] = []
+    transaction.at_end(ends.append)
+    transaction.publish(TARGET, MESSAGES, done.append)
+    while "rollback" not in work.heard:
+        await asyncio.sleep(0.005)
+    assert transaction.is_late
+    transaction.publish(TARGET, MESSAGES, done.append)
+    transaction.accept(PLACE, "q", Epoch(1), (QueuePosition(1),), done.append)
+    with pytest.raises(Rejected) as raised:
+        await transaction.commit()
+    assert raised.value.code is ErrorCode.ROLLED_BACK
+    assert work.heard == ["publish", "rollback"]
+    assert done[0] is None
+    assert [cast(Rejected, error).code for error in done[1:]] == [ErrorCode.ROLLED_BACK] * 2
+    assert ends == [False]
+
+
+async def test_the_time_of_a_transaction_that_is_being_ended_does_not_run() -> None:
+    for end in ("commit", "rollback"):
+        work, transaction, _ = begun(0.01)
+        await getattr(transaction, end)()
+        await asyncio.sleep(0.02)
+        assert work.heard == [end]
+        assert not transaction.is_late
