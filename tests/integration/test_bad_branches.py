@@ -23,6 +23,7 @@ VERBS: dict[str, Callable[[ResourceManager, Xid], Awaitable[object]]] = {
     "get-timeout": lambda manager, xid: manager.get_timeout(xid),
     "end-heuristically": lambda manager, xid: manager.end_heuristically(xid, commit=True),
 }
+QUEUES = ("in", "other")
 MALFORMED = (
     Xid(-1, b"g", b"b"),
     Xid(2**31, b"g", b"b"),
@@ -39,6 +40,17 @@ async def refused(verb: str, manager: ResourceManager, xid: Xid) -> tuple[int, B
     error = caught.value
     assert (error.verb, error.xid, error.details["verb"], error.details["xid"]) == (verb, xid, verb, str(xid))
     return error.exception, error.state
+
+
+async def refused_late(manager: ResourceManager, xid: Xid) -> int:
+    """The exception of a start that was not waited for; what was done behind it has to go nowhere, and to hold nothing."""
+    branch = await manager.start_soon(xid)
+    for queue in QUEUES:
+        branch.publish(queue, b"in a branch that was refused")
+    with pytest.raises(XaError) as caught:
+        await manager.end(xid)
+    assert caught.value.verb == "start"
+    return caught.value.exception
 
 
 async def test_bad_input_is_answered_with_verb_branch_and_state(tmp_path: Path) -> None:
@@ -73,22 +85,17 @@ async def test_bad_input_is_answered_with_verb_branch_and_state(tmp_path: Path) 
         assert (caught.value.verb, caught.value.exception) == ("end", 409), "though it is prepared"
         assert await refused("start", manager, xid) == (530, BranchState.PREPARED)
         assert await refused("end", manager, xid) == (409, BranchState.PREPARED)
+        for queue in QUEUES:
+            await session.declare_queue(queue)
+        assert await refused_late(manager, xid) == 530, "it is prepared"
         assert await manager.rollback(xid) is XaStatus.OK, "nothing of all this did any harm"
 
-        await session.declare_queue("in")
         first = await manager.start_soon(xid)
-        first.publish("in", b"x")
-        for _ in range(2):
-            branch = await manager.start_soon(xid)
-            branch.publish("in", b"in a branch that was refused")
-        with pytest.raises(XaError) as caught:
-            await manager.end(xid)
-        assert (caught.value.verb, caught.value.exception) == ("start", 503), (
-            "it works in that branch already"
-        )
-        assert await manager.prepare(xid) is XaStatus.OK, "the first one has all that was done in it"
+        first.publish(QUEUES[0], b"x")
+        assert await refused_late(manager, xid) == 503, "the session works in that branch already"
+        assert await manager.prepare(xid) is XaStatus.OK, "it has all that was done in it"
         assert await manager.commit(xid) is XaStatus.OK
-        assert [message.body async for message in session.browse("in")] == [b"x"]
+        assert [[message.body async for message in session.browse(queue)] for queue in QUEUES] == [[b"x"], []]
         begun_beforehand = len((await session.of_set(SetName("east")))[0].reserve)
         assert (await session.describe("east")).open_transactions == begun_beforehand
 
