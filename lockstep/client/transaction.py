@@ -157,7 +157,8 @@ class Transaction:
             self.state = TransactionState.COMMITTED
         except Rejected as rejected:
             self.state = TransactionState.ROLLED_BACK
-            if rejected.code not in _ENDED:
+            # What a publish was refused for that came with it has rolled it back.
+            if rejected.code not in _ENDED and last is None:
                 unheard(session.submit(c.RollbackCommand(0, key)))
             release_refused(self._accepts)
             raise self._rolled_back(rejected) from (self._failure or rejected)
