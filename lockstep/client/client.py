@@ -62,6 +62,8 @@ class Client:
     async def close(self) -> None:
         """Closes its sessions and channels."""
         await asyncio.gather(*(session.close() for session in list(self._sessions)))
+        # Those of sessions that nobody holds any more, and that nobody has closed.
+        await asyncio.gather(*(session.close() for session in list(self._open) if not session.is_closed))
         await self._channels.close()
 
     def session(self, *, in_order: bool = True) -> Session:

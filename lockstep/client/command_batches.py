@@ -2,7 +2,7 @@
 
 Law: a caller's messages are never split and keep their order; batches are submitted in the order in which they were begun, and
 before whatever is submitted after them. If a batch of several callers is refused, each caller's part is tried alone: nobody is
-refused for what somebody else asked.
+refused for what somebody else asked; unless more was sent to the same target since, behind which it must not come.
 """
 
 import asyncio
@@ -41,26 +41,40 @@ _Part = Sequence[Any]
 @dataclass(slots=True)
 class _Batch:
     make: Callable[[list[_Part]], c.AnyCommand]
+    target: tuple[str, str] | None
+    """The exchange and routing key of a publish."""
     is_in_transaction: bool
-    is_settle: bool
     parts: list[_Part] = field(default_factory=list)
     waiting: list[Confirmation] = field(default_factory=list)
     count: int = 0
     size: int = 0
 
+    @property
+    def is_settle(self) -> bool:
+        """Outside of transactions."""
+        return self.target is None and not self.is_in_transaction
+
 
 class CommandBatches:
     """Lives as long as the session in its set; used from one event loop."""
 
-    def __init__(self, session: SetSession, in_order: bool = True) -> None:
+    def __init__(
+        self,
+        session: SetSession,
+        in_order: bool = True,
+        not_found: Callable[[str, str], None] = lambda _exchange, _key: None,
+    ) -> None:
         """`in_order` False: several callers share it who do not know of each other. Then only what goes to one exchange or is in
         one transaction keeps its order; publishes go before settles, so that a message is never taken before what was made of
-        it is there."""
+        it is there. `not_found` hears which exchange or queue a set does not know."""
         self._session = session
         self._in_order = in_order
         self._batches: list[_Batch] = []
         self._open: dict[Hashable, _Batch] = {}
         self._kind: Hashable = None
+        self.not_found = not_found
+        self._under_way: dict[tuple[str, str], _Batch] = {}
+        """The last publish to each target that is not answered."""
         self._last_keys: dict[str, Hashable] = {}
         """Where not all is in order: the key that each exchange got last."""
         session.before_write = self.flush
@@ -95,8 +109,8 @@ class CommandBatches:
                     tuple([m for part in parts for m in part]),
                     transaction,
                 ),
+                (exchange, routing_key),
                 transaction is not None,
-                is_settle=False,
             )
         size = sum([len(message.body) + len(message.properties) for message in messages])
         return self._add(key, batch, messages, size)
@@ -128,8 +142,8 @@ class CommandBatches:
                     0,
                     excluded_consumer,
                 ),
+                None,
                 transaction is not None,
-                is_settle=transaction is None,
             )
         return self._add(key, batch, positions, 8 * len(positions))
 
@@ -143,21 +157,24 @@ class CommandBatches:
         self,
         key: Hashable,
         make: Callable[[list[_Part]], c.AnyCommand],
+        target: tuple[str, str] | None,
         in_transaction: bool,
-        *,
-        is_settle: bool,
     ) -> _Batch:
-        batch = _Batch(make, in_transaction, is_settle)
+        batch = _Batch(make, target, in_transaction)
         self._batches.append(batch)
         self._open[key] = batch
         return batch
 
     def _add(self, key: Hashable, batch: _Batch, part: _Part, size: int) -> Confirmation:
+        if batch.parts and (len(part) >= BATCH_MESSAGES_MAX or size >= BATCH_BYTES_MAX):
+            # Alone it may be just what sets take in one command.
+            batch = self._begin(key, batch.make, batch.target, batch.is_in_transaction)
         confirmation: Confirmation = asyncio.get_running_loop().create_future()
         batch.parts.append(part)
         batch.waiting.append(confirmation)
         batch.count += len(part)
         batch.size += size
+        self._session.gathered_bytes += size
         if batch.count >= BATCH_MESSAGES_MAX or batch.size >= BATCH_BYTES_MAX:
             del self._open[key]
         self._session.write_soon()
@@ -168,6 +185,7 @@ class CommandBatches:
         if not self._batches:
             return
         batches, self._batches = self._batches, []
+        self._session.gathered_bytes = 0
         self._open.clear()
         self._kind = None
         if not self._in_order:
@@ -189,6 +207,7 @@ class CommandBatches:
             ):
                 last = command, partial(self._answered_with_commit, batch)
                 self._batches.pop()
+                self._session.gathered_bytes -= batch.size
                 self._open.clear()
         self.flush()
         return last
@@ -198,19 +217,26 @@ class CommandBatches:
         self._answered(batch, CommandDone(None, batch.count) if isinstance(answer, CommandDone) else answer)
 
     def _submit(self, batch: _Batch) -> None:
+        if batch.target is not None:
+            self._under_way[batch.target] = batch
         self._session.submit_for(batch.make(batch.parts), partial(self._answered, batch))
 
     def _answered(self, batch: _Batch, answer: CommandDone | Rejected | InDoubt) -> None:
+        is_last = batch.target is None or self._under_way.get(batch.target) is batch
+        if is_last and batch.target is not None:
+            del self._under_way[batch.target]
         if isinstance(answer, CommandDone):
             for confirmation in batch.waiting:
                 if not confirmation.done():
                     confirmation.set_result(answer.value)
             return
+        if isinstance(answer, Rejected) and answer.code is ErrorCode.NOT_FOUND and batch.target is not None:
+            self.not_found(*batch.target)
         is_shared = isinstance(answer, Rejected) and answer.code in _SHARED_REFUSALS and len(batch.parts) > 1
-        # In a transaction the refusal has made it rollback-only: nothing to be gained.
-        if is_shared and not batch.is_in_transaction:
+        # In a transaction the refusal has made it rollback-only: nothing is gained. Nor may it come behind what was sent since.
+        if is_shared and not batch.is_in_transaction and (is_last or not self._in_order):
             for part, confirmation in zip(batch.parts, batch.waiting, strict=True):
-                self._submit(_Batch(batch.make, False, batch.is_settle, [part], [confirmation]))
+                self._submit(_Batch(batch.make, batch.target, False, [part], [confirmation]))
             return
         for confirmation in batch.waiting:
             if not confirmation.done():

@@ -36,9 +36,12 @@ from lockstep.core.commands import (
 )
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, TransactionKey
+from lockstep.core.requests import ClientMessage
 from lockstep.core.server_messages import CommandAnswered
 
 _NEVER = Epoch(0)
+_NO_TRANSACTION: TransactionKey = (LogIndex(1), Epoch(1))
+"""Every log begins with the record of its epoch, so this is none: a rollback of it is refused, and changes nothing."""
 
 
 @dataclass(slots=True)
@@ -255,6 +258,21 @@ class CommandWindow:
         for offset in range(next_number - self.heard - 1, len(self._window)):
             self._window[offset].epoch_sent = Epoch(0)
         self.sent = next_number - 1
+
+    def refuse(self, number: int, code: ErrorCode, message: str) -> tuple[list[ClientMessage], list[Effect]]:
+        """A command cannot be said. What goes in its place, and what its caller hears."""
+        entry = self._window[number - self.heard - 1]
+        effects: list[Effect] = []
+        if not entry.is_answered:
+            effects.append(CommandRejected(entry.ticket, code, message))
+        if isinstance(entry.command, StartCommand):
+            self._not_started(entry.command)
+        entry.is_answered = True
+        entry.command = RollbackCommand(number, _NO_TRANSACTION)
+        size = _size(entry.command)
+        self.bytes -= entry.size - size
+        entry.size = size
+        return [entry.command], effects
 
     def lose(self, code: ErrorCode, message: str) -> list[Effect]:
         """The session is gone: what the set may have is in doubt, what it cannot have did not happen."""

@@ -203,6 +203,17 @@ class Consumer:
         self._grant(len(positions))
         return self._batches.settle(self.queue, epoch, positions, disposition, transaction)
 
+    def check_session(self, batches: CommandBatches) -> None:
+        """Raises `Rejected` (ILLEGAL_STATE) if its messages are another session's: a set counts no operation of that."""
+        if batches is not self._batches:
+            text = "the message is in the hands of another session than the transaction"
+            raise Rejected(ErrorCode.ILLEGAL_STATE, text, queue=self.queue)
+
+    def take_back(self, message: Message) -> None:
+        """A settle of it was refused: it is in this process's hands again, and the credit for it was granted already."""
+        message.is_settled = False
+        self._to_grant -= 1
+
     def settle_all(
         self, messages: Iterable[Message], disposition: int = Disposition.ACCEPT
     ) -> list[Confirmation]:
@@ -234,6 +245,8 @@ class Consumer:
         """Nobody asks for it here."""
 
     def stop(self, code: ErrorCode, message: str) -> None:
+        if code is ErrorCode.NOT_FOUND:
+            self._batches.not_found("", self.queue)
         if not self._is_closed:
             self._end = Rejected(code, message, queue=self.queue, resource_set=self.set_name)
         self._wake()
@@ -251,7 +264,7 @@ def release_refused(accepts: Iterable[tuple[Message, Confirmation]]) -> None:
     for message, confirmation in accepts:
         is_refused = confirmation.done() and not confirmation.cancelled() and confirmation.exception()
         if is_refused and not message.is_void:
-            message.is_settled = False
+            message.consumer.take_back(message)
             message.release()
 
 

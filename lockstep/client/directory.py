@@ -29,6 +29,8 @@ CALL_SECONDS = 2.0
 PATIENCE_SECONDS = 15.0
 """All tries: several failovers."""
 PAUSE_SECONDS = 0.1
+NAMES_MAX = 50_000
+"""Names that are remembered; with more of them, the oldest is asked for again."""
 _TRY_ELSEWHERE = {ErrorCode.UNAVAILABLE, ErrorCode.NOT_PRIMARY, ErrorCode.WRONG_EPOCH}
 
 
@@ -95,6 +97,8 @@ class Directory:
 
     def _remember(self, kind: int, name: str, response: pb.LocateResponse) -> Place:
         place = Place(SetName(response.resource_set), Epoch(response.epoch), tuple(response.candidates))
+        if len(self._names) >= NAMES_MAX:
+            del self._names[next(iter(self._names))]
         self._names[kind, name] = place
         self.learn(place.candidates)
         return place

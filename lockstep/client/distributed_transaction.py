@@ -65,6 +65,8 @@ class DistributedTransaction:
         self._beginning: dict[SetName, asyncio.Lock] = {}
         """While a branch begins; those of several sets begin at the same time."""
         self._is_closed = False
+        self._is_ending = False
+        """Its commit is asked for."""
         self._accepts: list[tuple[Message, Confirmation]] = []
         self._failure: Rejected | None = None
         """Why an operation failed of which no branch has heard."""
@@ -155,9 +157,12 @@ class DistributedTransaction:
     async def commit(self) -> None:
         """Returns when it is committed everywhere. Raises `Rejected` (rolled back) or `InDoubt` (nobody could tell)."""
         self._check_open()
+        if self._is_ending:
+            raise Rejected(ErrorCode.TRANSACTION_FINISHED, f"transaction {self.id} is being committed")
         if not self._participants:
             self.state = TransactionState.COMMITTED
             return
+        self._is_ending = True
         try:
             if self._failure is not None:
                 raise self._failure

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from lockstep.core.commands import OutgoingMessage
 from lockstep.core.errors import ErrorCode, Rejected
 
-Outgoing = bytes | OutgoingMessage | Sequence[bytes | OutgoingMessage]
+Body = bytes | bytearray | memoryview
+Outgoing = Body | OutgoingMessage | Sequence[Body | OutgoingMessage]
 Headers = tuple[tuple[str, str], ...]
 
 
@@ -14,10 +15,12 @@ def outgoing(
 ) -> tuple[OutgoingMessage, ...]:
     """Messages as they go out: bodies get the shared properties, what is a message already keeps its own.
 
-    Raises `Rejected` (INVALID_ARGUMENT) for none at all.
+    Raises `Rejected` (INVALID_ARGUMENT) for none at all, and for text.
     """
     if isinstance(messages, bytes):
         return (OutgoingMessage(properties, messages, durable, ttl_ms, headers),)
+    if isinstance(messages, bytearray | memoryview):
+        return (OutgoingMessage(properties, bytes(messages), durable, ttl_ms, headers),)
     if isinstance(messages, OutgoingMessage):
         return (messages,)
     if not messages:
@@ -26,7 +29,15 @@ def outgoing(
         [
             message
             if isinstance(message, OutgoingMessage)
-            else OutgoingMessage(properties, message, durable, ttl_ms, headers)
+            else OutgoingMessage(properties, _body(message), durable, ttl_ms, headers)
             for message in messages
         ]
     )
+
+
+def _body(given: Body) -> bytes:
+    if isinstance(given, bytes):
+        return given
+    if isinstance(given, bytearray | memoryview):
+        return bytes(given)
+    raise Rejected(ErrorCode.INVALID_ARGUMENT, f"a body is bytes, not {type(given).__name__}")

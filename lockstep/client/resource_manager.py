@@ -73,6 +73,7 @@ class Branch:
         """
         if message.is_void or message.is_settled:
             raise stale(message)
+        message.consumer.check_session(self.batches)
         return message.accept_in(self.key)
 
 

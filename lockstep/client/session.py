@@ -190,6 +190,8 @@ class Session:
             answer = await session.ask(rq.Browse(0, queue, QueuePosition(after), page))
             assert isinstance(answer, sm.BrowseAnswer), "a browse is answered as one"
             if answer.code is not ErrorCode.NONE:
+                if answer.code is ErrorCode.NOT_FOUND:
+                    self.forget_target("", queue)
                 raise Rejected(answer.code, answer.message, queue=queue)
             for message in answer.messages:
                 after = message.position
@@ -262,7 +264,8 @@ class Session:
         known = self._sets.get(place.set_name)
         if known is None:
             session = self._open_in(place)
-            known = self._sets[place.set_name] = (session, CommandBatches(session, self._in_order))
+            batches = CommandBatches(session, self._in_order, self.forget_target)
+            known = self._sets[place.set_name] = (session, batches)
         return known
 
     async def _run(self, place: Place, command: c.AnyCommand) -> int:

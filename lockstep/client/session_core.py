@@ -72,6 +72,8 @@ class SessionCore:
     def is_busy(self) -> bool:
         """Whether a command submitted now waits: for a write under way, a primary, or a pause."""
         line = self.line
+        if line.state is State.CLOSED:
+            return False
         return line.is_writing or line.state is not State.ATTACHED or line.times.resend_at is not None
 
     def abandon(self) -> list[e.Effect]:

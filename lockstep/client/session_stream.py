@@ -11,14 +11,42 @@ import grpc
 import grpc.aio
 
 from lockstep.client.session_events import Received, StreamLost, Written
-from lockstep.core.errors import LockstepError
+from lockstep.core.errors import ErrorCode, LockstepError
 from lockstep.core.ids import SetName
 from lockstep.core.requests import ClientMessage
+from lockstep.runtime.channels import GRPC_MESSAGE_BYTES_MAX
 from lockstep.runtime.session_codec import decode_response, encode_request
 from lockstep.runtime.wire import parse
 from lockstep.wire.v1 import session_pb2 as pb
 
+COMMAND_BYTES_MAX = GRPC_MESSAGE_BYTES_MAX - (8 << 20)
+"""One of them goes into a message with much that is small. Sets take less."""
 METHOD = "/lockstep.wire.v1.Sessions/Open"
+
+
+class UnsayableError(LockstepError):
+    """What somebody asked for has no form on the wire: INVALID_ARGUMENT, or TOO_LARGE."""
+
+
+def encode(set_name: SetName, messages: tuple[ClientMessage, ...]) -> bytes:
+    """One message of the stream. Raises `UnsayableError`."""
+    try:
+        data = encode_request(set_name, messages).SerializeToString()
+    except Exception as error:  # Arguments of any kind: what raises what is the wire format's business.
+        raise UnsayableError(ErrorCode.INVALID_ARGUMENT, f"it cannot be said: {error}") from error
+    if len(data) > GRPC_MESSAGE_BYTES_MAX:
+        raise UnsayableError(
+            ErrorCode.TOO_LARGE, f"{len(data)} bytes in one message, at most {GRPC_MESSAGE_BYTES_MAX}"
+        )
+    return data
+
+
+def check_sayable(set_name: SetName, message: ClientMessage) -> None:
+    """Raises `UnsayableError` for a message that has no form on the wire, or leaves no room for others beside it."""
+    data = encode(set_name, (message,))
+    if len(data) > COMMAND_BYTES_MAX:
+        text = f"{len(data)} bytes in one command, at most {COMMAND_BYTES_MAX}"
+        raise UnsayableError(ErrorCode.TOO_LARGE, text)
 
 
 class SessionStream:
@@ -42,10 +70,10 @@ class SessionStream:
         self._writer = asyncio.ensure_future(self._guard(self._write))
 
     def write(self, messages: tuple[ClientMessage, ...]) -> None:
-        """Writes them, at once if it can be; answered by `Written`, and not before that again."""
+        """Writes them, at once if it can be; answered by `Written`, and not before that again. Raises `UnsayableError`."""
         if self._to_write.done():
             return
-        data = encode_request(self._set_name, messages).SerializeToString()
+        data = encode(self._set_name, messages)
         if self._call.write_now(data):
             asyncio.get_running_loop().call_soon(self._written)
         else:

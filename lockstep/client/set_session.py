@@ -14,8 +14,9 @@ from lockstep.client import session_events as e
 from lockstep.client.session_core import SessionCore
 from lockstep.client.session_line import State
 from lockstep.client.session_settings import SessionSettings
-from lockstep.client.session_stream import SessionStream
+from lockstep.client.session_stream import SessionStream, UnsayableError, check_sayable
 from lockstep.client.transaction_reserve import TransactionReserve
+from lockstep.client.unsayable import refuse
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
@@ -69,6 +70,8 @@ class SetSession:
         self.core = SessionCore(set_name, candidates, new_session_id, random.randrange, settings)
         self.before_write: Callable[[], None] = lambda: None
         """Called when a write may follow: whoever gathers commands submits them now."""
+        self.gathered_bytes = 0
+        """Of commands that gather, and are not submitted yet; kept by whoever gathers them."""
         self.lost_sessions = 0
         self.transactions: dict[TransactionKey, Callable[[], None]] = {}
         """Open transactions, and whom to tell when they are aborted."""
@@ -171,6 +174,11 @@ class SetSession:
         """Whether a primary serves it, as far as is known."""
         return self.core.state is State.ATTACHED
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended for good."""
+        return self.core.state is State.CLOSED
+
     def is_open(self, key: TransactionKey) -> bool:
         """Whether a transaction of this session may still be committed, as far as is known."""
         return key in self.core.window.operations
@@ -219,7 +227,7 @@ class SetSession:
     def is_full(self) -> bool:
         """Whether as much waits for answers as may."""
         window = self.core.window
-        return window.bytes > self.BACKLOG_BYTES_MAX or len(window) > 2 * c.ANSWERS_KEPT
+        return window.bytes + self.gathered_bytes > self.BACKLOG_BYTES_MAX or len(window) > 2 * c.ANSWERS_KEPT
 
     async def close(self, timeout_seconds: float = 5.0) -> None:
         """Ends the session; what is not answered within the time is left to the session's own time-out."""
@@ -254,7 +262,7 @@ class SetSession:
                 _settle(ticket, answer)
             case e.Send(stream, messages):
                 if self._stream is not None and self._stream.number == stream:
-                    self._stream.write(messages)
+                    self._write(self._stream, messages)
             case e.Delivered(consumer, queue, epoch, messages):
                 if (port := self._consumers.get(consumer)) is not None:
                     port.deliver(queue, epoch, messages)
@@ -300,8 +308,26 @@ class SetSession:
             case _:
                 assert_never(effect)
 
+    def _write(self, stream: SessionStream, messages: tuple[rq.ClientMessage, ...]) -> None:
+        try:
+            stream.write(messages)
+        except UnsayableError:
+            stream.write(tuple([said for message in messages for said in self._sayable(message)]))
+
+    def _sayable(self, message: rq.ClientMessage) -> list[rq.ClientMessage]:
+        """The message, or what is said in its place, if anything is: whoever asked for it hears why it cannot be said."""
+        try:
+            check_sayable(self.set_name, message)
+            return [message]
+        except UnsayableError as error:
+            instead, effects = refuse(self.core.line, message, error.code, error.message)
+            for effect in effects:
+                self._perform(effect)
+            return instead
+
     def _hear(self, event: e.Received | e.StreamLost | e.Written) -> None:
-        if isinstance(event, e.Written):
+        # What is settled is no longer in hand when a new epoch voids that: its credit was granted already.
+        if isinstance(event, e.Written) or self.core.state is State.ATTACHING:
             self.before_write()
         self.feed(event)
 

@@ -12,6 +12,7 @@ transaction becomes a branch.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from types import TracebackType
@@ -65,6 +66,8 @@ class Transaction:
         self._accepts: list[tuple[Message, Confirmation]] = []
         self._failure: LockstepError | None = None
         """Why the first operation failed that did."""
+        self._is_given_up = False
+        """Its caller has rolled it back."""
 
     def __repr__(self) -> str:
         return f"Transaction({self.id or 'not begun'}, {self.state.value})"
@@ -103,7 +106,12 @@ class Transaction:
     async def accept(self, *messages: Message) -> None:
         """Takes messages from their queues if it commits; if not, they return there."""
         for (consumer, _), together in groupby(messages, _OF_ONE_BATCH):
-            _, key = await self._enter(await self._session.of_set(consumer.set_name))
+            batches, key = await self._enter(await self._session.of_set(consumer.set_name))
+            try:
+                consumer.check_session(batches)
+            except Rejected as foreign:
+                self._failure = self._failure or foreign
+                raise
             offered = list(together)
             count = 0
             for accepted, confirmation in consumer.accept_in(offered, key):
@@ -137,6 +145,7 @@ class Transaction:
             self.state = TransactionState.COMMITTED
             return
         key = await self._begin()
+        await self._widened()
         session, batches = self._place
         last: LastPublish | None = None
         if self._failure is None and self._wide is None and session.takes_last_publish:
@@ -157,14 +166,18 @@ class Transaction:
             self.state = TransactionState.COMMITTED
         except Rejected as rejected:
             self.state = TransactionState.ROLLED_BACK
-            # What a publish was refused for that came with it has rolled it back.
-            if rejected.code not in _ENDED and last is None:
+            if rejected.code not in _ENDED:
                 unheard(session.submit(c.RollbackCommand(0, key)))
             release_refused(self._accepts)
             raise self._rolled_back(rejected) from (self._failure or rejected)
         except InDoubt as doubt:
             self.was_in_doubt = True
             await self._resolve(doubt)
+        except asyncio.CancelledError:
+            # It goes on. What could not be accepted goes back when that is known.
+            for message, confirmation in self._accepts:
+                confirmation.add_done_callback(partial(_release_if_refused, message))
+            raise
 
     async def rollback(self) -> None:
         """Ends it without effect; does nothing if it is rolled back already."""
@@ -172,10 +185,17 @@ class Transaction:
             return
         self._check_open()
         self.state = TransactionState.ROLLED_BACK
-        if self._place is None:
+        self._is_given_up = True
+        if self._place is not None:
+            # Being cancelled cancels the waiting only: nobody else would end it.
+            await asyncio.shield(asyncio.ensure_future(self._roll_back(*self._place)))
+
+    async def _roll_back(self, session: SetSession, batches: CommandBatches) -> None:
+        try:
+            key = await self._begin()
+        except LockstepError:
             return
-        key = await self._begin()
-        session, batches = self._place
+        await self._widened()
         batches.flush()
         session.transactions.pop(key, None)
         try:
@@ -199,7 +219,9 @@ class Transaction:
                 await self.rollback()
         elif self.state is TransactionState.OPEN:
             await self.commit()
-        elif self._failure is not None and self.state is TransactionState.ROLLED_BACK:
+        elif (
+            self._failure is not None and self.state is TransactionState.ROLLED_BACK and not self._is_given_up
+        ):
             raise self._failure
 
     # Inside
@@ -226,6 +248,14 @@ class Transaction:
         except LockstepError as error:
             self._failure = self._failure or error
             raise
+
+    async def _widened(self) -> None:
+        """Its caller may have been cancelled while it became a distributed one: that goes on, and what it began has to end."""
+        if self._widening is not None and self._wide is None:
+            try:
+                self._wide = await asyncio.shield(self._widening)
+            except LockstepError as error:
+                self._failure = self._failure or error
 
     async def _send_widen(self, key: TransactionKey, second: SetName) -> DistributedTransaction:
         """It has branches in both sets from now on; the set of the first one is not waited for."""
@@ -348,6 +378,10 @@ class Transaction:
         return (
             outcome.state is OutcomeState.UNKNOWN and self._key is not None and outcome.epoch > self._key[1]
         )
+
+
+def _release_if_refused(message: Message, confirmation: Confirmation) -> None:
+    release_refused([(message, confirmation)])
 
 
 def all_of(confirmations: Iterable[Confirmation]) -> "asyncio.Future[list[int]]":

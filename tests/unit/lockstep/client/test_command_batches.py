@@ -18,6 +18,7 @@ class Writing:
     """A session in a set whose last write is under way: what is submitted is only noted."""
 
     before_write: Callable[[], None]
+    gathered_bytes = 0
 
     def __init__(self) -> None:
         self.submitted: list[c.AnyCommand] = []

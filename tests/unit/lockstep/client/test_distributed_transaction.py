@@ -1,5 +1,6 @@
 """The SDK's distributed transaction over real gRPC, against a fake broker and a fake coordinator."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -29,6 +30,9 @@ class FakeCoordinator:
         """It enlists only one by one."""
         self.enlists_max: int | None = None
         """Further ones are refused."""
+        self.answers = asyncio.Event()
+        """Nothing is answered before this is set."""
+        self.answers.set()
         self._server = make_server()
         self._server.add_generic_rpc_handlers([self._handlers()])
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
@@ -62,6 +66,7 @@ class FakeCoordinator:
     def _answering(self, method: str, answer: Any) -> Any:
         async def answering(request: Any) -> Any:
             self.asked.append(method)
+            await self.answers.wait()
             if method == "Begin" and not self.is_old:
                 numbers = range(len(request.participants))
                 xids = [encode_xid(Xid(1, b"t", b"%d" % number)) for number in numbers]
@@ -73,13 +78,6 @@ class FakeCoordinator:
             return answer
 
         return answering
-
-
-@pytest_asyncio.fixture
-async def broker() -> AsyncIterator[FakeBroker]:
-    async with FakeBroker("one", "two") as running:
-        running.directory |= {"a": "one", "b": "one", "c": "two"}
-        yield running
 
 
 @pytest_asyncio.fixture
@@ -212,3 +210,62 @@ async def test_a_second_set_that_is_refused_leaves_nothing_open(
 
 def _count(broker: FakeBroker, set_name: str, kind: type[c.Command]) -> int:
     return sum(isinstance(command, kind) for command in broker.worlds[set_name].executed())
+
+
+async def test_who_is_cancelled_while_it_becomes_distributed_leaves_no_branch_open(
+    broker: FakeBroker, coordinator: FakeCoordinator, session: Session
+) -> None:
+    for queue in ("a", "c"):
+        await session.publish(queue, b"warm")
+    transaction = session.transaction()
+
+    async def work() -> None:
+        async with transaction:
+            await transaction.publish("a", b"x")
+            coordinator.answers.clear()
+            await transaction.publish("c", b"y")
+
+    working = asyncio.ensure_future(work())
+    await eventually(lambda: coordinator.asked == ["Begin"])
+    working.cancel()
+    await asyncio.sleep(0.02)
+    coordinator.answers.set()
+    await asyncio.wait([working])
+    assert working.cancelled()
+    assert transaction.state is TransactionState.ROLLED_BACK
+    assert coordinator.asked[-1] == "Rollback"
+    for name in ("one", "two"):
+        assert _count(broker, name, c.StartCommand) == _count(broker, name, c.EndCommand) == 1
+        assert _count(broker, name, c.PublishCommand) <= 2
+
+
+async def test_who_is_cancelled_while_a_branch_begins_leaves_none_open(
+    broker: FakeBroker, coordinator: FakeCoordinator, session: Session
+) -> None:
+    await session.publish("a", b"warm")
+    transaction = session.distributed_transaction()
+
+    async def work() -> None:
+        async with transaction:
+            await transaction.publish("a", b"x")
+            await asyncio.sleep(60)
+
+    working = asyncio.ensure_future(work())
+    await eventually(lambda: _count(broker, "one", c.StartCommand) == 1)
+    working.cancel()
+    await asyncio.wait([working])
+    assert [_count(broker, "one", kind) for kind in (c.StartCommand, c.EndCommand)] == [1, 1]
+    assert coordinator.asked[-1] == "Rollback"
+
+
+async def test_a_commit_is_asked_for_once(coordinator: FakeCoordinator, session: Session) -> None:
+    transaction = session.distributed_transaction()
+    await transaction.publish("a", b"x")
+    first = asyncio.ensure_future(transaction.commit())
+    await asyncio.sleep(0)
+    with pytest.raises(Rejected) as raised:
+        await transaction.commit()
+    assert raised.value.code is ErrorCode.TRANSACTION_FINISHED
+    await first
+    assert coordinator.asked.count("Commit") == 1
+    assert "Rollback" not in coordinator.asked

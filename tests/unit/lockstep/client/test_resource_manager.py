@@ -1,30 +1,15 @@
 """The verbs of XA by the SDK, against a fake broker."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-import lockstep
 from lockstep.client import Session
 from lockstep.client.resource_manager import ResourceManager
 from lockstep.core import commands as c
 from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
 from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
-
-
-@pytest_asyncio.fixture
-async def broker() -> AsyncIterator[FakeBroker]:
-    async with FakeBroker("one") as running:
-        running.directory["a"] = "one"
-        yield running
-
-
-@pytest_asyncio.fixture
-async def session(broker: FakeBroker) -> AsyncIterator[Session]:
-    async with await lockstep.connect(broker.address) as client, client.session() as session:
-        yield session
 
 
 @pytest_asyncio.fixture

@@ -1,0 +1,65 @@
+"""Credit of a consumer: at most so many messages are in its hands, whatever becomes of what it accepts."""
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from lockstep.client import Rejected, Session
+from lockstep.client.consumer import Consumer
+from lockstep.core.errors import ErrorCode
+from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
+
+
+async def opened(broker: FakeBroker, session: Session, credit: int) -> Consumer:
+    consumer = await session.consume("a", credit=credit)
+    await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)
+    return consumer
+
+
+def credit_of(session: Session) -> int:
+    port, _ = next(iter(session._sets.values()))
+    return port.core.line.held.consumers[1].credit
+
+
+async def test_an_accept_that_is_refused_in_a_transaction_gives_no_credit(
+    broker: FakeBroker, session: Session
+) -> None:
+    broker.refused_accepts["a"] = ErrorCode.ROLLBACK_ONLY
+    consumer = await opened(broker, session, 1)
+    for number in range(1, 6):
+        await broker.deliver("one", 1, "a", number)
+        transaction = session.transaction()
+        await transaction.accept(await anext(consumer))
+        await eventually(partial(getattr, transaction, "_failure"))
+        with pytest.raises(Rejected):
+            await transaction.commit()
+        await asyncio.sleep(0.01)
+    assert credit_of(session) <= 1
+    await consumer.close()
+
+
+async def test_what_is_accepted_while_a_new_primary_attaches_the_session_gives_credit_once(
+    broker: FakeBroker, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = await opened(broker, session, 4)
+    await broker.deliver("one", 1, "a", 1, 2, 3, 4)
+    messages = [await anext(consumer) for _ in range(4)]
+    port = next(iter(session._sets.values()))[0]
+    serves, write = asyncio.Event(), broker._write
+
+    async def later(*arguments: object) -> None:
+        await serves.wait()
+        await write(*arguments)  # type: ignore[arg-type]
+
+    broker.worlds["one"].fail_over(0)
+    monkeypatch.setattr(broker, "_write", later)
+    broker.hang_up()
+    await eventually(lambda: port.core.state.value == "attaching" and not port.core.line.is_writing)
+    answers = [message.accept() for message in messages]
+    await asyncio.sleep(0.02)
+    serves.set()
+    await eventually(lambda: port.is_attached)
+    await asyncio.gather(*answers, return_exceptions=True)
+    assert credit_of(session) <= 4
+    await consumer.close()

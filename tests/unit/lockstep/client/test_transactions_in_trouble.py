@@ -1,0 +1,131 @@
+"""Transactions whose caller is cancelled, whose begin or operations are refused, and messages that are not theirs."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from lockstep.client import Client, Rejected, Session, TransactionState
+from lockstep.client.session_events import CommandDone
+from lockstep.core import commands as c
+from lockstep.core.errors import ErrorCode
+from lockstep.core.xid import Xid
+from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
+
+
+async def test_a_message_of_another_session_is_not_accepted_and_nothing_commits_without_it(
+    broker: FakeBroker, client: Client
+) -> None:
+    async with client.session() as consuming, client.session() as producing:
+        consumer = await consuming.consume("a", credit=4)
+        await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)
+        await broker.deliver("one", 1, "a", 1)
+        message = await anext(consumer)
+        transaction = producing.transaction()
+        await transaction.publish("b", b"result")
+        with pytest.raises(Rejected) as raised:
+            await transaction.accept(message)
+        assert raised.value.code is ErrorCode.ILLEGAL_STATE
+        with pytest.raises(Rejected) as raised:
+            await transaction.commit()
+        assert raised.value.code is ErrorCode.ROLLED_BACK
+        manager = await producing.resource_manager("one")
+        await manager.select()
+        branch = await manager.start(Xid(1, b"g", b"b"))
+        with pytest.raises(Rejected):
+            branch.accept(message)
+        kinds = [type(one) for one in broker.worlds["one"].executed()]
+        assert c.CommitCommand not in kinds and c.SettleCommand not in kinds
+        await message.accept()
+
+
+async def test_a_transaction_that_could_not_begin_is_rolled_back_in_peace(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await session.publish("a", b"x")
+    port, _ = next(iter(session._sets.values()))
+    submit = port.submit
+
+    def refuse_begins(command: c.AnyCommand) -> "asyncio.Future[CommandDone]":
+        if not isinstance(command, c.BeginCommand):
+            return submit(command)
+        refused: asyncio.Future[CommandDone] = asyncio.get_running_loop().create_future()
+        refused.set_exception(Rejected(ErrorCode.UNAVAILABLE, "too many"))
+        return refused
+
+    monkeypatch.setattr(port, "submit", refuse_begins)
+    transaction = session.transaction()
+
+    async def work() -> None:
+        async with transaction:
+            with contextlib.suppress(Rejected):
+                await transaction.publish("a", b"x")
+            raise KeyError("of the block")
+
+    with pytest.raises(KeyError):
+        await work()
+    assert transaction.state is TransactionState.ROLLED_BACK
+
+
+async def test_who_rolls_back_after_a_refusal_leaves_the_block_in_peace(
+    broker: FakeBroker, session: Session
+) -> None:
+    broker.refusals["a"] = (ErrorCode.QUEUE_FULL, 0)
+    async with session.transaction() as transaction:
+        with pytest.raises(Rejected):
+            await (await transaction.publish("a", b"x"))
+        await transaction.rollback()
+    assert transaction.state is TransactionState.ROLLED_BACK
+
+
+async def test_who_is_cancelled_twice_leaves_no_transaction_open(
+    broker: FakeBroker, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await session.publish("a", b"x")
+    port, _ = next(iter(session._sets.values()))
+    submit, answered = port.submit, asyncio.Event()
+
+    def submit_later(command: c.AnyCommand) -> "asyncio.Future[CommandDone]":
+        async def later() -> CommandDone:
+            await answered.wait()
+            return await submit(command)
+
+        return asyncio.ensure_future(later()) if isinstance(command, c.BeginCommand) else submit(command)
+
+    monkeypatch.setattr(port, "submit", submit_later)
+
+    async def work() -> None:
+        async with session.transaction() as transaction:
+            await transaction.publish("a", b"y")
+
+    working = asyncio.ensure_future(work())
+    for _ in range(2):
+        await asyncio.sleep(0.01)
+        working.cancel()
+    await asyncio.sleep(0.01)
+    answered.set()
+    await asyncio.wait([working])
+    await eventually(lambda: isinstance(broker.worlds["one"].executed()[-1], c.RollbackCommand))
+
+
+async def test_what_could_not_be_accepted_goes_back_though_nobody_waits_for_the_commit(
+    broker: FakeBroker, session: Session
+) -> None:
+    broker.refused_accepts["a"] = ErrorCode.ROLLBACK_ONLY
+    async with await session.consume("a", credit=4) as consumer:
+        await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)
+        await broker.deliver("one", 1, "a", 1)
+        transaction = session.transaction()
+        await transaction.accept(await anext(consumer))
+        broker.is_holding = True
+        committing = asyncio.ensure_future(transaction.commit())
+        await eventually(lambda: isinstance(broker.worlds["one"].log[-1].command, c.CommitCommand))
+        committing.cancel()
+        await asyncio.sleep(0.01)
+        await broker.commit()
+        await eventually(
+            lambda: any(
+                isinstance(one, c.SettleCommand) and one.disposition == c.Disposition.RELEASE
+                for one in broker.worlds["one"].executed()
+            )
+        )
