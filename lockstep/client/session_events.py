@@ -96,7 +96,10 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """The time asked for by `ArmTimer` has come."""
+    """The time asked for by `ArmTimer` has come. `has_moved`: much has got through since the last time, of messages that are not
+    whole yet."""
+
+    has_moved: bool = False
 
 
 class Turn(msgspec.Struct, frozen=True):

@@ -79,6 +79,10 @@ class SessionStream:
         else:
             self._to_write.set_result(data)
 
+    def has_moved(self) -> bool:
+        """Whether much was said or heard since this was asked last, though no message is whole: the link is slow."""
+        return bool(self._call.has_moved())
+
     def _written(self) -> None:
         if not self._is_over:
             self._hear(Written(self.number))

@@ -278,7 +278,7 @@ class SetSession:
                 if self._timer is not None:
                     self._timer.cancel()
                 delay = max(0, at - now_ms()) / 1000
-                self._timer = asyncio.get_running_loop().call_later(delay, self.feed, e.Tick())
+                self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
             case e.OpenStream(stream, address):
                 self._drop_stream()
                 self._stream = SessionStream(self._channels.to(address), self.set_name, stream, self._hear)
@@ -324,6 +324,9 @@ class SetSession:
             for effect in effects:
                 self._perform(effect)
             return instead
+
+    def _tick(self) -> None:
+        self.feed(e.Tick(self._stream is not None and self._stream.has_moved()))
 
     def _hear(self, event: e.Received | e.StreamLost | e.Written) -> None:
         # What is settled is no longer in hand when a new epoch voids that: its credit was granted already.

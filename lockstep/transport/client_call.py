@@ -132,6 +132,10 @@ class ClientCall:
         """As `Stream.write_now`."""
         return self._stream is not None and self._status is None and self._stream.write_now(data)
 
+    def has_moved(self) -> bool:
+        """As `Stream.has_moved`."""
+        return self._stream is not None and self._status is None and self._stream.has_moved()
+
     async def write(self, message: Any) -> None:
         """One message. Raises `AioRpcError`, and `InvalidStateError` when the other side has ended the call."""
         data = message if self._serialize is None else self._serialize(message)

@@ -6,7 +6,9 @@ out. Whatever breaks the protocol ends the connection, and nothing else.
 """
 
 import asyncio
+import fcntl
 import struct
+import termios
 from collections.abc import Callable
 from typing import cast
 
@@ -29,13 +31,14 @@ from h2.settings import SettingCodes, Settings
 
 from lockstep.transport.errors import ConnectionEnded
 from lockstep.transport.metadata import Header
-from lockstep.transport.stream import PREFIX_BYTES, WINDOW_BYTES, Stream
+from lockstep.transport.stream import MOVED_BYTES, PREFIX_BYTES, WINDOW_BYTES, Stream
 
 _HEAD = struct.Struct(">HBBBI")
 """Of a frame: bytes behind it (16 bits, 8 bits), kind, flags, stream."""
 HEAD_BYTES = _HEAD.size
 _MESSAGE_HEAD = struct.Struct(">HBBBIBI")
 """Of a DATA frame that is one message: with the message's prefix."""
+_NUMBER_OF_KERNEL = struct.Struct("i")
 _NUMBER = struct.Struct(">I")
 _TWO_NUMBERS = struct.Struct(">II")
 _DATA, _GOAWAY, _WINDOW_UPDATE = 0, 7, 8
@@ -101,6 +104,8 @@ class Connection(asyncio.Protocol):
         """Calls that are not over."""
         self.is_paused = False
         """Much waits to be sent."""
+        self.sent_bytes = 0
+        """Of messages, as far as the transport has taken them."""
         self.blocked_bytes = 0
         """Of messages that wait for room."""
         self.is_leaving = False
@@ -125,6 +130,8 @@ class Connection(asyncio.Protocol):
         self._resets = 0
         self._keepalive: asyncio.TimerHandle | None = None
         self._keepalive_at = 0.0
+        self._passed = 0
+        """Bytes that had passed at the last round of keepalive."""
 
     # --- the transport ---
 
@@ -183,8 +190,19 @@ class Connection(asyncio.Protocol):
             last = self._h2.highest_inbound_stream_id
             self._transport.write(_HEAD.pack(0, 8, _GOAWAY, 0, 0) + _TWO_NUMBERS.pack(last, code))
 
+    @property
+    def passed_bytes(self) -> int:
+        """Of what was sent, so much has reached the other side's kernel, as far as this one knows."""
+        transport = self._transport
+        if transport is None:
+            return self.sent_bytes
+        return self.sent_bytes - transport.get_write_buffer_size() - _in_kernel(transport)
+
     def _keep_alive(self) -> None:
         now = asyncio.get_running_loop().time()
+        passed_before, self._passed = self._passed, self.passed_bytes
+        # A slow link: its acknowledgements are heard by the kernel only.
+        self._has_heard |= self._passed - passed_before >= MOVED_BYTES
         # Who was late himself has not looked yet.
         self._has_heard |= now - self._keepalive_at > KEEPALIVE_SECONDS / 4
         if not self._has_heard and self._is_asked:
@@ -378,6 +396,7 @@ class Connection(asyncio.Protocol):
             return False
         connection.outbound_flow_control_window -= size
         stream.outbound_flow_control_window -= size
+        self.sent_bytes += size
         head = _MESSAGE_HEAD.pack(size >> 8, size & 0xFF, _DATA, 0, number, 0, size - PREFIX_BYTES)
         if size <= JOINED_BYTES_MAX:
             transport.write(head + data)
@@ -401,6 +420,7 @@ class Connection(asyncio.Protocol):
             return 0
         connection.outbound_flow_control_window -= size
         stream.outbound_flow_control_window -= size
+        self.sent_bytes += size
         transport.writelines((_HEAD.pack(size >> 8, size & 0xFF, _DATA, 0, number), data[:size]))
         return size
 
@@ -471,3 +491,12 @@ _STATUS_OF_RESET: dict[int, grpc.StatusCode] = {
     ErrorCodes.INADEQUATE_SECURITY: grpc.StatusCode.PERMISSION_DENIED,
 }
 """gRPC over HTTP/2, Errors; all others are INTERNAL."""
+
+
+def _in_kernel(transport: asyncio.Transport) -> int:
+    """Bytes that the kernel has, and whose arrival it has not heard of."""
+    try:
+        answer = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+    except (OSError, AttributeError):
+        return 0
+    return int(_NUMBER_OF_KERNEL.unpack(answer)[0])

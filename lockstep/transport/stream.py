@@ -6,6 +6,7 @@ other side once a window full waits, and nobody else on the connection: the wind
 
 import asyncio
 import struct
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _PREFIX = struct.Struct(">BI")
 """Of a message: whether it is compressed, bytes."""
 PREFIX_BYTES = _PREFIX.size
+MOVED_BYTES = 4 << 10
+"""So many of a message that is on its way are much; what is acknowledged of heartbeats is not."""
 READS_AT_ONCE = 16
 """Messages that wait are read at once; behind so many other tasks have their turn."""
 Handler = Callable[[bytes], bool]
@@ -40,6 +43,11 @@ class Stream:
         """The other side has ended its messages."""
         self.is_said_out = False
         """This side has."""
+        self.received_bytes = 0
+        self._said_until = 0
+        """Of all that its connection sends, how far its last message goes."""
+        self._moved = (0, 0)
+        """Bytes that had got through, of the connection's and to this stream, when somebody looked last."""
         self._message_bytes_max = message_bytes_max
         self._messages: deque[bytes] = deque()
         self._parts: list[memoryview | bytes] = []
@@ -63,6 +71,7 @@ class Stream:
     def receive(self, data: bytes | memoryview) -> None:
         """Bytes of messages, as they came."""
         size = len(data)
+        self.received_bytes += size
         self._window -= size
         if self._window < 0:
             raise ConnectionEnded(grpc.StatusCode.INTERNAL, "more was sent than the window allows")
@@ -197,10 +206,12 @@ class Stream:
 
     def write_now(self, data: bytes) -> bool:
         """Sends a message at once, if there is room; answers whether there was. Not while a `write` is under way."""
-        is_allowed = self.failure is None and len(data) <= self._message_bytes_max
-        return (
-            is_allowed and not self.connection.is_paused and self.connection.send_message(self.number, data)
-        )
+        connection = self.connection
+        if self.failure is not None or len(data) > self._message_bytes_max or connection.is_paused:
+            return False
+        is_sent = connection.send_message(self.number, data)
+        self._said_until = connection.sent_bytes
+        return is_sent
 
     async def write(self, data: bytes) -> None:
         """Returns when the connection has taken it. Raises `ConnectionEnded`."""
@@ -212,10 +223,12 @@ class Stream:
             raise self.failure
         if connection.is_paused or not connection.send_message(self.number, data):
             connection.blocked_bytes += len(data)
+            self._said_until = sys.maxsize
             try:
                 await self._write_blocked(data)
             finally:
                 connection.blocked_bytes -= len(data)
+                self._said_until = connection.sent_bytes
 
     async def _write_blocked(self, data: bytes) -> None:
         connection = self.connection
@@ -228,6 +241,15 @@ class Stream:
                 rest = rest[sent:]
                 if not sent:
                     await connection.may_write()
+
+    def has_moved(self) -> bool:
+        """Whether much of what is said or heard here has got through since this was asked last: a slow link, and no silence."""
+        passed, received = self.connection.passed_bytes, self.received_bytes
+        (passed_before, received_before), self._moved = self._moved, (passed, received)
+        was_saying = passed_before < self._said_until
+        return (was_saying and passed - passed_before >= MOVED_BYTES) or (
+            received - received_before >= MOVED_BYTES
+        )
 
     # --- the end ---
 
