@@ -122,8 +122,8 @@ class SessionCore:
                 if stream == line.stream:
                     line.lose_stream(now, effects)
             case e.Tick(has_moved):
-                if has_moved and line.times.silence_at is not None:
-                    line.times.silence_at = max(line.times.silence_at, now + line.silence_ms)
+                if has_moved:
+                    line.times.moved(now, line.silence_ms)
                 self._tick(now, effects)
             case e.Learn(epoch, candidates):
                 line.candidates.learn(candidates, is_hint=True)

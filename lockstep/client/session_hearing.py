@@ -21,7 +21,7 @@ def receive(
 ) -> None:
     """Takes in what the present stream carried at `now`; appends what comes of it to `effects`."""
     stream = line.stream
-    line.times.silence_at = now + line.silence_ms
+    line.times.heard(now, line.silence_ms)
     for message in messages:
         if line.state is State.ATTACHED:
             if message.epoch != line.epoch:

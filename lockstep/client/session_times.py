@@ -16,6 +16,8 @@ class SessionTimes:
     """The candidates may be tried again."""
     silence_at: int | None = None
     """The stream is given up unless something was heard."""
+    moving_since: int | None = None
+    """Something large has been on its way from then on, and nothing was heard."""
     heartbeat_at: int | None = None
     resend_at: int | None = None
     """Commands that were pushed back may be sent again."""
@@ -25,7 +27,18 @@ class SessionTimes:
 
     def end_stream(self) -> None:
         """What belongs to one stream is over with it."""
-        self.silence_at = self.heartbeat_at = self.resend_at = None
+        self.silence_at = self.moving_since = self.heartbeat_at = self.resend_at = None
+
+    def heard(self, now: int, silence_ms: int) -> None:
+        """The stream said something; for so long it may be silent."""
+        self.silence_at, self.moving_since = now + silence_ms, None
+
+    def moved(self, now: int, silence_ms: int) -> None:
+        """Much has got through of something large. What is behind it takes its time, too, and so does what this side believes
+        to have got through, and is still somewhere on its way."""
+        if self.silence_at is not None:
+            self.moving_since = now if self.moving_since is None else self.moving_since
+            self.silence_at = max(self.silence_at, 2 * now - self.moving_since + silence_ms)
 
     def arm(self) -> ArmTimer | None:
         """The timer to set, unless the one that is set is early enough."""
