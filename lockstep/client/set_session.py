@@ -147,8 +147,8 @@ class SetSession:
         try:
             return key_of(await asyncio.shield(begun))
         except asyncio.CancelledError:
-            # Somebody else's, or it grows old.
-            begun.add_done_callback(lambda done: self.reserve.begun(0, _begun(done)))
+            # Somebody else's, or it grows old; one that has a time-out ends by that.
+            begun.add_done_callback(lambda done: self.reserve.begun(0, () if timeout_ms else _begun(done)))
             raise
 
     def begin_ahead(self) -> None:

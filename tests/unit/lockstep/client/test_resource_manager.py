@@ -2,11 +2,14 @@
 
 import asyncio
 
+import pytest
 import pytest_asyncio
 
 from lockstep.client import Session
 from lockstep.client.resource_manager import ResourceManager
+from lockstep.client.session_events import CommandDone
 from lockstep.core import commands as c
+from lockstep.core.ids import SetName
 from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
 from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
@@ -79,3 +82,32 @@ async def test_who_works_in_one_branch_after_the_other_has_their_transactions_be
     before = [done[index - 1] for index in starts]
     assert before[:2] == [c.BeginCommand, c.BeginCommand]
     assert before[3:] == [c.CommitBranchCommand] * 3, "their begins were there long before"
+
+
+@pytest.mark.parametrize(("timeout_ms", "left"), [(0, 1), (5_000, 0)])
+async def test_the_transaction_of_a_start_that_is_cancelled_is_the_next_ones(
+    session: Session,
+    manager: ResourceManager,
+    monkeypatch: pytest.MonkeyPatch,
+    timeout_ms: int,
+    left: int,
+) -> None:
+    port, _ = await session.of_set(SetName("one"))
+    submit, answered = port.submit, asyncio.Event()
+
+    def submit_later(command: c.AnyCommand) -> "asyncio.Future[CommandDone]":
+        async def later() -> CommandDone:
+            await answered.wait()
+            return await submit(command)
+
+        return asyncio.ensure_future(later())
+
+    monkeypatch.setattr(port, "submit", submit_later)
+    starting = asyncio.ensure_future(manager.start_soon(Xid(1, b"g", b"b"), timeout_ms=timeout_ms))
+    await asyncio.sleep(0.01)
+    starting.cancel()
+    answered.set()
+    await asyncio.wait([starting])
+    await eventually(lambda: len(port.core.window.operations) == 1)
+    await asyncio.sleep(0.01)
+    assert len(port.reserve) == left
