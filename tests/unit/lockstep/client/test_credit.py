@@ -13,7 +13,7 @@ from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 
 async def opened(broker: FakeBroker, session: Session, credit: int) -> Consumer:
     consumer = await session.consume("a", credit=credit)
-    await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)
+    await eventually(lambda: bool(broker.streams) and len(broker.streams[-1][1].requests) == 2)
     return consumer
 
 

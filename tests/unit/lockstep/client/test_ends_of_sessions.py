@@ -24,7 +24,7 @@ async def test_a_consumer_of_a_session_that_nobody_holds_ends_with_its_client(br
     client = await lockstep.connect(broker.address)
     consumer = await client.session().consume("a", credit=4)
     gc.collect()
-    await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)
+    await eventually(lambda: bool(broker.streams) and len(broker.streams[-1][1].requests) == 2)
     await client.close()
     assert broker.worlds["one"].ended
     with pytest.raises(Rejected):

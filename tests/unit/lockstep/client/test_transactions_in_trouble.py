@@ -18,7 +18,7 @@ async def test_a_message_of_another_session_is_not_accepted_and_nothing_commits_
 ) -> None:
     async with client.session() as consuming, client.session() as producing:
         consumer = await consuming.consume("a", credit=4)
-        await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)
+        await eventually(lambda: bool(broker.streams) and len(broker.streams[-1][1].requests) == 2)
         await broker.deliver("one", 1, "a", 1)
         message = await anext(consumer)
         transaction = producing.transaction()
@@ -113,7 +113,7 @@ async def test_what_could_not_be_accepted_goes_back_though_nobody_waits_for_the_
 ) -> None:
     broker.refused_accepts["a"] = ErrorCode.ROLLBACK_ONLY
     async with await session.consume("a", credit=4) as consumer:
-        await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)
+        await eventually(lambda: bool(broker.streams) and len(broker.streams[-1][1].requests) == 2)
         await broker.deliver("one", 1, "a", 1)
         transaction = session.transaction()
         await transaction.accept(await anext(consumer))
