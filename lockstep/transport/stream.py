@@ -99,8 +99,7 @@ class Stream:
             else:
                 self._wake()
         elif self._parts:
-            early, self._given_early = self._parts_bytes - self._given_early, self._parts_bytes
-            self._give_back(early)
+            self._give_back_early()
 
     def receive_padded(self, data: bytes) -> None:
         """The same, for which `h2` keeps the windows."""
@@ -189,7 +188,14 @@ class Stream:
         data = self._messages.popleft()
         given, self._given_early = self._given_early, 0
         self._give_back(len(data) + PREFIX_BYTES - given)
+        if not self._messages:
+            self._give_back_early()
         return data
+
+    def _give_back_early(self) -> None:
+        """What is here of a message that is not whole, once none waits before it: its end may need that room."""
+        early, self._given_early = self._parts_bytes - self._given_early, self._parts_bytes
+        self._give_back(early)
 
     def _give_back(self, size: int) -> None:
         self._unread += size

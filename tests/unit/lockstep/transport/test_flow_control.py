@@ -114,6 +114,28 @@ async def test_a_client_that_was_held_back_goes_on_in_order_when_it_is_read(ends
     assert await call == COUNT.pack(messages, messages * MESSAGE_BYTES)
 
 
+@pytest.mark.parametrize("first", [MESSAGE_BYTES, 3 * 2**19, 2**21 - 5, 2**21, 3 * 2**20])
+@within(60)
+async def test_a_message_beyond_the_window_goes_on_behind_one_that_is_read_late(
+    ends: Ends, probe: Probe, first: int
+) -> None:
+    """What came of it while the one before waited is room that its own end needs."""
+    channel = ends.open_channel((await ends.serve(probe.handlers())).address)
+    call, sizes = channel.stream_unary(path("SumLater"))(), (first, 20 * 2**20, 10)
+
+    async def write() -> None:
+        for number, size in enumerate(sizes):
+            await call.write(numbered(number, size))
+        await call.done_writing()
+
+    writing = asyncio.ensure_future(write())
+    assert await probe.begun.get() == "SumLater"
+    await asyncio.sleep(STILL_SECONDS)
+    probe.may_read.set()
+    await writing
+    assert await call == COUNT.pack(len(sizes), sum(sizes))
+
+
 @within(60)
 async def test_a_slow_reader_gets_everything_in_order(ends: Ends, probe: Probe) -> None:
     channel = ends.open_channel((await ends.serve(probe.handlers())).address)
