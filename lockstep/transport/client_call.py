@@ -137,7 +137,10 @@ class ClientCall:
         return self._stream is not None and self._status is None and self._stream.has_moved()
 
     async def write(self, message: Any) -> None:
-        """One message. Raises `AioRpcError`, and `InvalidStateError` when the other side has ended the call."""
+        """One message. Raises `AioRpcError`, and `InvalidStateError` when the other side has ended the call.
+
+        Who is cancelled meanwhile cancels the call.
+        """
         data = message if self._serialize is None else self._serialize(message)
         await self._open()
         if self._stream is not None and self._status is None:
@@ -146,6 +149,9 @@ class ClientCall:
                 return
             except ConnectionEnded:
                 await self._ended()
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
         self._raise_for_status()
         raise asyncio.InvalidStateError("the call is over")
 
@@ -322,6 +328,8 @@ class _ClientStream(Stream):
             "the call ended without a status",
             (),
         )
+        if self.is_cut_short and code is grpc.StatusCode.OK:
+            code, details = grpc.StatusCode.INTERNAL, "the last message was cut short"
         self._call.end(code, details, trailing)
         # Nothing more is said, whether the server would listen or not.
         self.connection.drop(self, ErrorCodes.NO_ERROR)

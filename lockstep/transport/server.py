@@ -128,6 +128,11 @@ class ServerCall(Stream):
                 seconds, self.refuse, grpc.StatusCode.DEADLINE_EXCEEDED, text
             )
 
+    def hear_out(self) -> None:
+        super().hear_out()
+        if self.is_cut_short:
+            self.refuse(grpc.StatusCode.INTERNAL, "the last message was cut short")
+
     async def _guard(self, handler: "grpc.RpcMethodHandler[Any, Any] | None") -> None:
         try:
             if handler is None:

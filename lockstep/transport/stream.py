@@ -220,7 +220,10 @@ class Stream:
         return is_sent
 
     async def write(self, data: bytes) -> None:
-        """Returns when the connection has taken it. Raises `ConnectionEnded`."""
+        """Returns when the connection has taken it. Raises `ConnectionEnded`.
+
+        Who is cancelled meanwhile ends the call: a part of the message may be on its way, and nothing can come behind that.
+        """
         connection = self.connection
         if len(data) > self._message_bytes_max:
             text = f"a message has {len(data)} bytes, {self._message_bytes_max} are allowed"
@@ -232,6 +235,9 @@ class Stream:
             self._said_until = sys.maxsize
             try:
                 await self._write_blocked(data)
+            except asyncio.CancelledError:
+                self.refuse(grpc.StatusCode.CANCELLED, "a message was given up while it was written")
+                raise
             finally:
                 connection.blocked_bytes -= len(data)
                 self._said_until = connection.sent_bytes
@@ -263,6 +269,11 @@ class Stream:
         """The other side has ended its messages."""
         self.is_heard_out = True
         self._wake()
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Only a part of a message has come."""
+        return bool(self._parts)
 
     def refuse(self, code: grpc.StatusCode, details: str) -> None:
         """Ends the call from this side, because of a message; each side has its way."""

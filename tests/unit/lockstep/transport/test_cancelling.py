@@ -2,6 +2,7 @@
 call that its server has ended."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import grpc
@@ -9,7 +10,7 @@ import grpc.aio
 import pytest
 
 from tests.unit.lockstep.transport.ends import OURS, Ends, within
-from tests.unit.lockstep.transport.probe_service import Probe, path, service, stream_stream
+from tests.unit.lockstep.transport.probe_service import Probe, path, service, stream_stream, unary_stream
 
 ENDED_ERRORS = (asyncio.InvalidStateError, grpc.aio.UsageError, grpc.aio.AioRpcError)
 """What a write raises after its call has ended."""
@@ -125,6 +126,51 @@ async def test_cancelling_who_reads_a_stream_cancels_the_call(ends: Ends, probe:
         await reading
     assert await call.code() is grpc.StatusCode.CANCELLED
     assert await probe.ended.get() == "cancelled"
+
+
+@within(30)
+async def test_a_message_that_a_client_gives_up_midway_ends_the_call(ends: Ends, probe: Probe) -> None:
+    """What came behind a part of it would be taken for its rest."""
+    channel = ends.open_channel((await ends.serve(probe.handlers())).address)
+    call = channel.stream_unary(path("SumLater"))()
+    await call.write(b"first")
+    assert await probe.begun.get() == "SumLater"
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.3):
+            for _ in range(20):
+                await call.write(bytes(5 * 2**20))
+    with pytest.raises((*ENDED_ERRORS, asyncio.CancelledError)):
+        await call.write(b"behind it")
+    assert call.done()
+
+
+@pytest.mark.parametrize("rest", [b"", b"behind it"])
+@within(30)
+async def test_a_message_that_a_handler_gives_up_midway_ends_the_call(ends: Ends, rest: bytes) -> None:
+    given_up = asyncio.Event()
+
+    async def write(_data: bytes, context: Any) -> None:
+        await context.write(bytes(3 * 2**20))
+        try:
+            async with asyncio.timeout(0.3):
+                for _ in range(20):
+                    await context.write(bytes(5 * 2**20))
+        except TimeoutError:
+            pass
+        finally:
+            given_up.set()
+        if rest:
+            await context.write(rest)
+
+    channel = ends.open_channel((await ends.serve(service(Write=unary_stream(write)))).address)
+    call = channel.unary_stream(path("Write"))(b"")
+    await given_up.wait()
+    has_ended: Any = (
+        pytest.raises if ends.server == OURS else contextlib.suppress
+    )  # grpcio's still sends it whole.
+    with has_ended(grpc.aio.AioRpcError):
+        while (message := await call.read()) is not grpc.aio.EOF:
+            assert len(message) in (3 * 2**20, 5 * 2**20)
 
 
 @within(30)

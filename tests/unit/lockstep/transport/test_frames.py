@@ -116,6 +116,14 @@ async def test_a_request_may_end_with_trailers(client: h.RawClient) -> None:
     assert client.data_of(1) == h.message(COUNT.pack(1, 3))
 
 
+@pytest.mark.parametrize("rest", [h.message(b"")[:1], h.message(b"")[:4], h.message(b"part", length=5)])
+@within(30)
+async def test_a_request_that_ends_within_a_message_is_refused(client: h.RawClient, rest: bytes) -> None:
+    client.send(h.request(1, path("Sum")), h.frame(h.DATA, h.END_STREAM, 1, h.message(b"abc") + rest))
+    assert await client.end_of(1)
+    assert not client.data_of(1)
+
+
 @within(30)
 async def test_padding_gives_its_window_back(client: h.RawClient) -> None:
     """A window full of padding: without it being given back, the call would stand still."""

@@ -95,6 +95,10 @@ TOLD = {
     ),
     "no status": ({"UNKNOWN", "INTERNAL"}, h.frame(h.HEADERS, END, 1, OK + CONTENT_TYPE)),
     "no trailers": ({"UNKNOWN", "INTERNAL"}, HEAD + h.frame(h.DATA, h.END_STREAM, 1, h.message(b"answer"))),
+    "a part of a message more": (
+        {"INTERNAL"},
+        b"".join((*SOUND[:-1], h.frame(h.DATA, 0, 1, h.message(b"part", length=5)), SOUND[-1])),
+    ),
     "refused": ({"UNAVAILABLE"}, HEAD + h.frame(h.RST_STREAM, 0, 1, struct.pack(">I", 7))),
     "cancelled": ({"CANCELLED"}, HEAD + h.frame(h.RST_STREAM, 0, 1, struct.pack(">I", 8))),
     "calm": ({"RESOURCE_EXHAUSTED"}, HEAD + h.frame(h.RST_STREAM, 0, 1, struct.pack(">I", 11))),
