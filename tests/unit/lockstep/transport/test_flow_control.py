@@ -21,6 +21,8 @@ from tests.unit.lockstep.transport.probe_service import (
 MESSAGE_BYTES = 256 * 1024
 HELD_BYTES_MAX = 64 * 2**20
 """That one stream nobody reads may have on its way, in buffers and windows of both ends."""
+STEADY = (("grpc.http2.bdp_probe", 0),)
+"""Of grpcio's ends: otherwise these make their windows as wide as they take the link for, up to more than `HELD_BYTES_MAX`."""
 STILL_SECONDS = 0.3
 """A writer that gets nothing more away for so long is held back."""
 
@@ -43,7 +45,7 @@ class Count:
 
 @within(60)
 async def test_a_client_that_nobody_reads_is_held_back_and_others_go_on(ends: Ends, probe: Probe) -> None:
-    channel = ends.open_channel((await ends.serve(probe.handlers())).address)
+    channel = ends.open_channel((await ends.serve(probe.handlers(), options=STEADY)).address)
     call, count = channel.stream_stream(path("WaitStreaming"))(), Count()
 
     async def write() -> None:
@@ -82,7 +84,7 @@ async def test_a_handler_that_nobody_reads_is_held_back_and_others_go_on(ends: E
             await context.write(data)
 
     served = await ends.serve(service(Write=unary_stream(write), Converse=stream_stream(converse)))
-    channel = ends.open_channel(served.address)
+    channel = ends.open_channel(served.address, STEADY)
     calls = [channel.unary_stream(path("Write"))(b"") for _ in counts]
     await asyncio.gather(*(count.settle() for count in counts))
     other = channel.stream_stream(path("Converse"))()
@@ -97,7 +99,7 @@ async def test_a_handler_that_nobody_reads_is_held_back_and_others_go_on(ends: E
 
 @within(60)
 async def test_a_client_that_was_held_back_goes_on_in_order_when_it_is_read(ends: Ends, probe: Probe) -> None:
-    channel = ends.open_channel((await ends.serve(probe.handlers())).address)
+    channel = ends.open_channel((await ends.serve(probe.handlers(), options=STEADY)).address)
     call, count, messages = channel.stream_unary(path("SumLater"))(), Count(), 400
 
     async def write() -> None:
