@@ -109,6 +109,8 @@ class Channel:
     async def channel_ready(self) -> None:
         """Returns when it is connected; tries for ever."""
         while self._connection is None or self._connection.is_leaving:
+            if self._is_closed:
+                raise grpc.aio.UsageError("the channel is closed")
             await asyncio.wait({self._begin_connecting()})
 
     async def close(self, _grace: float | None = None) -> None:
@@ -189,6 +191,8 @@ class Channel:
         def answered(_: Connection) -> None:
             if not ready.done():
                 ready.set_result(None)
+            elif connection is self._connection and not self._is_closed:
+                loop.call_soon(self.open_waiting)
 
         connection = Connection(None, answered, lost)
         if self._address.startswith("unix:"):

@@ -56,6 +56,8 @@ JOINED_BYTES_MAX = 16 << 10
 """A message up to this size is copied behind its head; a bigger one is handed over beside it."""
 UNSENT_BYTES_MAX = 1 << 20
 """What may wait in the socket's buffer before writers do."""
+PART_BYTES_MAX = 4 << 20
+"""Of a message that leave at once, whatever the windows allow; less than would make `ANSWERS_UNSENT_BYTES_MAX` of it."""
 ANSWERS_UNSENT_BYTES_MAX = 16 << 20
 """The same of a peer that asks for answers (pings, settings) and takes none: it is dropped."""
 BLOCKED_BYTES_MAX = 64 << 20
@@ -100,6 +102,8 @@ class Connection(asyncio.Protocol):
                 SettingCodes.MAX_HEADER_LIST_SIZE: CONTROL_BYTES_MAX,
             },
         )
+        # Before the other side knows the settings h2 holds it to the smallest frames.
+        self._h2.max_inbound_frame_size = CONTROL_BYTES_MAX
         self.streams: dict[int, Stream] = {}
         """Calls that are not over."""
         self.is_paused = False
@@ -124,7 +128,6 @@ class Connection(asyncio.Protocol):
         self._unread = 0
         """Bytes taken and not given back to the connection's window yet."""
         self._writers: list[asyncio.Future[None]] = []
-        self._is_ready = False
         self._has_heard = True
         self._is_asked = False
         self._resets = 0
@@ -132,6 +135,8 @@ class Connection(asyncio.Protocol):
         self._keepalive_at = 0.0
         self._passed = 0
         """Bytes that had passed at the last round of keepalive."""
+        self._asked_at = 0
+        """Bytes that had been sent when the other side was asked last."""
 
     # --- the transport ---
 
@@ -201,17 +206,19 @@ class Connection(asyncio.Protocol):
     def _keep_alive(self) -> None:
         now = asyncio.get_running_loop().time()
         passed_before, self._passed = self._passed, self.passed_bytes
-        # A slow link: its acknowledgements are heard by the kernel only.
-        self._has_heard |= self._passed - passed_before >= MOVED_BYTES
+        # A slow link: the question had not got through, and what is before it moves, as only the kernel hears.
+        is_moving = passed_before < self._asked_at and self._passed - passed_before >= MOVED_BYTES
         # Who was late himself has not looked yet.
         self._has_heard |= now - self._keepalive_at > KEEPALIVE_SECONDS / 4
-        if not self._has_heard and self._is_asked:
-            self._lose(f"nothing was heard for {2 * KEEPALIVE_SECONDS:g} s")
-            return
-        self._is_asked = not self._has_heard
-        if self._is_asked:
+        if self._has_heard:
+            self._is_asked = False
+        elif not self._is_asked:
+            self._is_asked, self._asked_at = True, self.sent_bytes
             self._h2.ping(bytes(8))
             self._flush()
+        elif not is_moving:
+            self._lose(f"nothing was heard for {2 * KEEPALIVE_SECONDS:g} s")
+            return
         self._has_heard, self._resets = False, 0
         self._keepalive_at = now + KEEPALIVE_SECONDS
         self._keepalive = asyncio.get_running_loop().call_at(self._keepalive_at, self._keep_alive)
@@ -338,8 +345,7 @@ class Connection(asyncio.Protocol):
                         stream.receive_padded(part)
                     self._h2.acknowledge_received_data(length, number)
                 case WindowUpdated() | RemoteSettingsChanged():
-                    if isinstance(event, RemoteSettingsChanged) and not self._is_ready:
-                        self._is_ready = True
+                    if isinstance(event, RemoteSettingsChanged):
                         self._on_ready(self)
                     self.wake_writers()
                 case _:
@@ -366,6 +372,7 @@ class Connection(asyncio.Protocol):
             status = _STATUS_OF_RESET.get(code, grpc.StatusCode.INTERNAL)
             was_refused = code == ErrorCodes.REFUSED_STREAM
             stream.fail(ConnectionEnded(status, f"the call was reset with code {code}", was_refused))
+            self._close_when_left()
 
     def _hear_goaway(self, number: int, payload: bytes) -> None:
         if number or len(payload) < 8:
@@ -379,6 +386,8 @@ class Connection(asyncio.Protocol):
             self.streams.pop(number).fail(refusal)
         if not self.streams and self._on_call is None:
             self.close("the server went away")
+        else:
+            self._on_ready(self)
 
     # --- out ---
 
@@ -391,6 +400,7 @@ class Connection(asyncio.Protocol):
             size > connection.outbound_flow_control_window
             or size > stream.outbound_flow_control_window
             or size > connection.max_outbound_frame_size
+            or size > PART_BYTES_MAX
             or transport is None
         ):
             return False
@@ -415,6 +425,7 @@ class Connection(asyncio.Protocol):
             connection.outbound_flow_control_window,
             stream.outbound_flow_control_window,
             connection.max_outbound_frame_size,
+            PART_BYTES_MAX,
         )
         if size <= 0:
             return 0
@@ -475,6 +486,10 @@ class Connection(asyncio.Protocol):
         if not (stream.is_heard_out and stream.is_said_out):
             self._h2.reset_stream(stream.number, code)
             self._flush()
+        self._close_when_left()
+
+    def _close_when_left(self) -> None:
+        """The last call on a connection that was left is over."""
         if self.is_leaving and not self.streams and self._on_call is None:
             self.close("the server went away")
 

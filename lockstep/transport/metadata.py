@@ -16,6 +16,8 @@ Pairs = tuple[tuple[str, str | bytes], ...]
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _OWN = (b"content-type", b"te", b"user-agent", b"grpc-", b":")
 """Prefixes of headers that are not metadata."""
+DETAILS_MAX = 4096
+"""Characters of a status's details that are sent: what fits no field ends more than its call."""
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
 
 _HTTP = {
@@ -74,7 +76,7 @@ def encode_status(
     """The trailers of a call."""
     trailers = [(b"grpc-status", str(code.value[0]).encode())]
     if details:
-        trailers.append((b"grpc-message", quote(details, safe=_PRINTABLE).encode()))
+        trailers.append((b"grpc-message", quote(details[:DETAILS_MAX], safe=_PRINTABLE).encode()))
     return trailers + encode_pairs(pairs)
 
 

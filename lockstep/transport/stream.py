@@ -46,8 +46,8 @@ class Stream:
         self.received_bytes = 0
         self._said_until = 0
         """Of all that its connection sends, how far its last message goes."""
-        self._moved = (0, 0)
-        """Bytes that had got through, of the connection's and to this stream, when somebody looked last."""
+        self._moved = (0, 0, 0)
+        """When somebody looked last: the connection's bytes that had got through, `_said_until`, and bytes to this stream."""
         self._message_bytes_max = message_bytes_max
         self._messages: deque[bytes] = deque()
         self._parts: list[memoryview | bytes] = []
@@ -253,12 +253,19 @@ class Stream:
                 rest = rest[sent:]
                 if not sent:
                     await connection.may_write()
+                elif rest:
+                    # Others that wait have their turn: a big message would be the first to find room, for as long as it lasts.
+                    await asyncio.sleep(0)
 
     def has_moved(self) -> bool:
-        """Whether much of what is said or heard here has got through since this was asked last: a slow link, and no silence."""
-        passed, received = self.connection.passed_bytes, self.received_bytes
-        (passed_before, received_before), self._moved = self._moved, (passed, received)
-        was_saying = passed_before < self._said_until
+        """Whether much of what is said or heard here has got through since this was asked last: a slow link, and no silence.
+
+        Of what is said, only where something had not got through then: the kernel of who hangs still takes what is new.
+        """
+        now = self.connection.passed_bytes, self._said_until, self.received_bytes
+        (passed_before, said_before, received_before), self._moved = self._moved, now
+        passed, _, received = now
+        was_saying = passed_before < said_before
         return (was_saying and passed - passed_before >= MOVED_BYTES) or (
             received - received_before >= MOVED_BYTES
         )

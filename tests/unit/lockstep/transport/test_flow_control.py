@@ -7,6 +7,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from tests.unit.lockstep.transport import raw_http2 as h
 from tests.unit.lockstep.transport.ends import Ends, within
 from tests.unit.lockstep.transport.probe_service import (
     COUNT,
@@ -198,3 +199,23 @@ async def test_windows_of_any_size_are_kept_to(ends: Ends, probe: Probe, window:
     echo = ends.open_channel(served.address, options).unary_unary(path("Echo"))
     for size in (0, 1, 70_000, 3 * 2**20):
         assert await echo(bytes(size)) == bytes(size)
+
+
+@within(60)
+async def test_a_small_message_does_not_wait_for_all_of_a_big_one(our_ends: Ends) -> None:
+    big_bytes = 100 * 2**20
+
+    async def write_big(_data: bytes, context: Any) -> None:
+        await context.write(bytes(big_bytes))
+
+    async def write_small(_data: bytes, context: Any) -> None:
+        await asyncio.sleep(STILL_SECONDS)
+        await context.write(b"small")
+
+    served = await our_ends.serve(service(Big=unary_stream(write_big), Small=unary_stream(write_small)))
+    client = await h.RawClient.connect(int(served.address.rpartition(":")[2]))
+    client.send(h.call(1, path("Small"), b""), h.call(3, path("Big"), b""))
+    await asyncio.sleep(2 * STILL_SECONDS)
+    assert await client.end_of(1)
+    assert len(client.data_of(3)) < big_bytes / 2
+    await client.close()

@@ -125,6 +125,16 @@ async def test_a_request_that_ends_within_a_message_is_refused(client: h.RawClie
 
 
 @within(30)
+async def test_a_padded_frame_may_be_bigger_than_the_smallest_limit(client: h.RawClient) -> None:
+    data = h.message(bytes(20_000))
+    client.send(
+        h.request(1, path("Echo")), h.frame(h.DATA, h.PADDED | h.END_STREAM, 1, b"\x01" + data + b"\0")
+    )
+    assert await client.end_of(1)
+    assert client.data_of(1) == data
+
+
+@within(30)
 async def test_padding_gives_its_window_back(client: h.RawClient) -> None:
     """A window full of padding: without it being given back, the call would stand still."""
     client.send(h.request(1, path("Sum")))

@@ -127,3 +127,13 @@ async def test_a_server_that_was_stopped_is_found_again_and_again(ends: Ends, pr
         await served.server.stop(None)
         served = await ends.serve(probe.handlers(), address=served.address)
     assert await ask_until_answered(channel) == b"found"
+
+
+@within(30)
+async def test_who_waits_for_a_connection_waits_no_longer_than_the_channel_is_open(our_ends: Ends) -> None:
+    channel = our_ends.open_channel(f"127.0.0.1:{choose_ports(1)[0]}")
+    ready = asyncio.ensure_future(channel.channel_ready())
+    await asyncio.sleep(0.1)
+    await channel.close()
+    with pytest.raises(grpc.aio.UsageError):
+        await ready

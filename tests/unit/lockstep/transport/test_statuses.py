@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from tests.unit.lockstep.transport.ends import Ends, within
+from tests.unit.lockstep.transport.ends import GRPCIO, OURS, Ends, within
 from tests.unit.lockstep.transport.probe_service import (
     Probe,
     path,
@@ -179,3 +179,39 @@ async def test_several_services_are_served_side_by_side(ends: Ends) -> None:
     channel = ends.open_channel(served.address)
     for name, _ in itertools.product(names, range(2)):
         assert await channel.unary_unary(f"/{name}/Name")(b"") == name.encode()
+
+
+@pytest.mark.parametrize("size", [4_000, 17_000, 100_000])
+@within(30)
+async def test_long_details_end_their_call_only(our_ends: Ends, probe: Probe, size: int) -> None:
+    async def refuse(_data: bytes, context: Any) -> None:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "ö" * size)
+
+    served = await our_ends.serve(
+        service(Refuse=unary(refuse)),
+        grpc.method_handlers_generic_handler("test.Other", {"Converse": stream_stream(probe_converse)}),
+    )
+    channel = our_ends.open_channel(served.address)
+    other = channel.stream_stream("/test.Other/Converse")()
+    await other.write(b"before")
+    assert await other.read() == b"before"
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await channel.unary_unary(path("Refuse"))(b"")
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert (error.value.details() or "").startswith("ö" * 4_000)
+    await other.write(b"behind")
+    assert await other.read() == b"behind"
+    other.cancel()
+
+
+async def probe_converse(_requests: object, context: Any) -> None:
+    while (data := await context.read()) is not grpc.aio.EOF:
+        await context.write(data)
+
+
+@within(30)
+async def test_long_metadata_reach_a_server(probe: Probe) -> None:
+    ends = Ends(GRPCIO, OURS)
+    channel = ends.open_channel((await ends.serve(probe.handlers())).address)
+    assert await channel.unary_unary(path("Echo"))(b"a", metadata=(("long", "x" * 20_000),)) == b"a"
+    await ends.close()
