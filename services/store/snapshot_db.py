@@ -2,9 +2,11 @@
 
 Law: batches are atomic, and a crash leaves a prefix of them, because they all go through one column family without a log of
 its own: what a memtable held is lost as a whole, in the order of writing, and the journal has it still. `flush` makes all of
-them durable. A database that had an error is closed and opened anew: RocksDB refuses to write after one.
+them durable. A database that had an error is closed, for RocksDB refuses to write after one, and with it goes what was not
+flushed: it is opened anew by whoever reads its meta, or clears it, and everything else fails until then.
 """
 
+import errno
 import shutil
 import threading
 from pathlib import Path
@@ -50,8 +52,11 @@ class SnapshotDb:
         self._path = path
         self._database: Rdict | None = None
         self._lock = threading.Lock()
+        self._is_given_up = False
+        """There was an error, and nobody has read since what is left."""
 
     def read_meta(self) -> bytes:
+        self._is_given_up = False
         if not self._path.exists() or not any(self._path.iterdir()):
             return b""
         return self._get(_META) or b""
@@ -109,6 +114,7 @@ class SnapshotDb:
             self._path.rename(doomed)
             sync_directory(self._path.parent)
             shutil.rmtree(doomed, ignore_errors=True)
+        self._is_given_up = False
 
     def close(self) -> None:
         with self._lock:
@@ -125,6 +131,8 @@ class SnapshotDb:
 
     def _open(self) -> Rdict:
         with self._lock:
+            if self._is_given_up:
+                raise SnapshotFailed(errno.EIO, "an error before may have taken what was not flushed")
             if self._database is None:
                 if not self._path.is_dir():
                     # RocksDB syncs names inside of its directory, not the directory's own.
@@ -154,6 +162,7 @@ class SnapshotDb:
         """RocksDB's errors come as plain exceptions with a text."""
         if isinstance(error, OSError | SnapshotCorrupt):
             return error
+        self._is_given_up = True
         try:
             self.close()
         except Exception:

@@ -32,6 +32,7 @@ from services.store.core.disk import (
     SettleSegment,
     SnapshotClear,
     SnapshotFlush,
+    SnapshotStep,
     SnapshotWrite,
     StepResult,
     SyncSegment,
@@ -81,6 +82,8 @@ class VirtualSnapshot:
     items: dict[bytes, StateItem] = field(default_factory=dict)
     meta: bytes = b""
     unflushed: list[SnapshotWrite] = field(default_factory=list)
+    is_given_up: bool = False
+    """A step has failed, and nobody has read since what is left."""
 
     def write(self, batch: SnapshotWrite) -> None:
         self.unflushed.append(batch)
@@ -94,6 +97,11 @@ class VirtualSnapshot:
         self.flushed, self.flushed_meta = dict(self.items), self.meta
         self.unflushed.clear()
 
+    def give_up(self, chance: random.Random) -> None:
+        """As after an error: a prefix of what was not flushed is left, for whoever asks."""
+        self.crash(chance)
+        self.is_given_up = True
+
     def crash(self, chance: random.Random) -> None:
         """A prefix of what was not flushed is there afterwards."""
         kept = self.unflushed[: chance.randint(0, len(self.unflushed))]
@@ -102,6 +110,7 @@ class VirtualSnapshot:
         for batch in kept:
             self.write(batch)
         self.flush()
+        self.is_given_up = False
 
 
 @dataclass
@@ -145,6 +154,8 @@ class VirtualDisk:
         self.segments_recycled = 0
         """Created of what others had left."""
         self._disk_ids = 0
+        self._chance = random.Random(name)
+        """What a failed step takes."""
 
     def kill(self, chance: random.Random) -> None:
         """The process died; the machine lives."""
@@ -197,9 +208,18 @@ class VirtualDisk:
 
     def perform(self, set_name: SetName, step: AnyStep) -> StepResult:
         """Performs one step at once; raises `DiskError`."""
-        if self.fault is not None:
-            self.fault(set_name, step)
         directory = self.directories.setdefault(set_name, VirtualDirectory())
+        try:
+            if self.fault is not None:
+                self.fault(set_name, step)
+            return self._perform(directory, step)
+        except DiskError as error:
+            error.step = error.step or step
+            if isinstance(step, SnapshotStep):
+                directory.snapshot.give_up(self._chance)
+            raise
+
+    def _perform(self, directory: VirtualDirectory, step: AnyStep) -> StepResult:
         if isinstance(step, WriteSegment | SyncSegment | ReadSegment):  # most are
             return self._perform_segment(directory, step)
         match step:
@@ -305,8 +325,11 @@ class VirtualDisk:
         | SnapshotClear,
     ) -> StepResult:
         snapshot = directory.snapshot
+        if snapshot.is_given_up and not isinstance(step, ReadSnapshotMeta | SnapshotClear):
+            raise DiskError(DiskProblem.FAILED, "a step failed before this one", step)
         match step:
             case ReadSnapshotMeta():
+                snapshot.is_given_up = False
                 return snapshot.meta
             case ReadSnapshotItems(from_key, bytes_max):
                 keys = sorted(key for key in snapshot.items if key >= from_key)

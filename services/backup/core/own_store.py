@@ -99,6 +99,9 @@ class OwnStore:
                 self._loading.take(answer)
             case StateLoaded() if self._loading is not None:
                 memory.copy = self._loading.finish()
+                assert memory.copy.log_end == answer.log_end, (
+                    f"loaded {memory.copy.log_end} of {answer.log_end}"
+                )
                 self._loading = None
                 memory.note("loaded", f"log end {memory.copy.log_end}, applied {memory.copy.state.applied}")
                 self._ready(now)

@@ -22,7 +22,9 @@ from lockstep.core.item_values import WHOLE_PREFIX, EntryValue, encode
 from lockstep.core.items import MESSAGE, entry_key, message_key, numbers_in
 from lockstep.core.store_protocol import StateItem
 from services.store.core.disk import DiskError, DiskProblem, ReadSnapshotItems
+from services.store.core.known_snapshot import known_snapshot
 from services.store.core.procedure import Procedure, compute, read_items
+from services.store.core.stored_set import StoredSet
 
 PIECE_ITEMS_MAX = 4096
 """Handed out at once: as many as a chunk of single items has that count 256 bytes each (`SnapshotDb`). Whoever gets a piece takes
@@ -61,16 +63,30 @@ def damage() -> Iterator[None]:
         raise DiskError(DiskProblem.CORRUPT, f"a block of the snapshot: {error}", step) from error
 
 
+def scan_of(the: StoredSet, from_key: bytes = b"") -> Procedure["Scan"]:
+    """A scan of what the set's snapshot is now; as `known_snapshot`."""
+    yield from known_snapshot(the)
+    return Scan(the, from_key)
+
+
 class Scan:
     """Reads a snapshot piece by piece, in key order from `from_key` on; the snapshot must not change meanwhile."""
 
-    def __init__(self, from_key: bytes = b"") -> None:
+    def __init__(self, the: StoredSet, from_key: bytes = b"") -> None:
+        self.index = the.snapshot_index
+        """Everything that is read is of the state there."""
+        self._the, self._snapshot = the, the.snapshot
         self._from_key = self._next_key = from_key
         self._left: bytes | None = None
         """Of the block that comes next."""
         self._read: tuple[StateItem, ...] = ()
         """What was not handed out yet."""
-        self._is_last_read = False
+        self._is_last_read = self.is_empty
+
+    @property
+    def is_empty(self) -> bool:
+        """There is no snapshot."""
+        return self._snapshot is None
 
     def blocks(self, bytes_max: int) -> Procedure[tuple[tuple[StateItem, ...], bool]]:
         """About `bytes_max` bytes of items as they lie, those of blocks checked, perhaps none; and whether they are the last."""
@@ -93,9 +109,11 @@ class Scan:
         self, bytes_max: int, form: Callable[[tuple[StateItem, ...]], tuple[StateItem, ...]]
     ) -> Procedure[None]:
         """If all that was read is handed out."""
-        if self._read:
+        if self._read or self._is_last_read:
             return
         kept, self._is_last_read = yield from read_items(self._next_key, bytes_max)
+        if self._the.snapshot is not self._snapshot:
+            raise DiskError(DiskProblem.FAILED, "the snapshot was lost, and read anew, meanwhile")
         if kept:
             self._next_key = kept[-1].key + b"\0"
         has_blocks = any(is_block(item.key) for item in kept)
@@ -151,12 +169,13 @@ def _values(run: EntryRunValue) -> list[EntryValue]:
     return [EntryValue(number, count, expires_ms) for number in run.messages]
 
 
-def kept_messages(messages: Iterable[MessageId]) -> Procedure[dict[MessageId, bytes]]:
-    """The values of those of these contents that a snapshot has."""
+def kept_messages(the: StoredSet, messages: Iterable[MessageId]) -> Procedure[dict[MessageId, bytes]]:
+    """The values of those of these contents that the snapshot has."""
     wanted, found = sorted(set(messages)), dict[MessageId, bytes]()
     place = 0
     while place < len(wanted):
-        items, is_last = yield from Scan(message_key(wanted[place])).some(_KEPT_BYTES)
+        scan = yield from scan_of(the, message_key(wanted[place]))
+        items, is_last = yield from scan.some(_KEPT_BYTES)
         numbers = [MessageId(numbers_in(item.key)[0]) for item in items if item.key[:1] == MESSAGE]
         if not numbers:
             break

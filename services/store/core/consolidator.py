@@ -25,7 +25,7 @@ from lockstep.core.outcomes import Outcome
 from lockstep.core.set_state import SetState
 from lockstep.core.state_listener import StateListener
 from lockstep.core.store_protocol import StateItem
-from services.store.core.blocks import Scan, damage
+from services.store.core.blocks import damage, scan_of
 from services.store.core.disk import (
     DiskError,
     DiskProblem,
@@ -131,7 +131,7 @@ class Consolidator(StateListener):
         )
 
     def give_up(self) -> None:
-        """A job failed: forget the state, which may be ahead of what was written."""
+        """A job failed: forget the state, which may be ahead of what is written."""
         self._state, self._journal, self.is_resting = None, None, True
         self._unflushed_items, self._is_flush_wanted, self._is_release_wanted = 0, False, False
         self._changes = SnapshotChanges()
@@ -187,14 +187,15 @@ class Consolidator(StateListener):
         state = SetState(self._the.name)
         blocks: list[Block] = []
         loading = restoration.Restoration(state, 0, blocks, with_checksums=False)
-        scan, is_last = Scan(), self._the.snapshot is None
+        scan = yield from scan_of(self._the)
+        is_last = scan.is_empty
         while not is_last:
             items, is_last = yield from scan.blocks(self._the.limits.chunk_bytes)
             yield from compute(partial(_take, loading, items))
             yield from compute(partial(self._changes.found, tuple(blocks)))
             blocks.clear()
         yield from compute(loading.settle)
-        assert state.applied == self._the.snapshot_index, f"{state.applied} in {self._the.snapshot_index}"
+        assert state.applied == scan.index, f"{state.applied} in {scan.index}"
         state.listener = self
         self._state = state
 

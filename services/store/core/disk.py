@@ -126,24 +126,30 @@ class MoveAside(Step, frozen=True):
 # --- the snapshot -----------------------------------------------------------------------------------------------------
 
 
-class ReadSnapshotMeta(Step, frozen=True):
-    """-> the bytes last written as `meta`, b"" when there is no snapshot."""
+class SnapshotStep(Step, frozen=True):
+    """Base of those that need the snapshot. When one has failed, what was not flushed may be gone: until its meta was read
+    again, or it was cleared, all others fail, too. So nobody goes on from what is no longer there.
+    """
 
 
-class ReadSnapshotItems(Step, frozen=True):
+class ReadSnapshotMeta(SnapshotStep, frozen=True):
+    """-> the bytes last written as `meta` of those that are there, b"" when there is no snapshot."""
+
+
+class ReadSnapshotItems(SnapshotStep, frozen=True):
     """-> (items, is last chunk): items in key order with keys from `from_key` on, at least one, about `bytes_max` in all."""
 
     from_key: bytes
     bytes_max: int
 
 
-class ReadSnapshotValues(Step, frozen=True):
+class ReadSnapshotValues(SnapshotStep, frozen=True):
     """-> tuple of values (None: no such key), in the order of `keys`."""
 
     keys: tuple[bytes, ...]
 
 
-class SnapshotWrite(Step, frozen=True):
+class SnapshotWrite(SnapshotStep, frozen=True):
     """Puts, deletes and the snapshot's meta as one: all or nothing after a crash, and never without the writes before it. Not
     durable.
     """
@@ -153,11 +159,11 @@ class SnapshotWrite(Step, frozen=True):
     meta: bytes
 
 
-class SnapshotFlush(Step, frozen=True):
+class SnapshotFlush(SnapshotStep, frozen=True):
     """Makes all snapshot writes durable."""
 
 
-class SnapshotClear(Step, frozen=True):
+class SnapshotClear(SnapshotStep, frozen=True):
     """Deletes the snapshot, its meta included. Durable; also the way out of an unreadable snapshot."""
 
 

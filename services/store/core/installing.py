@@ -42,6 +42,7 @@ def begin_install(the: StoredSet, stream: int, request: BeginInstall) -> Procedu
     the.damage = the.corruption = ""
     the.spare, the.number_max = None, first
     the.snapshot = SnapshotMeta(request.index, request.epochs, TimeMs(request.time_ms), first)
+    the.is_snapshot_known = True
 
 
 def install_items(the: StoredSet, stream: int, request: InstallItems) -> Procedure[None]:

@@ -8,7 +8,7 @@ from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import BadFrame, check_frame
 from lockstep.core.ids import LogIndex
 from lockstep.core.store_protocol import LoadState, StateChunk, StateItem, StateLoaded
-from services.store.core.blocks import Scan
+from services.store.core.blocks import scan_of
 from services.store.core.disk import DiskError, DiskProblem, Lane, ReadSegment
 from services.store.core.procedure import Procedure, read_bytes
 from services.store.core.segment import FramesAt
@@ -24,21 +24,20 @@ def load_state(the: StoredSet, stream: int, request: LoadState) -> Procedure[Non
     the.loads += 1
     try:
         yield from the.wait_for(Lane.SNAPSHOT)
-        scan, is_last = Scan(), the.snapshot is None
+        scan = yield from scan_of(the)
+        is_last = scan.is_empty
         read = scan.blocks if request.takes_blocks else scan.next
         while not is_last:
             items, is_last = yield from read(the.limits.chunk_bytes)
             if items and not (yield from _send(the, stream, request, items, ())):
                 return
-        index = the.snapshot_index
+        index = scan.index
         while (run := journal.frames_behind(index, journal.end, the.limits.chunk_bytes)) is not None:
             frames = yield from read_run(the, run)
             if not (yield from _send(the, stream, request, (), frames)):
                 return
             index = run.last
-        loaded = StateLoaded(
-            request.set_name, request.epoch, request.incarnation, the.snapshot_index, journal.end
-        )
+        loaded = StateLoaded(request.set_name, request.epoch, request.incarnation, scan.index, journal.end)
         the.reply(stream, loaded)
     finally:
         the.loads -= 1

@@ -128,6 +128,7 @@ def read_set(the: StoredSet) -> Procedure[None]:
         found.damage, found.snapshot = the.corruption, None
         found.journal = Journal(LogIndex(0), EpochTable(), TimeMs(0), found.number_max + 1)
     the.journal, the.snapshot, the.number_max = found.journal, found.snapshot, found.number_max
+    the.is_snapshot_known = True
     the.flushed_index = the.snapshot_index
     the.commit_told = found.commit_index
     the.damage = "the meta file was lost" if the.meta.mark == MARK_LOST else found.damage

@@ -10,6 +10,8 @@ from typing import TypeVar
 from lockstep.core.ids import DiskId
 from services.store.core.disk import (
     Compute,
+    DiskError,
+    DiskProblem,
     ListSegments,
     MakeDiskId,
     ReadMeta,
@@ -21,6 +23,7 @@ from services.store.core.disk import (
     SnapshotChunk,
     Steps,
 )
+from services.store.core.meta import BadMeta, SnapshotMeta, decode_snapshot_meta
 
 T = TypeVar("T")
 Procedure = Generator[Steps, Results, T]
@@ -32,6 +35,16 @@ def read_bytes(step: ReadMeta | ReadSegment | ReadSnapshotMeta) -> Procedure[byt
     (data,) = yield (step,)
     assert isinstance(data, bytes)
     return data
+
+
+def read_snapshot_meta() -> Procedure[SnapshotMeta | None]:
+    """What the snapshot is the state of; None: there is none. Raises `DiskError`, CORRUPT if it cannot be told."""
+    step = ReadSnapshotMeta()
+    data = yield from read_bytes(step)
+    try:
+        return decode_snapshot_meta(data) if data else None
+    except BadMeta as error:
+        raise DiskError(DiskProblem.CORRUPT, f"the snapshot's meta: {error}", step) from error
 
 
 def make_disk_id() -> Procedure[DiskId]:

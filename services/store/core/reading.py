@@ -14,7 +14,7 @@ from lockstep.core.ids import LogIndex, MessageId, index_of
 from lockstep.core.ids import place as packed_place
 from lockstep.core.item_values import decode_content
 from lockstep.core.records import Message, Publish
-from services.store.core.blocks import Scan, kept_messages
+from services.store.core.blocks import kept_messages, scan_of
 from services.store.core.disk import Lane
 from services.store.core.frame_reading import read_frames
 from services.store.core.journal import Journal
@@ -93,17 +93,18 @@ def _readable(the: StoredSet, reader: ReaderWaiting) -> Journal | None:
 
 
 def _read_items(the: StoredSet, reader: ReaderWaiting, request: ReadItems) -> Procedure[None]:
-    scan, is_last = Scan(request.from_key), the.snapshot is None
+    scan = yield from scan_of(the, request.from_key)
+    is_last = scan.is_empty
     while not is_last:
         items, is_last = yield from scan.next(the.limits.chunk_bytes)
         if items and not is_last:
-            reader.reply(the, ItemsRead(items, the.snapshot_index, False))
+            reader.reply(the, ItemsRead(items, scan.index, False))
             if not (yield from has_room(the, reader.stream)):
                 return
         elif items:
-            reader.reply(the, ItemsRead(items, the.snapshot_index, True))
+            reader.reply(the, ItemsRead(items, scan.index, True))
             return
-    reader.reply(the, ItemsRead((), the.snapshot_index, True))
+    reader.reply(the, ItemsRead((), scan.index, True))
 
 
 def _read_contents(
@@ -111,7 +112,7 @@ def _read_contents(
 ) -> Procedure[None]:
     """From the snapshot, and what is not there from the journal's frames; in memory: that and one run of frames."""
     found: dict[MessageId, tuple[bytes, bytes]] = {}
-    kept = (yield from kept_messages(request.messages)) if the.snapshot is not None else {}
+    kept = yield from kept_messages(the, request.messages)
     for message_id, value in kept.items():
         content = decode_content(value)
         if isinstance(content, Message):

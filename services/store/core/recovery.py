@@ -11,18 +11,11 @@ from dataclasses import dataclass, field
 
 from lockstep.core.epoch_table import EpochTable
 from lockstep.core.ids import LogIndex, TimeMs
-from services.store.core.disk import DiskError, DiskProblem, ReadSnapshotMeta, SettleSegment
+from services.store.core.disk import DiskError, DiskProblem, SettleSegment
 from services.store.core.journal import Journal
 from services.store.core.journal_format import SEGMENT_HEADER_BYTES, salt_of
-from services.store.core.meta import (
-    BadMeta,
-    OwedSegment,
-    Seal,
-    SetMeta,
-    SnapshotMeta,
-    decode_snapshot_meta,
-)
-from services.store.core.procedure import Procedure, list_segments, read_bytes
+from services.store.core.meta import OwedSegment, Seal, SetMeta, SnapshotMeta
+from services.store.core.procedure import Procedure, list_segments, read_snapshot_meta
 from services.store.core.segment import Segment
 from services.store.core.segment_scan import SegmentScan
 
@@ -51,10 +44,7 @@ def recover(meta: SetMeta, scan_bytes: int) -> Procedure[Recovered]:
     sizes = dict((yield from list_segments()))
     snapshot, damage = None, ""
     try:
-        data = yield from read_bytes(ReadSnapshotMeta())
-        snapshot = decode_snapshot_meta(data) if data else None
-    except BadMeta as error:
-        damage = f"snapshot: {error}"
+        snapshot = yield from read_snapshot_meta()
     except DiskError as error:
         if error.problem is not DiskProblem.CORRUPT:
             raise

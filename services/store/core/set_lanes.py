@@ -32,6 +32,7 @@ from services.store.core.disk import (
     ReadSnapshotItems,
     ReadSnapshotValues,
     Results,
+    SnapshotStep,
 )
 from services.store.core.installing import begin_install, end_install, install_items
 from services.store.core.limits import StoreLimits
@@ -259,6 +260,9 @@ class SetLanes:
             error.step, ReadSnapshotItems | ReadSnapshotValues
         ):
             the.corruption = error.message
+        if isinstance(error.step, SnapshotStep):
+            the.is_snapshot_known = False
+            self.consolidator.give_up()
         match lane:
             case Lane.JOURNAL:
                 the.close()

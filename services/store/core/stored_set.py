@@ -88,6 +88,8 @@ class StoredSet:
         """While OPEN."""
         self.snapshot: SnapshotMeta | None = None
         """What the snapshot holds, flushed or not."""
+        self.is_snapshot_known = True
+        """That it does. A step that failed may have taken what was not flushed; then it is asked for (`known_snapshot`)."""
         self.flushed_index = LogIndex(0)
         """Snapshot index that is durable; segments are dropped up to it only."""
         self.damage = ""
@@ -161,6 +163,9 @@ class StoredSet:
 
     @property
     def snapshot_index(self) -> LogIndex:
+        """That is there at least."""
+        if not self.is_snapshot_known:
+            return self.flushed_index
         return self.snapshot.index if self.snapshot else LogIndex(0)
 
     def close(self) -> None:

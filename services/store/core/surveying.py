@@ -9,7 +9,7 @@ from lockstep.core.ids import Epoch, ExchangeId, QueueId
 from lockstep.core.item_values import decode_exchange, decode_queue
 from lockstep.core.items import ENTRY, EXCHANGE, QUEUE, numbers_in
 from lockstep.core.records import DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue
-from services.store.core.blocks import Scan
+from services.store.core.blocks import scan_of
 from services.store.core.disk import Lane
 from services.store.core.loading import read_run
 from services.store.core.opening import read_set
@@ -75,7 +75,8 @@ def _read_names(the: StoredSet, names: Names) -> Procedure[None]:
     the.loads += 1
     try:
         yield from the.wait_for(Lane.SNAPSHOT)
-        scan, is_last = Scan(EXCHANGE), the.snapshot is None
+        scan = yield from scan_of(the, EXCHANGE)
+        is_last = scan.is_empty
         while not is_last:
             # Exchanges and queues are neighbours in the order of keys, and entries follow.
             items, is_last = yield from scan.next(the.limits.chunk_bytes)
@@ -85,7 +86,7 @@ def _read_names(the: StoredSet, names: Names) -> Procedure[None]:
                     break
                 assert item.key.startswith((EXCHANGE, QUEUE)), "no other kind lies between"
                 names.take_item(item.key, item.value)
-        index = the.snapshot_index
+        index = scan.index
         while (run := journal.frames_behind(index, journal.end, the.limits.chunk_bytes)) is not None:
             for frame in (yield from read_run(the, run)):
                 names.take_frame(frame)

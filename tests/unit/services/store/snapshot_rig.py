@@ -7,15 +7,18 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from lockstep.core.frames import Frame
-from lockstep.core.ids import LogIndex, MessageId
+from lockstep.core.ids import LogIndex, MessageId, TimeMs
 from lockstep.core.item_blocks import Block, messages_block_key
 from lockstep.core.restoration import Restoration
 from lockstep.core.set_state import SetState
 from lockstep.core.store_protocol import StateItem
 from services.store.core.blocks import Scan, kept_messages
 from services.store.core.disk import SnapshotWrite
+from services.store.core.limits import StoreLimits
+from services.store.core.meta import SnapshotMeta
 from services.store.core.procedure import Procedure
 from services.store.core.snapshot_changes import Batch, SnapshotChanges
+from services.store.core.stored_set import StoredSet
 from tests.simulation.disk import VirtualDisk
 from tests.unit.services.store.store_rig import SET
 
@@ -27,6 +30,8 @@ class Snapshot:
 
     def __init__(self) -> None:
         self.disk = VirtualDisk()
+        self.the = StoredSet(SET, StoreLimits())
+        self.the.snapshot = SnapshotMeta(LogIndex(1), (), TimeMs(0), 1)
         self.jobs = 0
         """Of the procedures so far."""
 
@@ -54,11 +59,11 @@ class Snapshot:
 
     def scan(self, from_key: bytes = b"", bytes_max: int = 1000) -> list[StateItem]:
         """All items from a key on, in the order in which they come."""
-        return self._all(Scan(from_key).next, bytes_max)
+        return self._all(Scan(self.the, from_key).next, bytes_max)
 
     def blocks(self, bytes_max: int = 1000) -> list[StateItem]:
         """All that is kept, as it is."""
-        return self._all(Scan().blocks, bytes_max)
+        return self._all(Scan(self.the).blocks, bytes_max)
 
     def _all(
         self, read: Callable[[int], Procedure[tuple[tuple[StateItem, ...], bool]]], bytes_max: int
@@ -70,7 +75,7 @@ class Snapshot:
         return found
 
     def messages(self, *wanted: MessageId) -> dict[MessageId, bytes]:
-        return self.run(kept_messages(wanted))
+        return self.run(kept_messages(self.the, wanted))
 
 
 class Consolidation:

@@ -258,7 +258,7 @@ def test_an_empty_snapshot_has_nothing() -> None:
 
 def test_what_is_left_of_a_block_may_come_alone_in_a_piece() -> None:
     made = snapshot(block_of(1, 2, 3), left_item(MessageId(3), [0, 2]), block_of(4, 5))
-    scan = Scan()
+    scan = Scan(made.the)
     assert made.run(scan.next(1)) == ((), False)
     assert made.run(scan.next(1)) == (tuple(messages(1, 3)), False)
     assert made.run(scan.next(1)) == (tuple(messages(4, 5)), True), (
@@ -269,7 +269,7 @@ def test_what_is_left_of_a_block_may_come_alone_in_a_piece() -> None:
 
 def test_some_goes_on_until_there_is_something() -> None:
     made = snapshot(block_of(1, 2), left_item(MessageId(2), [0]), block_of(3, 4))
-    scan = Scan(message_key(MessageId(2)))
+    scan = Scan(made.the, message_key(MessageId(2)))
     assert made.run(scan.some(1)) == (tuple(messages(3, 4)), True)
     assert made.run(scan.some(1)) == ((), True)
 
@@ -284,7 +284,7 @@ def test_messages_that_are_wanted_together_are_read_together() -> None:
 def test_a_piece_has_no_more_items_than_one_of_single_items_has() -> None:
     """Whoever takes it in sends no heartbeat meanwhile."""
     made = snapshot(META, *blocks_of(10_000), AFTER)
-    scan, sizes, is_last = Scan(), list[int](), False
+    scan, sizes, is_last = Scan(made.the), list[int](), False
     while not is_last:
         items, is_last = made.run(scan.next(1 << 20))
         sizes.append(len(items))
@@ -295,7 +295,7 @@ def test_a_piece_has_no_more_items_than_one_of_single_items_has() -> None:
 def test_a_piece_has_so_many_blocks_at_most() -> None:
     kept = blocks_of(10_000)
     made = snapshot(META, *kept, AFTER)
-    scan, sizes, is_last = Scan(), list[int](), False
+    scan, sizes, is_last = Scan(made.the), list[int](), False
     while not is_last:
         items, is_last = made.run(scan.blocks(1 << 20))
         sizes.append(len(items))

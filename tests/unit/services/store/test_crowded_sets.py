@@ -10,10 +10,18 @@ from hypothesis import strategies as st
 from lockstep.core.frames import Frame, check_frame
 from lockstep.core.ids import Epoch, LogIndex, SetName, index_of
 from lockstep.core.set_state import SetState
-from lockstep.core.store_protocol import BeginInstall, EndInstall, Installed, InstallItems, StateItem
-from services.store.core.disk import AnyStep, DiskError, DiskProblem, SnapshotFlush, SnapshotWrite
-from services.store.core.messages import Tick
-from services.store.core.requests import ContentsRead, ItemsRead, ReadContents, ReadItems
+from lockstep.core.store_protocol import (
+    BeginInstall,
+    EndInstall,
+    Installed,
+    InstallItems,
+    StateItem,
+    StateLoaded,
+    StoreRefused,
+)
+from services.store.core.disk import AnyStep, DiskError, DiskProblem, SnapshotStep
+from services.store.core.messages import ReaderRequested, Tick
+from services.store.core.requests import AnyReaderAnswer, ContentsRead, ItemsRead, ReadContents, ReadItems
 from tests.unit.lockstep.core.history import durable_replay
 from tests.unit.services.store.crowd import Crowd
 from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig
@@ -72,7 +80,7 @@ class CrowdedSet:
         self._sent = len(self.log.frames)
 
     def _fail(self, _set_name: SetName, step: AnyStep) -> None:
-        if self.is_failing and isinstance(step, SnapshotWrite | SnapshotFlush) and self.random.random() < 0.1:
+        if self.is_failing and isinstance(step, SnapshotStep) and self.random.random() < 0.1:
             raise DiskError(DiskProblem.FAILED, "no")
 
     def crash(self) -> None:
@@ -87,19 +95,41 @@ class CrowdedSet:
         assert (opened.log_end, opened.damage) == (self.end, "")
 
     def load(self) -> None:
-        items, frames, _ = self.rig.load(self.epoch, takes_blocks=self.random.random() < 0.7)
+        """Perhaps beside a reader, and with a disk that fails: then again."""
+        self.is_failing = self.random.random() < 0.5
+        last: object = None
+        while not isinstance(last, StateLoaded):
+            self.rig.read.clear()
+            if self.random.random() < 0.5:
+                self.rig.feed(ReaderRequested(1000, ReadItems(SET, Epoch(self.epoch), b"")))
+            items, frames, last = self.rig.load(self.epoch, takes_blocks=self.random.random() < 0.7)
+            self._check_items(self.rig.read)
+            if isinstance(last, StoreRefused):
+                self.is_failing = False
+                self.rig.open(self.epoch)
+        self.is_failing = False
         state = SetState.from_items(SET, (StateItem(key, value, True) for key, value in items.items()))
         for data in frames:
             state.apply_frame(Frame(check_frame(data), data, b""))
         assert list(state.items(transient=False)) == self.expected(self.end)
 
+    def _check_items(self, answers: list[AnyReaderAnswer]) -> bool:
+        """Whether a reader got all of the snapshot; then it is that of the state it was said to be of."""
+        if not answers or not isinstance(answers[-1], ItemsRead):
+            return False
+        items = [item for answer in answers if isinstance(answer, ItemsRead) for item in answer.items]
+        assert not items or items == self.expected(answers[-1].snapshot_index)
+        return True
+
     def read(self) -> None:
+        """With a disk that fails, perhaps: then again."""
         self.rig.tell_commit(self.end, self.epoch)
         self.rig.run()
-        answers = self.rig.ask_reader(ReadItems(SET, Epoch(self.epoch), b""))
-        items = [item for answer in answers if isinstance(answer, ItemsRead) for item in answer.items]
-        assert isinstance(answers[-1], ItemsRead)
-        assert not items or items == self.expected(answers[-1].snapshot_index)
+        self.is_failing = self.random.random() < 0.5
+        while not self._check_items(self.rig.ask_reader(ReadItems(SET, Epoch(self.epoch), b""))):
+            assert self.is_failing
+            self.is_failing = False
+        self.is_failing = False
         messages = sorted(dict(self.log.state.contents.items()))
         wanted = tuple(message_id for message_id in messages if self.random.random() < 0.1)
         (answer,) = self.rig.ask_reader(ReadContents(SET, Epoch(self.epoch), wanted))
