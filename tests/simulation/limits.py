@@ -82,6 +82,7 @@ def _store_limits(options: Options, random: Random) -> StoreLimits:
         return limits
     return replace(
         limits,
+        page_bytes=512,
         group_bytes_max=random.choice((2, 16, 4096)) * KIB,
         chunk_bytes=random.choice((1, 16, 1024)) * KIB,
         consolidated_bytes=random.choice((4, 64)) * KIB,

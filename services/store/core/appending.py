@@ -21,10 +21,10 @@ from services.store.core.disk import (
 )
 from services.store.core.journal import Cut, Journal
 from services.store.core.journal_format import (
-    END,
     GROUP_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     encode_group_header,
+    end_behind,
     salt_of,
 )
 from services.store.core.meta import Seal
@@ -154,7 +154,7 @@ def _write(the: StoredSet, group: _Group) -> Procedure[None]:
     header = encode_group_header(
         salt_of(the.meta.disk), segment.number, segment.end, group.body_bytes, the.commit_index
     )
-    end = END[: journal.room - wanted]
+    end = end_behind(segment.end + wanted, journal.room - wanted, the.limits.page_bytes)
     write = WriteSegment(segment.number, segment.end, (header, *group.parts, end))
     _, _, the.free_bytes = yield (write, SyncSegment(segment.number), MeasureRoom())
     journal.add_group(group.headers, segment.end + GROUP_HEADER_BYTES)

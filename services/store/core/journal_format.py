@@ -41,6 +41,12 @@ class GroupHeader(NamedTuple):
     """Highest that the store knew when it wrote the group."""
 
 
+def end_behind(offset: int, room: int, page_bytes: int) -> bytes:
+    """What is written at `offset`, behind a header or a group, while `room` bytes are left: `END`, then zeros to the next page."""
+    behind = offset + len(END)
+    return bytes(min(len(END) + -behind % page_bytes, room))
+
+
 def salt_of(disk: DiskId) -> int:
     """The number in all headers of a disk, so that those of another (before a re-format) mean nothing."""
     return int(google_crc32c.value(disk.encode()))

@@ -13,6 +13,10 @@ class StoreLimits:
     """Size of a segment file. Recovery replays up to one and a half times `unconsolidated_segments` of them, so it bounds that
     time; smaller ones cost more creations.
     """
+    page_bytes: int = 4 * KIB
+    """A group is filled up with zeros to the end of such a page. One of which only a part is written is read from the disk
+    before, unless it is in memory, and every sync would wait for that: 80 us. What a sync writes is pages, filled up or not.
+    """
     group_bytes_max: int = 4 * MIB
     """Frames that one sync makes durable. Beyond about 1 MiB a bigger group gains nothing; a single request may be bigger."""
     scan_bytes: int = 1 * MIB

@@ -21,7 +21,12 @@ from services.store.core.disk import (
     WriteMeta,
 )
 from services.store.core.journal import Journal
-from services.store.core.journal_format import END, SEGMENT_HEADER_BYTES, encode_segment_header, salt_of
+from services.store.core.journal_format import (
+    SEGMENT_HEADER_BYTES,
+    encode_segment_header,
+    end_behind,
+    salt_of,
+)
 from services.store.core.meta import (
     MARK_ASIDE,
     MARK_INSTALL,
@@ -210,7 +215,8 @@ def create_next_segment(the: StoredSet, bytes_min: int) -> Procedure[None]:
 
 
 def create_step(the: StoredSet, number: int, size_bytes: int) -> CreateSegment:
-    header = encode_segment_header(salt_of(the.meta.disk), number, size_bytes) + END
+    header = encode_segment_header(salt_of(the.meta.disk), number, size_bytes)
+    header += end_behind(SEGMENT_HEADER_BYTES, size_bytes - SEGMENT_HEADER_BYTES, the.limits.page_bytes)
     # Half of the reserve: when no more than the reserve is left brokers stop publishing, but accepts and commits go on.
     return CreateSegment(number, size_bytes, header, the.limits.reserve_bytes // 2)
 

@@ -42,6 +42,7 @@ SET = SetName("orders")
 ME = Incarnation("me")
 SMALL = StoreLimits(
     segment_bytes=4096,
+    page_bytes=1,
     unconsolidated_bytes=2048,
     scan_bytes=1024,
     chunk_bytes=1024,
@@ -56,10 +57,9 @@ def frame(
     last: int | None = None,
     epoch: int = 1,
     commit: int = 0,
-    size: int = 0,
     records: list[AnyRecord] | None = None,
 ) -> bytes:
-    """A frame of records that change nothing, or of `records`; `size` bytes of padding in an unknown session's answer."""
+    """A frame of records that change nothing, or of `records`."""
     if records is None:
         count = (last or first) - first + 1
         records = [CloseSession(None, SessionKey(1 << 40)) for _ in range(count)]

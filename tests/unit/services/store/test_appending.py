@@ -1,12 +1,26 @@
 """Group commit, the single writer, repetitions, gaps and epochs."""
 
+from dataclasses import replace
+
+import pytest
+
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import Epoch, Incarnation, LogIndex
+from lockstep.core.ids import Epoch, Incarnation, LogIndex, QueueId
+from lockstep.core.records import Message, Publish
 from lockstep.core.store_protocol import Appended, AppendFrames, OpenSet, RememberMap, SetOpened, StoreRefused
-from services.store.core.disk import AnyStep, DiskError, DiskProblem, SyncSegment, WriteMeta
+from services.store.core.disk import (
+    AnyStep,
+    CreateSegment,
+    DiskError,
+    DiskProblem,
+    SyncSegment,
+    WriteMeta,
+    WriteSegment,
+)
+from services.store.core.journal_format import END
 from services.store.core.messages import Requested, Tick
 from services.store.core.requests import FenceSet, SetFenced
-from tests.unit.services.store.store_rig import ME, SET, StoreRig, appending, frame
+from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, appending, frame
 
 
 def opened_rig() -> StoreRig:
@@ -36,6 +50,38 @@ def test_what_arrives_during_a_sync_is_the_next_group() -> None:
     assert rig.log.count("SyncSegment") - syncs == 2, "one for the first, one for the nine that waited"
     ends = [answer.log_end for _, answer in rig.answers if isinstance(answer, Appended)]
     assert ends[-2:] == [2, 11], "one answer covers a group"
+
+
+@pytest.mark.parametrize("size", [0, 100, 511, 700, 3000])
+def test_a_page_is_not_begun_but_written(size: int) -> None:
+    """Otherwise it would be read from the disk first."""
+    rig, writes, pages = (
+        StoreRig(replace(SMALL, page_bytes=512)),
+        list[WriteSegment](),
+        set[tuple[int, int]](),
+    )
+    rig.disk.fault = lambda _, step: (
+        writes.append(step)
+        if isinstance(step, WriteSegment)
+        else pages.update((step.number, page) for page in range(-(-len(step.header) // 512)))
+        if isinstance(step, CreateSegment)
+        else None
+    )
+    rig.open()
+    for index in range(1, 12):
+        rig.append_ok(
+            frame(index, records=[Publish(None, None, 0, (Message((QueueId(1),), b"", bytes(size)),))])
+        )
+    assert len({write.number for write in writes}) > (size > 511)
+    for write in writes:
+        end = write.offset + sum(map(len, write.parts))
+        assert end % 512 == 0 and end <= 4096
+        touched = {(write.number, page) for page in range(write.offset // 512, end // 512)}
+        first = write.number, write.offset // 512
+        assert first in pages or write.offset % 512 == 0, "the first page is in memory"
+        assert len(write.parts[-1]) >= min(len(END), 4096 - write.offset - sum(map(len, write.parts[:-1])))
+        assert not any(write.parts[-1])
+        pages |= touched
 
 
 def test_a_commit_index_alone_is_neither_answered_nor_synced() -> None:

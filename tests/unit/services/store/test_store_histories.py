@@ -1,7 +1,7 @@
 """Any sequence of appends, cuts, crashes and recoveries, against a model that knows what was sent and what was answered."""
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import hypothesis
 import pytest
@@ -25,7 +25,7 @@ from lockstep.core.state_hash import state_hash
 from lockstep.core.store_protocol import Appended, StateLoaded, Truncate, Truncated
 from services.store.core.messages import Requested, Tick
 from services.store.core.requests import FramesRead, ReadFrames
-from tests.unit.services.store.store_rig import ME, SET, StoreRig, appending
+from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, appending
 
 QUEUE = QueueId(1)
 GROUP = LogIndex(2)
@@ -116,8 +116,10 @@ class History:
     """One run: the model, the store, and what must hold whenever the store was opened."""
 
     def __init__(self, seed: int) -> None:
-        lag = random.Random(seed).choice((None, 0, 30))
-        self.model, self.rig = LogModel(owed_lag=lag), StoreRig(seed=seed)
+        drawn = random.Random(seed)
+        lag = drawn.choice((None, 0, 30))
+        limits = replace(SMALL, page_bytes=drawn.choice((1, 512, 4096)))
+        self.model, self.rig = LogModel(owed_lag=lag), StoreRig(limits, seed=seed)
         self.check_opening()
 
     def append(self, counts: list[int], body_bytes: int, steps: int | None) -> None:

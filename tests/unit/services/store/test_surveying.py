@@ -45,7 +45,7 @@ def test_names_are_those_of_snapshot_and_journal_up_to_the_log_end() -> None:
     rig.append_ok(frame(1, records=declarations[:2]), frame(3, records=declarations[2:]))
     # Enough for the consolidator to take the first frames into the snapshot.
     for index in range(5, 60):
-        rig.append_ok(frame(index, size=0), commit=index - 1)
+        rig.append_ok(frame(index), commit=index - 1)
     rig.append_ok(
         frame(60, records=[DeleteQueue(None, QueueId(4)), DeleteExchange(None, ExchangeId(2))]),
         frame(62, records=[DeclareQueue(None, "new", True)]),
