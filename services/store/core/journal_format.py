@@ -42,7 +42,7 @@ class GroupHeader(NamedTuple):
 
 
 def end_behind(offset: int, room: int, page_bytes: int) -> bytes:
-    """What is written at `offset`, behind a header or a group, while `room` bytes are left: `END`, then zeros to the next page."""
+    """Written at `offset`, behind a header or a group, where `room` bytes are left: `END`, and zeros up to the next page."""
     behind = offset + len(END)
     return bytes(min(len(END) + -behind % page_bytes, room))
 
