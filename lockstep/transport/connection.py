@@ -17,7 +17,6 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.events import (
-    DataReceived,
     RemoteSettingsChanged,
     RequestReceived,
     ResponseReceived,
@@ -122,7 +121,9 @@ class Connection(asyncio.Protocol):
         """It has had its turn, and others have theirs."""
         self._preface_left = 0 if is_client else _PREFACE_BYTES
         self._data_left = 0
-        """Bytes of a DATA frame that are still to come."""
+        """Bytes of messages in a DATA frame that are still to come."""
+        self._padding_left = 0
+        """Bytes behind those, which say nothing."""
         self._data_ends = False
         self._data_stream: Stream | None = None
         self._unread = 0
@@ -262,13 +263,23 @@ class Connection(asyncio.Protocol):
                 self._take_data(data if taken == end else memoryview(data)[at : at + taken], taken)
                 at += taken
                 continue
+            if self._padding_left:
+                skipped = min(self._padding_left, end - at)
+                self._padding_left -= skipped
+                at += skipped
+                continue
             if end - at < HEAD_BYTES:
                 break
             high, low, kind, flags, number = _HEAD.unpack_from(data, at)
             length = high << 8 | low
-            if kind == _DATA and not flags & _PADDED:
-                self._begin_data(number & 0x7FFFFFFF, length, bool(flags & _END_STREAM))
-                at += HEAD_BYTES
+            if kind == _DATA:
+                beside = 0
+                if flags & _PADDED:
+                    if length and end - at == HEAD_BYTES:
+                        break  # The next byte says how much padding there is.
+                    beside = 1 + data[at + HEAD_BYTES] if length else 1
+                self._begin_data(number & 0x7FFFFFFF, length, beside, bool(flags & _END_STREAM))
+                at += HEAD_BYTES + (1 if beside else 0)
                 continue
             if length > CONTROL_BYTES_MAX:
                 raise ConnectionEnded(grpc.StatusCode.INTERNAL, f"a frame of kind {kind} has {length} bytes")
@@ -293,16 +304,23 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
             asyncio.get_running_loop().call_soon(self._go_on)
 
-    def _begin_data(self, number: int, length: int, is_end: bool) -> None:
+    def _begin_data(self, number: int, length: int, beside: int, is_end: bool) -> None:
+        """`length`: of the frame, in bytes; `beside`: those that are padding, with the one that says how much of it there is."""
+        if beside > length:
+            raise ConnectionEnded(grpc.StatusCode.INTERNAL, "padding is longer than its frame")
         stream = self.streams.get(number)
         if (stream is None and not self._was_begun(number)) or (stream is not None and stream.is_heard_out):
             raise ConnectionEnded(grpc.StatusCode.INTERNAL, f"data on stream {number}, which is not open")
-        self._data_stream, self._data_left, self._data_ends = stream, length, is_end
+        self._data_stream, self._data_left, self._data_ends = stream, length - beside, is_end
         self._unread += length
         if self._unread * 2 >= CONNECTION_WINDOW_BYTES:
             self.send_window_update(0, self._unread)
             self._unread = 0
-        if not length:
+        if beside:
+            self._padding_left = beside - 1
+            if stream is not None:
+                stream.receive_padding(beside)
+        if not self._data_left:
             self._end_data()
 
     def _was_begun(self, number: int) -> bool:
@@ -339,11 +357,6 @@ class Connection(asyncio.Protocol):
                         stream.hear_out()
                 case StreamReset(stream_id=number, error_code=code):
                     self._hear_reset(number, int(code))
-                case DataReceived(stream_id=number, data=part, flow_controlled_length=length):
-                    # Padded: read by h2, which keeps the windows of that itself.
-                    if (stream := self.streams.get(number)) is not None:
-                        stream.receive_padded(part)
-                    self._h2.acknowledge_received_data(length, number)
                 case WindowUpdated() | RemoteSettingsChanged():
                     if isinstance(event, RemoteSettingsChanged):
                         self._on_ready(self)

@@ -101,11 +101,12 @@ class Stream:
         elif self._parts:
             self._give_back_early()
 
-    def receive_padded(self, data: bytes) -> None:
-        """The same, for which `h2` keeps the windows."""
-        self._window += len(data)
-        self._unread -= len(data)
-        self.receive(data)
+    def receive_padding(self, size: int) -> None:
+        """Bytes that use the window as messages do, and wait for no reader."""
+        self._window -= size
+        if self._window < 0:
+            raise ConnectionEnded(grpc.StatusCode.INTERNAL, "more was sent than the window allows")
+        self._give_back(size)
 
     def _end_part(self) -> bool:
         """The prefix is whole, or the message is; answers whether to go on."""

@@ -18,6 +18,8 @@ END_HEADERS = 0x4
 PADDED = 0x8
 WITH_PRIORITY = 0x20
 _HEAD = struct.Struct(">HBBBI")
+HEAD_BYTES = _HEAD.size
+"""Of a frame; they count in no window."""
 WINDOW_MAX = 2**31 - 1
 
 
@@ -154,6 +156,12 @@ class RawClient:
         token = struct.pack(">Q", len(self.frames))
         self.send(frame(PING, 0, 0, token))
         while not any(one.kind == PING and one.flags & ACK and one.payload == token for one in self.frames):
+            assert not self.is_over, "the connection is over"
+            await self.receive()
+
+    async def room(self, stream: int, size: int) -> None:
+        """Returns when the peer takes so many more bytes of DATA; `stream`: 0 for the connection's window alone."""
+        while self.sent + size > min(self.window_of(0), self.window_of(stream)):
             assert not self.is_over, "the connection is over"
             await self.receive()
 

@@ -81,6 +81,16 @@ def data_beyond_every_window() -> Iterator[bytes]:
     yield from itertools.repeat(h.frame(h.DATA, 0, 1, bytes(16_384)))
 
 
+def padded_data_beyond_every_window() -> Iterator[bytes]:
+    yield h.request(1, path("WaitStreaming"))
+    yield from itertools.repeat(h.frame(h.DATA, h.PADDED, 1, b"\x07" + bytes(16_384) + bytes(7)))
+
+
+def padding_alone() -> Iterator[bytes]:
+    yield h.request(1, path("Sum"))
+    yield from itertools.repeat(h.frame(h.DATA, h.PADDED, 1, b"\xff" + bytes(255)) * 100)
+
+
 def empty_data() -> Iterator[bytes]:
     yield h.request(1, path("Sum"))
     yield from itertools.repeat(h.frame(h.DATA, 0, 1) * 1_000)
@@ -109,6 +119,8 @@ FLOODS: dict[str, Callable[[], Iterator[bytes]]] = {
     "unknown frames": lambda: itertools.repeat(h.frame(0xEE, 0, 0, bytes(16_000))),
     "window updates": lambda: itertools.repeat(h.window_update(0, 1) * 200),
     "data beyond every window": data_beyond_every_window,
+    "padded data beyond every window": padded_data_beyond_every_window,
+    "padding alone": padding_alone,
     "data of nothing": empty_data,
     "small messages that nobody reads": small_messages_that_nobody_reads,
 }

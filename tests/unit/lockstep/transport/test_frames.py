@@ -10,6 +10,9 @@ from tests.unit.lockstep.transport import raw_http2 as h
 from tests.unit.lockstep.transport.ends import Ends, within
 from tests.unit.lockstep.transport.probe_service import COUNT, Probe, numbered, path
 
+FRAMES_BEYOND_WINDOW = 20_000
+"""Each with 240 bytes of padding: more than the 4 MiB of a call's window."""
+
 
 @pytest.fixture
 async def port(our_ends: Ends, probe: Probe) -> int:
@@ -23,8 +26,23 @@ async def client(port: int) -> AsyncIterator[h.RawClient]:
     await made.close()
 
 
-def padded(stream: int, data: bytes, flags: int = 0) -> bytes:
-    return h.frame(h.DATA, h.PADDED | flags, stream, b"\x07" + data + bytes(7))
+def padded(stream: int, data: bytes, flags: int = 0, padding_bytes: int = 7) -> bytes:
+    payload = bytes((padding_bytes,)) + data + bytes(padding_bytes)
+    return h.frame(h.DATA, h.PADDED | flags, stream, payload)
+
+
+def padded_in_every_way(stream: int, data: bytes) -> bytes:
+    """Without padding, with more than data, and with nothing else."""
+    return b"".join(
+        (
+            padded(stream, data[:3], padding_bytes=0),
+            padded(stream, b"", padding_bytes=0),
+            padded(stream, data[3:9], padding_bytes=255),
+            padded(stream, b"", padding_bytes=255),
+            padded(stream, data[9:]),
+            padded(stream, b"", h.END_STREAM),
+        )
+    )
 
 
 def in_single_bytes(stream: int, data: bytes) -> bytes:
@@ -53,6 +71,7 @@ WAYS: dict[str, Callable[[int, bytes], bytes]] = {
     "at once": lambda stream, data: h.frame(h.DATA, h.END_STREAM, stream, data),
     "in single bytes": in_single_bytes,
     "padded": lambda stream, data: padded(stream, data[:9]) + padded(stream, data[9:], h.END_STREAM),
+    "padded in every way": padded_in_every_way,
     "among others": among_others,
 }
 
@@ -68,16 +87,20 @@ async def test_messages_may_be_cut_into_frames_in_any_way(client: h.RawClient, w
 
 @within(30)
 async def test_frames_may_be_cut_into_packets_in_any_way(client: h.RawClient) -> None:
-    data = (
+    frames = (
         h.call(1, path("Echo"), b"slowly")
         + h.frame(h.PING, 0, 0, b"12345678")
         + h.call(3, path("Echo"), b"so")
+        + h.request(5, path("Echo"))
+        + padded_in_every_way(5, h.message(b"in the end"))
     )
-    for at in range(len(data)):
-        client.send(data[at : at + 1])
+    for at in range(len(frames)):
+        client.send(frames[at : at + 1])
         await asyncio.sleep(0.001)
-    assert await client.end_of(1) and await client.end_of(3)
-    assert (client.data_of(1), client.data_of(3)) == (h.message(b"slowly"), h.message(b"so"))
+    said = {1: b"slowly", 3: b"so", 5: b"in the end"}
+    for stream, data in said.items():
+        assert await client.end_of(stream)
+        assert client.data_of(stream) == h.message(data)
 
 
 @within(30)
@@ -124,30 +147,98 @@ async def test_a_request_that_ends_within_a_message_is_refused(client: h.RawClie
     assert not client.data_of(1)
 
 
+@pytest.mark.parametrize("size", [20_000, 200_000])
 @within(30)
-async def test_a_padded_frame_may_be_bigger_than_the_smallest_limit(client: h.RawClient) -> None:
-    data = h.message(bytes(20_000))
-    client.send(
-        h.request(1, path("Echo")), h.frame(h.DATA, h.PADDED | h.END_STREAM, 1, b"\x01" + data + b"\0")
-    )
+async def test_a_padded_frame_may_be_bigger_than_the_smallest_limit(client: h.RawClient, size: int) -> None:
+    data = h.message(bytes(size))
+    client.send(h.request(1, path("Echo")), padded(1, data, h.END_STREAM))
     assert await client.end_of(1)
     assert client.data_of(1) == data
 
 
 @within(30)
 async def test_padding_gives_its_window_back(client: h.RawClient) -> None:
-    """A window full of padding: without it being given back, the call would stand still."""
+    """More than a window full of padding: without it being given back, the call would stand still."""
     client.send(h.request(1, path("Sum")))
     await client.pong()
-    for one in range(4_000):
-        data = h.frame(h.DATA, h.PADDED, 1, b"\xf0" + h.message(b"%4d" % one) + bytes(0xF0))
-        while client.sent + len(data) > min(client.window_of(0), client.window_of(1)):
-            await client.receive()
-        client.sent += len(data)
+    for one in range(FRAMES_BEYOND_WINDOW):
+        data = padded(1, h.message(b"%5d" % one), padding_bytes=240)
+        await client.room(1, len(data))
+        client.sent += len(data) - h.HEAD_BYTES
         client.send(data)
     client.send(h.frame(h.DATA, h.END_STREAM, 1))
     assert await client.end_of(1)
-    assert client.data_of(1) == h.message(COUNT.pack(4_000, 16_000))
+    assert client.data_of(1) == h.message(COUNT.pack(FRAMES_BEYOND_WINDOW, 5 * FRAMES_BEYOND_WINDOW))
+
+
+@within(30)
+async def test_who_sends_padded_messages_that_nobody_reads_is_held_back(
+    client: h.RawClient, probe: Probe
+) -> None:
+    """As whoever sends others: room is given back for the padding, and for messages when they are read."""
+    client.send(h.request(1, path("SumLater")))
+    assert await probe.begun.get() == "SumLater"
+    await client.pong()
+    window, count, is_held_back = client.window_of(1), 0, False
+    while not is_held_back:
+        is_held_back = True
+        while client.sent + 1 + 105 + 255 <= client.window_of(1):
+            is_held_back = False
+            assert count * 105 <= window, "nothing holds the sender back"
+            client.send(padded(1, h.message(numbered(count, 100)), padding_bytes=255))
+            client.sent += 1 + 105 + 255
+            count += 1
+        await client.pong()
+    assert client.window_of(1) > window, "padding is not given back"
+    probe.may_read.set()
+    client.send(padded(1, b"", h.END_STREAM))
+    assert await client.end_of(1)
+    assert client.data_of(1) == h.message(COUNT.pack(count, 100 * count))
+
+
+@pytest.mark.parametrize("data", [b"", b"more"])
+@within(30)
+async def test_padded_data_beyond_the_window_ends_the_connection(
+    client: h.RawClient, probe: Probe, data: bytes
+) -> None:
+    client.send(h.request(1, path("SumLater")))
+    assert await probe.begun.get() == "SumLater"
+    await client.pong()
+    first, prefix_bytes = h.message(b"nobody reads it"), len(h.message(b""))
+    rest = bytes(client.window_of(1) - len(first) - prefix_bytes)
+    client.send(h.frame(h.DATA, 0, 1, first + h.message(rest)))
+    await client.pong()
+    client.send(padded(1, data))
+    goodbye = await client.end_of(1)
+    assert goodbye is not None and goodbye.kind == h.GOAWAY
+
+
+@pytest.mark.parametrize("payload", [b"", b"\x01", b"\x02x"])
+@within(30)
+async def test_padding_that_does_not_fit_its_frame_ends_the_connection(
+    client: h.RawClient, payload: bytes
+) -> None:
+    """RFC 9113, 6.1."""
+    client.send(h.request(1, path("Sum")), h.frame(h.DATA, h.PADDED, 1, payload))
+    goodbye = await client.end_of(1)
+    assert goodbye is not None and goodbye.kind == h.GOAWAY
+
+
+@within(30)
+async def test_padded_data_of_a_call_that_was_given_up_is_no_loss_to_later_ones(
+    client: h.RawClient,
+) -> None:
+    """Windows of the connection are given back for what nobody will ever read."""
+    client.send(h.call(1, path("Wait"), b""), h.frame(h.RST_STREAM, 0, 1, struct.pack(">I", 8)))
+    await client.pong()
+    data, window = padded(1, bytes(60_000)), client.window_of(0)
+    while client.sent <= window:
+        await client.room(0, len(data))
+        client.send(data)
+        client.sent += len(data) - h.HEAD_BYTES
+    client.send(h.call(3, path("Echo"), b"next"))
+    assert await client.end_of(3)
+    assert client.data_of(3) == h.message(b"next")
 
 
 @within(30)

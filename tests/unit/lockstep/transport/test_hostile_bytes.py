@@ -187,6 +187,9 @@ ENDINGS: dict[str, bytes] = {
     + h.frame(h.PING, 0, 0, bytes(8)),
     "a push": h.frame(h.PUSH_PROMISE, h.END_HEADERS, 1, struct.pack(">I", 2)),
     "padding that is longer than its frame": h.frame(h.DATA, h.PADDED, 1, b"\xffx"),
+    "padded data of a stream that was never open": h.frame(h.DATA, h.PADDED, 99, b"\x01xx"),
+    "padded data behind the end": h.frame(h.DATA, h.END_STREAM, 1, h.message(b"x"))
+    + h.frame(h.DATA, h.PADDED, 1, b"\x01xx"),
     "a window of 2 GiB": h.settings((4, 2**31)),
     "a frame size that is too small": h.settings((5, 1)),
     "no preface": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
