@@ -9,7 +9,7 @@ import asyncio
 import fcntl
 import struct
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import cast
 
 import grpc
@@ -27,6 +27,7 @@ from h2.events import (
 )
 from h2.exceptions import H2Error
 from h2.settings import SettingCodes, Settings
+from hpack import Decoder, HeaderTuple
 
 from lockstep.transport.errors import ConnectionEnded
 from lockstep.transport.metadata import Header
@@ -69,6 +70,17 @@ RESETS_MAX = 1000
 """Calls that a client may give up within a round of keepalive; more are an attack."""
 
 
+class _FieldDecoder(Decoder):
+    """Of a connection's field blocks, for its `h2`: all fields but `content-length`.
+
+    `h2` counts what comes as DATA against that, sees nothing of it, and would end the connection. Nobody else needs it: each
+    message says how long it is.
+    """
+
+    def decode(self, data: bytes, raw: bool = False) -> Iterable[HeaderTuple]:
+        return [field for field in super().decode(data, raw) if field[0] != b"content-length"]
+
+
 class Connection(asyncio.Protocol):
     """From its opening to its loss. `on_call`: of servers; makes the stream of a request."""
 
@@ -101,6 +113,7 @@ class Connection(asyncio.Protocol):
                 SettingCodes.MAX_HEADER_LIST_SIZE: CONTROL_BYTES_MAX,
             },
         )
+        self._h2.decoder = _FieldDecoder(CONTROL_BYTES_MAX)
         # Before the other side knows the settings h2 holds it to the smallest frames.
         self._h2.max_inbound_frame_size = CONTROL_BYTES_MAX
         self.streams: dict[int, Stream] = {}

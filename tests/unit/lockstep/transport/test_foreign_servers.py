@@ -3,6 +3,9 @@
 import asyncio
 import struct
 
+import grpc
+import pytest
+
 from lockstep.transport.connection import KEEPALIVE_SECONDS
 from tests.unit.lockstep.transport import raw_http2 as h
 from tests.unit.lockstep.transport.ends import within
@@ -65,6 +68,24 @@ async def test_a_connection_that_was_left_is_closed_when_its_last_call_is_reset(
         await call.code()
         while not peer.is_over:
             await peer.receive()
+
+
+@pytest.mark.parametrize("length", [b"4", b"5", b"0", b"many"])
+@within(30)
+async def test_a_page_that_tells_its_length_ends_no_call_but_its_own(length: bytes) -> None:
+    """As proxies answer what they cannot forward."""
+    fields = h.field(b":status", b"404") + h.field(b"content-type", b"text/plain")
+    page = (
+        h.frame(h.HEADERS, h.END_HEADERS, 3, fields + h.field(b"content-length", length)),
+        h.frame(h.DATA, h.END_STREAM, 3, b"page"),
+    )
+    async with raw_server(h.settings()) as (server, channel):
+        first, second = (channel.unary_unary(path("Echo"))(b"", timeout=20) for _ in range(2))
+        peer = await server.peers.get()
+        await peer.calls(2)
+        peer.send(*page, *ANSWER)
+        assert await first == b"answer"
+        assert await second.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 @within(60)

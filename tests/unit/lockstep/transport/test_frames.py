@@ -241,6 +241,36 @@ async def test_padded_data_of_a_call_that_was_given_up_is_no_loss_to_later_ones(
     assert client.data_of(3) == h.message(b"next")
 
 
+LENGTHS: dict[str, tuple[bytes, ...]] = {
+    "right": (b"8",),
+    "too short": (b"7",),
+    "too long": (b"9",),
+    "nothing": (b"0",),
+    "not a number": (b"many",),
+    "two": (b"8", b"9"),
+}
+"""What a request with a message of three bytes may say of its length."""
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+@within(30)
+async def test_a_request_that_tells_its_length_ends_no_other(
+    client: h.RawClient, probe: Probe, name: str
+) -> None:
+    """Nobody asks how long it is: its messages say so themselves."""
+    client.send(h.call(1, path("Wait"), b""))
+    await probe.begun.get()
+    client.send(
+        h.request(3, path("Echo"), *((b"content-length", length) for length in LENGTHS[name])),
+        h.frame(h.DATA, 0, 3, h.message(b"one")),
+        padded(3, b"", h.END_STREAM),
+    )
+    assert await client.end_of(3)
+    assert client.data_of(3) == h.message(b"one")
+    await client.pong()
+    assert probe.ended.empty()
+
+
 @within(30)
 async def test_a_server_sends_no_more_than_the_windows_of_its_peer(port: int) -> None:
     client = await h.RawClient.connect(port, h.PREFACE + h.settings((4, 10), (5, 16_384)))
