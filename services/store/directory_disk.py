@@ -59,10 +59,10 @@ class DirectoryDisk:
         """Makes `root` if it is not there, and locks it; raises `DirectoryInUse`."""
         self._root = root
         self._is_prefilled = is_prefilled
-        if not (root / "sets").is_dir():
-            (root / "sets").mkdir(parents=True, exist_ok=True)
-            sync_directory(root)
-            sync_directory(root.parent)
+        (root / "sets").mkdir(parents=True, exist_ok=True)
+        # Though it was there: whoever made it may have died before.
+        sync_directory(root)
+        sync_directory(root.parent)
         self._lock_file = os.open(root / "lock", os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -82,7 +82,7 @@ class SetDirectory:
         new = self.path / "meta.new"
         descriptor = os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
         try:
-            os.write(descriptor, data)
+            _write_all(descriptor, [data], 0)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -102,15 +102,15 @@ class SetDirectory:
                 if destination.exists():
                     shutil.rmtree(destination)
                 os.rename(source, destination)
-        for directory in (target, target.parent, self.path):
+        for directory in (target, target.parent):
             sync_directory(directory)
         self._make_directories()
 
     def _make_directories(self) -> None:
-        if not self._journal.is_dir():
-            self._journal.mkdir(parents=True, exist_ok=True)
-            for directory in (self._journal, self.path, self.path.parent):
-                sync_directory(directory)
+        """Names that are there already are made durable as well: whoever gave them may have died before."""
+        self._journal.mkdir(parents=True, exist_ok=True)
+        for directory in (self._journal, self.path, self.path.parent):
+            sync_directory(directory)
 
     # --- segments ---------------------------------------------------------------------------------------------------
 

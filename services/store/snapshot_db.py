@@ -107,10 +107,10 @@ class SnapshotDb:
     def clear(self) -> None:
         """Delete everything, durably."""
         self.close()
+        # First away as a whole: a crash in between must not leave a part of it under its name.
+        doomed = self._path.with_name("snapshot.doomed")
+        shutil.rmtree(doomed, ignore_errors=True)
         if self._path.is_dir():
-            # First away as a whole: a crash in between must not leave a part of it under its name.
-            doomed = self._path.with_name("snapshot.doomed")
-            shutil.rmtree(doomed, ignore_errors=True)
             self._path.rename(doomed)
             sync_directory(self._path.parent)
             shutil.rmtree(doomed, ignore_errors=True)
@@ -134,10 +134,9 @@ class SnapshotDb:
             if self._is_given_up:
                 raise SnapshotFailed(errno.EIO, "an error before may have taken what was not flushed")
             if self._database is None:
-                if not self._path.is_dir():
-                    # RocksDB syncs names inside of its directory, not the directory's own.
-                    self._path.mkdir()
-                    sync_directory(self._path.parent)
+                # RocksDB syncs names inside of its directory, not the directory's own.
+                self._path.mkdir(exist_ok=True)
+                sync_directory(self._path.parent)
                 options = Options(raw_mode=True)
                 options.create_if_missing(True)
                 options.set_paranoid_checks(True)

@@ -16,7 +16,8 @@ One JSON object per line on SOCKET, and one back:
     {"do": "unmount"}                   everything synced; the process ends
     {"do": "limit", "bytes": 1000000}   capacity; null: a terabyte
     {"do": "slow", "write": 0.1, "sync": 0.1}   seconds that every write and every sync takes longer
-    {"do": "fail", "what": "sync", "count": 1, "match": ".segment"}   EIO for so many (null: all) writes or syncs of such paths
+    {"do": "fail", "what": "sync", "count": 1, "match": ".segment"}   EIO for so many (null: all) writes or syncs of such paths;
+                                        "sync directory": for those of directories alone
     {"do": "lie"}                       syncs do nothing from now on
     {"do": "heal"}                      neither slow nor failing nor limited nor lying
     {"do": "state"}                     counts of what was asked of it
@@ -125,10 +126,11 @@ class Operations:
             finally:
                 self._lock.acquire()
             self._wait_for_power()
-        left, match = self._failing.get(kind, (0.0, ""))
-        if left > 0 and match in path:
-            self._failing[kind] = (left - 1, match)
-            raise OSError(errno.EIO, "the disk fails as commanded")
+        for failing in {what, kind}:
+            left, match = self._failing.get(failing, (0.0, ""))
+            if left > 0 and match in path:
+                self._failing[failing] = (left - 1, match)
+                raise OSError(errno.EIO, "the disk fails as commanded")
 
     # --- files ------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import random
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -9,14 +10,17 @@ from pathlib import Path
 
 import grpc.aio
 import pytest
+from msgspec.structs import replace
 
 from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import Frame, check_frame
-from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.ids import Epoch, Incarnation, LogIndex
 from lockstep.core.items import Item
 from lockstep.core.set_state import SetState
 from lockstep.core.state_hash import state_hash
-from lockstep.core.store_protocol import Appended, AppendFrames, StateLoaded, StoreRefused
+from lockstep.core.store_protocol import Appended, AppendFrames, OpenSet, StateLoaded, StoreRefused
+from services.store.core.journal_format import encode_segment_header, salt_of
+from services.store.core.meta import SetMeta, decode_set_meta, encode_meta
 from tests.integration.power_loss_fs import PowerLossFs, reason_to_skip
 from tests.integration.store_process import ME, SET, StoreProcess, StoreStream, publishing
 
@@ -196,3 +200,83 @@ async def test_a_full_disk_and_a_slow_one_lose_nothing(disk: PowerLossFs, tmp_pa
         except grpc.aio.AioRpcError as error:
             raise AssertionError("the store did not come back") from error
         assert (opened.log_end, opened.damage) == (index, "")
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+async def lose_all_that_is_not_synced(disk: PowerLossFs) -> None:
+    await disk.lose_power(1, keeps_nothing=True)
+    await disk.mount()
+
+
+async def is_fenced(store: StoreProcess, epoch: int) -> bool:
+    """Whether the old primary of `epoch` is refused."""
+    async with store.running() as channel:
+        answer = await StoreStream(channel).ask(OpenSet(SET, Epoch(epoch), Incarnation("old")))
+    return isinstance(answer, StoreRefused) and answer.code is ErrorCode.WRONG_EPOCH
+
+
+async def test_a_fence_whose_name_could_not_be_made_durable_is_made_so_before_it_is_answered(
+    disk: PowerLossFs, tmp_path: Path
+) -> None:
+    store = store_on(disk, tmp_path)
+    async with store.running() as channel:
+        await StoreStream(channel).open(1)
+        await disk.command("fail", what="sync directory", count=1, match=f"set-{SET}")
+        refused = await StoreStream(channel).ask(OpenSet(SET, Epoch(2), ME))
+        assert isinstance(refused, StoreRefused)
+        assert (await StoreStream(channel).open(2)).highest_epoch == 2
+        await store.end(signal.SIGKILL)
+    await lose_all_that_is_not_synced(disk)
+    assert await is_fenced(store, 1)
+
+
+async def test_a_fence_that_a_dead_process_left_unsynced_is_made_durable_before_it_is_answered(
+    disk: PowerLossFs, tmp_path: Path
+) -> None:
+    store = store_on(disk, tmp_path)
+    async with store.running() as channel:
+        await StoreStream(channel).open(1)
+    meta = store.data / "sets" / f"set-{SET}" / "meta"
+    write_file(meta.with_name("meta.new"), encode_meta(replace(read_meta(meta), highest_epoch=Epoch(2))))
+    os.rename(meta.with_name("meta.new"), meta)
+    async with store.running() as channel:
+        assert (await StoreStream(channel).open(2)).highest_epoch == 2
+        await store.end(signal.SIGKILL)
+    await lose_all_that_is_not_synced(disk)
+    assert await is_fenced(store, 1)
+
+
+async def test_a_segment_that_a_dead_process_left_without_a_durable_name_keeps_what_is_acknowledged(
+    disk: PowerLossFs, tmp_path: Path
+) -> None:
+    store = store_on(disk, tmp_path)
+    async with store.running() as channel:
+        await StoreStream(channel).open(1)
+    directory = store.data / "sets" / f"set-{SET}"
+    header = encode_segment_header(salt_of(read_meta(directory / "meta").disk), 1, 16384)
+    write_file(directory / "journal" / f"{1:016d}.segment", header.ljust(16384, b"\0"))
+    async with store.running() as channel:
+        stream = StoreStream(channel)
+        assert (await stream.open(1)).log_end == 0
+        for index in range(1, 9):
+            assert isinstance(await stream.append(publishing(index)), Appended)
+        assert len(store.segments) == 1, "it was used"
+        await store.end(signal.SIGKILL)
+    await lose_all_that_is_not_synced(disk)
+    async with store.running() as channel:
+        opened = await StoreStream(channel).open(1)
+        assert (opened.log_end, opened.damage) == (8, "")
+
+
+def read_meta(path: Path) -> SetMeta:
+    return decode_set_meta(path.read_bytes())
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Its content is durable, its name is not."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -40,7 +40,9 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class ReadMeta(Step, frozen=True):
-    """-> the meta file's bytes, b"" when there is none. Creates the set's directory if it is not there."""
+    """-> the meta file's bytes, b"" when there is none. Creates the set's directory if it is not there; makes durable which files
+    there are, and what they are called, for an earlier process may have been killed before it did.
+    """
 
 
 class WriteMeta(Step, frozen=True):

@@ -109,13 +109,15 @@ def accept_damage(the: StoredSet, stream: int, request: AcceptDamage) -> Procedu
     if the.damage:
         lost = f"{the.damage}: the log ends at {journal.end}, {the.commit_told} was committed"
         the.note("damage accepted", lost)
-        the.number_max += 1
+        # The segment that is sealed may be one that is missing, with a number above all that are there.
+        the.number_max = max(the.number_max, journal.next_number) + 1
         if journal.segments:
             last = journal.segments[-1]
             end = Seal(last.number, last.end, the.number_max)
         else:
             end = Seal(journal.next_number, SEGMENT_HEADER_BYTES, the.number_max)
         yield from seal(the, end, commit_index=the.commit_index)
+        the.commit_reached = LogIndex(0)
         yield from read_set(the)
     the.reply(stream, the.opened(request))
 
@@ -124,17 +126,24 @@ def read_set(the: StoredSet) -> Procedure[None]:
     """From whatever the disk holds to an open set, damaged or not."""
     the.close()
     yield from the.wait_for(Lane.SNAPSHOT, Lane.SPARE, Lane.READ)
-    the.snapshot, the.spare, the.flushed_index = None, None, LogIndex(0)
+    the.snapshot, the.spare = None, None
     yield from _read_meta(the)
     if the.meta.mark in (MARK_INSTALL, MARK_ASIDE):
         yield from _start_empty(the)
     found = yield from recover(the.meta, the.limits.scan_bytes)
+    if not found.damage and found.journal.end < the.commit_reached:
+        # What this process was told is in no file yet, perhaps: the next one has to know it, too.
+        found.damage = f"the log ends at {found.journal.end}, but {the.commit_reached} was acknowledged here"
+        found.commit_index = the.commit_reached
+        yield from write_meta(the, commit_index=the.commit_reached)
     if the.corruption:
         found.damage, found.snapshot = the.corruption, None
         found.journal = Journal(LogIndex(0), EpochTable(), TimeMs(0), found.number_max + 1)
     the.journal, the.snapshot, the.number_max = found.journal, found.snapshot, found.number_max
     the.is_snapshot_known = True
-    the.flushed_index = the.snapshot_index
+    # An earlier process took with it what it had not flushed; this one may still have written more than that.
+    flushed_index = the.flushed_index if the.was_read else the.snapshot_index
+    the.flushed_index, the.was_read = min(flushed_index, the.snapshot_index), True
     the.commit_told = found.commit_index
     the.damage = "the meta file was lost" if the.meta.mark == MARK_LOST else found.damage
     the.is_prefix_good = the.meta.mark != MARK_LOST and not the.corruption and found.is_snapshot_good
@@ -164,8 +173,9 @@ def _read_meta(the: StoredSet) -> Procedure[None]:
 def _start_empty(the: StoredSet) -> Procedure[None]:
     """Finish what a mark says; what was here before is deleted, or moved away if it was set aside."""
     segments = yield from list_segments()
+    the.commit_reached = the.flushed_index = LogIndex(0)
     if the.meta.mark == MARK_ASIDE:
-        yield (MoveAside(the.meta.disk or "unknown"),)
+        yield (MoveAside(the.meta.disk or (yield from make_disk_id())),)
     else:
         yield (SnapshotClear(), DeleteSegments(tuple(number for number, _ in segments)))
     # Deleted files may come back after a power loss: a number above theirs, and another disk's salt, keep them void.
@@ -203,6 +213,7 @@ def create_next_segment(the: StoredSet, bytes_min: int) -> Procedure[None]:
     yield from the.change_chain()
     try:
         if the.spare != number or size > the.limits.segment_bytes:
+            the.spare = None  # It would be replaced, and is gone if that fails.
             yield (create_step(the, number, size),)
     except DiskError:
         the.is_room_stale = True

@@ -73,6 +73,9 @@ def _walk(
     behind: list[int] = []
     while number in sizes or _is_given_up(seals.get(number)):
         seal = seals.get(number)
+        if seal is not None and seal.next_number <= number:
+            found.damage = f"segment {number} is continued by {seal.next_number}"
+            return
         if found.torn:
             behind += [number] if number in sizes else []
         elif _is_given_up(seal):

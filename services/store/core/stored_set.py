@@ -92,6 +92,8 @@ class StoredSet:
         """That it does. A step that failed may have taken what was not flushed; then it is asked for (`known_snapshot`)."""
         self.flushed_index = LogIndex(0)
         """Snapshot index that is durable; segments are dropped up to it only."""
+        self.was_read = False
+        """This process has read the disk before, so that the snapshot may hold what is not flushed."""
         self.damage = ""
         self.is_prefix_good = True
         """What lies before the damage is a state of the set: the snapshot is whole, or there is none."""
@@ -100,6 +102,8 @@ class StoredSet:
         self.writer: tuple[int, Incarnation] | None = None
         self.commit_told = LogIndex(0)
         """Highest commit index of the set as a broker told it or the disk knew it; may be above the log's end."""
+        self.commit_reached = LogIndex(0)
+        """Highest commit index that the log has reached in this process: one that ends below it has lost something."""
         self.number_max = 0
         """Highest segment number ever used."""
         self.spare: int | None = None
@@ -170,6 +174,8 @@ class StoredSet:
 
     def close(self) -> None:
         """Nothing is known of the disk any more; whoever wants to go on opens the set again."""
+        if not self.damage:
+            self.commit_reached = max(self.commit_reached, self.commit_index)
         self.phase, self.writer, self.journal, self.must_close = Phase.UNREAD, None, None, ""
 
     def reply(self, stream: int, answer: AnyStoreAnswer) -> None:

@@ -1,18 +1,15 @@
 """A step on the snapshot fails and takes with it what was not flushed: nobody goes on from what is no longer there."""
 
-import resource
-import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lockstep.core.frames import Frame, check_frame
-from lockstep.core.ids import Epoch, SetName
+from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.core.set_state import SetState
-from lockstep.core.store_protocol import LoadState, StateItem, StateLoaded, StoreRefused
+from lockstep.core.store_protocol import AppendFrames, LoadState, StateItem, StateLoaded, StoreRefused
 from services.store.core.disk import (
     AnyStep,
     DiskError,
@@ -21,8 +18,9 @@ from services.store.core.disk import (
     ReadSnapshotMeta,
     ReadSnapshotValues,
     SnapshotFlush,
-    SnapshotStep,
     SnapshotWrite,
+    Step,
+    SyncSegment,
 )
 from services.store.core.messages import ReaderRequested, Requested, Tick
 from services.store.core.requests import ItemsRead, ReadItems, ReadRefused
@@ -30,6 +28,7 @@ from services.store.snapshot_db import SnapshotDb, SnapshotFailed
 from tests.simulation.disk import VirtualDisk, VirtualSnapshot
 from tests.unit.lockstep.core.history import durable_replay
 from tests.unit.services.store.crowd import Crowd
+from tests.unit.services.store.full_files import files_that_do_not_grow
 from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig
 
 CHANCES = pytest.mark.parametrize("name", [f"disk {number}" for number in range(8)])
@@ -43,7 +42,7 @@ class Set:
         limits = replace(SMALL, segment_bytes=1 << 20, unconsolidated_bytes=1, unflushed_items_max=1 << 20)
         self.rig = StoreRig(limits, VirtualDisk(name))
         self.rig.disk.fault = self._fail
-        self._failing: type[SnapshotStep] | None = None
+        self._failing: type[Step] | None = None
         self.rig.open()
         self.crowd = Crowd(self.rig.chance)
         self._sent = 0
@@ -53,7 +52,7 @@ class Set:
             self._failing = None
             raise DiskError(DiskProblem.FAILED, "no")
 
-    def fail(self, kind: type[SnapshotStep]) -> None:
+    def fail(self, kind: type[Step]) -> None:
         """The next of this kind."""
         self._failing = kind
 
@@ -179,19 +178,29 @@ def test_where_flushed_items_are_gone_the_set_is_damaged() -> None:
     assert [note.event for note in one.rig.notes][-1] == "closed"
 
 
+def test_what_a_set_that_was_opened_again_has_not_flushed_is_not_taken_for_flushed() -> None:
+    """Then a step that fails takes it, and nothing that was flushed."""
+    one = Set("disk")
+    one.grow()
+    assert one.told_index and not one.snapshot.flushed_meta
+    one.fail(SyncSegment)
+    one.crowd.step()
+    one.crowd.log.flush()
+    (refused,) = one.rig.ask(
+        AppendFrames(SET, Epoch(1), ME, (one.crowd.log.frames[-1].durable,), LogIndex(0))
+    )
+    assert isinstance(refused, StoreRefused)
+    one.rig.open()
+    one.snapshot.unflushed, one.snapshot.items, one.snapshot.meta = [], {}, b""
+    one.fail(ReadSnapshotItems)
+    (unread,) = one.rig.ask_reader(ReadItems(SET, Epoch(1), b""))
+    assert isinstance(unread, ReadRefused) and one.told_index == 0
+    one.grow()
+    assert isinstance(one.load(), StateLoaded)
+    assert not [note for note in one.rig.notes if note.event in ("damaged", "closed")]
+
+
 # --- the database -----------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def files_that_do_not_grow() -> Iterator[None]:
-    """No file of this process can be written beyond its first bytes."""
-    handler, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (16, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 def items_of(index: int) -> tuple[StateItem, ...]:
@@ -220,7 +229,7 @@ def test_a_database_that_had_an_error_does_nothing_until_its_meta_is_read(
     database: SnapshotDb, step: Callable[[SnapshotDb], object]
 ) -> None:
     database.write(items_of(2), (), b"2")
-    with files_that_do_not_grow(), pytest.raises(SnapshotFailed):
+    with files_that_do_not_grow(16), pytest.raises(SnapshotFailed):
         database.flush()
     for _ in range(2):
         with pytest.raises(SnapshotFailed, match="an error before"):
@@ -235,7 +244,7 @@ def test_a_database_that_had_an_error_does_nothing_until_its_meta_is_read(
 
 def test_a_database_that_had_an_error_can_be_cleared(database: SnapshotDb) -> None:
     database.write(items_of(2), (), b"2")
-    with files_that_do_not_grow(), pytest.raises(SnapshotFailed):
+    with files_that_do_not_grow(16), pytest.raises(SnapshotFailed):
         database.flush()
     database.clear()
     database.write(items_of(3), (), b"3")
@@ -243,10 +252,17 @@ def test_a_database_that_had_an_error_can_be_cleared(database: SnapshotDb) -> No
     assert len(database.read_items(b"", 1 << 30)[0]) == 100
 
 
+def test_what_an_interrupted_clearing_left_goes_with_the_next(database: SnapshotDb, tmp_path: Path) -> None:
+    database.close()
+    (tmp_path / "snapshot").rename(tmp_path / "snapshot.doomed")
+    database.clear()
+    assert not any(tmp_path.iterdir())
+
+
 def test_what_a_database_lost_is_what_was_not_flushed(database: SnapshotDb) -> None:
     """Here it does, so that the tests above are not about nothing."""
     database.write(items_of(2), (), b"2")
-    with files_that_do_not_grow(), pytest.raises(SnapshotFailed):
+    with files_that_do_not_grow(16), pytest.raises(SnapshotFailed):
         database.flush()
     assert database.read_meta() == b"1"
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec.structs
 import pytest
 
 from lockstep.core.errors import ErrorCode
@@ -24,6 +25,7 @@ from services.store.core.journal_format import (
 )
 from services.store.core.limits import StoreLimits
 from services.store.core.messages import Requested, Tick
+from services.store.core.meta import Seal, decode_set_meta, encode_meta
 from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, appending, frame
 
 ONE_SEGMENT = replace(SMALL, segment_bytes=1 << 16)
@@ -394,3 +396,70 @@ def test_without_a_state_to_go_on_from_no_damage_is_accepted() -> None:
     assert isinstance(refused, StoreRefused)
     assert "nothing undamaged" in refused.message
     assert rig.open(3).damage
+
+
+@pytest.mark.parametrize("has_snapshot", [False, True])
+def test_damage_that_took_every_segment_can_be_accepted(has_snapshot: bool) -> None:
+    """The one that is sealed is missing, and none has a higher number."""
+    rig = StoreRig()
+    rig.open()
+    count = 120 if has_snapshot else 5
+    for index in range(1, count + 1):
+        rig.append_ok(frame(index), commit=index - 1)
+    if has_snapshot:
+        tick(rig, 8)
+        for index in range(count + 1, count + 4):
+            rig.append_ok(frame(index), commit=index - 1)
+    rig.tell_commit(count)
+    tick(rig, 2)
+    rig.disk.directories[SET].segments.clear()
+    rig.crash()
+    assert rig.open(2).damage
+    opened = accept_damage(rig, 2)
+    assert isinstance(opened, SetOpened) and not opened.damage
+    end = rig.append_ok(frame(opened.log_end + 1, epoch=2), epoch=2)
+    rig.crash()
+    again = rig.open(3)
+    assert (again.damage, again.log_end) == ("", end)
+
+
+def test_a_seal_that_an_older_version_gave_to_itself_is_damage_that_can_be_accepted() -> None:
+    rig = StoreRig()
+    rig.open()
+    directory = rig.disk.directories[SET]
+    meta = decode_set_meta(directory.meta)
+    directory.meta = encode_meta(msgspec.structs.replace(meta, seals=(Seal(1, SEGMENT_HEADER_BYTES, 1),)))
+    rig.crash()
+    assert "continued by 1" in rig.open(2).damage
+    opened = accept_damage(rig, 2)
+    assert isinstance(opened, SetOpened) and not opened.damage
+    rig.append_ok(frame(1, epoch=2), epoch=2)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_bad_last_group_that_this_process_knew_to_be_committed_is_damage(restarts: bool) -> None:
+    """Though no quiet tick has written its commit index down; and for the next process, too."""
+    rig = StoreRig()
+    rig.open()
+    for index in range(1, 6):
+        rig.append_ok(frame(index), commit=index - 1)
+    rig.tell_commit(5)
+    at = bytes(rig.disk.directories[SET].segments[1].cached).rstrip(b"\0").rfind(b"LKSF")
+    rig.disk.flip_bit(SET, 1, at + 20, 3)
+    assert not rig.open().damage, "nobody has read it"
+    assert isinstance(rig.load()[2], StoreRefused)
+    opened = rig.open()
+    assert "5 was acknowledged here" in opened.damage
+    assert (opened.log_end, opened.commit_index) == (4, 5)
+    if restarts:
+        rig.crash()
+    assert rig.open(2).damage
+    accepted = accept_damage(rig, 2)
+    assert isinstance(accepted, SetOpened) and (accepted.damage, accepted.log_end) == ("", 4)
+    assert rig.open(2).damage == ""
+
+
+def tick(rig: StoreRig, count: int) -> None:
+    for _ in range(count):
+        rig.feed(Tick())
+        rig.run()

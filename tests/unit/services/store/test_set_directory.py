@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.core.ids import Epoch
+from lockstep.core.store_protocol import SetAside
 from services.store import set_directory
 from services.store.core.disk import (
     CreateSegment,
@@ -19,12 +21,14 @@ from services.store.core.disk import (
     ReadMeta,
     ReadSegment,
     SyncSegment,
+    WriteMeta,
     WriteSegment,
 )
 from services.store.core.journal_format import END, encode_segment_header
 from services.store.directory_disk import DirectoryDisk
 from services.store.set_directory import SetDirectory
-from tests.unit.services.store.store_rig import SET
+from tests.unit.services.store.full_files import files_that_do_not_grow
+from tests.unit.services.store.store_rig import ME, SET, StoreRig, frame
 
 SIZE = 4096
 STALE = b"a group of an older segment"
@@ -226,3 +230,26 @@ def test_lanes_create_and_delete_at_once(disk: DirectoryDisk, tmp_path: Path) ->
         data = read(disk, number)
         assert data.startswith(header(number))
         assert len(data) == SIZE
+
+
+def test_a_meta_file_of_which_only_a_part_could_be_written_does_not_replace_the_old_one(
+    disk: DirectoryDisk,
+) -> None:
+    disk.perform(SET, WriteMeta(b"old"))
+    with files_that_do_not_grow(4096), pytest.raises(DiskError):
+        disk.perform(SET, WriteMeta(bytes(5000)))
+    assert disk.perform(SET, ReadMeta()) == b"old"
+
+
+def test_what_was_set_aside_under_no_name_stays_when_that_happens_again(
+    disk: DirectoryDisk, tmp_path: Path
+) -> None:
+    for turn in range(2):
+        rig = StoreRig(disk=disk)  # type: ignore[arg-type]
+        rig.open(turn + 1)
+        rig.append_ok(frame(1, epoch=turn + 1), epoch=turn + 1)
+        disk.perform(SET, WriteMeta(b"rubbish"))
+        rig = StoreRig(disk=disk)  # type: ignore[arg-type]
+        assert rig.open(turn + 1).damage
+        rig.ask(SetAside(SET, Epoch(turn + 1), ME))
+    assert len(list((tmp_path / "sets" / f"set-{SET}" / "aside").rglob("*.segment"))) == 2
