@@ -277,7 +277,9 @@ def test_a_spare_segment_that_a_bigger_one_could_not_replace_is_forgotten() -> N
 
     def fail(_: SetName, step: AnyStep) -> None:
         if isinstance(step, CreateSegment):
-            rig.disk.directories[SET].segments.pop(step.number, None)  # As a real disk, which replaces it first.
+            rig.disk.directories[SET].segments.pop(
+                step.number, None
+            )  # As a real disk, which replaces it first.
             raise DiskError(DiskProblem.FULL, "no room", step)
 
     rig.disk.fault = fail
