@@ -33,8 +33,8 @@ async def disk(tmp_path: Path) -> AsyncIterator[PowerLossFs]:
         yield mounted
 
 
-def store_on(disk: PowerLossFs, tmp_path: Path, segment_bytes: int = 16384) -> StoreProcess:
-    store = StoreProcess(disk.mountpoint / "data", ["--segment-bytes", str(segment_bytes)])
+def store_on(disk: PowerLossFs, tmp_path: Path) -> StoreProcess:
+    store = StoreProcess(disk.mountpoint / "data", ["--segment-bytes", "16384"])
     store.listen_on(f"unix:{tmp_path}/s.sock")
     return store
 
@@ -140,8 +140,8 @@ async def watch_files(store: StoreProcess, used_again: set[str]) -> None:
 async def test_no_power_loss_takes_what_was_acknowledged_where_files_are_used_again(
     disk: PowerLossFs, tmp_path: Path
 ) -> None:
-    """In each of the store's lives at least one more is."""
-    store, used_again = store_on(disk, tmp_path, segment_bytes=4096), set[str]()
+    """In each of the store's lives at least one more is; the pages behind its first group still hold what it was before."""
+    store, used_again = store_on(disk, tmp_path), set[str]()
     watching = asyncio.ensure_future(watch_files(store, used_again))
     end, in_flight = await lose_power_under_load(disk, store, 3, lambda epoch: len(used_again) >= epoch)
     watching.cancel()
