@@ -84,7 +84,9 @@ class Consolidator(StateListener):
 
     def has_work(self) -> bool:
         the, journal = self._the, self._the.journal
-        if the.phase is not Phase.OPEN or journal is None or the.damage or the.loads or self.is_resting:
+        if the.phase is not Phase.OPEN or journal is None or the.damage:
+            return False
+        if the.is_being_read or self.is_resting:
             return False
         is_quiet_work = self._is_flush_wanted or self._is_release_wanted
         if is_quiet_work and self._journal is journal:
@@ -181,7 +183,7 @@ class Consolidator(StateListener):
 
     def _must_stop(self, journal: Journal) -> bool:
         the = self._the
-        return the.loads > 0 or the.phase is not Phase.OPEN or the.journal is not journal
+        return the.is_being_read or the.phase is not Phase.OPEN or the.journal is not journal
 
     def _load(self) -> Procedure[None]:
         state = SetState(self._the.name)

@@ -25,6 +25,8 @@ class StoreLimits:
     """One chunk of items or frames on its way to a broker: gRPC's best message size."""
     chunks_unsent_max: int = 2
     """Chunks that may wait for a slow reader before no more is read for it."""
+    silent_ticks_max: int = 10
+    """So long a reader of the snapshot may take nothing of it: the consolidator waits for whoever reads, and would for ever."""
     consolidated_bytes: int = 256 * KIB
     """Frames that the consolidator applies before it gives way: 2-3 ms of the event loop for messages of 1 KiB."""
     unconsolidated_bytes: int = 512 * MIB

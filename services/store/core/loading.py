@@ -52,11 +52,6 @@ def _send(
 ) -> Procedure[bool]:
     """Answers whether the stream is still there, once there is room for another chunk."""
     the.reply(stream, StateChunk(request.set_name, request.epoch, request.incarnation, items, frames))
-    return (yield from has_room(the, stream))
-
-
-def has_room(the: StoredSet, stream: int) -> Procedure[bool]:
-    """Counts a chunk that goes out; waits until another may, and answers whether the stream is still there."""
     the.unsent[stream] += 1
     while stream not in the.closed_streams and the.unsent[stream] >= the.limits.chunks_unsent_max:
         yield ()

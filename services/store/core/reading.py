@@ -5,6 +5,7 @@ that a fence makes an epoch durable.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -18,7 +19,7 @@ from services.store.core.blocks import kept_messages, scan_of
 from services.store.core.disk import Lane
 from services.store.core.frame_reading import read_frames
 from services.store.core.journal import Journal
-from services.store.core.loading import has_room, read_run
+from services.store.core.loading import read_run
 from services.store.core.opening import raise_epoch, read_set
 from services.store.core.procedure import Procedure
 from services.store.core.requests import (
@@ -93,18 +94,25 @@ def _readable(the: StoredSet, reader: ReaderWaiting) -> Journal | None:
 
 
 def _read_items(the: StoredSet, reader: ReaderWaiting, request: ReadItems) -> Procedure[None]:
-    scan = yield from scan_of(the, request.from_key)
-    is_last = scan.is_empty
-    while not is_last:
-        items, is_last = yield from scan.next(the.limits.chunk_bytes)
-        if items and not is_last:
-            reader.reply(the, ItemsRead(items, scan.index, False))
-            if not (yield from has_room(the, reader.stream)):
-                return
-        elif items:
-            reader.reply(the, ItemsRead(items, scan.index, True))
-            return
-    reader.reply(the, ItemsRead((), scan.index, True))
+    """Answer with one chunk; what is left waits for its next turn, so that nobody else waits for a slow reader."""
+    scan = reader.scan or (yield from scan_of(the, request.from_key))
+    items, is_last = yield from scan.some(the.limits.chunk_bytes)
+    if reader.stream in the.closed_streams:
+        return
+    reader.reply(the, ItemsRead(items, scan.index, is_last))
+    if not is_last:
+        the.unsent[reader.stream] += 1
+        the.readers.append(ReaderWaiting(reader.stream, request, scan))
+
+
+def refuse_silent(the: StoredSet) -> None:
+    """With each tick: whoever has taken nothing of a scan for too long is told so, and the consolidator goes on."""
+    waiting = {reader.stream for reader in the.readers if reader.scan is not None}
+    the.silent_ticks = Counter({stream: the.silent_ticks[stream] + 1 for stream in waiting})
+    for reader in list(the.readers):
+        if reader.scan is not None and the.silent_ticks[reader.stream] > the.limits.silent_ticks_max:
+            the.readers.remove(reader)
+            reader.refuse(the, ErrorCode.UNAVAILABLE, "the rest of the snapshot was not taken: read it again")
 
 
 def _read_contents(

@@ -49,7 +49,7 @@ from services.store.core.opening import (
 )
 from services.store.core.owed_keeping import must_trim, trim
 from services.store.core.procedure import Procedure
-from services.store.core.reading import answer_reader, fence
+from services.store.core.reading import answer_reader, fence, refuse_silent
 from services.store.core.requests import FenceSet, SurveySet
 from services.store.core.stored_set import Phase, ReaderWaiting, StoredSet, Waiting, code_of
 from services.store.core.surveying import survey
@@ -88,6 +88,7 @@ class SetLanes:
             self.the.closed_streams.add(stream)
 
     def chunk_sent(self, stream: int) -> None:
+        self.the.silent_ticks.pop(stream, None)
         if self.the.unsent[stream] > 0:
             self.the.unsent[stream] -= 1
 
@@ -104,6 +105,7 @@ class SetLanes:
         is_busy = Lane.JOURNAL in self._running or bool(the.waiting)
         the.is_room_stale = not is_last  # Others fill the file system, too.
         if not is_last:  # Who stops does not catch up: closing the snapshot makes durable what it has.
+            refuse_silent(the)
             self.consolidator.tick(is_quiet and not is_busy)
         the.appended_bytes, the.has_no_spare = 0, False
         if is_busy or the.phase is not Phase.OPEN or the.damage:

@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Generator
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
@@ -36,6 +37,9 @@ from services.store.core.requests import (
     SetStatus,
     SurveySet,
 )
+
+if TYPE_CHECKING:
+    from services.store.core.blocks import Scan
 
 
 class Phase(Enum):
@@ -63,6 +67,8 @@ class ReaderWaiting:
 
     stream: int
     request: AnyReaderRequest
+    scan: "Scan | None" = None
+    """Of the snapshot, to be gone on with: it stays as it is until then."""
 
     def reply(self, the: "StoredSet", answer: AnyReaderAnswer) -> None:
         the.effects.append(ReaderReply(self.stream, answer))
@@ -111,7 +117,9 @@ class StoredSet:
         self.readers: list[ReaderWaiting] = []
         """In the order of their turns."""
         self.loads = 0
-        """Readers of snapshot and frames: the consolidator waits for them."""
+        """Readers of snapshot and frames whose turn it is: the consolidator waits for them."""
+        self.silent_ticks: Counter[int] = Counter()
+        """Since a chunk left, by streams to which the rest of a scan is owed."""
         self.unsent: Counter[int] = Counter()
         """Chunks that have not left yet, by stream."""
         self.closed_streams: set[int] = set()
@@ -144,6 +152,11 @@ class StoredSet:
     def commit_index(self) -> LogIndex:
         """Highest commit index known, as far as the log reaches: a learner hears of commits beyond its own end."""
         return min(self.commit_told, self.journal.end) if self.journal else LogIndex(0)
+
+    @property
+    def is_being_read(self) -> bool:
+        """The snapshot, so that it must stay as it is."""
+        return self.loads > 0 or any(reader.scan is not None for reader in self.readers)
 
     @property
     def room(self) -> int:
