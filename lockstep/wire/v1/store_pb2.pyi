@@ -517,6 +517,10 @@ Global___AppendResponse: _TypeAlias = AppendResponse  # noqa: Y015
 
 @_typing.final
 class ReadSnapshotRequest(_message.Message):
+    """All items are of one state, that of snapshot_index. UNAVAILABLE, also behind some of them: the rest is not there any more, because
+    the snapshot was written to; to be read again. Whoever takes what comes is waited for, unless very much is being appended.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     RESOURCE_SET_FIELD_NUMBER: _builtins.int

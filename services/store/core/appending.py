@@ -104,7 +104,7 @@ def append(the: StoredSet, requests: list[Waiting]) -> Procedure[None]:
             refusal = group.add(waiting.stream, request)
         if refusal is None:  # What is committed in another log than this one says nothing of it.
             the.commit_told = max(the.commit_told, request.commit_index)
-        if refusal is not None:
+        else:
             refused = waiting.stream, request, refusal
             the.waiting.extendleft(reversed(requests[place + 1 :]))
             the.waiting_bytes += sum(behind.size for behind in requests[place + 1 :])

@@ -70,7 +70,9 @@ def scan_of(the: StoredSet, from_key: bytes = b"") -> Procedure["Scan"]:
 
 
 class Scan:
-    """Reads a snapshot piece by piece, in key order from `from_key` on; the snapshot must not change meanwhile."""
+    """Reads a snapshot piece by piece, in key order from `from_key` on; it must not change while a piece is read, and once it has
+    there are no more.
+    """
 
     def __init__(self, the: StoredSet, from_key: bytes = b"") -> None:
         self.index = the.snapshot_index
@@ -87,6 +89,11 @@ class Scan:
     def is_empty(self) -> bool:
         """There is no snapshot."""
         return self._snapshot is None
+
+    @property
+    def is_over(self) -> bool:
+        """The snapshot is not, or may not be, what it was at the beginning."""
+        return not self._the.is_snapshot_known or self._the.snapshot is not self._snapshot
 
     def blocks(self, bytes_max: int) -> Procedure[tuple[tuple[StateItem, ...], bool]]:
         """About `bytes_max` bytes of items as they lie, those of blocks checked, perhaps none; and whether they are the last."""

@@ -11,6 +11,9 @@ not know of them would make a recovery load them all. It goes on when nothing is
 for some ticks without a burst (more of them where much is appended in each), or when there are very many: a burst is journalled
 first, wherever in it a segment ends. What it has applied and a crash may take back is bounded in items.
 
+While somebody reads the snapshot chunk by chunk it waits, but neither for a stream that takes nothing nor when very many frames
+lie behind it: what is left of such a reading is refused.
+
 It works in jobs of the snapshot lane, computing included: the lane has a thread of its own, and appends do not wait for it.
 """
 
@@ -84,17 +87,17 @@ class Consolidator(StateListener):
 
     def has_work(self) -> bool:
         the, journal = self._the, self._the.journal
-        if the.phase is not Phase.OPEN or journal is None or the.damage:
+        if the.phase is not Phase.OPEN or journal is None or the.damage or the.loads or self.is_resting:
             return False
-        if the.is_being_read or self.is_resting:
+        behind_bytes = self._behind_bytes(journal)
+        if behind_bytes >= the.unconsolidated_bytes_max:
+            return True
+        if the.is_scanned:
             return False
         is_quiet_work = self._is_flush_wanted or self._is_release_wanted
         if is_quiet_work and self._journal is journal:
             return True
-        behind_bytes = self._behind_bytes(journal)
-        return behind_bytes >= the.unconsolidated_bytes_max or (
-            self._is_catching_up and self._is_behind(journal, behind_bytes)
-        )
+        return self._is_catching_up and self._is_behind(journal, behind_bytes)
 
     def _is_behind(self, journal: Journal, behind_bytes: int) -> bool:
         """Whether there is enough to do for a quiet moment: much lies behind, or a segment can go."""
@@ -183,7 +186,7 @@ class Consolidator(StateListener):
 
     def _must_stop(self, journal: Journal) -> bool:
         the = self._the
-        return the.is_being_read or the.phase is not Phase.OPEN or the.journal is not journal
+        return the.loads > 0 or the.phase is not Phase.OPEN or the.journal is not journal
 
     def _load(self) -> Procedure[None]:
         state = SetState(self._the.name)

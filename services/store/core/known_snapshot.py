@@ -2,8 +2,8 @@
 
 Law: nobody goes on from a snapshot that may not be there any more. A step that fails may take what was not flushed, so the
 consolidator forgets its state, and whoever wants to read asks what is left. Segments stay until what they hold is flushed, so
-that is enough. Nothing is written meanwhile: while somebody reads, the consolidator waits. A reading that goes on through it
-finds another snapshot than the one that it began with, and fails (`Scan`).
+that is enough. Nothing is written while a chunk is read: the consolidator waits. A reading that goes on through a failure, or
+through a write between two chunks, finds another snapshot than the one that it began with, and ends (`Scan`).
 """
 
 from services.store.core.disk import DiskError, DiskProblem, ReadSnapshotMeta

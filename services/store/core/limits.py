@@ -26,7 +26,9 @@ class StoreLimits:
     chunks_unsent_max: int = 2
     """Chunks that may wait for a slow reader before no more is read for it."""
     silent_ticks_max: int = 10
-    """So long a reader of the snapshot may take nothing of it: the consolidator waits for whoever reads, and would for ever."""
+    """Ticks for which a stream may take none of the chunks that wait for it before nobody waits for it any more: the consolidator
+    for a reader of the snapshot, another writer for a load. On a network that is slow a chunk takes a tenth of one.
+    """
     consolidated_bytes: int = 256 * KIB
     """Frames that the consolidator applies before it gives way: 2-3 ms of the event loop for messages of 1 KiB."""
     unconsolidated_bytes: int = 512 * MIB

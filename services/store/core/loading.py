@@ -1,16 +1,18 @@
 """Sending what is stored: the whole state to the writer, parts of it to readers (DESIGN 5, R11).
 
-Law: nothing whose checksum is wrong is sent, and nothing behind it as if it were complete. While somebody reads, the consolidator
-waits, so that snapshot and frames fit each other. At most a few chunks wait for a slow receiver; then reading waits too.
+Law: nothing whose checksum is wrong is sent, and nothing behind it as if it were complete. While something is loaded, the
+consolidator waits, so that snapshot and frames fit each other. At most a few chunks wait for a slow receiver; then loading waits
+too, and with it whoever wants to open or fence the set: for a receiver that takes nothing not for ever.
 """
 
 from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import BadFrame, check_frame
 from lockstep.core.ids import LogIndex
-from lockstep.core.store_protocol import LoadState, StateChunk, StateItem, StateLoaded
+from lockstep.core.store_protocol import LoadState, OpenSet, StateChunk, StateItem, StateLoaded
 from services.store.core.blocks import scan_of
 from services.store.core.disk import DiskError, DiskProblem, Lane, ReadSegment
 from services.store.core.procedure import Procedure, read_bytes
+from services.store.core.requests import FenceSet, SurveySet
 from services.store.core.segment import FramesAt
 from services.store.core.stored_set import StoredSet
 
@@ -50,12 +52,22 @@ def _send(
     items: tuple[StateItem, ...],
     frames: tuple[bytes, ...],
 ) -> Procedure[bool]:
-    """Answers whether the stream is still there, once there is room for another chunk."""
+    """Answers whether to go on, once there is room for another chunk."""
     the.reply(stream, StateChunk(request.set_name, request.epoch, request.incarnation, items, frames))
     the.unsent[stream] += 1
     while stream not in the.closed_streams and the.unsent[stream] >= the.limits.chunks_unsent_max:
+        if the.is_hung(stream) and _is_waited_for(the):
+            the.refuse(
+                stream, request, ErrorCode.UNAVAILABLE, "others waited, and nothing was taken for long"
+            )
+            return False
         yield ()
     return stream not in the.closed_streams
+
+
+def _is_waited_for(the: StoredSet) -> bool:
+    """By whoever may be the next writer, or looks for one."""
+    return any(isinstance(waiting.request, OpenSet | FenceSet | SurveySet) for waiting in the.waiting)
 
 
 def read_run(the: StoredSet, run: FramesAt) -> Procedure[tuple[bytes, ...]]:

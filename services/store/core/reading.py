@@ -1,11 +1,11 @@
 """Answering those who are not the writer: fences, inspection, contents of messages (DESIGN 5, R2, R11).
 
 Law: a reader gets nothing beyond the commit index, and nothing whose checksum is wrong. None of it changes anything, except
-that a fence makes an epoch durable.
+that a fence makes an epoch durable. Items are of one state, whatever is consolidated meanwhile: who cannot have the rest of it is
+refused, and reads again. Their readers take turns, as those of frames (`frame_reading`).
 """
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -94,8 +94,12 @@ def _readable(the: StoredSet, reader: ReaderWaiting) -> Journal | None:
 
 
 def _read_items(the: StoredSet, reader: ReaderWaiting, request: ReadItems) -> Procedure[None]:
-    """Answer with one chunk; what is left waits for its next turn, so that nobody else waits for a slow reader."""
+    """Answer with one chunk; what is left waits for its next turn."""
     scan = reader.scan or (yield from scan_of(the, request.from_key))
+    if scan.is_over:
+        text = "the snapshot is another one than that of the first items: read it again"
+        reader.refuse(the, ErrorCode.UNAVAILABLE, text)
+        return
     items, is_last = yield from scan.some(the.limits.chunk_bytes)
     if reader.stream in the.closed_streams:
         return
@@ -103,16 +107,6 @@ def _read_items(the: StoredSet, reader: ReaderWaiting, request: ReadItems) -> Pr
     if not is_last:
         the.unsent[reader.stream] += 1
         the.readers.append(ReaderWaiting(reader.stream, request, scan))
-
-
-def refuse_silent(the: StoredSet) -> None:
-    """With each tick: whoever has taken nothing of a scan for too long is told so, and the consolidator goes on."""
-    waiting = {reader.stream for reader in the.readers if reader.scan is not None}
-    the.silent_ticks = Counter({stream: the.silent_ticks[stream] + 1 for stream in waiting})
-    for reader in list(the.readers):
-        if reader.scan is not None and the.silent_ticks[reader.stream] > the.limits.silent_ticks_max:
-            the.readers.remove(reader)
-            reader.refuse(the, ErrorCode.UNAVAILABLE, "the rest of the snapshot was not taken: read it again")
 
 
 def _read_contents(

@@ -32,7 +32,9 @@ class SurveySet(ReaderRequest):
 
 @dataclass(frozen=True, slots=True)
 class ReadItems(ReaderRequest):
-    """Snapshot items in key order from `from_key` on. Answered with `ItemsRead`, any number of times; the last says so."""
+    """Snapshot items in key order from `from_key` on. Answered with `ItemsRead`, any number of times; the last says so. All are
+    of one state: refused with UNAVAILABLE when the snapshot was written to before the last was read.
+    """
 
     from_key: bytes
 

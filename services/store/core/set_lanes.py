@@ -49,7 +49,7 @@ from services.store.core.opening import (
 )
 from services.store.core.owed_keeping import must_trim, trim
 from services.store.core.procedure import Procedure
-from services.store.core.reading import answer_reader, fence, refuse_silent
+from services.store.core.reading import answer_reader, fence
 from services.store.core.requests import FenceSet, SurveySet
 from services.store.core.stored_set import Phase, ReaderWaiting, StoredSet, Waiting, code_of
 from services.store.core.surveying import survey
@@ -83,6 +83,7 @@ class SetLanes:
     def close_stream(self, stream: int) -> None:
         """What waits for the stream is not waited for any more; what its writer asked for is done all the same."""
         self.the.unsent.pop(stream, None)
+        self.the.silent_ticks.pop(stream, None)
         self.the.readers = [reader for reader in self.the.readers if reader.stream != stream]
         if self._running:
             self.the.closed_streams.add(stream)
@@ -104,8 +105,10 @@ class SetLanes:
         is_quiet = is_last or not the.appended_bytes
         is_busy = Lane.JOURNAL in self._running or bool(the.waiting)
         the.is_room_stale = not is_last  # Others fill the file system, too.
+        the.silent_ticks.update(
+            stream for stream, chunks in the.unsent.items() if chunks >= the.limits.chunks_unsent_max
+        )
         if not is_last:  # Who stops does not catch up: closing the snapshot makes durable what it has.
-            refuse_silent(the)
             self.consolidator.tick(is_quiet and not is_busy)
         the.appended_bytes, the.has_no_spare = 0, False
         if is_busy or the.phase is not Phase.OPEN or the.damage:

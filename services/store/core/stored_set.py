@@ -68,7 +68,7 @@ class ReaderWaiting:
     stream: int
     request: AnyReaderRequest
     scan: "Scan | None" = None
-    """Of the snapshot, to be gone on with: it stays as it is until then."""
+    """Of the snapshot; its next chunk is the rest's first."""
 
     def reply(self, the: "StoredSet", answer: AnyReaderAnswer) -> None:
         the.effects.append(ReaderReply(self.stream, answer))
@@ -117,11 +117,11 @@ class StoredSet:
         self.readers: list[ReaderWaiting] = []
         """In the order of their turns."""
         self.loads = 0
-        """Readers of snapshot and frames whose turn it is: the consolidator waits for them."""
-        self.silent_ticks: Counter[int] = Counter()
-        """Since a chunk left, by streams to which the rest of a scan is owed."""
+        """Of snapshot and frames, under way in any lane: the consolidator waits for them."""
         self.unsent: Counter[int] = Counter()
         """Chunks that have not left yet, by stream."""
+        self.silent_ticks: Counter[int] = Counter()
+        """Since a chunk left, by stream for which no more is read until one does."""
         self.closed_streams: set[int] = set()
         """Closed while something was still being done for them."""
         self.busy: set[Lane] = set()
@@ -153,10 +153,14 @@ class StoredSet:
         """Highest commit index known, as far as the log reaches: a learner hears of commits beyond its own end."""
         return min(self.commit_told, self.journal.end) if self.journal else LogIndex(0)
 
+    def is_hung(self, stream: int) -> bool:
+        """It has taken nothing for too long."""
+        return self.silent_ticks[stream] > self.limits.silent_ticks_max
+
     @property
-    def is_being_read(self) -> bool:
-        """The snapshot, so that it must stay as it is."""
-        return self.loads > 0 or any(reader.scan is not None for reader in self.readers)
+    def is_scanned(self) -> bool:
+        """Somebody has a part of the snapshot, and takes the rest as it comes."""
+        return any(reader.scan is not None and not self.is_hung(reader.stream) for reader in self.readers)
 
     @property
     def room(self) -> int:

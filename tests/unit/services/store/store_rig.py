@@ -85,7 +85,7 @@ class StoreRig:
         self.log: list[str] = []
         """Steps and answers in the order in which they happened."""
         self.slow_streams: set[int] = set()
-        """Readers to whom nothing gets through."""
+        """To these nothing gets through."""
         self._jobs: dict[tuple[SetName, Lane], tuple[Perform, list[object]]] = {}
 
     # --- driving ----------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class StoreRig:
                 case Reply(stream, answer):
                     self.answers.append((stream, answer))
                     self.log.append(type(answer).__name__)
-                    if isinstance(answer, StateChunk):
+                    if isinstance(answer, StateChunk) and stream not in self.slow_streams:
                         sent.append(stream)
                 case ReaderReply(stream, read):
                     self.read.append(read)

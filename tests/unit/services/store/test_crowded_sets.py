@@ -20,11 +20,18 @@ from lockstep.core.store_protocol import (
     StoreRefused,
 )
 from services.store.core.disk import AnyStep, DiskError, DiskProblem, SnapshotStep
-from services.store.core.messages import ReaderRequested, Tick
+from services.store.core.messages import ChunkSent, ReaderRequested, StreamClosed, Tick
 from services.store.core.requests import AnyReaderAnswer, ContentsRead, ItemsRead, ReadContents, ReadItems
 from tests.unit.lockstep.core.history import durable_replay
 from tests.unit.services.store.crowd import Crowd
 from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig
+
+SLOW = 2000
+
+
+def is_last(answers: list[AnyReaderAnswer]) -> bool:
+    """Nothing follows them."""
+    return bool(answers) and (not isinstance(answers[-1], ItemsRead) or answers[-1].is_last)
 
 
 class CrowdedSet:
@@ -63,7 +70,7 @@ class CrowdedSet:
         self.log.flush()
         self._append()
         deed = self.random.choice(
-            (None, None, None, self.crash, self.load, self.load, self.read, self.install)
+            (None, None, None, self.crash, self.load, self.load, self.read, self.read_slowly, self.install)
         )
         if deed is not None:
             deed()
@@ -115,10 +122,17 @@ class CrowdedSet:
 
     def _check_items(self, answers: list[AnyReaderAnswer]) -> bool:
         """Whether a reader got all of the snapshot; then it is that of the state it was said to be of."""
+        return self._check_items_from(b"", answers)
+
+    def _check_items_from(self, from_key: bytes, answers: list[AnyReaderAnswer]) -> bool:
+        chunks = [answer for answer in answers if isinstance(answer, ItemsRead)]
         if not answers or not isinstance(answers[-1], ItemsRead):
             return False
-        items = [item for answer in answers if isinstance(answer, ItemsRead) for item in answer.items]
-        assert not items or items == self.expected(answers[-1].snapshot_index)
+        assert [chunk.is_last for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+        (index,) = {chunk.snapshot_index for chunk in chunks}
+        items = [item for chunk in chunks for item in chunk.items]
+        assert index or not items
+        assert not index or items == [item for item in self.expected(index) if item.key >= from_key]
         return True
 
     def read(self) -> None:
@@ -137,6 +151,32 @@ class CrowdedSet:
         whole = [self.log.state.contents.get(message_id) for message_id in wanted]
         assert answer.contents == tuple((each.properties, each.body) if each else None for each in whole)
         assert all(index_of(message_id) <= self.end for message_id in wanted)
+
+    def read_slowly(self) -> None:
+        """While more is appended, and perhaps consolidated: from the beginning, or from somewhere in a block."""
+        keys = [b"", *(item.key for item in self.expected(self.end))]
+        from_key = self.random.choice((b"", self.random.choice(keys)))
+        self.rig.read.clear()
+        self.rig.slow_streams.add(SLOW)
+        self.rig.feed(ReaderRequested(SLOW, ReadItems(SET, Epoch(self.epoch), from_key)))
+        self.rig.run()
+        for _ in range(self.random.randint(0, 5)):
+            for _ in range(self.random.randint(0, 20)):
+                self._take_slowly()
+            if self.random.random() < 0.6:
+                self.crowd.step()
+                self.log.flush()
+                self._append()
+        while not is_last(self.rig.read):
+            self._take_slowly()
+        self._check_items_from(from_key, self.rig.read)
+        self.rig.feed(StreamClosed(SLOW))
+
+    def _take_slowly(self) -> None:
+        self.rig.feed(ChunkSent(SLOW))
+        for _ in range(self.random.choice((0, 3, 1000))):
+            if self.rig.has_jobs:
+                self.rig.step()
 
     def install(self) -> None:
         """What another broker has, in blocks or not, over whatever is here."""
