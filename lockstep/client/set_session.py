@@ -129,7 +129,8 @@ class SetSession:
             else:
                 _fail(future, answer)
 
-        self.submit_for(c.CommitCommand(0, key, 0, begins, last_publish), heard)
+        self.before_write()
+        self.feed(e.Submit(heard, c.CommitCommand(0, key, 0, begins, last_publish)))
         return future
 
     def take_begun(self) -> TransactionKey | None:
