@@ -15,7 +15,7 @@ from lockstep.core.apply_transactions import Effects, record_outcome, reply_to_c
 from lockstep.core.ids import Epoch, LogIndex, TransactionKey, positions_from
 from lockstep.core.outcomes import Outcome
 from lockstep.core.packed_messages import PackedMessages, messages_of
-from lockstep.core.records import Dequeue, Message, PackedPublish, PackedRecord, Prepare
+from lockstep.core.records import AppliedRecord, Dequeue, Message, PackedPublish, Prepare, Publish
 from lockstep.core.reply import DONE, Reply
 from lockstep.core.transaction_states import TransactionState
 from lockstep.core.tx_buffer import Share
@@ -23,8 +23,9 @@ from lockstep.core.tx_buffer import Share
 if TYPE_CHECKING:
     from lockstep.core.set_state import SetState
 
-AppliedAt = tuple[LogIndex, PackedRecord, bool]
+AppliedAt = tuple[LogIndex, AppliedRecord, bool]
 """(index, record, is durable)"""
+_PUBLISHES = (PackedPublish, Publish)
 _OPERATIONS = (PackedPublish, Dequeue)
 _BY_ORDINAL = itemgetter(0, 1)
 
@@ -59,7 +60,7 @@ def apply_whole(state: SetState, epoch: Epoch, records: Sequence[AppliedAt]) -> 
     effects, replies = Effects(state), list[Reply]()
     publishes: list[tuple[int, LogIndex, Sequence[Message] | PackedMessages, list[Share], bool]] = []
     for at, record, is_durable in records:
-        if isinstance(record, PackedPublish):
+        if isinstance(record, _PUBLISHES):
             messages = messages_of(record)
             if messages:
                 shares = shares_of(messages, record.alike)

@@ -86,14 +86,14 @@ class SetState:
         while place < len(records):
             behind, is_whole = stretch(records, place)
             part = records[place:behind]
-            if not (is_whole and self._apply_whole(header.epoch, part)):
+            if not (is_whole and self.apply_whole(header.epoch, part)):
                 for index, record, is_durable in part:
                     self.apply(index, header.epoch, record, is_durable)
             place = behind
         self.close_frame(header)
 
-    def _apply_whole(self, epoch: Epoch, records: Sequence[AppliedAt]) -> bool:
-        """Apply the records of one transaction, all that it has, in one; False: they are to be applied one by one."""
+    def apply_whole(self, epoch: Epoch, records: Sequence[AppliedAt]) -> bool:
+        """Apply the records of one TX, its commit being the last, in one; False: they are to be applied one by one."""
         replies = apply_whole(self, epoch, records)
         if replies is None:
             return False

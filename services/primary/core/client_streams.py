@@ -137,6 +137,11 @@ class ClientStreams:
             stream.answers.append(answered)
             self._touched[number] = None
 
+    @property
+    def has_answers(self) -> bool:
+        """Whether answers are gathered that may be said."""
+        return bool(self._touched)
+
     def flush_answers(self, number: int | None = None) -> None:
         """Send the answers gathered, of one stream or of all."""
         numbers = [number] if number is not None else list(self._touched)

@@ -82,15 +82,36 @@ class LogKeeping:
             self._is_hurried = False
             while self._store.takes_frames and self._cut_frame(now):
                 pass
+        self._note_pending(now)
+
+    def gathers(self, now: Now) -> bool:
+        """Whether what was appended is waiting for who is about to come back, and fills no frame: none leaves before that."""
+        log = self._log
+        if (
+            not self.is_serving
+            or log.framed_end == log.end
+            or log.pending_bytes >= self._context.settings.frame_bytes_max
+            or not self._waits_for_returns(now)
+        ):
+            return False
+        self._note_pending(now)
+        return True
+
+    def _note_pending(self, now: Now) -> None:
         if not self._pending_since_ms and not self._log.has_only_begins:
             self._pending_since_ms = now.boottime_ms
+
+    def _waits_for_returns(self, now: Now) -> bool:
+        until_ms = self._gathering.until(now.boottime_ms)
+        if until_ms:
+            self._wake_at(until_ms)
+        return bool(until_ms)
 
     def _is_worth_a_frame(self, now: Now, waited_for: LogIndex) -> bool:
         log, settings = self._log, self._context.settings
         if not self.is_serving or log.pending_bytes >= settings.frame_bytes_max:
             return True
-        if until_ms := self._gathering.until(now.boottime_ms):
-            self._wake_at(until_ms)
+        if self._waits_for_returns(now):
             return False
         if self._is_hurried:
             return True

@@ -7,9 +7,11 @@ anything at all once the lease is over (R6). An epoch is begun by its own record
 """
 
 from collections.abc import Sequence
+from enum import Enum, auto
 
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Member, SetMap
+from lockstep.core.commands import Command
 from lockstep.core.doubt_watch import DoubtWatch
 from lockstep.core.effects import AnyEffect, Note
 from lockstep.core.errors import ErrorCode
@@ -70,6 +72,15 @@ from services.primary.core.replication_log import ReplicationLog
 from services.primary.core.settings import PrimarySettings
 from services.primary.core.tx_queue import TxQueues
 from services.primary.core.writer import Writer
+
+
+class _Owed(Enum):
+    """What was heard, and is not finished."""
+
+    NOTHING = auto()
+    COMMANDS = auto()
+    """Commands of clients alone: nobody is waiting to be told anything by them, except their answers."""
+    ANYTHING = auto()
 
 
 class PrimaryCore:
@@ -133,8 +144,8 @@ class PrimaryCore:
         """Why this reign is over; "" while it is not."""
         self.disk_damage: str = ""
         """What was found wrong with the own disk, which its store may not know (R10)."""
-        self._is_finished = True
-        """Nothing was taken that the next `handle` has to finish."""
+        self._owed = _Owed.NOTHING
+        """What was taken that the next `handle` has to finish."""
 
     # --- driving ---
 
@@ -159,16 +170,23 @@ class PrimaryCore:
 
     def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
         """Take one input; returns effects to perform in order."""
-        is_finished, self._is_finished = self._is_finished, True
+        owed, self._owed = self._owed, _Owed.NOTHING
         self._hear(given, now)
-        if is_finished and _is_acknowledgement(given) and not self.stopped and self._log.waits_for_others:
-            # Nothing is completed by it, and nothing could be done that was not done before.
-            return self._take_effects()
+        if not self.stopped:
+            if owed is _Owed.NOTHING and _is_acknowledgement(given) and self._log.waits_for_others:
+                # Nothing is completed by it, and nothing could be done that was not done before.
+                return self._take_effects()
+            is_more_than_commands = owed is _Owed.ANYTHING or not _is_commands(given)
+            if not is_more_than_commands and not self.streams.has_answers and self._log.gathers(now):
+                # What they say is said when their frame is committed, and that leaves with who comes back next.
+                self._owed = _Owed.COMMANDS
+                return self._take_effects()
         return self._finish(now)
 
     def take(self, given: AnyInput, now: Now) -> None:
         """Take one input without saying or writing anything: the next `handle` does that for both."""
-        self._is_finished = False
+        if self._owed is not _Owed.ANYTHING:
+            self._owed = _Owed.COMMANDS if _is_commands(given) else _Owed.ANYTHING
         self._hear(given, now)
 
     def _hear(self, given: AnyInput, now: Now) -> None:
@@ -308,6 +326,10 @@ class PrimaryCore:
 
     def _note(self, event: str, details: str) -> None:
         self.context.effects.append(Note(self.context.state.set_name, event, details))
+
+
+def _is_commands(given: AnyInput) -> bool:
+    return isinstance(given, ClientSaid) and all(isinstance(message, Command) for message in given.messages)
 
 
 def _is_acknowledgement(given: AnyInput) -> bool:

@@ -8,6 +8,7 @@ command, or raises `Rejected` before it appended anything.
 from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
+from typing import NamedTuple
 
 from lockstep.core.commands import (
     SPAN_MS_MAX,
@@ -17,11 +18,19 @@ from lockstep.core.commands import (
 )
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.exchanges import DEFAULT_EXCHANGE
-from lockstep.core.ids import QueueId
+from lockstep.core.ids import QueueId, SessionKey
 from lockstep.core.packed_messages import alike_of
 from lockstep.core.queues import Queue
-from lockstep.core.records import AcceptCommand, Message, Publish, RejectCommand, RollbackReason
-from services.primary.core.context import SHOWN_MAX, Context, Request, shown
+from lockstep.core.records import (
+    AcceptCommand,
+    CommandRef,
+    Message,
+    Prepare,
+    Publish,
+    RejectCommand,
+    RollbackReason,
+)
+from services.primary.core.context import SHOWN_MAX, Context, Request, TransactionProgress, shown
 from services.primary.core.removing import evict
 from services.primary.core.targets import targets_of
 from services.primary.core.transacting import append_rollback, commit, open_tx, operation
@@ -34,20 +43,51 @@ _Run = tuple[bool, list[Message]]
 """(durable, messages) of one record."""
 
 
+class _Batch(NamedTuple):
+    """What a publish brings, as far as the set takes it."""
+
+    sizes: list[int]
+    """Bytes of each message's content."""
+    queues: list[Queue]
+    """Those that get some of it, by id."""
+    runs: list[_Run]
+
+
 def commit_with_last_publish(context: Context, request: Request, command: CommitCommand) -> None:
-    """A commit, and right before it the publish that it brings. If that is refused the transaction is rolled back."""
-    if command.last_publish is not None:
-        open_tx(context, request.session, command.transaction)
+    """A commit, and right before it the publish that it brings. If that is refused the transaction is rolled back.
+
+    Where the publish is all that the transaction does, both are applied as a whole.
+    """
+    key, last = command.transaction, command.last_publish
+    if last is not None:
+        buffer = open_tx(context, request.session, key)
         try:
-            publish(context, Request(None, request.session), command.last_publish)
+            batch = _admit(context, last)
+            progress = _take_operation(context, request.session, last, batch)
         except Rejected as error:
-            append_rollback(context, command.transaction, RollbackReason.ROLLBACK_ONLY)
+            append_rollback(context, key, RollbackReason.ROLLBACK_ONLY)
             context.writer.append(RejectCommand(request.ref, error.code, error.message), False)
             return
+        is_all = command.operations == last.sequence == 1 and not buffer.operations
+        if is_all and last.transaction == key and len(batch.runs) == 1 and command.begins <= 0:
+            is_durable, only = _only_run(None, last, 0, batch)
+            content_bytes = sum(batch.sizes)
+            context.writer.append_whole(only, is_durable, content_bytes, Prepare(request.ref, key, True))
+            context.progress.end(key)
+            for queue in batch.queues:
+                evict(context, queue)
+            return
+        _append(context, Request(None, request.session), last, batch, progress)
     commit(context, request, command)
 
 
 def publish(context: Context, request: Request, command: PublishCommand) -> None:
+    batch = _admit(context, command)
+    _append(context, request, command, batch, _take_operation(context, request.session, command, batch))
+
+
+def _admit(context: Context, command: PublishCommand) -> _Batch:
+    """Where the messages go, and as which records; raises `Rejected`."""
     if context.is_store_low:
         raise Rejected(
             ErrorCode.STORE_FULL,
@@ -60,29 +100,54 @@ def publish(context: Context, request: Request, command: PublishCommand) -> None
         context.state.queues.by_id[queue] for queue in sorted({queue for to, _ in routed for queue in to})
     ]
     _check_limits(queues, routed)
-    runs = _runs(context, command, routed)
-    key, ordinal = command.transaction, 0
-    if key is not None:
-        ordinals = sum([len(messages) for _, messages in runs])
-        progress = operation(context, request.session, key, command.sequence, ordinals, sum(sizes))
-        ordinal = progress.ordinal
-    if len(runs) == 1:
-        is_durable, messages = runs[0]
-        alike = alike_of(messages, sizes) if len(messages) == len(sizes) else None
-        context.writer.append(Publish(request.ref, key, ordinal, tuple(messages), alike), is_durable)
-        ordinal += len(messages)
+    return _Batch(sizes, queues, _runs(context, command, routed))
+
+
+def _take_operation(
+    context: Context, session: SessionKey, command: PublishCommand, batch: _Batch
+) -> TransactionProgress | None:
+    """Take it as an operation of its transaction, if it has one; raises `Rejected`."""
+    key = command.transaction
+    if key is None:
+        return None
+    ordinals = sum([len(messages) for _, messages in batch.runs])
+    return operation(context, session, key, command.sequence, ordinals, sum(batch.sizes))
+
+
+def _only_run(
+    ref: CommandRef | None, command: PublishCommand, ordinal: int, batch: _Batch
+) -> tuple[bool, Publish]:
+    """The record of a batch that is one run, and whether it is durable."""
+    [(is_durable, messages)] = batch.runs
+    alike = alike_of(messages, batch.sizes) if len(messages) == len(batch.sizes) else None
+    return is_durable, Publish(ref, command.transaction, ordinal, tuple(messages), alike)
+
+
+def _append(
+    context: Context,
+    request: Request,
+    command: PublishCommand,
+    batch: _Batch,
+    progress: TransactionProgress | None,
+) -> None:
+    """Append what was admitted, in `progress` if it is of a transaction."""
+    key, ordinal = command.transaction, progress.ordinal if progress is not None else 0
+    if len(batch.runs) == 1:
+        is_durable, record = _only_run(request.ref, command, ordinal, batch)
+        context.writer.append(record, is_durable)
+        ordinal += len(record.messages)
     else:
         enqueues = 0
-        for is_durable, messages in runs:
+        for is_durable, messages in batch.runs:
             context.writer.append(Publish(None, key, ordinal, tuple(messages)), is_durable)
             ordinal += len(messages)
             enqueues += sum(len(message.queues) for message in messages)
         if request.ref is not None:
             context.writer.append(AcceptCommand(request.ref, enqueues), False)
-    if key is not None:
+    if progress is not None:
         progress.ordinal = ordinal
         return
-    for queue in queues:
+    for queue in batch.queues:
         evict(context, queue)
 
 

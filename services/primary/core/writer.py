@@ -35,6 +35,20 @@ class Writer:
             told(self, index, record)
         return index
 
+    def append_whole(self, publish: Publish, is_durable: bool, content_bytes: int, prepare: Prepare) -> None:
+        """Append the one operation of a TX that has done nothing else, and its commit; apply them as a whole.
+
+        `content_bytes`: what its messages have.
+        """
+        log = self.log
+        published = log.append(publish, is_durable, content_bytes)
+        committed = log.append(prepare, True, 0)
+        records = ((published, publish, is_durable), (committed, prepare, True))
+        is_applied = self.state.apply_whole(log.epoch, records)
+        assert is_applied, f"transaction {prepare.transaction} is open, and has done nothing"
+        self._published(published, publish)
+        self._prepared(committed, prepare)
+
     def observe(self, key: TransactionKey) -> None:
         """A transaction is open, whose `begin` an earlier epoch has: have it observed from here on."""
         self._observers[key] = [factory.create(key) for factory in self._factories]
