@@ -5,6 +5,7 @@ R11). It is handed from role to role: a promoted backup applies its whole suffix
 """
 
 from collections import deque
+from collections.abc import Callable
 
 from lockstep.core.frames import Frame
 from lockstep.core.ids import Epoch, LogIndex
@@ -63,16 +64,18 @@ class LogCopy:
             self.suffix.pop()
         assert self.log_end <= after, "applied records cannot be cut"
 
-    def commit(self, commit_index: LogIndex) -> None:
-        """Learn of a commit index and apply what it covers."""
+    def commit(self, commit_index: LogIndex, between: Callable[[], object] | None = None) -> None:
+        """Learn of a commit index and apply what it covers; `between` is called before each transaction."""
         self.commit_index = max(self.commit_index, commit_index)
-        self.apply_to(self.commit_index)
+        self.apply_to(self.commit_index, between=between)
 
-    def apply_to(self, index: LogIndex, is_durable_only: bool = False) -> None:
+    def apply_to(
+        self, index: LogIndex, is_durable_only: bool = False, between: Callable[[], object] | None = None
+    ) -> None:
         """Apply the suffix up to `index`, in whole frames; without transient parts where those are to come yet (R12)."""
         while self.suffix and self.suffix[0].header.last <= index:
             frame = self.suffix.popleft()
-            self.state.apply_frame(frame._replace(transient=b"") if is_durable_only else frame)
+            self.state.apply_frame(frame._replace(transient=b"") if is_durable_only else frame, between)
             self._retain(frame)
 
     def forget_transients(self) -> None:

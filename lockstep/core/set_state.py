@@ -76,14 +76,19 @@ class SetState:
         hears_items = listener is not None and type(listener).items_changed is not StateListener.items_changed
         self.changes.listener = listener if hears_items else None
 
-    def apply_frame(self, frame: Frame) -> None:
-        """Apply a whole frame, which follows the last one; raises `BadFrame` and changes nothing if it does not decode."""
+    def apply_frame(self, frame: Frame, between: Callable[[], object] | None = None) -> None:
+        """Apply a whole frame, which follows the last one; raises `BadFrame` and changes nothing if it does not decode.
+
+        `between` is called before each of its transactions; it must not come back to this state.
+        """
         header = frame.header
         assert header.first == self.applied + 1, f"frame {header.first}..{header.last} behind {self.applied}"
         records = decode_packed(frame)
         self._observe(header.epoch, header.first)
         place = 0
         while place < len(records):
+            if between is not None:
+                between()
             behind, is_whole = stretch(records, place)
             part = records[place:behind]
             if not (is_whole and self.apply_whole(header.epoch, part)):

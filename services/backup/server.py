@@ -14,6 +14,7 @@ from lockstep.core.ids import Incarnation
 from lockstep.core.inputs import AnyInput, MapSeen
 from lockstep.runtime.channels import Channels, make_server
 from lockstep.runtime.cluster_view import ClusterView, MemberEntry
+from lockstep.runtime.courtesy import Courtesy
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.etcd_watcher import EtcdWatcher
@@ -52,6 +53,7 @@ class BackupProcess:
         self._process = Incarnation(str(uuid.uuid4()))
         self._etcd = etcd
         self._driver = Driver()
+        self._courtesy = Courtesy()
         self._channels = Channels()
         self._pulses = Pulses()
         self._view = ClusterView(Keys(settings.cluster))
@@ -98,7 +100,8 @@ class BackupProcess:
         is_listed = seen.set_map is not None and self._settings.broker in seen.set_map.brokers
         if not is_listed or self._driver.core(seen.set_name) is not None:
             return
-        follower = Follower(seen.set_name, self._settings.broker, self._process, BackupSettings())
+        settings = BackupSettings(between=self._courtesy)
+        follower = Follower(seen.set_name, self._settings.broker, self._process, settings)
         self._driver.host(seen.set_name, follower)
         self._store.open(seen.set_name)
         _log.info("set=%s event=replica_created", seen.set_name)

@@ -30,6 +30,7 @@ from lockstep.core.ids import Incarnation, SetName
 from lockstep.core.inputs import AnyInput, MapSeen, NamesSeen
 from lockstep.runtime.channels import Channels, make_server
 from lockstep.runtime.cluster_view import ClusterView, MemberEntry
+from lockstep.runtime.courtesy import Courtesy
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.etcd_watcher import EtcdWatcher
@@ -107,6 +108,7 @@ class Broker:
         self._etcd = etcd
         keys = Keys(settings.cluster)
         self._driver = driver = Driver()
+        self._courtesy = Courtesy()
         self._channels = Channels()
         self._pulses = Pulses()
         self._rights = ServingRights()
@@ -272,7 +274,9 @@ class Broker:
             return
         if self._driver.core(set_name) is not None:
             return
-        backup = BackupSettings(resident_body_bytes_max=settings.resident_body_bytes_max)
+        backup = BackupSettings(
+            resident_body_bytes_max=settings.resident_body_bytes_max, between=self._courtesy
+        )
         primary = PrimarySettings(in_doubt_ms=settings.in_doubt_ms)
         replica = self._replica(set_name, ReplicaSettings(primary, backup))
         self._driver.host(set_name, replica)

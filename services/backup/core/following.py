@@ -216,7 +216,7 @@ class Following:
         """Apply what the primary said is committed: when the frames that came with it are durable, for clients wait for those."""
         told, self._told_commit = self._told_commit, LogIndex(0)
         if told and self._memory.copy is not None:
-            self._memory.copy.commit(told)
+            self._memory.copy.commit(told, self._settings.between)
 
     # --- what the primary hears ---
 

@@ -1,5 +1,6 @@
 """Limits and times of the backup role, with the reason for each default."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -27,3 +28,5 @@ class BackupSettings:
     """Content of messages in memory, in either role; beyond it bodies deep in their queues are left to the store. Some seconds of
     traffic at full speed, so that queues that are being worked on never need it, and four sets still fit a small machine.
     """
+    between: Callable[[], object] | None = None
+    """Called between transactions that are applied behind their commit, for which nobody waits: a process lets others run."""

@@ -17,8 +17,9 @@ CASES = (*range(1, 12, 2), 100)
 
 
 def play(stage: Stage, case: int) -> None:
-    few = {"retained_bytes_max": 1024}
-    stage.world.replica_settings = ReplicaSettings(PrimarySettings(**few), BackupSettings(**few))
+    stage.world.replica_settings = ReplicaSettings(
+        PrimarySettings(retained_bytes_max=1024), BackupSettings(retained_bytes_max=1024)
+    )
     stage.start()
     client = stage.client("c1")
     client.declare("a", "b")

@@ -1,5 +1,7 @@
 """A TX applied as a whole comes to the same as its records applied one by one."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 
@@ -42,7 +44,7 @@ def answers_or_not(heard: list[object], is_answer: bool) -> list[object]:
     return [each for each in heard if (isinstance(each, tuple) and each[0] == "answered") is is_answer]
 
 
-def durable_records(log: Log) -> list[AppliedAt]:
+def durable_records(log: Log) -> Sequence[AppliedAt]:
     log.flush()
     return decode_packed(log.frames[-1]._replace(transient=b""))
 
@@ -77,7 +79,7 @@ def test_operations_at_the_end_of_a_frame_are_no_whole_transaction() -> None:
     assert stretch(durable_records(log), 0) == (2, False)
 
 
-def transaction_of(log: Log) -> list[AppliedAt]:
+def transaction_of(log: Log) -> Sequence[AppliedAt]:
     """Of a new one that publishes a message, the durable records. They are applied to the log's own state, record by record."""
     log.flush()
     key = log.begin()

@@ -83,6 +83,13 @@ def test_only_what_is_committed_is_applied() -> None:
     assert (copy.commit_index, copy.state.applied) == (9, 6)
 
 
+def test_who_applies_may_do_something_else_before_each_transaction() -> None:
+    copy, places = copy_of(*frames(1, 1, 5), commit=2), list[int]()
+    copy.commit(LogIndex(5), lambda: places.append(copy.state.applied))
+    assert places == [2, 3, 4]
+    assert copy.state.applied == 5
+
+
 def test_what_is_applied_is_never_cut() -> None:
     copy = copy_of(*frames(1, 1, 5), commit=3)
     copy.cut(LogIndex(3))

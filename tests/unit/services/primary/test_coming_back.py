@@ -3,10 +3,11 @@
 from lockstep.core.commands import CommitCommand, OutgoingMessage, PublishCommand
 from lockstep.core.effects import WakeAt
 from lockstep.core.ids import LogIndex
-from lockstep.core.inputs import ClientSaid, Tick, Woken
+from lockstep.core.inputs import ClientSaid, StoreSaid, Tick, Woken
+from lockstep.core.store_protocol import Appended
 from services.primary.core.gathering import PROMPT_TIMES, Gathering
 from services.primary.core.settings import PrimarySettings
-from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
+from tests.unit.services.primary.primary_rig import OWN, SET, Rig, RigClient
 
 SMALL = PublishCommand(0, "", "q", (OutgoingMessage(b"", b"x"),))
 
@@ -80,6 +81,30 @@ def test_a_frame_waits_for_all_who_were_just_answered() -> None:
     assert the.more == 0
     the.publish(the.clients[2])
     assert the.more == 1
+
+
+def test_commands_that_wait_for_others_hold_up_nothing_that_came_before_them() -> None:
+    the = Clients(3, settings=PrimarySettings(frame_bytes_max=1000))
+    full = PublishCommand(0, "", "q", (OutgoingMessage(b"", bytes(2000)),))
+    number = the.clients[0].command(full)
+    assert the.more == 1, "what fills a frame waits for nobody"
+    core, rig = the.rig.core, the.rig
+    end = rig.unacknowledged.popleft()
+    core.take(StoreSaid(SET, Appended(SET, core.epoch, OWN.incarnation, end, 1 << 40)), rig.now)
+    the.publish(the.clients[1])
+    assert the.more == 1, "the third is waited for"
+    assert number in the.clients[0].answers
+
+
+def test_commands_that_wait_for_others_leave_with_them() -> None:
+    the = Clients(3)
+    the.publish(*the.clients[:2])
+    the.rig.core.take(ClientSaid(SET, the.clients[0].stream, ()), the.rig.now)
+    assert the.more == 0
+    the.publish(the.clients[2])
+    assert the.more == 1
+    the.commit()
+    assert all(client.number in client.answers for client in the.clients)
 
 
 def test_who_does_not_come_in_time_is_not_waited_for_any_longer() -> None:

@@ -85,6 +85,61 @@ def test_a_commit_brings_its_last_publish(rig: Rig, client: RigClient) -> None:
     rig.check_log()
 
 
+@pytest.mark.parametrize("count", [1, 5], ids=["one message", "a run"])
+def test_a_publish_that_is_all_of_a_transaction_is_applied_with_its_commit(
+    rig: Rig, client: RigClient, count: int
+) -> None:
+    client.declare("ring", length_max=6, is_evicting=True)
+    client.ok(publish("ring", *[b"old"] * 4))
+    keys = [client.begin() for _ in range(2)]
+    fresh = [b"%d" % number for number in range(count)]
+    before = rig.core.log_end
+    last = publish("ring", *fresh, transaction=keys[0], sequence=1)
+    number = client.command(CommitCommand(0, keys[0], 1, 0, last))
+    assert client.answers[number].value == TransactionState.COMMITTED
+    assert rig.bodies("ring") == ([b"old"] * 4 + fresh)[-6:]
+    assert rig.core.log_end == before + 2 + (count > 2), "the publish, the commit and what is evicted"
+    client.say(client.sent[number])
+    assert client.do(CommitCommand(0, keys[0], 1)).code is ErrorCode.TRANSACTION_FINISHED
+    assert rig.state.outcome(keys[0]).state is TransactionState.COMMITTED
+    assert client.commit(keys[1], 0).code is ErrorCode.NONE
+    assert not rig.core.context.progress
+    assert not rig.core.context.tx_queues.by_key
+    rig.check_log()
+
+
+def test_a_commit_that_brings_its_only_publish_begins_others(rig: Rig, client: RigClient) -> None:
+    key = client.begin()
+    committed = client.ok(CommitCommand(0, key, 1, 2, publish("q", b"1", transaction=key, sequence=1)))
+    assert committed == rig.core.log_end
+    for index in (committed - 2, committed - 1):
+        assert client.commit((LogIndex(index), rig.core.epoch), 0).code is ErrorCode.NONE
+    assert rig.bodies("q") == [b"1"]
+    rig.check_log()
+
+
+def test_a_commit_that_lacks_operations_before_its_last_publish_rolls_back(
+    rig: Rig, client: RigClient
+) -> None:
+    key = client.begin()
+    last = publish("q", b"1", transaction=key, sequence=1)
+    assert client.do(CommitCommand(0, key, 2, last_publish=last)).code is ErrorCode.ROLLED_BACK
+    assert rig.bodies("q") == []
+    rig.check_log()
+
+
+def test_a_commit_that_brings_a_publish_of_another_transaction_commits_nothing(
+    rig: Rig, client: RigClient
+) -> None:
+    one, other = client.begin(), client.begin()
+    last = publish("q", b"1", transaction=other, sequence=1)
+    assert client.do(CommitCommand(0, one, 1, last_publish=last)).code is ErrorCode.ROLLED_BACK
+    assert rig.bodies("q") == []
+    assert client.commit(other, 1).code is ErrorCode.NONE
+    assert rig.bodies("q") == [b"1"]
+    rig.check_log()
+
+
 def test_what_a_commit_brings_may_be_of_both_kinds(rig: Rig, client: RigClient) -> None:
     """Durable and transient messages are records of their own."""
     key = client.begin()
