@@ -100,10 +100,11 @@ def append(the: StoredSet, requests: list[Waiting]) -> Procedure[None]:
         if refusal is None:
             assert the.journal is not None
             yield from raise_epoch(the, request.epoch)
-            the.commit_told = max(the.commit_told, request.commit_index)
             group = group or _Group(the.journal)
             refusal = group.add(waiting.stream, request)
-        if refusal is not None:
+        if refusal is None:  # What is committed in another log than this one says nothing of it.
+            the.commit_told = max(the.commit_told, request.commit_index)
+        else:
             refused = waiting.stream, request, refusal
             the.waiting.extendleft(reversed(requests[place + 1 :]))
             the.waiting_bytes += sum(behind.size for behind in requests[place + 1 :])

@@ -53,5 +53,5 @@ class EpochBlind(WeakReplica):
 MUTATION = Mutation(
     "R2: a replica refuses lower epochs than it has seen; the last opener is a store's only writer",
     lambda: Parts(make_replica=EpochBlind, make_store_core=AnyWriterStore),
-    ("two_processes_one_store",),
+    ("late_cut",),
 )

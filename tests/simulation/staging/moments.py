@@ -15,7 +15,7 @@ from lockstep.core.effects import (
 from lockstep.core.ids import BrokerId, LogIndex
 from lockstep.core.replication import Acknowledge, Frames
 from lockstep.core.server_messages import AnyServerMessage
-from lockstep.core.store_protocol import AppendFrames
+from lockstep.core.store_protocol import AppendFrames, Truncate
 from tests.simulation.broker import Broker
 
 Moment = Callable[[Broker, AnyEffect], bool]
@@ -45,6 +45,13 @@ def writes_frames(broker: BrokerId) -> Moment:
         and isinstance(effect, TellStore)
         and isinstance(effect.request, AppendFrames)
         and bool(effect.request.frames)
+    )
+
+
+def cuts(broker: BrokerId) -> Moment:
+    """`broker` is about to have its own store cut."""
+    return lambda process, effect: (
+        process.broker == broker and isinstance(effect, TellStore) and isinstance(effect.request, Truncate)
     )
 
 

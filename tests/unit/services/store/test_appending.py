@@ -14,6 +14,7 @@ from lockstep.core.store_protocol import (
     RememberMap,
     SetOpened,
     StoreRefused,
+    Truncated,
 )
 from services.store.core.disk import (
     AnyStep,
@@ -252,6 +253,19 @@ def test_an_epoch_is_durable_before_anything_of_it_is_done() -> None:
     assert code_of(rig.ask(request)[0]) is ErrorCode.UNAVAILABLE
     rig.disk.fault = None
     assert rig.open(1).log_end == 0
+
+
+def test_a_refused_append_says_nothing_of_what_is_committed_here() -> None:
+    """What stands here at these indexes is of another epoch, and is to be cut."""
+    rig = opened_rig()
+    for index in range(1, 6):
+        rig.append_ok(frame(index), commit=2)
+    rig.open(2)
+    refused = rig.append(frame(4, epoch=2), frame(5, epoch=2), commit=5, epoch=2)
+    assert code_of(refused) is ErrorCode.ILLEGAL_STATE
+    assert rig.core.status()[0].commit_index == 2
+    assert isinstance(rig.truncate(3, epoch=2), Truncated)
+    assert rig.append_ok(frame(4, epoch=2), frame(5, epoch=2), commit=5, epoch=2) == 5
 
 
 def test_a_spare_segment_that_a_bigger_one_could_not_replace_is_forgotten() -> None:
