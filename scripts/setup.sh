@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Sets the checkout up: .venv with everything that pyproject.toml asks for, and the system packages that the tests use.
-# Quick when nothing changed: a stamp in .venv carries the hash of pyproject.toml and of this file.
+# Sets the checkout up: .venv with everything that pyproject.toml asks for, in the versions that images have, and the system packages
+# that the tests use. Quick when nothing changed: a stamp in .venv carries the hash of pyproject.toml, of the versions and of this file.
 #   PYTHON=/path/to/python3.x scripts/setup.sh    chooses the interpreter.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 venv=.venv
-stamp() { cat pyproject.toml scripts/setup.sh | sha256sum | cut -c1-32; }
+versions=(deploy/requirements.txt deploy/requirements-pipeline.txt)
+stamp() { cat pyproject.toml "${versions[@]}" scripts/setup.sh | sha256sum | cut -c1-32; }
 is_current() { [ -x "$venv/bin/python" ] && [ "$(cat "$venv/.stamp" 2>/dev/null)" = "$(stamp)" ]; }
 is_current && exit 0
 
@@ -93,7 +94,7 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     "$python" -m venv "$venv"
 fi
 say "installing the Python packages into $venv (a minute or two: Spark is built from its source)"
-"$venv/bin/python" -m pip install -qq --disable-pip-version-check --editable '.[dev]'
+"$venv/bin/python" -m pip install -qq --disable-pip-version-check "${versions[@]/#/--constraint=}" --editable '.[dev]'
 # tests: the Kubernetes manifests as kustomize renders them; kubectl has it, too, and Debian's is too old for components
 if ! has_program kustomize && ! has_program kubectl && has_program go; then
     say "building kustomize"
