@@ -34,7 +34,7 @@ FINAL = (
 
 
 def transfer(session: ClientSession) -> Actor:
-    """Take from one queue, publish to the two others, end; in doubt: find out."""
+    """Take from one queue, publish to the two others, or to one where nothing was taken; end; in doubt: find out."""
     random = session.world.random
     source = random.choice(WORK)
     targets = [queue for queue in WORK if queue != source]
@@ -69,7 +69,8 @@ def transfer(session: ClientSession) -> Actor:
         is_durable = random.random() < 0.9
         has_pauses = session.world.options.has_pauses
         last: PublishCommand | None = None
-        for target in (*targets, *targets) if has_pauses else targets:
+        wanted = targets if taken else targets[:1]
+        for target in (*wanted, *wanted) if has_pauses and taken else wanted:
             if last is not None:
                 promises.append(session.submit(last))
             if has_pauses and random.random() < 0.3:
@@ -84,6 +85,8 @@ def transfer(session: ClientSession) -> Actor:
         if random.random() < 0.3:
             yield session.world.think_us()
         begins = 0 if begun else random.choice((0, 0, 1, 2))
+        if last is not None and not promises and not begins:
+            session.world.branches.reach("commit with all of its transaction")
         begun += yield from end(session, key, random.random(), begins, last)
         session.feed(Grant(consumer, len(taken)))
     for key in begun:
