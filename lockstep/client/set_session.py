@@ -113,7 +113,7 @@ class SetSession:
         last_publish: c.PublishCommand | None = None,
         published: Callable[[e.CommandDone | Rejected | InDoubt], None] = lambda _: None,
     ) -> "asyncio.Future[e.CommandDone]":
-        """Commits a TX, and has others begun by that which are likely to be taken next; as `submit`.
+        """Commits a TX, and has others begun by that which are likely to be taken next; as `submit`, and written at once.
 
         `last_publish`: its last operation, where the set takes that with the commit; `published` hears what becomes of them.
         """
