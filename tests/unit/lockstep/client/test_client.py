@@ -6,6 +6,7 @@ import pytest
 
 from lockstep.client import Client, InDoubt, Rejected, Session, TransactionState, coordinators
 from lockstep.client.command_batches import BATCH_BYTES_MAX, BATCH_MESSAGES_MAX
+from lockstep.client.session_stream import SessionStream
 from lockstep.client.set_session import SetSession
 from lockstep.client.transaction import Transaction
 from lockstep.core import commands as c
@@ -195,6 +196,18 @@ async def test_a_transaction_while_nobody_serves_takes_none_that_is_about_to_end
     assert len(set_session.reserve) == begun
     await transaction.commit()
     assert transaction.state is TransactionState.COMMITTED
+
+
+async def test_a_commit_is_written_in_its_own_call(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    transaction = session.transaction()
+    await transaction.publish("a", b"1")
+    await asyncio.sleep(0.05)  # What was written before has left.
+    written: list[object] = []
+    monkeypatch.setattr(SessionStream, "write", lambda _, messages: written.append(messages))
+    committing = transaction.commit()
+    committing.send(None)
+    assert len(written) == 1
+    committing.close()
 
 
 async def test_whoever_commits_one_after_the_other_has_the_next_ones_begun_by_commits(
