@@ -33,10 +33,12 @@ from lockstep.core.replication import (
     ToBackup,
 )
 from lockstep.core.store_protocol import StateItem
-from lockstep.runtime.wire import parse
+from lockstep.runtime.wire import parse, serialize_with
 from lockstep.wire.v1 import primary_pb2, store_pb2
 
 _Response = primary_pb2.SubscribeResponse
+_FRAMES = _Response.DESCRIPTOR.fields_by_name["frames"]
+_DURABLE = _Response.Frames.DESCRIPTOR.fields_by_name["durable"]
 
 
 def encode_subscribe(subscribe: Subscribe, subscription: str) -> bytes:
@@ -195,12 +197,10 @@ class _FrameJoiner:
             return
         self._last, self._pairs, self._bytes = None, [], 0
         response = _Response(resource_set=last.set_name, epoch=last.epoch)
-        # Filled in where it stands: what is built apart is copied when it is put there.
         response.frames.SetInParent()
-        response.frames.durable.extend([durable for durable, _ in pairs])
         response.frames.transient.extend([transient for _, transient in pairs])
         response.frames.commit_index = last.commit_index
-        yield response.SerializeToString()
+        yield serialize_with(response, _FRAMES, _DURABLE, [durable for durable, _ in pairs])
 
 
 def _encode_one(

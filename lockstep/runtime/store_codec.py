@@ -36,13 +36,15 @@ from lockstep.core.store_protocol import (
     Truncate,
     Truncated,
 )
-from lockstep.runtime.wire import parse
+from lockstep.runtime.wire import parse, serialize_with
 from lockstep.wire.v1 import store_pb2
 
 SET_NAME_BYTES_MAX = 80
 """UTF-8 bytes; percent-encoded they still fit a file's name."""
 HEARTBEAT = store_pb2.AppendRequest().SerializeToString()
 """Both ways: a message that says nothing."""
+_FRAMES = store_pb2.AppendRequest.DESCRIPTOR.fields_by_name["frames"]
+_FRAMES_OF_FRAMES = store_pb2.AppendRequest.Frames.DESCRIPTOR.fields_by_name["frames"]
 _ITEM_ENCODER = msgspec.msgpack.Encoder()
 _ITEM_DECODER = msgspec.msgpack.Decoder(tuple[StateItem, ...])
 
@@ -61,8 +63,9 @@ def encode_request(request: AnyStoreRequest) -> bytes:
     )
     match request:
         case AppendFrames():
-            message.frames.frames.extend(request.frames)
             message.frames.commit_index = request.commit_index
+            message.frames.SetInParent()
+            return serialize_with(message, _FRAMES, _FRAMES_OF_FRAMES, request.frames)
         case OpenSet():
             message.open_set.SetInParent()
         case Truncate():
@@ -92,8 +95,6 @@ def encode_request(request: AnyStoreRequest) -> bytes:
             message.accept_damage.SetInParent()
         case _:
             assert_never(request)
-    if isinstance(request, AppendFrames):
-        message.frames.SetInParent()
     return message.SerializeToString()
 
 
