@@ -84,7 +84,7 @@ def apply_prepare(state: SetState, index: LogIndex, epoch: Epoch, record: Prepar
 
 
 def reply_to_commit(index: LogIndex, record: Prepare) -> Reply:
-    """Of a TX that has committed: where it did if its command has begun others, which stand right before that."""
+    """Of a TX that has committed: where it did if its command has begun others: their indexes are right before that."""
     return Reply(value=index if record.begun else TransactionState.COMMITTED)
 
 

@@ -10,7 +10,7 @@ MessagePack array of [offset from first index, record]. The transient part is su
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
@@ -75,12 +75,14 @@ def encode_frame(
     first: LogIndex,
     commit_index: LogIndex,
     time_ms: TimeMs,
-    records: list[tuple[AnyRecord, bool]],
+    records: Sequence[tuple[AnyRecord, bool] | None],
 ) -> Frame:
-    """Serialise `records`, pairs of (record, is durable) at consecutive indexes from `first`; at least one."""
+    """Serialise `records`, pairs of (record, is durable) at consecutive indexes from `first`, None where an index has none; at
+    least one.
+    """
     assert records, "a frame holds at least one record"
-    durable = [(offset, record) for offset, (record, is_durable) in enumerate(records) if is_durable]
-    transient = [(offset, record) for offset, (record, is_durable) in enumerate(records) if not is_durable]
+    durable = [(offset, each[0]) for offset, each in enumerate(records) if each is not None and each[1]]
+    transient = [(offset, each[0]) for offset, each in enumerate(records) if each is not None and not each[1]]
     payload = _ENCODER.encode(durable)
     header = FrameHeader(
         len(payload), epoch, first, LogIndex(first + len(records) - 1), commit_index, time_ms

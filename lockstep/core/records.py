@@ -216,7 +216,9 @@ class Prepare(Record, tag=21, frozen=True):
     events up to a consistent cut (DESIGN 7); with less than two there is nothing to wait for.
     """
     begun: int = 0
-    """Of a TX: its command has begun so many others, by the records right before this one, and its answer says so."""
+    """Of a TX: its command has begun so many others, whose names are the indexes right before this one, and its answer says so.
+    Those have no records, or begins, which primaries of older versions wrote.
+    """
 
 
 class Commit(Record, tag=22, frozen=True):

@@ -1,8 +1,8 @@
 """Transactions: all that are open or prepared in one resource set's state.
 
-Law: a transaction is here from the first record that names it to the record that ends it, then among the outcomes. An open
-one ends with its epoch (DESIGN R12) unless that is handed over (T8), so an unknown key of an epoch before those never opens
-anything.
+Law: a transaction is here from the first record that names it to the record that ends it, then among the outcomes; before that
+its primary alone may know it, by its name. An open one ends with its epoch (DESIGN R12) unless that is handed over (T8), so an
+unknown key of an epoch before those never opens anything.
 """
 
 from typing import NamedTuple
@@ -108,14 +108,6 @@ class Transactions:
     def prepared(self) -> list[TxBuffer]:
         """All that are prepared, by key."""
         return self._in(TransactionState.PREPARED)
-
-    def of_session(self, session: SessionKey) -> list[TxBuffer]:
-        """Every TX that this session began and that is open, by key."""
-        return [
-            buffer
-            for buffer in self.open()
-            if buffer.session == session and not isinstance(buffer, DtxBuffer)
-        ]
 
     def branches_of(self, session: SessionKey) -> list[DtxBuffer]:
         """Open branches that this session is associated with, by key."""

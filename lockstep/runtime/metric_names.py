@@ -104,7 +104,13 @@ _ALL = (
         ("set", "queue"),
     ),
     MetricName("lockstep_sessions", _GAUGE, "Sessions of clients.", (BROKER,), _SET),
-    MetricName("lockstep_tx_open", _GAUGE, "Transactions that are not prepared.", (BROKER,), _SET),
+    MetricName(
+        "lockstep_tx_open",
+        _GAUGE,
+        "Transactions that are not prepared; of names given out in advance, those in use.",
+        (BROKER,),
+        _SET,
+    ),
     MetricName("lockstep_tx_prepared", _GAUGE, "Branches that wait for their coordinator.", (BROKER,), _SET),
     MetricName(
         "lockstep_tx_queue_bytes", _GAUGE, "Content of tx-queues that are not released.", (BROKER,), _SET

@@ -16,6 +16,7 @@ from lockstep.core.server_messages import (
     SessionAttached,
 )
 from lockstep.core.sessions import Session
+from lockstep.core.tx_buffer import DtxBuffer
 from services.primary.core import branches
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context, check_name, shown
@@ -202,8 +203,11 @@ class Attachments:
     def end_session(self, key: SessionKey, is_lost: bool) -> None:
         """Roll back its transactions, give back what it holds, delete its exclusive queues, close it."""
         context = self._context
-        for buffer in context.state.transactions.of_session(key):
-            append_rollback(context, buffer.key, RollbackReason.SESSION_ENDED)
+        for transaction in sorted(context.progress.of(key)):
+            if context.progress.is_name(transaction):
+                context.progress.end(transaction)
+            elif not isinstance(context.state.transactions.get(transaction), DtxBuffer):
+                append_rollback(context, transaction, RollbackReason.SESSION_ENDED)
         branches.session_ended(context, key)
         for queue_id, positions in context.dispatch.held_by(key).items():
             queue = context.state.queues.by_id[queue_id]

@@ -1,6 +1,5 @@
 """What the command handlers of one epoch share."""
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -41,6 +40,8 @@ class TransactionProgress:
     """Next ordinal."""
     bytes: int = 0
     """Content that its operations carry."""
+    is_name: bool = False
+    """A TX of which the log has no record yet: all that is of it is its name, which its session was told."""
 
 
 class OpenTransactions:
@@ -48,7 +49,7 @@ class OpenTransactions:
 
     def __init__(self) -> None:
         self._by_key: dict[TransactionKey, TransactionProgress] = {}
-        self._of_session: Counter[SessionKey] = Counter()
+        self._of_session: dict[SessionKey, dict[TransactionKey, None]] = {}
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -62,21 +63,35 @@ class OpenTransactions:
     def items(self) -> Iterable[tuple[TransactionKey, TransactionProgress]]:
         return self._by_key.items()
 
+    def is_name(self, key: TransactionKey) -> bool:
+        """Whether the log has nothing of this one yet."""
+        progress = self._by_key.get(key)
+        return progress is not None and progress.is_name
+
+    def names(self) -> list[TransactionKey]:
+        """All of which the log has nothing yet, by key."""
+        return sorted(key for key, progress in self._by_key.items() if progress.is_name)
+
+    def of(self, session: SessionKey) -> list[TransactionKey]:
+        """Those that count for one session."""
+        return list(self._of_session.get(session, ()))
+
     def count(self, session: SessionKey) -> int:
         """How many a session has."""
-        return self._of_session[session]
+        return len(self._of_session.get(session, ()))
 
     def begin(self, key: TransactionKey, progress: TransactionProgress) -> None:
         self._by_key[key] = progress
-        self._of_session[progress.session] += 1
+        self._of_session.setdefault(progress.session, {})[key] = None
 
     def end(self, key: TransactionKey) -> None:
         """It is not open any more; nothing if it was not."""
         progress = self._by_key.pop(key, None)
         if progress is None:
             return
-        self._of_session[progress.session] -= 1
-        if not self._of_session[progress.session]:
+        keys = self._of_session[progress.session]
+        del keys[key]
+        if not keys:
             del self._of_session[progress.session]
 
 

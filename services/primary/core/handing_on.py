@@ -11,15 +11,20 @@ from lockstep.core.replication import HandedOver, HeldMessages, OpenProgress
 from lockstep.core.tx_buffer import DtxBuffer
 from services.primary.core.attachments import Attachments
 from services.primary.core.context import Context, TransactionProgress
-from services.primary.core.transacting import append_rollback
+from services.primary.core.transacting import append_rollback, open_named
 
 
 def roll_back_unfit(context: Context, attachments: Attachments) -> None:
-    """Clients that take a new epoch for the end of what they have open hear that it was rolled back; it does not stay locked."""
+    """Clients that take a new epoch for the end of what they have open hear that it was rolled back; it does not stay locked.
+
+    What stays open, and the log knows by name alone, is opened there: whoever is next has it from the log (`fits`).
+    """
+    for key in context.progress.names():
+        open_named(context, key)
     for key in [key for key, _ in context.progress.items()]:
         buffer = context.state.transactions.get(key)
         assert buffer is not None, f"{key} is open"
-        sessions = buffer.associations if isinstance(buffer, DtxBuffer) else (buffer.session,)
+        sessions = buffer.associations if isinstance(buffer, DtxBuffer) else (context.progress[key].session,)
         if any(not attachments.outlives_hand_over(session) for session in sessions):
             append_rollback(context, key, RollbackReason.FAILOVER)
 

@@ -14,7 +14,7 @@ from services.primary.core.tx_queue import TxQueue, TxQueues
 
 
 class TransactionObserver(Protocol):
-    """Observes one transaction from `begin` to its outcome."""
+    """Observes one transaction from `begin`, or the first record behind it, to its outcome."""
 
     def publish(self, index: LogIndex, record: Publish) -> None:
         """Messages were published in it."""

@@ -18,7 +18,7 @@ from lockstep.core.commands import (
 )
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.exchanges import DEFAULT_EXCHANGE
-from lockstep.core.ids import QueueId, SessionKey
+from lockstep.core.ids import LogIndex, QueueId, SessionKey
 from lockstep.core.packed_messages import alike_of
 from lockstep.core.queues import Queue
 from lockstep.core.records import (
@@ -33,7 +33,16 @@ from lockstep.core.records import (
 from services.primary.core.context import SHOWN_MAX, Context, Request, TransactionProgress, shown
 from services.primary.core.removing import evict
 from services.primary.core.targets import targets_of
-from services.primary.core.transacting import append_rollback, commit, open_tx, operation
+from services.primary.core.transacting import (
+    append_rollback,
+    begins_of,
+    check_limits,
+    commit,
+    give_names,
+    open_tx,
+    operation,
+    untouched,
+)
 
 _TTL_MS = attrgetter("ttl_ms")
 _Targets = tuple[QueueId, ...]
@@ -59,26 +68,43 @@ def commit_with_last_publish(context: Context, request: Request, command: Commit
     Where the publish is all that the transaction does, both are applied as a whole.
     """
     key, last = command.transaction, command.last_publish
-    if last is not None:
-        buffer = open_tx(context, request.session, key)
-        try:
-            batch = _admit(context, last)
+    if last is None:
+        commit(context, request, command)
+        return
+    is_all = command.operations == last.sequence == 1 and last.transaction == key
+    fresh = untouched(context, request.session, key) if is_all else None
+    if fresh is None:
+        open_tx(context, request.session, key)
+    try:
+        batch = _admit(context, last)
+        is_whole = fresh is not None and len(batch.runs) == 1
+        if fresh is not None and is_whole:
+            check_limits(context, key, fresh, len(batch.runs[0][1]), sum(batch.sizes))
+            progress = None
+        else:
             progress = _take_operation(context, request.session, last, batch)
-        except Rejected as error:
-            append_rollback(context, key, RollbackReason.ROLLBACK_ONLY)
-            context.writer.append(RejectCommand(request.ref, error.code, error.message), False)
-            return
-        is_all = command.operations == last.sequence == 1 and not buffer.operations
-        if is_all and last.transaction == key and len(batch.runs) == 1 and command.begins <= 0:
-            is_durable, only = _only_run(None, last, 0, batch)
-            content_bytes = sum(batch.sizes)
-            context.writer.append_whole(only, is_durable, content_bytes, Prepare(request.ref, key, True))
-            context.progress.end(key)
-            for queue in batch.queues:
-                evict(context, queue)
-            return
+    except Rejected as error:
+        append_rollback(context, key, RollbackReason.ROLLBACK_ONLY)
+        context.writer.append(RejectCommand(request.ref, error.code, error.message), False)
+        return
+    if is_whole:
+        _commit_whole(context, request, command, last, batch)
+    else:
         _append(context, Request(None, request.session), last, batch, progress)
-    commit(context, request, command)
+        commit(context, request, command)
+
+
+def _commit_whole(
+    context: Context, request: Request, command: CommitCommand, last: PublishCommand, batch: _Batch
+) -> None:
+    key, begins = command.transaction, begins_of(context, request, command)
+    is_durable, only = _only_run(None, last, 0, batch)
+    prepare = Prepare(request.ref, key, True, begun=begins)
+    at = context.writer.append_whole(only, is_durable, sum(batch.sizes), prepare)
+    context.progress.end(key)
+    give_names(context, request.session, LogIndex(at - 1), begins)
+    for queue in batch.queues:
+        evict(context, queue)
 
 
 def publish(context: Context, request: Request, command: PublishCommand) -> None:

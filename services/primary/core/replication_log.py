@@ -1,6 +1,7 @@
 """The primary's end of the log: gives out indexes, gathers records into frames, keeps frames for the backups.
 
-Law: an index is given out once; records of one command go into one frame; a frame is serialised once and never changed.
+Law: an index is given out once, mostly to a record; records of one command go into one frame; a frame is serialised once and
+never changed.
 Frames behind the commit index are always kept: a member of the in-sync set may lack any of them, and nothing else could bring
 them (R5, R8).
 """
@@ -40,7 +41,7 @@ class ReplicationLog:
         self._uncommitted_bytes = self._retained_bytes
         """Of the frames behind the commit index."""
         self.committed(commit_index)
-        self._pending: list[tuple[AnyRecord, bool]] = []
+        self._pending: list[tuple[AnyRecord, bool] | None] = []
         self.pending_bytes = 0
         """Content of the records that are in no frame yet."""
         self._cuts: deque[tuple[LogIndex, int]] = deque()
@@ -75,6 +76,11 @@ class ReplicationLog:
         self.pending_bytes += content_bytes + _RECORD_BYTES
         self.end = LogIndex(self.end + 1)
         return self.end
+
+    def skip(self, count: int) -> None:
+        """Give out so many indexes that have no record. One with a record follows in the same command."""
+        self._pending += [None] * count
+        self.end = LogIndex(self.end + count)
 
     def end_command(self, bytes_max: int) -> None:
         """A command's records are all appended: if they fill a frame of `bytes_max`, it ends here."""

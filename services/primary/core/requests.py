@@ -41,7 +41,7 @@ from services.primary.core.context import Context
 from services.primary.core.queue_dispatch import delivered_messages
 from services.primary.core.read_back import Found
 from services.primary.core.subscribing import change_subscription, find_branches
-from services.primary.core.transacting import append_rollback
+from services.primary.core.transacting import append_rollback, open_named
 
 _OUTCOMES = {
     TransactionState.UNKNOWN: OutcomeState.UNKNOWN,
@@ -183,6 +183,7 @@ def _browse_later(
 
 def _get_outcome(context: Context, streams: ClientStreams, stream: ClientStream, request: GetOutcome) -> None:
     key = request.transaction
+    open_named(context, key)
     outcome = context.state.outcome(key)
     if outcome.state is TransactionState.OPEN and request.fence:
         append_rollback(context, key, RollbackReason.FENCED)

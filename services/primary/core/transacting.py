@@ -12,10 +12,11 @@ from lockstep.core.commands import (
     RollbackCommand,
 )
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import SessionKey, TransactionKey, transaction_id
+from lockstep.core.ids import LogIndex, QueueId, SessionKey, TransactionKey, transaction_id
 from lockstep.core.records import (
     Begin,
     CommandRef,
+    Dequeue,
     MarkRollbackOnly,
     Prepare,
     RejectCommand,
@@ -41,6 +42,24 @@ def append_begin(
     index = context.writer.append(record, False)
     ends_ms = context.now.boottime_ms + timeout_ms if timeout_ms else 0
     context.progress.begin((index, context.epoch), TransactionProgress(session, ends_ms))
+
+
+def give_names(context: Context, session: SessionKey, last: LogIndex, begins: int) -> None:
+    """The session is told of so many new TX, whose names have the indexes up to `last`: they are open from now on, for it."""
+    for index in range(last - begins + 1, last + 1):
+        key = LogIndex(index), context.epoch
+        context.progress.begin(key, TransactionProgress(session, is_name=True))
+
+
+def open_named(context: Context, key: TransactionKey) -> None:
+    """Open a TX of which the log has only the name, if this is one: somebody looks at it, or is about to do something in it.
+
+    An accept of nothing does it: its begin would have to stand at its name's index.
+    """
+    if context.progress.is_name(key):
+        context.progress[key].is_name = False
+        context.writer.observe(key)
+        context.writer.append(Dequeue(None, key, 0, QueueId(0), ()), False)
 
 
 def _has_room(context: Context, session: SessionKey, begins: int) -> bool:
@@ -92,6 +111,16 @@ def operation(
     expected = progress.sequences.get(session, 0) + 1
     if sequence != expected:
         raise _rejected(context, ErrorCode.SEQUENCE_GAP, f"expects operation {expected}, not {sequence}", key)
+    check_limits(context, key, progress, ordinals, content_bytes)
+    progress.sequences[session] = sequence
+    progress.bytes += content_bytes
+    return progress
+
+
+def check_limits(
+    context: Context, key: TransactionKey, progress: TransactionProgress, ordinals: int, content_bytes: int
+) -> None:
+    """Raises `Rejected` TOO_LARGE when a transaction may not have so much more."""
     settings = context.settings
     if progress.ordinal + ordinals > settings.transaction_operations_max:
         limit = settings.transaction_operations_max
@@ -101,15 +130,13 @@ def operation(
         limit = settings.transaction_bytes_max
         why = f"would have {progress.bytes + content_bytes} bytes, transaction_bytes_max is {limit}"
         raise _rejected(context, ErrorCode.TOO_LARGE, why, key)
-    progress.sequences[session] = sequence
-    progress.bytes += content_bytes
-    return progress
 
 
 def operation_failed(context: Context, session: SessionKey, key: TransactionKey) -> None:
     """An operation of this transaction was refused: it can only be rolled back now (AMQP 1.0 part 4, 4.4.1)."""
+    open_named(context, key)
     buffer = context.state.transactions.get(key)
-    if buffer is None or not _works_in(session, buffer) or buffer.state is not TransactionState.OPEN:
+    if buffer is None or not _works_in(context, session, buffer) or buffer.state is not TransactionState.OPEN:
         return
     if not buffer.is_rollback_only:
         context.writer.append(MarkRollbackOnly(None, key), False)
@@ -129,13 +156,17 @@ def commit(context: Context, request: Request, command: CommitCommand) -> None:
         message = f"transaction {transaction_id(context.state.set_name, key)} {why}: rolled back"
         context.writer.append(RejectCommand(request.ref, ErrorCode.ROLLED_BACK, message), False)
         return
-    # The transaction itself makes room for one.
-    begins = max(0, command.begins) if _has_room(context, request.session, command.begins - 1) else 0
-    for _ in range(begins):
-        append_begin(context, request.session, None, 0)
-    context.writer.append(Prepare(request.ref, key, True, begun=begins), True)
+    begins = begins_of(context, request, command)
+    context.writer.log.skip(begins)
+    at = context.writer.append(Prepare(request.ref, key, True, begun=begins), True)
     context.progress.end(key)
+    give_names(context, request.session, LogIndex(at - 1), begins)
     evict_touched(context, buffer)
+
+
+def begins_of(context: Context, request: Request, command: CommitCommand) -> int:
+    """How many TX a commit begins: as many as it asks for, if there is room for them; it makes room for one by itself."""
+    return max(0, command.begins) if _has_room(context, request.session, command.begins - 1) else 0
 
 
 def evict_touched(context: Context, buffer: TxBuffer) -> None:
@@ -154,6 +185,7 @@ def rollback(context: Context, request: Request, command: RollbackCommand) -> No
 
 def append_rollback(context: Context, key: TransactionKey, reason: int) -> None:
     """Roll an open transaction back by a record of the primary's own."""
+    open_named(context, key)
     context.writer.append(Rollback(None, key, reason), True)
     context.progress.end(key)
 
@@ -176,10 +208,22 @@ def open_tx(context: Context, session: SessionKey, key: TransactionKey) -> TxBuf
     return buffer
 
 
+def untouched(context: Context, session: SessionKey, key: TransactionKey) -> TransactionProgress | None:
+    """Of an open TX that `session` began and in which nothing was done: the log may have its name alone, and is not told more.
+
+    None: something was. Raises `Rejected` as `open_tx` does.
+    """
+    if context.progress.is_name(key) and context.progress[key].session == session:
+        return context.progress[key]
+    buffer, progress = open_tx(context, session, key), context.progress[key]
+    return None if buffer.operations or buffer.is_rollback_only or progress.sequences else progress
+
+
 def _open(context: Context, session: SessionKey, key: TransactionKey) -> TxBuffer:
     """The open transaction of that name, in which `session` works; raises `Rejected`."""
+    open_named(context, key)
     buffer = context.state.transactions.get(key)
-    if buffer is not None and _works_in(session, buffer) and key in context.progress:
+    if buffer is not None and _works_in(context, session, buffer):
         if buffer.state is TransactionState.OPEN:
             return buffer
         raise _rejected(context, ErrorCode.ILLEGAL_STATE, f"is {buffer.state.name.lower()}", key)
@@ -195,10 +239,12 @@ def _open(context: Context, session: SessionKey, key: TransactionKey) -> TxBuffe
     raise _rejected(context, ErrorCode.UNKNOWN_TRANSACTION, "is not known", key)
 
 
-def _works_in(session: SessionKey, buffer: TxBuffer) -> bool:
+def _works_in(context: Context, session: SessionKey, buffer: TxBuffer) -> bool:
+    if buffer.key not in context.progress:
+        return False
     if isinstance(buffer, DtxBuffer):
         return buffer.associations.get(session) is False
-    return buffer.session == session
+    return context.progress[buffer.key].session == session
 
 
 def _rejected(context: Context, code: ErrorCode, why: str, key: TransactionKey) -> Rejected:

@@ -35,19 +35,25 @@ class Writer:
             told(self, index, record)
         return index
 
-    def append_whole(self, publish: Publish, is_durable: bool, content_bytes: int, prepare: Prepare) -> None:
-        """Append the one operation of a TX that has done nothing else, and its commit; apply them as a whole.
+    def append_whole(
+        self, publish: Publish, is_durable: bool, content_bytes: int, prepare: Prepare
+    ) -> LogIndex:
+        """Append the one operation of a TX that has done nothing else, and its commit; apply them as a whole. Answers its index.
 
-        `content_bytes`: what its messages have.
+        `content_bytes`: what its messages have. The commit leaves out the indexes of the TX that it begins.
         """
-        log = self.log
+        log, key = self.log, prepare.transaction
+        if key not in self._observers:
+            self.observe(key)
         published = log.append(publish, is_durable, content_bytes)
+        log.skip(prepare.begun)
         committed = log.append(prepare, True, 0)
         records = ((published, publish, is_durable), (committed, prepare, True))
         is_applied = self.state.apply_whole(log.epoch, records)
-        assert is_applied, f"transaction {prepare.transaction} is open, and has done nothing"
+        assert is_applied, f"transaction {key} is open, and has done nothing"
         self._published(published, publish)
         self._prepared(committed, prepare)
+        return committed
 
     def observe(self, key: TransactionKey) -> None:
         """A transaction is open, whose `begin` an earlier epoch has: have it observed from here on."""
