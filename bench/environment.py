@@ -1,7 +1,8 @@
 """Where a benchmark runs: the disk under its data, the machine, and what others do on it meanwhile.
 
 Law: a result without the file system's type and the fdatasync rate of its own data directory is none, nor is one on tmpfs: what
-is not on a disk was not made durable. A measurement during which others used more than `NOISY_CORES` says that it is noisy.
+is not on a disk was not made durable. A measurement during which others used more than `NOISY_CORES`, or the processors were
+slower than `NOISY_SLOWDOWN`, says that it is noisy.
 """
 
 import os
@@ -19,6 +20,8 @@ from lockstep.runtime.file_systems import filesystem_of
 
 NOISY_CORES = 0.35
 """Of others, on average; above it rates are those of the others, too."""
+NOISY_SLOWDOWN = 1.25
+"""Of processors (`SpeedProbe`). On a quiet machine a load makes it 1.05 to 1.2, for it uses their caches."""
 _MEMORY_FILESYSTEMS = {"tmpfs", "ramfs", "devtmpfs"}
 _RECORD_BYTES = 1024
 _PROBE_RECORDS = 2000

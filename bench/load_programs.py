@@ -19,6 +19,7 @@ from bench.instructions import InstructionCounter
 from bench.load import Done
 from bench.measuring import CpuMeter, SyncProbe, percentile
 from bench.processes import family_resident_mib
+from bench.processor_speed import SpeedProbe
 from bench.results import Measurement, Used
 from lockstep.runtime.process import MALLOC_ENVIRONMENT
 
@@ -73,7 +74,7 @@ async def measure(plan: Plan, directory: Path, *, with_instructions: bool = Fals
             assert program.stdin is not None
             program.stdin.write(b"go\n")
         await asyncio.sleep(plan.warm_seconds)
-        async with SyncProbe(directory) as probe:
+        async with SyncProbe(directory) as probe, SpeedProbe() as speed:
             await counter.start()
             begin = asyncio.get_running_loop().time()
             others.start()
@@ -94,7 +95,10 @@ async def measure(plan: Plan, directory: Path, *, with_instructions: bool = Fals
             program.stdin.close()
         await asyncio.gather(*(program.wait() for program in programs))
     return _measurement(
-        plan, results, clients, _Seen(used, instructions, memory, took, other_cores, probe.median_ms)
+        plan,
+        results,
+        clients,
+        _Seen(used, instructions, memory, took, other_cores, probe.median_ms, speed.slowdown),
     )
 
 
@@ -121,6 +125,7 @@ class _Seen:
     seconds: float
     other_cores: float
     sync_ms: float
+    slowdown: float
 
 
 def _measurement(plan: Plan, done: Sequence[Done], clients: Mapping[str, int], seen: _Seen) -> Measurement:
@@ -150,6 +155,7 @@ def _measurement(plan: Plan, done: Sequence[Done], clients: Mapping[str, int], s
         other_cores=round(seen.other_cores, 2),
         processes={name: used(name) for name in plan.pids},
         clients={name: used(name) for name in clients},
+        slowdown=round(seen.slowdown, 2),
     )
 
 

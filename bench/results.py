@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.environment import NOISY_CORES, Disk, Machine
+from bench.environment import NOISY_CORES, NOISY_SLOWDOWN, Disk, Machine
 
 
 class Used(msgspec.Struct, frozen=True):
@@ -45,10 +45,12 @@ class Measurement(msgspec.Struct, frozen=True):
     processes: dict[str, Used]
     """Of the servers, by their role."""
     clients: dict[str, Used]
+    slowdown: float = 1.0
+    """Of the processors, by what nobody on this machine does (`SpeedProbe`); 1: none, or not looked for."""
 
     @property
     def is_noisy(self) -> bool:
-        return self.other_cores > NOISY_CORES
+        return self.other_cores > NOISY_CORES or self.slowdown > NOISY_SLOWDOWN
 
     @property
     def server_us(self) -> float:

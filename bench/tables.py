@@ -18,6 +18,7 @@ _HEADINGS = (
     "client cores",
     "sync ms",
     "others",
+    "slowdown",
 )
 _MARK = " (noisy)"
 
@@ -46,7 +47,8 @@ def _row(one: Measurement, with_system: bool) -> list[str]:
         figure(one.client_us),
         f"{cores:.2f}{' (full)' if one.is_bound_by_client else ''}",
         f"{one.sync_ms:.2f}",
-        f"{one.other_cores:.2f}{_MARK if one.is_noisy else ''}",
+        f"{one.other_cores:.2f}",
+        f"{one.slowdown:.2f}{_MARK if one.is_noisy else ''}",
     ]
     return [one.system, *row] if with_system else row
 
