@@ -33,7 +33,7 @@ from lockstep.core.replication import (
     ToBackup,
 )
 from lockstep.core.store_protocol import StateItem
-from lockstep.runtime.wire import parse, serialize_with
+from lockstep.runtime.wire import Serialized, parse, serialize_with, split_from
 from lockstep.wire.v1 import primary_pb2, store_pb2
 
 _Response = primary_pb2.SubscribeResponse
@@ -83,7 +83,7 @@ def decode_subscribe(data: bytes) -> tuple[Subscribe, str]:
     )
 
 
-def encode_to_backup(messages: Sequence[ToBackup], bytes_max: int) -> Iterator[bytes]:
+def encode_to_backup(messages: Sequence[ToBackup], bytes_max: int) -> Iterator[Serialized]:
     """What one backup's stream carries next; joined frames make up to `bytes_max` bytes, a single one may be longer."""
     joined = _FrameJoiner(bytes_max)
     for message in messages:
@@ -97,15 +97,16 @@ def encode_to_backup(messages: Sequence[ToBackup], bytes_max: int) -> Iterator[b
 
 def decode_to_backup(data: bytes) -> ToBackup:
     """Raises `Rejected` for bytes that are no such message."""
-    message = primary_pb2.SubscribeResponse()
-    parse(message, data)
+    rest, durable = split_from(data, _FRAMES, _DURABLE)
+    message = parse(primary_pb2.SubscribeResponse(), rest)
     set_name, epoch = SetName(message.resource_set), Epoch(message.epoch)
     match message.WhichOneof("response"):
         case "frames":
             frames = message.frames
-            if len(frames.durable) != len(frames.transient):
+            durable = [*frames.durable, *durable]
+            if len(durable) != len(frames.transient):
                 raise Rejected(ErrorCode.INVALID_ARGUMENT, "frames without their transient parts")
-            pairs = tuple(zip(frames.durable, frames.transient, strict=True))
+            pairs = tuple(zip(durable, frames.transient, strict=True))
             return Frames(set_name, epoch, pairs, LogIndex(frames.commit_index))
         case "accepted":
             accepted = message.accepted
@@ -180,7 +181,7 @@ class _FrameJoiner:
         self._bytes = 0
         self._last: Frames | None = None
 
-    def add(self, frames: Frames) -> Iterator[bytes]:
+    def add(self, frames: Frames) -> Iterator[Serialized]:
         if self._last is not None and self._last.epoch != frames.epoch:
             yield from self.flush()
         self._last = frames
@@ -191,7 +192,7 @@ class _FrameJoiner:
             self._pairs.append(pair)
             self._bytes += len(pair[0]) + len(pair[1])
 
-    def flush(self) -> Iterator[bytes]:
+    def flush(self) -> Iterator[Serialized]:
         last, pairs = self._last, self._pairs
         if last is None:
             return

@@ -36,7 +36,7 @@ from lockstep.core.store_protocol import (
     Truncate,
     Truncated,
 )
-from lockstep.runtime.wire import parse, serialize_with
+from lockstep.runtime.wire import Serialized, parse, serialize_with, split_from
 from lockstep.wire.v1 import store_pb2
 
 SET_NAME_BYTES_MAX = 80
@@ -56,7 +56,7 @@ def check_set_name(name: str) -> SetName:
     return SetName(name)
 
 
-def encode_request(request: AnyStoreRequest) -> bytes:
+def encode_request(request: AnyStoreRequest) -> Serialized:
     """One message of the Append stream to the store."""
     message = store_pb2.AppendRequest(
         resource_set=request.set_name, epoch=request.epoch, incarnation=request.incarnation
@@ -100,14 +100,16 @@ def encode_request(request: AnyStoreRequest) -> bytes:
 
 def decode_request(data: bytes) -> AnyStoreRequest | None:
     """Inverse of `encode_request`; None for a heartbeat. Raises `Rejected`."""
-    message = parse(store_pb2.AppendRequest(), data)
+    rest, frames = split_from(data, _FRAMES, _FRAMES_OF_FRAMES)
+    message = parse(store_pb2.AppendRequest(), rest)
     kind = message.WhichOneof("request")
     if kind is None:
         return None
     head = check_set_name(message.resource_set), Epoch(message.epoch), Incarnation(message.incarnation)
     match kind:
         case "frames":
-            return AppendFrames(*head, tuple(message.frames.frames), LogIndex(message.frames.commit_index))
+            commit_index = LogIndex(message.frames.commit_index)
+            return AppendFrames(*head, (*message.frames.frames, *frames), commit_index)
         case "open_set":
             return OpenSet(*head)
         case "truncate":

@@ -1,9 +1,10 @@
-"""Bytes from outside to protobuf messages, and big bytes into messages for others.
+"""Bytes from outside to protobuf messages, and big bytes into messages for others and out of theirs.
 
-Law: whatever bytes come, the result is a message or `Rejected`; nothing else is raised.
+Law: whatever bytes come, the result is a message or `Rejected`; nothing else is raised. What is big is not copied on its way
+into a message, and once on its way out of one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -11,8 +12,15 @@ from google.protobuf.message import DecodeError, Message
 
 from lockstep.core.errors import ErrorCode, Rejected
 
-_LENGTH_DELIMITED = 2
-"""Protobuf's wire type of everything that begins with its size."""
+_VARINT, _FIXED_64, _LENGTH_DELIMITED, _FIXED_32 = 0, 1, 2, 5
+"""Protobuf's wire types; of everything that begins with its size it is the third."""
+_FIXED_BYTES = {_FIXED_64: 8, _FIXED_32: 4}
+PIECES_BYTES_MIN = 16 << 10
+"""From this size on pieces cost less than a copy."""
+_LOOKS_MAX = 10_000
+"""Fields of a message that are looked at; what has more is a parser's work."""
+Serialized = bytes | tuple[bytes, ...]
+"""A serialised message, whole or in pieces that follow each other."""
 _Message = TypeVar("_Message", bound=Message)
 
 
@@ -27,20 +35,70 @@ def parse(message: _Message, data: bytes) -> _Message:
 
 
 def serialize_with(
-    message: Message, embedded: FieldDescriptor, field: FieldDescriptor, values: Iterable[bytes]
-) -> bytes:
+    message: Message, embedded: FieldDescriptor, field: FieldDescriptor, values: Sequence[bytes]
+) -> Serialized:
     """The serialised `message`, with `values` in a repeated bytes field of a message that is embedded in it.
 
-    They are copied once, where filling them in and serialising copies them three times. Each is a piece of its own of the
-    embedded message, behind what `message` has of it: parsers merge the pieces, of a oneof's member too, and join what is
-    repeated (protobuf's encoding, Last One Wins).
+    Where they are big they stay as they are, pieces of the whole. Each is a piece of its own of the embedded message, behind what
+    `message` has of it: parsers merge the pieces, of a oneof's member too, and join what is repeated (protobuf's encoding, Last
+    One Wins).
     """
-    parts = [message.SerializeToString()]
+    pieces, head = list[bytes](), message.SerializeToString()
     for value in values:
         size = len(value)
-        head = _head_of_bytes(field, size)
-        parts += (_head_of_bytes(embedded, len(head) + size), head, value)
-    return b"".join(parts)
+        inner = _head_of_bytes(field, size)
+        pieces += (head + _head_of_bytes(embedded, len(inner) + size) + inner, value)
+        head = b""
+    if head:
+        return head
+    return tuple(pieces) if sum(map(len, pieces)) >= PIECES_BYTES_MIN else b"".join(pieces)
+
+
+def whole(serialized: Serialized) -> bytes:
+    """In one piece."""
+    return serialized if isinstance(serialized, bytes) else b"".join(serialized)
+
+
+def split_from(
+    data: bytes, embedded: FieldDescriptor, field: FieldDescriptor
+) -> tuple[bytes, list[bytes]]:
+    """Inverse of `serialize_with`: what is left for a parser, and the values behind those that it finds.
+
+    All is left for it where there is no need to look, or where the bytes are another's or none of a message's.
+    """
+    if len(data) < PIECES_BYTES_MIN:
+        return data, []
+    view, rest, values = memoryview(data), bytearray(), list[bytes]()
+    at, end = 0, len(data)
+    try:
+        for _ in range(_LOOKS_MAX):
+            if at >= end:
+                return bytes(rest), values
+            begin = at
+            tag, at = _read_varint(data, at)
+            kind = tag & 7
+            if kind == _LENGTH_DELIMITED:
+                size, at = _read_varint(data, at)
+                inner, at = at, at + size
+                if tag >> 3 == embedded.number:
+                    value_tag, place = _read_varint(data, inner)
+                    if value_tag == (field.number << 3 | _LENGTH_DELIMITED):
+                        size, place = _read_varint(data, place)
+                        if place + size == at <= end:
+                            values.append(bytes(view[place:at]))
+                            continue
+                    if values:
+                        return data, []  # Nobody knows what of it belongs before them.
+            elif kind == _VARINT:
+                _, at = _read_varint(data, at)
+            else:
+                at += _FIXED_BYTES[kind]
+            if at > end:
+                return data, []
+            rest += view[begin:at]
+    except (IndexError, KeyError):
+        pass
+    return data, []
 
 
 def _head_of_bytes(field: FieldDescriptor, size: int) -> bytes:
@@ -56,3 +114,15 @@ def _varint(number: int) -> bytes:
         number >>= 7
     encoded.append(number)
     return bytes(encoded)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number there, of up to nine bytes, and where it ends; raises `IndexError` at the end of all."""
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80 or shift > 56:
+            return number, at
+        shift += 7

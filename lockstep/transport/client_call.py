@@ -25,7 +25,7 @@ from lockstep.transport.metadata import (
     encode_timeout,
     foreign_status,
 )
-from lockstep.transport.stream import Handler, Stream
+from lockstep.transport.stream import Handler, Stream, Written
 
 REPEATS_MAX = 3
 """Of one call, by servers that go away."""
@@ -128,7 +128,7 @@ class ClientCall:
         self._raise_for_status()
         return False
 
-    def write_now(self, data: bytes) -> bool:
+    def write_now(self, data: Written) -> bool:
         """As `Stream.write_now`."""
         return self._stream is not None and self._status is None and self._stream.write_now(data)
 

@@ -31,7 +31,7 @@ from hpack import Decoder, HeaderTuple
 
 from lockstep.transport.errors import ConnectionEnded
 from lockstep.transport.metadata import Header
-from lockstep.transport.stream import MOVED_BYTES, PREFIX_BYTES, WINDOW_BYTES, Stream
+from lockstep.transport.stream import MOVED_BYTES, PREFIX_BYTES, WINDOW_BYTES, Stream, Written, size_of
 
 _HEAD = struct.Struct(">HBBBI")
 """Of a frame: bytes behind it (16 bits, 8 bits), kind, flags, stream."""
@@ -417,9 +417,9 @@ class Connection(asyncio.Protocol):
 
     # --- out ---
 
-    def send_message(self, number: int, data: bytes) -> bool:
+    def send_message(self, number: int, data: Written) -> bool:
         """Sends a message as one frame if the windows have room for it; answers whether they had."""
-        size = len(data) + PREFIX_BYTES
+        size = size_of(data) + PREFIX_BYTES
         transport, connection = self._transport, self._h2
         stream = connection.streams[number]
         if (
@@ -434,7 +434,9 @@ class Connection(asyncio.Protocol):
         stream.outbound_flow_control_window -= size
         self.sent_bytes += size
         head = _MESSAGE_HEAD.pack(size >> 8, size & 0xFF, _DATA, 0, number, 0, size - PREFIX_BYTES)
-        if size <= JOINED_BYTES_MAX:
+        if not isinstance(data, bytes):
+            transport.writelines((head, *data))
+        elif size <= JOINED_BYTES_MAX:
             transport.write(head + data)
         else:
             transport.writelines((head, data))

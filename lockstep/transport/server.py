@@ -20,7 +20,7 @@ from h2.errors import ErrorCodes
 from lockstep.transport.connection import Connection
 from lockstep.transport.errors import ConnectionEnded
 from lockstep.transport.metadata import Header, Pairs, decode_pairs, decode_timeout, encode_status
-from lockstep.transport.stream import Handler, Stream
+from lockstep.transport.stream import Handler, Stream, Written
 
 _log = logging.getLogger("lockstep.transport")
 _HEADERS: list[Header] = [(b":status", b"200"), (b"content-type", b"application/grpc")]
@@ -75,7 +75,7 @@ class ServerCall(Stream):
             raise asyncio.CancelledError
         return has_more
 
-    def write_now(self, data: bytes) -> bool:
+    def write_now(self, data: Written) -> bool:
         """As `Stream.write_now`; not before the first message was written."""
         return self._has_begun and super().write_now(data)
 

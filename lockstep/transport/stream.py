@@ -25,10 +25,17 @@ MOVED_BYTES = 4 << 10
 """So many of a message that is on its way are much; what is acknowledged of heartbeats is not."""
 READS_AT_ONCE = 16
 """Messages that wait are read at once; behind so many other tasks have their turn."""
+Written = bytes | tuple[bytes, ...]
+"""A message, whole or in pieces that follow each other."""
 Handler = Callable[[bytes], bool]
 """Takes a message; answers whether it takes more."""
 WINDOW_BYTES = 4 << 20
 """What may be under way or wait on one call without having been read."""
+
+
+def size_of(data: Written) -> int:
+    """Bytes of a message."""
+    return len(data) if isinstance(data, bytes) else sum(map(len, data))
 
 
 class Stream:
@@ -211,41 +218,41 @@ class Stream:
 
     # --- out ---
 
-    def write_now(self, data: bytes) -> bool:
+    def write_now(self, data: Written) -> bool:
         """Sends a message at once, if there is room; answers whether there was. Not while a `write` is under way."""
         connection = self.connection
-        if self.failure is not None or len(data) > self._message_bytes_max or connection.is_paused:
+        if self.failure is not None or size_of(data) > self._message_bytes_max or connection.is_paused:
             return False
         is_sent = connection.send_message(self.number, data)
         self._said_until = connection.sent_bytes
         return is_sent
 
-    async def write(self, data: bytes) -> None:
+    async def write(self, data: Written) -> None:
         """Returns when the connection has taken it. Raises `ConnectionEnded`.
 
         Who is cancelled meanwhile ends the call: a part of the message may be on its way, and nothing can come behind that.
         """
-        connection = self.connection
-        if len(data) > self._message_bytes_max:
-            text = f"a message has {len(data)} bytes, {self._message_bytes_max} are allowed"
+        connection, size = self.connection, size_of(data)
+        if size > self._message_bytes_max:
+            text = f"a message has {size} bytes, {self._message_bytes_max} are allowed"
             self.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         if self.failure is not None:
             raise self.failure
         if connection.is_paused or not connection.send_message(self.number, data):
-            connection.blocked_bytes += len(data)
+            connection.blocked_bytes += size
             self._said_until = sys.maxsize
             try:
-                await self._write_blocked(data)
+                await self._write_blocked(data if isinstance(data, tuple) else (data,), size)
             except asyncio.CancelledError:
                 self.refuse(grpc.StatusCode.CANCELLED, "a message was given up while it was written")
                 raise
             finally:
-                connection.blocked_bytes -= len(data)
+                connection.blocked_bytes -= size
                 self._said_until = connection.sent_bytes
 
-    async def _write_blocked(self, data: bytes) -> None:
+    async def _write_blocked(self, pieces: tuple[bytes, ...], size: int) -> None:
         connection = self.connection
-        for part in (_PREFIX.pack(0, len(data)), data):
+        for part in (_PREFIX.pack(0, size), *pieces):
             rest = memoryview(part)
             while rest:
                 if self.failure is not None:
