@@ -25,6 +25,8 @@ def outgoing(
         return (messages,)
     if not messages:
         raise Rejected(ErrorCode.INVALID_ARGUMENT, "nothing to publish")
+    if set(map(type, messages)) == {bytes}:
+        return tuple([OutgoingMessage(properties, body, durable, ttl_ms, headers) for body in messages])  # type: ignore[arg-type]
     return tuple(
         [
             message

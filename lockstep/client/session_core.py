@@ -76,6 +76,12 @@ class SessionCore:
             return False
         return line.is_writing or line.state is not State.ATTACHED or line.times.resend_at is not None
 
+    @property
+    def has_unsaid(self) -> bool:
+        """Whether there is anything that a turn might write."""
+        line = self.line
+        return bool(line.requests) or line.window.has_unsent or line.is_closing
+
     def abandon(self) -> list[e.Effect]:
         """Ends without the set: what is not answered is in doubt, or did not happen. The session ends by its time-out."""
         line = self.line

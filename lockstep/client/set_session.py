@@ -168,7 +168,8 @@ class SetSession:
     def _turn(self) -> None:
         self._is_turn_due = False
         self.before_write()
-        self.feed(e.Turn())
+        if self.core.has_unsaid:
+            self.feed(e.Turn())
 
     @property
     def is_attached(self) -> bool:

@@ -55,6 +55,7 @@ class Gathering:
         """`wait_ms_max`: how long a frame may wait for those who come back; 0: it does not."""
         self._wait_ms_max = wait_ms_max
         self._frame_ms = 0.0
+        self._patience_ms = min(1, wait_ms_max)
         self._streams: dict[int, _Returns] = {}
         self._commits: dict[int, _Returns] = {}
         """The same of the commits of each stream."""
@@ -64,6 +65,7 @@ class Gathering:
     def frame_committed(self, milliseconds: int) -> None:
         """A frame was committed so long after it had left."""
         self._frame_ms += (milliseconds - self._frame_ms) / _WEIGHT
+        self._patience_ms = min(ceil(self._frame_ms) + 1, self._wait_ms_max)
 
     def answered(self, number: int, now_ms: int) -> None:
         """All commands of a stream are answered."""
@@ -104,7 +106,3 @@ class Gathering:
             self._until_ms = now_ms + self._patience_ms
         else:
             known.answered_ms.append(now_ms)
-
-    @property
-    def _patience_ms(self) -> int:
-        return min(ceil(self._frame_ms) + 1, self._wait_ms_max)

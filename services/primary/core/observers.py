@@ -1,7 +1,8 @@
 """TransactionObserver and TransactionObserverFactory (DESIGN 8): the note's hooks into a broker's transactions.
 
 Law: one observer per transaction, told of each event once, after its record has its index and before anyone hears of it. The
-primary registers the factory that puts the events on the tx-queue; others (metrics, tests) may be registered beside it.
+primary registers the factory that puts the events on the tx-queue; others (metrics, tests) may be registered beside it. A factory
+says whether it wants to hear of transactions that are appended whole.
 """
 
 from collections.abc import Callable
@@ -35,6 +36,9 @@ class TransactionObserver(Protocol):
 class TransactionObserverFactory(Protocol):
     """Makes the observers of new transactions."""
 
+    hears_whole: bool
+    """Also of those that are nothing but one publish and its commit, appended together: they are never open."""
+
     def create(self, key: TransactionKey) -> TransactionObserver:
         """The observer of the transaction that just began."""
 
@@ -63,7 +67,12 @@ class TxQueueObserver:
 
 
 class TxQueueObserverFactory:
-    """The primary's own factory: opens a tx-queue for every transaction."""
+    """The primary's own factory: opens a tx-queue for every transaction that is open for a while.
+
+    One that is appended whole would have its tx-queue closed before anybody could subscribe to it, or refuse it.
+    """
+
+    hears_whole = False
 
     def __init__(self, queues: TxQueues, subscribed: Callable[[], list[BrokerId]]) -> None:
         self._queues = queues

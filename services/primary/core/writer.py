@@ -24,6 +24,7 @@ class Writer:
         self.log = log
         self.state = state
         self._factories = factories
+        self._hearing_whole = [factory for factory in factories if factory.hears_whole]
         self._observers: dict[TransactionKey, list[TransactionObserver]] = {}
 
     def append(self, record: AnyRecord, is_durable: bool) -> LogIndex:
@@ -43,16 +44,17 @@ class Writer:
         `content_bytes`: what its messages have. The commit leaves out the indexes of the TX that it begins.
         """
         log, key = self.log, prepare.transaction
-        if key not in self._observers:
-            self.observe(key)
+        if key not in self._observers and self._hearing_whole:
+            self._observers[key] = [factory.create(key) for factory in self._hearing_whole]
         published = log.append(publish, is_durable, content_bytes)
         log.skip(prepare.begun)
         committed = log.append(prepare, True, 0)
         records = ((published, publish, is_durable), (committed, prepare, True))
         is_applied = self.state.apply_whole(log.epoch, records)
         assert is_applied, f"transaction {key} is open, and has done nothing"
-        self._published(published, publish)
-        self._prepared(committed, prepare)
+        if self._observers:
+            self._published(published, publish)
+            self._prepared(committed, prepare)
         return committed
 
     def observe(self, key: TransactionKey) -> None:

@@ -4,10 +4,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from lockstep.core.commands import CommitCommand
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, TransactionKey
 from lockstep.core.records import Dequeue, Publish
 from services.primary.core.tx_queue import TxQueueClosed, TxQueues, Vote
 from tests.unit.services.primary.primary_rig import Rig, publish
+from tests.unit.services.primary.test_names import names
 
 KEY = (LogIndex(5), Epoch(1))
 B, C = BrokerId("b"), BrokerId("c")
@@ -55,6 +57,7 @@ class Log:
     """An observer, and the factory of all of them."""
 
     told: list[tuple[TransactionKey, str]] = field(default_factory=list)
+    hears_whole: bool = False
 
     def create(self, key: TransactionKey) -> "OneObserver":
         self.told.append((key, "begin"))
@@ -107,3 +110,31 @@ def test_an_observer_hears_of_every_event_of_its_transaction_once_and_in_order()
         "commit",
     ]
     assert [event for key, event in log.told if key == two] == ["begin", "publish", "rollback"]
+
+
+def test_of_a_transaction_that_is_appended_whole_those_hear_who_want_to() -> None:
+    all_of_them, others = Log(hears_whole=True), Log()
+    rig = Rig(factories=(all_of_them, others))
+    client = rig.client()
+    client.declare("q")
+    key, _ = names(client, 2)
+    rig.holds_store = True
+    client.command(CommitCommand(0, key, 1, 0, publish("q", b"1", transaction=key, sequence=1)))
+    assert not rig.core.context.tx_queues.by_key
+    events = ["begin", "publish", "prepare", "commit"]
+    assert [event for heard, event in all_of_them.told if heard == key] == events
+    assert [event for heard, event in others.told if heard == key] == []
+
+
+def test_a_transaction_with_a_begin_is_heard_of_by_all_even_if_its_rest_is_appended_whole() -> None:
+    log = Log()
+    rig = Rig(factories=(log,))
+    client = rig.client()
+    client.declare("q")
+    key = client.begin()
+    rig.holds_store = True
+    client.command(CommitCommand(0, key, 1, 0, publish("q", b"1", transaction=key, sequence=1)))
+    assert [event for heard, event in log.told if heard == key] == ["begin", "publish", "prepare", "commit"]
+    assert list(rig.core.context.tx_queues.by_key) == [key]
+    rig.acknowledge()
+    assert not rig.core.context.tx_queues.by_key
