@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Sequence
 
+from bench.environment import NOISY_CORES, NOISY_SLOWDOWN
 from bench.results import Measurement, Run, Trial
 
 _HEADINGS = (
@@ -47,8 +48,8 @@ def _row(one: Measurement, with_system: bool) -> list[str]:
         figure(one.client_us),
         f"{cores:.2f}{' (full)' if one.is_bound_by_client else ''}",
         f"{one.sync_ms:.2f}",
-        f"{one.other_cores:.2f}",
-        f"{one.slowdown:.2f}{_MARK if one.is_noisy else ''}",
+        f"{one.other_cores:.2f}{_MARK if one.other_cores > NOISY_CORES else ''}",
+        f"{one.slowdown:.2f}{_MARK if one.slowdown > NOISY_SLOWDOWN else ''}",
     ]
     return [one.system, *row] if with_system else row
 

@@ -6,7 +6,6 @@ time for that, and then takes what comes.
 """
 
 import asyncio
-
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol

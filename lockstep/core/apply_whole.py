@@ -57,7 +57,10 @@ def apply_whole(state: SetState, epoch: Epoch, records: Sequence[AppliedAt]) -> 
     key = prepare.transaction
     if prepare.xid or not _is_new(state, epoch, key):
         return None
-    effects, replies = Effects(state), list[Reply]()
+    if len(records) == 2 and isinstance(records[0][1], _PUBLISHES):
+        return _publish_alone(state, records[0], index, prepare)
+    effects = Effects(state)
+    replies: list[Reply] = []
     publishes: list[tuple[int, LogIndex, Sequence[Message] | PackedMessages, list[Share], bool]] = []
     for at, record, is_durable in records:
         if isinstance(record, _PUBLISHES):
@@ -82,6 +85,22 @@ def apply_whole(state: SetState, epoch: Epoch, records: Sequence[AppliedAt]) -> 
     record_outcome(state, key, Outcome(TransactionState.COMMITTED, 0, index))
     replies.append(reply_to_commit(index, prepare))
     return replies
+
+
+def _publish_alone(state: SetState, only: AppliedAt, index: LogIndex, prepare: Prepare) -> list[Reply]:
+    """The same where one publish is all there is, as it mostly is."""
+    at, record, is_durable = only
+    assert isinstance(record, _PUBLISHES)
+    messages = messages_of(record)
+    count, ordinal = len(messages), record.ordinal
+    shares = shares_of(messages, record.alike) if messages else []
+    ids, positions = ids_of(at, ordinal, count), positions_from(index, ordinal, count)
+    batches = publish_at_once(state, shares, positions, ids, messages, is_durable)
+    if state.listener is not None:
+        for queue, given in batches:
+            state.tell(state.listener.enqueued, queue, given)
+    record_outcome(state, prepare.transaction, Outcome(TransactionState.COMMITTED, 0, index))
+    return [Reply(value=sum([share.length for share in shares])), reply_to_commit(index, prepare)]
 
 
 def _is_new(state: SetState, epoch: Epoch, key: TransactionKey) -> bool:

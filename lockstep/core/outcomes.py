@@ -50,7 +50,8 @@ class Outcomes:
         """Keep the outcome of a transaction that has none yet."""
         assert key not in self, f"transaction {key} ended twice"
         self._keep(key, outcome)
-        self._changed(outcome_key(key))
+        if self._changes.listener is not None:
+            self._changed(outcome_key(key))
 
     def find_xid(self, xid: bytes) -> tuple[TransactionKey, Outcome] | None:
         """The last branch of this xid that ended and whose outcome is kept."""

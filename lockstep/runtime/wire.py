@@ -59,9 +59,7 @@ def whole(serialized: Serialized) -> bytes:
     return serialized if isinstance(serialized, bytes) else b"".join(serialized)
 
 
-def split_from(
-    data: bytes, embedded: FieldDescriptor, field: FieldDescriptor
-) -> tuple[bytes, list[bytes]]:
+def split_from(data: bytes, embedded: FieldDescriptor, field: FieldDescriptor) -> tuple[bytes, list[bytes]]:
     """Inverse of `serialize_with`: what is left for a parser, and the values behind those that it finds.
 
     All is left for it where there is no need to look, or where the bytes are another's or none of a message's.

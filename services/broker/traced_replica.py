@@ -66,6 +66,8 @@ class _Observer:
 class _Observers:
     """The factory of a replica's observers."""
 
+    hears_whole = True
+
     def __init__(self) -> None:
         self.ended: deque[_Ended] = deque()
 

@@ -134,10 +134,11 @@ class PrimaryService:
         self._streams[stream.number] = stream
         self._by_subscription[subscription] = stream
         self._driver.feed(BackupSaid(subscribe.set_name, stream.number, subscribe))
+        call: Any = context
         try:
             while messages := await stream.outbox.take(WRITE_BYTES_MAX):
                 for encoded in encode_to_backup(messages, WRITE_BYTES_MAX):
-                    await context.write(encoded)
+                    await call.write(encoded)
                 stream.written(messages)
         finally:
             del self._by_subscription[subscription]

@@ -57,6 +57,8 @@ class _Batch(NamedTuple):
 
     sizes: list[int]
     """Bytes of each message's content."""
+    bytes: int
+    """Of all of them."""
     queues: list[Queue]
     """Those that get some of it, by id."""
     runs: list[_Run]
@@ -79,7 +81,7 @@ def commit_with_last_publish(context: Context, request: Request, command: Commit
         batch = _admit(context, last)
         is_whole = fresh is not None and len(batch.runs) == 1
         if fresh is not None and is_whole:
-            check_limits(context, key, fresh, len(batch.runs[0][1]), sum(batch.sizes))
+            check_limits(context, key, fresh, len(batch.runs[0][1]), batch.bytes)
             progress = None
         else:
             progress = _take_operation(context, request.session, last, batch)
@@ -100,7 +102,7 @@ def _commit_whole(
     key, begins = command.transaction, begins_of(context, request, command)
     is_durable, only = _only_run(None, last, 0, batch)
     prepare = Prepare(request.ref, key, True, begun=begins)
-    at = context.writer.append_whole(only, is_durable, sum(batch.sizes), prepare)
+    at = context.writer.append_whole(only, is_durable, batch.bytes, prepare)
     context.progress.end(key)
     give_names(context, request.session, LogIndex(at - 1), begins)
     for queue in batch.queues:
@@ -120,13 +122,13 @@ def _admit(context: Context, command: PublishCommand) -> _Batch:
             f"the store of resource set {context.state.set_name!r} is full",
             set_name=context.state.set_name,
         )
-    sizes = _check_sizes(context, command)
+    sizes, total = _check_sizes(context, command)
     routed = _route(context, command)
     queues = [
         context.state.queues.by_id[queue] for queue in sorted({queue for to, _ in routed for queue in to})
     ]
     _check_limits(queues, routed)
-    return _Batch(sizes, queues, _runs(context, command, routed))
+    return _Batch(sizes, total, queues, _runs(context, command, routed))
 
 
 def _take_operation(
@@ -137,7 +139,7 @@ def _take_operation(
     if key is None:
         return None
     ordinals = sum([len(messages) for _, messages in batch.runs])
-    return operation(context, session, key, command.sequence, ordinals, sum(batch.sizes))
+    return operation(context, session, key, command.sequence, ordinals, batch.bytes)
 
 
 def _only_run(
@@ -177,8 +179,8 @@ def _append(
         evict(context, queue)
 
 
-def _check_sizes(context: Context, command: PublishCommand) -> list[int]:
-    """The bytes of each message's content; raises `Rejected` TOO_LARGE, or INVALID_ARGUMENT for a time to live."""
+def _check_sizes(context: Context, command: PublishCommand) -> tuple[list[int], int]:
+    """The bytes of each message's content, and of all; raises `Rejected` TOO_LARGE, or INVALID_ARGUMENT for a time to live."""
     settings, messages = context.settings, command.messages
     if len(messages) > settings.command_messages_max:
         raise Rejected(
@@ -194,11 +196,12 @@ def _check_sizes(context: Context, command: PublishCommand) -> list[int]:
             message_bytes=max(sizes),
             message_bytes_max=settings.message_bytes_max,
         )
-    if sum(sizes) > settings.command_bytes_max:
+    total = sum(sizes)
+    if total > settings.command_bytes_max:
         raise Rejected(
             ErrorCode.TOO_LARGE,
-            f"{sum(sizes)} bytes in one command, at most {settings.command_bytes_max}",
-            command_bytes=sum(sizes),
+            f"{total} bytes in one command, at most {settings.command_bytes_max}",
+            command_bytes=total,
         )
     for ttl_ms in {message.ttl_ms for message in messages}:
         if not 0 <= ttl_ms <= SPAN_MS_MAX:
@@ -207,7 +210,7 @@ def _check_sizes(context: Context, command: PublishCommand) -> list[int]:
                 f"ttl_ms is {ttl_ms}: not between 0 (none) and {SPAN_MS_MAX}",
                 ttl_ms=ttl_ms,
             )
-    return sizes
+    return sizes, total
 
 
 def _route(context: Context, command: PublishCommand) -> _Routed:

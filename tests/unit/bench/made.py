@@ -11,6 +11,7 @@ def measurement(
     path: str = "sdk",
     other_cores: float = 0.0,
     client_cores: float = 0.5,
+    slowdown: float = 1.0,
 ) -> Measurement:
     return Measurement(
         system=system,
@@ -27,4 +28,5 @@ def measurement(
         other_cores=other_cores,
         processes={"primary B1": Used(0.5, 100.0, 20.0), "store B1": Used(0.25, 50.0, 10.0)},
         clients={"client": Used(client_cores, 40.0, 5.0)},
+        slowdown=slowdown,
     )

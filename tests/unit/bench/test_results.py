@@ -55,13 +55,22 @@ class Mark:
     client_cores: float
     is_noisy: bool
     is_bound: bool
+    slowdown: float = 1.0
 
 
 @pytest.mark.parametrize(
-    "mark", [Mark(0.35, 0.9, False, False), Mark(0.36, 0.9, True, False), Mark(0.0, 0.91, False, True)]
+    "mark",
+    [
+        Mark(0.35, 0.9, False, False, 1.25),
+        Mark(0.36, 0.9, True, False),
+        Mark(0.0, 0.91, False, True),
+        Mark(0.0, 0.9, True, False, 1.26),
+    ],
 )
-def test_a_busy_machine_and_a_full_load_program_are_marked(mark: Mark) -> None:
-    one = measurement("one", 10.0, other_cores=mark.other_cores, client_cores=mark.client_cores)
+def test_a_busy_machine_a_slow_one_and_a_full_load_program_are_marked(mark: Mark) -> None:
+    one = measurement(
+        "one", 10.0, other_cores=mark.other_cores, client_cores=mark.client_cores, slowdown=mark.slowdown
+    )
     assert (one.is_noisy, one.is_bound_by_client) == (mark.is_noisy, mark.is_bound)
 
 

@@ -29,6 +29,7 @@ from lockstep.runtime.replication_codec import (
     encode_subscribe,
     encode_to_backup,
 )
+from lockstep.runtime.wire import whole
 
 ORDERS = SetName("orders")
 E5 = Epoch(5)
@@ -77,7 +78,7 @@ to_backup = st.one_of(
 @given(to_backup)
 def test_every_message_to_a_backup_comes_back(message: ToBackup) -> None:
     (data,) = encode_to_backup([message], 1 << 20)
-    assert decode_to_backup(data) == message
+    assert decode_to_backup(whole(data)) == message
 
 
 @given(
@@ -112,23 +113,23 @@ def test_frames_in_a_row_become_one_message_with_the_last_commit_index() -> None
     encoded = list(
         encode_to_backup([frames(b"a"), frames(b"b", b"c", commit_index=2), frames(commit_index=3)], 100)
     )
-    assert [decode_to_backup(data) for data in encoded] == [frames(b"a", b"b", b"c", commit_index=3)]
+    assert [decode_to_backup(whole(data)) for data in encoded] == [frames(b"a", b"b", b"c", commit_index=3)]
 
 
 def test_joined_frames_stay_below_the_limit() -> None:
     encoded = list(encode_to_backup([frames(b"a" * 60, b"b" * 60, b"c" * 200)], 100))
-    assert [len(decode_to_backup(data).frames) for data in encoded] == [1, 1, 1]  # type: ignore[union-attr]
+    assert [len(decode_to_backup(whole(data)).frames) for data in encoded] == [1, 1, 1]  # type: ignore[union-attr]
 
 
 def test_frames_of_different_epochs_are_not_joined() -> None:
     messages = [frames(b"a"), frames(b"b", epoch=Epoch(6))]
-    assert [decode_to_backup(data) for data in encode_to_backup(messages, 100)] == messages
+    assert [decode_to_backup(whole(data)) for data in encode_to_backup(messages, 100)] == messages
 
 
 def test_what_stands_between_frames_keeps_its_place() -> None:
     chunk = SnapshotChunk(ORDERS, E5, (StateItem(b"k", b"v"),), True)
     messages: list[ToBackup] = [frames(b"a"), chunk, frames(b"b")]
-    assert [decode_to_backup(data) for data in encode_to_backup(messages, 100)] == messages
+    assert [decode_to_backup(whole(data)) for data in encode_to_backup(messages, 100)] == messages
 
 
 @given(st.binary(max_size=60))
@@ -136,6 +137,17 @@ def test_garbage_is_refused_and_nothing_else_is_raised(data: bytes) -> None:
     for decode in (decode_to_backup, decode_subscribe, decode_acknowledge):
         with contextlib.suppress(Rejected):
             decode(data)
+
+
+@given(st.lists(st.sampled_from((0, 1, 20_000, 70_000)), min_size=1, max_size=4))
+def test_big_frames_come_back_as_small_ones_do(sizes: list[int]) -> None:
+    message = Frames(
+        ORDERS, E5, tuple((bytes([number]) * size, b"t") for number, size in enumerate(sizes)), LogIndex(3)
+    )
+    (data,) = encode_to_backup([message], 1 << 20)
+    assert decode_to_backup(whole(data)) == message
+    with pytest.raises(Rejected):
+        decode_to_backup(whole(data)[:-1])
 
 
 def test_a_message_without_content_is_refused() -> None:

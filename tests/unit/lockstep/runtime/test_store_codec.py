@@ -38,6 +38,7 @@ from lockstep.runtime.store_codec import (
     encode_answer,
     encode_request,
 )
+from lockstep.runtime.wire import whole
 
 HEAD = SetName("orders"), Epoch(3), Incarnation("me")
 EPOCHS = ((Epoch(1), LogIndex(1)), (Epoch(3), LogIndex(9)))
@@ -74,12 +75,23 @@ ANSWERS: list[AnyStoreAnswer] = [
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
 def test_a_request_comes_back_as_it_was(request_: AnyStoreRequest) -> None:
-    assert decode_request(encode_request(request_)) == request_
+    assert decode_request(whole(encode_request(request_))) == request_
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: type(answer).__name__)
 def test_an_answer_comes_back_as_it_was(answer: AnyStoreAnswer) -> None:
     assert decode_answer(encode_answer(answer)) == answer
+
+
+@pytest.mark.parametrize("sizes", [(20_000,), (5, 20_000, 0, 70_000)])
+def test_big_frames_come_back_as_small_ones_do(sizes: tuple[int, ...]) -> None:
+    frames = tuple(bytes([number]) * size for number, size in enumerate(sizes))
+    request = AppendFrames(*HEAD, frames, LogIndex(0))
+    encoded = encode_request(request)
+    assert decode_request(whole(encoded)) == request
+    assert any(piece is frames[-1] for piece in encoded), "it is copied"
+    with pytest.raises(Rejected):
+        decode_request(whole(encoded)[:-1])
 
 
 def test_a_heartbeat_says_nothing() -> None:
@@ -98,7 +110,7 @@ def test_any_bytes_are_a_message_or_rejected(data: bytes) -> None:
 @pytest.mark.parametrize("name", ["", "x" * 81, "a\nb"])
 def test_a_set_name_that_is_none_is_rejected(name: str) -> None:
     with pytest.raises(Rejected):
-        decode_request(encode_request(OpenSet(SetName(name), Epoch(1), Incarnation("me"))))
+        decode_request(whole(encode_request(OpenSet(SetName(name), Epoch(1), Incarnation("me")))))
 
 
 def test_appends_in_a_row_become_one_and_keep_their_order_with_others() -> None:

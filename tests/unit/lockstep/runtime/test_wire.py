@@ -1,13 +1,17 @@
-"""Serialising big bytes behind a message."""
+"""Serialising big bytes behind a message, and taking them out of it."""
 
 import subprocess
 import sys
+from contextlib import suppress
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.runtime.wire import serialize_with
+from lockstep.core.errors import Rejected
+from lockstep.runtime import wire
+from lockstep.runtime.wire import PIECES_BYTES_MIN, parse, serialize_with, split_from, whole
 from lockstep.wire.v1.primary_pb2 import SubscribeResponse
 
 FRAMES = SubscribeResponse.DESCRIPTOR.fields_by_name["frames"]
@@ -21,26 +25,26 @@ def response(*durable: bytes) -> SubscribeResponse:
 
 @given(st.lists(st.binary(max_size=200), max_size=4))
 def test_values_are_read_as_if_they_had_been_filled_in(values: list[bytes]) -> None:
-    assert SubscribeResponse.FromString(serialize_with(response(), FRAMES, DURABLE, values)) == response(
-        *values
-    )
+    assert SubscribeResponse.FromString(
+        whole(serialize_with(response(), FRAMES, DURABLE, values))
+    ) == response(*values)
 
 
 def test_values_follow_those_that_the_message_has() -> None:
-    encoded = serialize_with(response(b"first"), FRAMES, DURABLE, [b"second"])
+    encoded = whole(serialize_with(response(b"first"), FRAMES, DURABLE, [b"second"]))
     assert SubscribeResponse.FromString(encoded) == response(b"first", b"second")
 
 
 @pytest.mark.parametrize("size", [0, 1, 0x7F, 0x80, 0x3FFF, 0x4000, 0x1FFFFF, 0x200000])
 def test_sizes_of_one_to_four_bytes(size: int) -> None:
     values = [b"x" * size, b"y"]
-    assert SubscribeResponse.FromString(serialize_with(response(), FRAMES, DURABLE, values)) == response(
-        *values
-    )
+    assert SubscribeResponse.FromString(
+        whole(serialize_with(response(), FRAMES, DURABLE, values))
+    ) == response(*values)
 
 
 def test_another_implementation_of_protobuf_reads_the_same() -> None:
-    encoded = serialize_with(response(), FRAMES, DURABLE, [b"one", b"two"])
+    encoded = whole(serialize_with(response(), FRAMES, DURABLE, [b"one", b"two"]))
     program = (
         "import sys; from lockstep.wire.v1.primary_pb2 import SubscribeResponse as R\n"
         "from google.protobuf.internal import api_implementation as a; assert a.Type() == 'python'\n"
@@ -54,3 +58,55 @@ def test_another_implementation_of_protobuf_reads_the_same() -> None:
         check=True,
     )
     assert SubscribeResponse.FromString(read.stdout) == response(b"one", b"two")
+
+
+def test_big_values_stay_pieces_and_small_ones_do_not() -> None:
+    big = b"x" * PIECES_BYTES_MIN
+    pieces = serialize_with(response(), FRAMES, DURABLE, [big, b"y"])
+    assert isinstance(pieces, tuple)
+    assert pieces[1] is big
+    assert isinstance(serialize_with(response(), FRAMES, DURABLE, [b"x", b"y"]), bytes)
+    assert serialize_with(response(), FRAMES, DURABLE, []) == response().SerializeToString()
+
+
+def read(data: bytes) -> SubscribeResponse:
+    """With what was split from it put behind again."""
+    with patch.object(wire, "PIECES_BYTES_MIN", 0):
+        rest, values = split_from(data, FRAMES, DURABLE)
+    message = parse(SubscribeResponse(), rest)
+    if values:
+        message.frames.durable.extend(values)
+    return message
+
+
+@given(st.lists(st.binary(max_size=300), max_size=4), st.lists(st.binary(max_size=300), max_size=4))
+def test_what_was_put_behind_a_message_is_split_from_it(first: list[bytes], values: list[bytes]) -> None:
+    data = whole(serialize_with(response(*first), FRAMES, DURABLE, values))
+    with patch.object(wire, "PIECES_BYTES_MIN", 0):
+        rest, found = split_from(data, FRAMES, DURABLE)
+    assert found == values
+    assert SubscribeResponse.FromString(rest) == response(*first)
+
+
+@given(st.lists(st.builds(SubscribeResponse.Frames, durable=st.lists(st.binary(max_size=9), max_size=3))))
+def test_pieces_that_another_made_keep_their_order(pieces: list[SubscribeResponse.Frames]) -> None:
+    data = b"".join(SubscribeResponse(frames=piece, epoch=7).SerializeToString() for piece in pieces)
+    assert read(data) == SubscribeResponse.FromString(data)
+
+
+@given(st.binary(max_size=60))
+def test_bytes_that_are_no_message_are_refused_by_its_parser(garbage: bytes) -> None:
+    data = response(b"first").SerializeToString() + garbage
+    try:
+        expected = parse(SubscribeResponse(), data)
+    except Rejected:
+        with suppress(Rejected):
+            assert not read(data)
+    else:
+        assert read(data) == expected
+
+
+def test_a_message_of_very_many_fields_is_left_to_its_parser() -> None:
+    data = SubscribeResponse(epoch=1).SerializeToString() * PIECES_BYTES_MIN
+    assert split_from(data, FRAMES, DURABLE) == (data, [])
+    assert split_from(b"\x80" * PIECES_BYTES_MIN, FRAMES, DURABLE)[1] == []
