@@ -6,6 +6,7 @@ time for that, and then takes what comes.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -84,7 +85,7 @@ class Patience:
         self.seconds_left = seconds
 
     async def least_noisy(self, once: Callable[[], Awaitable[Measurement]]) -> Measurement:
-        """Measures by `once`, and again while that came out noisy."""
+        """Measures by `once`, and again while that came out noisy. Raises `LoadFailed` where the first time failed."""
         loop = asyncio.get_running_loop()
         best = await once()
         for _ in range(NOISY_TRIES_MAX - 1):
@@ -92,7 +93,8 @@ class Patience:
                 break
             begin = loop.time()
             await wait_until_fast(NOISY_SLOWDOWN, min(_WAIT_SECONDS, self.seconds_left))
-            best = min(best, await once(), key=_disturbance)
+            with contextlib.suppress(LoadFailed):
+                best = min(best, await once(), key=_disturbance)
             self.seconds_left -= loop.time() - begin
         return best
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from bench.cases import Case
-from bench.load_programs import Plan
+from bench.load_programs import LoadFailed, Plan
 from bench.peers import rounds
 from bench.peers.rounds import NOISY_TRIES_MAX, Patience, turns
 from bench.results import Measurement
@@ -88,3 +88,24 @@ async def test_of_noisy_ones_the_least_disturbed_counts_and_not_the_fastest() ->
 async def test_without_patience_what_comes_is_taken() -> None:
     _, once = measuring(made(10.0, 1.5), made(20.0, 1.0))
     assert (await Patience(0.0).least_noisy(once)).messages_per_second == 10.0
+
+
+async def test_what_fails_when_it_is_measured_again_leaves_the_first() -> None:
+    found: list[Measurement | LoadFailed] = [
+        made(10.0, 1.5),
+        LoadFailed("gone"),
+        LoadFailed("gone"),
+        LoadFailed("gone"),
+    ]
+
+    async def once() -> Measurement:
+        one = found.pop(0)
+        if isinstance(one, LoadFailed):
+            raise one
+        return one
+
+    assert (await Patience(60.0).least_noisy(once)).messages_per_second == 10.0
+    assert not found
+    found.append(LoadFailed("at once"))
+    with pytest.raises(LoadFailed):
+        await Patience(60.0).least_noisy(once)
