@@ -34,10 +34,11 @@ _INTRODUCTION = """\
 Made by `python -m bench.page` from the results of `make bench`, `make bench-full` and `make bench-peers`; not written
 by hand. Bodies are of 1 KiB and durable unless a line says otherwise; every server, etcd and the load programs share
 one machine, so a rate is what is left of its processors. "Servers" and "client" are processor time in microseconds for
-each message; "others" is what processes that have nothing to do with it used meanwhile, in cores, and "slowdown" how
-much longer a small piece of work took on the slower processor than at best in that run, whoever on the host did that; a
-line is noisy when that was more than 0.35, or 1.25; "sync" is the median of one fdatasync of 4 KiB in the data directory
-meanwhile. "Full" marks a load program with no time left: then the servers could perhaps do more.
+each message; "others" is what processes that have nothing to do with it used meanwhile, in cores, and "slowdown", where
+it was looked for, how much longer a small piece of work took on the slower processor than at best in that run, whoever
+on the host did that; a line is noisy when that was more than 0.35, or 1.25; "sync" is the median of one fdatasync of
+4 KiB in the data directory meanwhile. "Full" marks a load program with no time left: then the servers could perhaps do
+more.
 """
 
 

@@ -31,9 +31,9 @@ class SpeedProbe:
 
     @property
     def slowdown(self) -> float:
-        """How many times longer than at best it took on the slower processor, in the median; 1.0: not looked."""
+        """How many times longer than at best it took on the slower processor, in the median; 0.0: not looked."""
         medians = [statistics.median(each) for each in self._found_ms.values()]
-        return max(medians) / SpeedProbe.fastest_ms if medians else 1.0
+        return max(medians) / SpeedProbe.fastest_ms if medians else 0.0
 
     async def __aenter__(self) -> "SpeedProbe":
         self._task = asyncio.create_task(self._run())

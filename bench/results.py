@@ -45,8 +45,8 @@ class Measurement(msgspec.Struct, frozen=True):
     processes: dict[str, Used]
     """Of the servers, by their role."""
     clients: dict[str, Used]
-    slowdown: float = 1.0
-    """Of the processors, by what nobody on this machine does (`SpeedProbe`); 1: none, or not looked for."""
+    slowdown: float = 0.0
+    """Of the processors, by what nobody on this machine does (`SpeedProbe`); 1: none, 0: not looked for."""
 
     @property
     def is_noisy(self) -> bool:

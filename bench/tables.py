@@ -49,7 +49,7 @@ def _row(one: Measurement, with_system: bool) -> list[str]:
         f"{cores:.2f}{' (full)' if one.is_bound_by_client else ''}",
         f"{one.sync_ms:.2f}",
         f"{one.other_cores:.2f}{_MARK if one.other_cores > NOISY_CORES else ''}",
-        f"{one.slowdown:.2f}{_MARK if one.slowdown > NOISY_SLOWDOWN else ''}",
+        f"{one.slowdown:.2f}{_MARK if one.slowdown > NOISY_SLOWDOWN else ''}" if one.slowdown else "-",
     ]
     return [one.system, *row] if with_system else row
 

@@ -24,13 +24,14 @@ def run(kind: str, measurements: list[Measurement], failovers: list[Trial] | Non
 
 def test_a_line_shows_its_figures_and_whether_others_disturbed_it() -> None:
     quiet, noisy = (measurement("tx", 2000.0, other_cores=cores) for cores in (0.1, 0.5))
-    slow = measurement("tx", 2000.0, slowdown=1.3)
-    lines = measurements_table([quiet, noisy, slow], with_system=True).splitlines()
+    slow, unknown = (measurement("tx", 2000.0, slowdown=slowdown) for slowdown in (1.3, 0.0))
+    lines = measurements_table([quiet, noisy, slow, unknown], with_system=True).splitlines()
     assert lines[2] == (
         "| lockstep | W1: tx | sdk | 200 | 2,000 | 2.00 | 4.00 | 8.00 | 30.0 | 5.0 | 0.50 | 0.20 | 0.10 | 1.00 |"
     )
     assert lines[3].endswith("| 0.50 (noisy) | 1.00 |")
     assert lines[4].endswith("| 0.00 | 1.30 (noisy) |")
+    assert lines[5].endswith("| 0.00 | - |")
 
 
 def test_a_load_program_without_time_left_is_marked() -> None:
