@@ -26,10 +26,10 @@ TABLE = """
 create table if not exists lockstep_outcomes (
     gid text primary key, is_commit boolean not null, ended_at timestamptz not null default now())
 """
-_STATE = """
-select exists (select from pg_prepared_xacts where gid = %(gid)s and database = current_database()),
-       (select is_commit from lockstep_outcomes where gid = %(gid)s)
+_IS_PREPARED = """
+select exists (select from pg_prepared_xacts where gid = %s and database = current_database())
 """
+_OUTCOME = "select is_commit from lockstep_outcomes where gid = %s"
 _RECORD = """
 insert into lockstep_outcomes (gid, is_commit) values (%s, %s)
 on conflict (gid) do update set is_commit = excluded.is_commit, ended_at = excluded.ended_at
@@ -38,6 +38,8 @@ _LIST = """
 select gid, extract(epoch from now() - prepared)::float from pg_prepared_xacts
 where database = current_database() and starts_with(gid, %s) order by prepared
 """
+_READ_COMMITTED = r"-c default_transaction_isolation=read\ committed"
+"""Each statement sees what was committed before it; a database may have another default."""
 _LOCK_KEY = "hashtextextended(%s, 1280004948)"
 
 Connection = psycopg.AsyncConnection[tuple[object, ...]]
@@ -63,7 +65,10 @@ class Database:
 
     def __init__(self, dsn: str, connections_max: int, statement_seconds: float) -> None:
         self._dsn = dsn
-        self._options = f"-c statement_timeout={int(statement_seconds * 1000)} -c lock_timeout={int(statement_seconds * 1000)}"
+        milliseconds = int(statement_seconds * 1000)
+        self._options = (
+            f"-c statement_timeout={milliseconds} -c lock_timeout={milliseconds} {_READ_COMMITTED}"
+        )
         self._room = asyncio.Semaphore(connections_max)
         self._idle: list[Connection] = []
         self._has_table = False
@@ -148,7 +153,12 @@ class Database:
             application_name="lockstep",
         )
         if not self._has_table:
-            await connection.execute(TABLE)
+            try:
+                await connection.execute(TABLE)
+            except BaseException:
+                # Somebody makes it at the same moment, perhaps.
+                await connection.close()
+                raise
             self._has_table = True
         return connection
 
@@ -168,9 +178,12 @@ class HeldBranch:
 
 
 async def _facts(connection: Connection, gid: str) -> BranchFacts:
-    row = await (await connection.execute(_STATE, {"gid": gid})).fetchone()
-    assert row is not None, "a select without from answers one row"
-    return BranchFacts(bool(row[0]), None if row[1] is None else bool(row[1]))
+    # One after the other: what is prepared PostgreSQL looks up when it comes to it, rows as of the beginning of the statement.
+    # In one, a branch would be gone whose row was not there yet.
+    is_prepared = await (await connection.execute(_IS_PREPARED, (gid,))).fetchone()
+    assert is_prepared is not None, "a select without from answers one row"
+    outcome = await (await connection.execute(_OUTCOME, (gid,))).fetchone()
+    return BranchFacts(bool(is_prepared[0]), None if outcome is None else bool(outcome[0]))
 
 
 async def _end(connection: Connection, gid: str, *, is_commit: bool) -> BranchFacts:

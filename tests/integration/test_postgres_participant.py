@@ -18,6 +18,8 @@ from services.postgres_participant.participant_service import ParticipantService
 from tests.integration.postgres_process import PostgresProcess
 
 _ids = iter(range(1_000))
+ENDS_AT_ONCE = 100
+"""Branches."""
 
 
 class Branch:
@@ -68,16 +70,20 @@ async def test_an_end_may_be_repeated_and_says_the_same(
     assert await database.end(branch.gid, is_commit=not is_commit) == BranchFacts(False, is_commit)
 
 
-async def test_many_that_end_it_at_once_agree(postgres: PostgresProcess, branch: Branch) -> None:
+async def test_many_that_end_it_at_once_agree(postgres: PostgresProcess) -> None:
+    """Often enough to meet the moment between the two things that each looks at: what is prepared, and what is recorded."""
     databases = [Database(postgres.dsn, 2, 3.0) for _ in range(3)]
     try:
-        ends = await asyncio.gather(
-            *(database.end(branch.gid, is_commit=True) for database in databases for _ in range(2)),
-            return_exceptions=True,
-        )
-        # PostgreSQL refuses while another session ends it: in doubt, and asked again.
-        assert all(end == BranchFacts(False, True) or isinstance(end, InDoubt) for end in ends), ends
-        assert await databases[0].end(branch.gid, is_commit=True) == BranchFacts(False, True)
+        for _ in range(ENDS_AT_ONCE):
+            branch = Branch(postgres.dsn)
+            await branch.prepare()
+            ends = await asyncio.gather(
+                *(database.end(branch.gid, is_commit=True) for database in databases for _ in range(2)),
+                return_exceptions=True,
+            )
+            # PostgreSQL refuses while another session ends it: in doubt, and asked again.
+            assert all(end == BranchFacts(False, True) or isinstance(end, InDoubt) for end in ends), ends
+            assert await databases[0].end(branch.gid, is_commit=True) == BranchFacts(False, True)
     finally:
         for database in databases:
             await database.close()
