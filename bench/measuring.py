@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from bench.processes import all_processes, family_seconds
 
@@ -46,19 +47,13 @@ def percentile(values: Sequence[float], fraction: float) -> float:
     return ordered[min(len(ordered) - 1, int(fraction * len(ordered)))] if ordered else 0.0
 
 
-class SyncProbe:
-    """Measures fdatasync of 4 KiB on a directory's disk while something else runs; `async with` around it."""
+class Probe:
+    """Looks again and again while something else runs; `async with` around that."""
 
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / "sync-probe"
-        self._seconds: list[float] = []
+    def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
 
-    @property
-    def median_ms(self) -> float:
-        return 1000 * statistics.median(self._seconds) if self._seconds else 0.0
-
-    async def __aenter__(self) -> "SyncProbe":
+    async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._run())
         return self
 
@@ -66,6 +61,25 @@ class SyncProbe:
         assert self._task is not None, "left after it was entered"
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        raise NotImplementedError
+
+
+class SyncProbe(Probe):
+    """Measures fdatasync of 4 KiB on a directory's disk."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._path = directory / "sync-probe"
+        self._seconds: list[float] = []
+
+    @property
+    def median_ms(self) -> float:
+        return 1000 * statistics.median(self._seconds) if self._seconds else 0.0
+
+    async def __aexit__(self, *_: object) -> None:
+        await super().__aexit__()
         self._path.unlink(missing_ok=True)
 
     async def _run(self) -> None:

@@ -12,37 +12,30 @@ import statistics
 import time
 from typing import ClassVar
 
+from bench.measuring import Probe
+
 _STEPS = 12_000
 """Of the piece of work: about half a millisecond."""
 _PAUSE_SECONDS = 0.05
 _LOOK_SECONDS = 1.0
 
 
-class SpeedProbe:
-    """Looks at all processors that this process may use; `async with` around what is measured."""
+class SpeedProbe(Probe):
+    """Looks at all processors that this process may use."""
 
     fastest_ms: ClassVar[float] = math.inf
     """What the piece of work took at best, since this process began."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._processors = sorted(os.sched_getaffinity(0))
         self._found_ms: dict[int, list[float]] = {}
-        self._task: asyncio.Task[None] | None = None
 
     @property
     def slowdown(self) -> float:
         """How many times longer than at best it took on the slower processor, in the median; 0.0: not looked."""
         medians = [statistics.median(each) for each in self._found_ms.values()]
         return max(medians) / SpeedProbe.fastest_ms if medians else 0.0
-
-    async def __aenter__(self) -> "SpeedProbe":
-        self._task = asyncio.create_task(self._run())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._task is not None, "left after it was entered"
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
         while True:

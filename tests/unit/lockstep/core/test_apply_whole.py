@@ -9,7 +9,8 @@ from lockstep.core.apply_whole import AppliedAt, apply_whole, stretch
 from lockstep.core.frames import Frame, decode_packed
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.invariants import check_invariants
-from lockstep.core.records import DequeueReason, Prepare
+from lockstep.core.records import DequeueReason, Prepare, Publish
+from lockstep.core.reply import DONE
 from lockstep.core.set_state import SetState
 from tests.unit.lockstep.core.history import SET, Log, bodies, message
 from tests.unit.lockstep.core.test_state_laws import HISTORIES, assert_equal
@@ -96,6 +97,17 @@ def a_log() -> tuple[Log, SetState]:
     state = SetState(SET)
     state.apply_frame(log.frames[0])
     return log, state
+
+
+def test_one_that_publishes_nothing_commits_all_the_same() -> None:
+    log, state = a_log()
+    key = log.begin()
+    log.append(Publish(None, key, 0, ()))
+    log.commit(key)
+    replies = apply_whole(state, log.epoch, durable_records(log))
+    assert replies is not None and replies[0] == DONE
+    assert bodies(state.queues.by_name["q"]) == []
+    assert state.outcomes.all() == log.state.outcomes.all() != []
 
 
 def test_no_buffer_is_made_for_it() -> None:

@@ -106,7 +106,15 @@ def test_bytes_that_are_no_message_are_refused_by_its_parser(garbage: bytes) -> 
         assert read(data) == expected
 
 
+def test_a_message_that_is_cut_short_is_refused() -> None:
+    data = whole(serialize_with(response(), FRAMES, DURABLE, [b"one", b"two"]))
+    for size in range(len(data) - len(b"two"), len(data)):
+        with pytest.raises(Rejected):
+            read(data[:size])
+
+
 def test_a_message_of_very_many_fields_is_left_to_its_parser() -> None:
     data = SubscribeResponse(epoch=1).SerializeToString() * PIECES_BYTES_MIN
+    data += whole(serialize_with(SubscribeResponse(), FRAMES, DURABLE, [b"value"]))
     assert split_from(data, FRAMES, DURABLE) == (data, [])
     assert split_from(b"\x80" * PIECES_BYTES_MIN, FRAMES, DURABLE)[1] == []

@@ -127,14 +127,16 @@ def test_of_a_transaction_that_is_appended_whole_those_hear_who_want_to() -> Non
 
 
 def test_a_transaction_with_a_begin_is_heard_of_by_all_even_if_its_rest_is_appended_whole() -> None:
-    log = Log()
-    rig = Rig(factories=(log,))
+    log, other = Log(), Log(hears_whole=True)
+    rig = Rig(factories=(log, other))
     client = rig.client()
     client.declare("q")
     key = client.begin()
     rig.holds_store = True
     client.command(CommitCommand(0, key, 1, 0, publish("q", b"1", transaction=key, sequence=1)))
-    assert [event for heard, event in log.told if heard == key] == ["begin", "publish", "prepare", "commit"]
+    for each in (log, other):
+        told = [event for heard, event in each.told if heard == key]
+        assert told == ["begin", "publish", "prepare", "commit"]
     assert list(rig.core.context.tx_queues.by_key) == [key]
     rig.acknowledge()
     assert not rig.core.context.tx_queues.by_key
