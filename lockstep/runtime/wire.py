@@ -54,11 +54,6 @@ def serialize_with(
     return tuple(pieces) if sum(map(len, pieces)) >= PIECES_BYTES_MIN else b"".join(pieces)
 
 
-def whole(serialized: Serialized) -> bytes:
-    """In one piece."""
-    return serialized if isinstance(serialized, bytes) else b"".join(serialized)
-
-
 def split_from(data: bytes, embedded: FieldDescriptor, field: FieldDescriptor) -> tuple[bytes, list[bytes]]:
     """Inverse of `serialize_with`: what is left for a parser, and the values behind those that it finds.
 

@@ -29,7 +29,7 @@ from lockstep.runtime.replication_codec import (
     encode_subscribe,
     encode_to_backup,
 )
-from lockstep.runtime.wire import whole
+from tests.unit.lockstep.runtime.serialized import whole
 
 ORDERS = SetName("orders")
 E5 = Epoch(5)

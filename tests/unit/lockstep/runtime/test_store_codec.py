@@ -38,7 +38,7 @@ from lockstep.runtime.store_codec import (
     encode_answer,
     encode_request,
 )
-from lockstep.runtime.wire import whole
+from tests.unit.lockstep.runtime.serialized import whole
 
 HEAD = SetName("orders"), Epoch(3), Incarnation("me")
 EPOCHS = ((Epoch(1), LogIndex(1)), (Epoch(3), LogIndex(9)))

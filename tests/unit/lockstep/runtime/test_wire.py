@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from lockstep.core.errors import Rejected
 from lockstep.runtime import wire
-from lockstep.runtime.wire import PIECES_BYTES_MIN, parse, serialize_with, split_from, whole
+from lockstep.runtime.wire import PIECES_BYTES_MIN, parse, serialize_with, split_from
 from lockstep.wire.v1.primary_pb2 import SubscribeResponse
+from tests.unit.lockstep.runtime.serialized import whole
 
 FRAMES = SubscribeResponse.DESCRIPTOR.fields_by_name["frames"]
 DURABLE = SubscribeResponse.Frames.DESCRIPTOR.fields_by_name["durable"]

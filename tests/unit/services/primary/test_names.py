@@ -6,12 +6,13 @@ from lockstep.core.commands import CommitCommand, SelectDtxCommand, StartCommand
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, TransactionKey
 from lockstep.core.records import Begin, RollbackReason
-from lockstep.core.requests import DetachSession, GetOutcome
-from lockstep.core.server_messages import OutcomeAnswer, OutcomeState
+from lockstep.core.requests import DetachSession
+from lockstep.core.server_messages import OutcomeState
 from lockstep.core.xid import Xid
 from services.primary.core.handing_on import fits
 from tests.unit.services.primary.primary_rig import Rig, RigClient, publish
 from tests.unit.services.primary.test_handing_on import copy_of, resume, told
+from tests.unit.services.primary.test_transactions import outcome
 
 
 @pytest.fixture
@@ -37,13 +38,6 @@ def names(client: RigClient, count: int) -> list[TransactionKey]:
 def commit_whole(client: RigClient, key: TransactionKey, body: bytes, begins: int = 0) -> ErrorCode:
     last = publish("q", body, transaction=key, sequence=1)
     return client.do(CommitCommand(0, key, 1, begins, last)).code
-
-
-def outcome(client: RigClient, key: TransactionKey, fence: bool = False) -> tuple[int, int]:
-    client.say(GetOutcome(1, key, fence))
-    answer = client.heard_of(OutcomeAnswer)[-1]
-    assert answer.transaction == key
-    return answer.state, answer.reason
 
 
 def test_the_log_has_no_begin_of_them(rig: Rig, client: RigClient) -> None:
