@@ -15,6 +15,7 @@ from typing import Any
 from lockstep.client.session_events import CommandDone
 from lockstep.client.set_session import SetSession
 from lockstep.core import commands as c
+from lockstep.core.alike_messages import joined, size_of_outgoing
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.core.ids import Epoch, QueuePosition, TransactionKey
 
@@ -102,18 +103,11 @@ class CommandBatches:
         if batch is None:
             batch = self._begin(
                 key,
-                lambda parts: c.PublishCommand(
-                    0,
-                    exchange,
-                    routing_key,
-                    tuple([m for part in parts for m in part]),
-                    transaction,
-                ),
+                lambda parts: c.PublishCommand(0, exchange, routing_key, joined(parts), transaction),
                 (exchange, routing_key),
                 transaction is not None,
             )
-        size = sum([len(message.body) + len(message.properties) for message in messages])
-        return self._add(key, batch, messages, size)
+        return self._add(key, batch, messages, size_of_outgoing(messages))
 
     def settle(
         self,
@@ -169,7 +163,7 @@ class CommandBatches:
         if batch.parts and (len(part) >= BATCH_MESSAGES_MAX or size >= BATCH_BYTES_MAX):
             # Alone it may be just what sets take in one command.
             batch = self._begin(key, batch.make, batch.target, batch.is_in_transaction)
-        confirmation: Confirmation = asyncio.get_running_loop().create_future()
+        confirmation: Confirmation = self._session.loop.create_future()
         batch.parts.append(part)
         batch.waiting.append(confirmation)
         batch.count += len(part)

@@ -23,6 +23,7 @@ from lockstep.client.session_events import (
     Ticket,
     TransactionAborted,
 )
+from lockstep.core.alike_messages import size_of_outgoing
 from lockstep.core.commands import (
     ANSWERS_KEPT,
     AnyCommand,
@@ -314,7 +315,7 @@ def _size(command: AnyCommand) -> int:
         case CommitCommand(last_publish=last) if last is not None:
             return _size(last)
         case PublishCommand(messages=messages):
-            return sum([len(message.body) + len(message.properties) for message in messages], 64)
+            return 64 + size_of_outgoing(messages)
         case SettleCommand(positions=positions):
             return 64 + 8 * len(positions)
         case _:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lockstep.wire.v1.cluster_pb2_grpc import ClusterAsyncStub
 
 Kind = pb.LocateRequest.Kind
+_EXCHANGE, _QUEUE = Kind.KIND_EXCHANGE, Kind.KIND_QUEUE
 _Result = TypeVar("_Result")
 
 CALL_SECONDS = 2.0
@@ -54,6 +55,18 @@ class Directory:
         self._names: dict[tuple[int, str], Place] = {}
         self._asking: dict[tuple[int, str], asyncio.Future[Place]] = {}
         """Questions under way: who asks the same waits for the same answer, in the order of asking."""
+
+    def known_target(self, exchange: str, routing_key: str) -> Place | None:
+        """Where an exchange is, or the queue that the routing key names if there is none; None where that is to be asked for."""
+        return self._names.get((_EXCHANGE, exchange) if exchange else (_QUEUE, routing_key))
+
+    async def locate_target(self, exchange: str, routing_key: str) -> Place:
+        """As `known_target`, asked for where it is not known; raises as `locate`."""
+        return await (self.locate(_EXCHANGE, exchange) if exchange else self.locate(_QUEUE, routing_key))
+
+    def forget_target(self, exchange: str, routing_key: str) -> None:
+        """Its set says that there is no such exchange or queue: it is asked for again the next time."""
+        self._names.pop((_EXCHANGE, exchange) if exchange else (_QUEUE, routing_key), None)
 
     async def locate(self, kind: "pb.LocateRequest.Kind.ValueType", name: str) -> Place:
         """The set of a queue, exchange or set name; raises `Rejected` (NOT_FOUND, UNKNOWN_SET)."""

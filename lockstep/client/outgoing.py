@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from lockstep.core.alike_messages import AlikeMessages
 from lockstep.core.commands import OutgoingMessage
 from lockstep.core.errors import ErrorCode, Rejected
 
@@ -12,21 +13,21 @@ Headers = tuple[tuple[str, str], ...]
 
 def outgoing(
     messages: Outgoing, properties: bytes, durable: bool, ttl_ms: int, headers: Headers
-) -> tuple[OutgoingMessage, ...]:
+) -> Sequence[OutgoingMessage]:
     """Messages as they go out: bodies get the shared properties, what is a message already keeps its own.
 
     Raises `Rejected` (INVALID_ARGUMENT) for none at all, and for text.
     """
     if isinstance(messages, bytes):
-        return (OutgoingMessage(properties, messages, durable, ttl_ms, headers),)
+        return AlikeMessages((messages,), properties, durable, ttl_ms, headers)
     if isinstance(messages, bytearray | memoryview):
-        return (OutgoingMessage(properties, bytes(messages), durable, ttl_ms, headers),)
+        return AlikeMessages((bytes(messages),), properties, durable, ttl_ms, headers)
     if isinstance(messages, OutgoingMessage):
         return (messages,)
     if not messages:
         raise Rejected(ErrorCode.INVALID_ARGUMENT, "nothing to publish")
     if set(map(type, messages)) == {bytes}:
-        return tuple([OutgoingMessage(properties, body, durable, ttl_ms, headers) for body in messages])  # type: ignore[arg-type]
+        return AlikeMessages(tuple(messages), properties, durable, ttl_ms, headers)  # type: ignore[arg-type]
     return tuple(
         [
             message

@@ -242,16 +242,13 @@ class Session:
 
     async def of_target(self, exchange: str, routing_key: str) -> tuple[SetSession, CommandBatches]:
         """The session in the set of an exchange, or of the queue that the routing key names if there is none."""
-        if exchange:
-            return self._of(await self._directory.locate(Kind.KIND_EXCHANGE, exchange))
-        return self._of(await self._directory.locate(Kind.KIND_QUEUE, routing_key))
+        directory = self._directory
+        place = directory.known_target(exchange, routing_key)
+        return self._of(place or await directory.locate_target(exchange, routing_key))
 
     def forget_target(self, exchange: str, routing_key: str) -> None:
         """Its set says that there is no such exchange or queue: the directory is asked again the next time."""
-        if exchange:
-            self._directory.forget(Kind.KIND_EXCHANGE, exchange)
-        else:
-            self._directory.forget(Kind.KIND_QUEUE, routing_key)
+        self._directory.forget_target(exchange, routing_key)
 
     async def of_set(self, set_name: SetName) -> tuple[SetSession, CommandBatches]:
         """The session in a set."""

@@ -4,7 +4,8 @@ Law: a command takes effect at most once, and its caller hears exactly one of do
 than one that was seen is believed (DESIGN R6, P8).
 
 States: `idle` (before Start) -> `waiting` (for the next round) <-> `attaching` (a stream is open, the session not yet confirmed)
--> `attached` -> `waiting` ... -> `closed`. `handle(input, now) -> effects`; chance and session ids are given from outside.
+-> `attached` -> `waiting` ... -> `closed`. `handle(input, now) -> effects`, and `submit` and `written` beside it, which every command
+needs; chance and session ids are given from outside.
 """
 
 from collections.abc import Callable, Iterable
@@ -92,8 +93,32 @@ class SessionCore:
             )
         return effects
 
-    def handle(self, event: e.Input, now: int, more_follow: bool = False) -> list[e.Effect]:
-        """The effects of one input at `now` (milliseconds). `more_follow`: nothing is written before the next input."""
+    def submit(self, ticket: e.Ticket, command: c.AnyCommand) -> list[e.Effect]:
+        """Do this, once. The core gives it its number, and to an operation or commit of a transaction its sequence or count.
+
+        It is written by the next input. Answered by one of `CommandDone`, `CommandRejected`, `CommandInDoubt`; returns the
+        answer where that is known.
+        """
+        line = self.line
+        if line.state is State.CLOSED:
+            return [e.CommandRejected(ticket, ErrorCode.ILLEGAL_STATE, "the session is closed")]
+        if line.is_closing:
+            return [e.CommandRejected(ticket, ErrorCode.ILLEGAL_STATE, "the session is being closed")]
+        refused = line.window.submit(ticket, command, line.kept_from)
+        if not refused and isinstance(command, c.SettleCommand):
+            line.held.settle(command)
+        return refused
+
+    def written(self, stream: int) -> bool:
+        """The last `Send` on this stream was taken: the next may follow. Returns whether one would, with the next input."""
+        line = self.line
+        if stream != line.stream or line.state is State.CLOSED:
+            return False
+        line.is_writing = False
+        return self.has_unsaid
+
+    def handle(self, event: e.Input, now: int) -> list[e.Effect]:
+        """The effects of one input at `now` (milliseconds)."""
         line = self.line
         if line.state is State.CLOSED:
             return self._refuse_when_closed(event)
@@ -102,11 +127,8 @@ class SessionCore:
             case e.Received(stream, messages):
                 if stream == line.stream:
                     receive(line, messages, now, effects)
-            case e.Submit(ticket, command):
-                self._submit(ticket, command, effects)
-            case e.Written(stream):
-                if stream == line.stream:
-                    line.is_writing = False
+            case e.Turn():
+                pass
             case e.Grant(consumer, credit):
                 if (known := line.held.consumers.get(consumer)) is not None:
                     known.credit += credit
@@ -140,31 +162,16 @@ class SessionCore:
                     line.connect(now, effects)
             case e.Close():
                 line.is_closing = True
-            case e.Turn():
-                pass
             case _:
                 assert_never(event)
-        if not more_follow:
-            self._flush(now, effects)
+        self._flush(now, effects)
         if (timer := line.times.arm()) is not None:
             effects.append(timer)
         return effects
 
-    # --- what the caller wants ---
-
-    def _submit(self, ticket: e.Ticket, command: c.AnyCommand, effects: list[e.Effect]) -> None:
-        line = self.line
-        if line.is_closing:
-            effects.append(e.CommandRejected(ticket, ErrorCode.ILLEGAL_STATE, "the session is being closed"))
-            return
-        refused = line.window.submit(ticket, command, line.kept_from)
-        effects += refused
-        if not refused and isinstance(command, c.SettleCommand):
-            line.held.settle(command)
-
     def _refuse_when_closed(self, event: e.Input) -> list[e.Effect]:
         match event:
-            case e.Submit(ticket, _) | e.Ask(ticket, _):
+            case e.Ask(ticket, _):
                 return [e.CommandRejected(ticket, ErrorCode.ILLEGAL_STATE, "the session is closed")]
             case _:
                 return []
@@ -206,11 +213,14 @@ class SessionCore:
                 line.requests.append(rq.DetachSession())
             elif line.session == 0 and line.state is not State.ATTACHING:
                 line.finish(ErrorCode.NONE, "", effects)
-        if line.is_writing or line.state not in (State.ATTACHED, State.ATTACHING):
+        state = line.state
+        if line.is_writing or (state is not State.ATTACHED and state is not State.ATTACHING):
             return
-        messages: list[rq.ClientMessage] = list(line.requests)
-        line.requests.clear()
-        if line.state is State.ATTACHED and line.times.resend_at is None and line.window.has_unsent:
+        messages: list[rq.ClientMessage] = []
+        if line.requests:
+            messages += line.requests
+            line.requests.clear()
+        if state is State.ATTACHED and line.window.has_unsent and line.times.resend_at is None:
             settings = line.settings
             messages += line.window.take(line.epoch, settings.send_commands_max, settings.send_bytes_max)
         if messages:

@@ -6,7 +6,6 @@ has closed or that was lost is ignored. Times are milliseconds of any clock that
 
 import msgspec
 
-from lockstep.core.commands import AnyCommand
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, SessionKey, TransactionKey
 from lockstep.core.requests import ClientMessage, Question
@@ -20,16 +19,6 @@ Ticket = object
 
 class Start(msgspec.Struct, frozen=True):
     """Find the primary and open the session. The first input."""
-
-
-class Submit(msgspec.Struct, frozen=True):
-    """Do this, once. The core gives it its number, and to an operation or commit of a transaction its sequence or count.
-
-    Answered by one of `CommandDone`, `CommandRejected`, `CommandInDoubt`.
-    """
-
-    ticket: Ticket
-    command: AnyCommand
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -89,12 +78,6 @@ class StreamLost(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Written(msgspec.Struct, frozen=True):
-    """The last `Send` on this stream was taken: the next may follow."""
-
-    stream: int
-
-
 class Tick(msgspec.Struct, frozen=True):
     """The time asked for by `ArmTimer` has come. `has_moved`: much has got through since the last time, of messages that are not
     whole yet."""
@@ -119,7 +102,6 @@ class Close(msgspec.Struct, frozen=True):
 
 Input = (
     Start
-    | Submit
     | Ask
     | StartConsuming
     | Grant
@@ -127,7 +109,6 @@ Input = (
     | StopConsuming
     | Received
     | StreamLost
-    | Written
     | Tick
     | Learn
     | Close
@@ -151,7 +132,7 @@ class CloseStream(msgspec.Struct, frozen=True):
 
 
 class Send(msgspec.Struct, frozen=True):
-    """One write. Answered by `Written` when the stream has taken it; there is at most one under way."""
+    """One write. Followed by `SessionCore.written` when the stream has taken it; there is at most one under way."""
 
     stream: int
     messages: tuple[ClientMessage, ...]

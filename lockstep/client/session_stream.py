@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from lockstep.client.session_events import Received, StreamLost, Written
+from lockstep.client.session_events import Received, StreamLost
 from lockstep.core.errors import ErrorCode, LockstepError
 from lockstep.core.ids import SetName
 from lockstep.core.requests import ClientMessage
@@ -57,25 +57,28 @@ class SessionStream:
         channel: grpc.aio.Channel,
         set_name: SetName,
         number: int,
-        hear: Callable[[Received | StreamLost | Written], None],
+        hear: Callable[[Received | StreamLost], None],
+        written: Callable[[int], None],
     ) -> None:
+        """`written` is told its number when what was written was taken."""
         self.number = number
         self._set_name = set_name
-        self._hear = hear
+        self._hear, self._tell_written = hear, written
         self._is_over = False
-        self._to_write = self._nothing_yet()
+        self._loop = asyncio.get_running_loop()
+        self._to_write: asyncio.Future[bytes] = self._loop.create_future()
         method: Any = channel.stream_stream(METHOD)
         self._call = method()
         self._reader = asyncio.ensure_future(self._guard(self._read))
         self._writer = asyncio.ensure_future(self._guard(self._write))
 
     def write(self, messages: tuple[ClientMessage, ...]) -> None:
-        """Writes them, at once if it can be; answered by `Written`, and not before that again. Raises `UnsayableError`."""
+        """Writes them, at once if it can be; `written` is told when they are taken: not before that again. Raises `UnsayableError`."""
         if self._to_write.done():
             return
         data = encode(self._set_name, messages)
         if self._call.write_now(data):
-            asyncio.get_running_loop().call_soon(self._written)
+            self._loop.call_soon(self._written)
         else:
             self._to_write.set_result(data)
 
@@ -85,7 +88,7 @@ class SessionStream:
 
     def _written(self) -> None:
         if not self._is_over:
-            self._hear(Written(self.number))
+            self._tell_written(self.number)
 
     def cancel(self) -> None:
         """Drops the stream at once, without a word."""
@@ -114,14 +117,11 @@ class SessionStream:
     async def _write(self) -> str:
         while True:
             data = await self._to_write
-            self._to_write = self._nothing_yet()
+            self._to_write = self._loop.create_future()
             await self._call.write(data)
             if self._is_over:
                 return "cancelled"
             self._written()
-
-    def _nothing_yet(self) -> "asyncio.Future[bytes]":
-        return asyncio.get_running_loop().create_future()
 
     async def _guard(self, run: Callable[[], Any]) -> None:
         """Whatever ends reading or writing ends the stream."""

@@ -67,6 +67,7 @@ class SetSession:
         on_attached: Callable[["SetSession", e.Attached], None] = lambda _session, _attached: None,
     ) -> None:
         self.set_name = set_name
+        self.loop = asyncio.get_running_loop()
         self.core = SessionCore(set_name, candidates, new_session_id, random.randrange, settings)
         self.before_write: Callable[[], None] = lambda: None
         """Called when a write may follow: whoever gathers commands submits them now."""
@@ -83,15 +84,15 @@ class SetSession:
         self._last_consumer = 0
         self._is_turn_due = False
         self.reserve = TransactionReserve(self)
-        self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._closed: asyncio.Future[None] = self.loop.create_future()
         self._room: list[asyncio.Future[None]] = []
         self.feed(e.Learn(Epoch(0), tuple(candidates)))
         self.feed(e.Start())
 
     def submit(self, command: c.AnyCommand) -> "asyncio.Future[e.CommandDone]":
         """Hands a command in; the future raises `Rejected` or `InDoubt`. What comes in one turn of the loop is one write."""
-        future: asyncio.Future[e.CommandDone] = asyncio.get_running_loop().create_future()
-        self.feed(e.Submit(future, command), more_follow=True)
+        future: asyncio.Future[e.CommandDone] = self.loop.create_future()
+        self._submit(future, command)
         self.write_soon()
         return future
 
@@ -99,8 +100,12 @@ class SetSession:
         self, command: c.AnyCommand, heard: Callable[[e.CommandDone | Rejected | InDoubt], None]
     ) -> None:
         """As `submit`; `heard` is called with the answer or the error, and may submit more."""
-        self.feed(e.Submit(heard, command), more_follow=True)
+        self._submit(heard, command)
         self.write_soon()
+
+    def _submit(self, ticket: e.Ticket, command: c.AnyCommand) -> None:
+        for effect in self.core.submit(ticket, command):
+            self._perform(effect)
 
     @property
     def takes_last_publish(self) -> bool:
@@ -117,7 +122,7 @@ class SetSession:
 
         `last_publish`: its last operation, where the set takes that with the commit; `published` hears what becomes of them.
         """
-        future: asyncio.Future[e.CommandDone] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[e.CommandDone] = self.loop.create_future()
         begins = self.reserve.begins()
 
         def heard(answer: e.CommandDone | Rejected | InDoubt) -> None:
@@ -130,7 +135,9 @@ class SetSession:
                 _fail(future, answer)
 
         self.before_write()
-        self.feed(e.Submit(heard, c.CommitCommand(0, key, 0, begins, last_publish)))
+        self._submit(heard, c.CommitCommand(0, key, 0, begins, last_publish))
+        if not self.core.is_busy:
+            self.feed(e.Turn())
         return future
 
     def take_begun(self) -> TransactionKey | None:
@@ -163,7 +170,7 @@ class SetSession:
         """Has what gathers be written at the end of this turn of the loop, or behind the write under way."""
         if not self._is_turn_due and not self.core.is_busy:
             self._is_turn_due = True
-            asyncio.get_running_loop().call_soon(self._turn)
+            self.loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         self._is_turn_due = False
@@ -187,7 +194,7 @@ class SetSession:
 
     def ask(self, question: rq.Question) -> "asyncio.Future[sm.Answer]":
         """Hands a question in."""
-        future: asyncio.Future[sm.Answer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[sm.Answer] = self.loop.create_future()
         self.feed(e.Ask(future, question))
         return future
 
@@ -221,7 +228,7 @@ class SetSession:
     async def room(self) -> None:
         """Returns when the backlog has room for more."""
         while self.is_full and not self._closed.done():
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            future: asyncio.Future[None] = self.loop.create_future()
             self._room.append(future)
             await future
 
@@ -246,9 +253,9 @@ class SetSession:
         for effect in self.core.abandon():
             self._perform(effect)
 
-    def feed(self, event: e.Input, more_follow: bool = False) -> None:
+    def feed(self, event: e.Input) -> None:
         """One input to the core, and its effects."""
-        for effect in self.core.handle(event, now_ms(), more_follow):
+        for effect in self.core.handle(event, now_ms()):
             self._perform(effect)
         if self._room and not self.is_full:
             waiting, self._room = self._room, []
@@ -280,10 +287,11 @@ class SetSession:
                 if self._timer is not None:
                     self._timer.cancel()
                 delay = max(0, at - now_ms()) / 1000
-                self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+                self._timer = self.loop.call_later(delay, self._tick)
             case e.OpenStream(stream, address):
                 self._drop_stream()
-                self._stream = SessionStream(self._channels.to(address), self.set_name, stream, self._hear)
+                channel = self._channels.to(address)
+                self._stream = SessionStream(channel, self.set_name, stream, self._hear, self._written)
             case e.CloseStream():
                 self._drop_stream()
             case e.TransactionAborted(transaction):
@@ -330,11 +338,16 @@ class SetSession:
     def _tick(self) -> None:
         self.feed(e.Tick(self._stream is not None and self._stream.has_moved()))
 
-    def _hear(self, event: e.Received | e.StreamLost | e.Written) -> None:
+    def _hear(self, event: e.Received | e.StreamLost) -> None:
         # What is settled is no longer in hand when a new epoch voids that: its credit was granted already.
-        if isinstance(event, e.Written) or self.core.state is State.ATTACHING:
+        if self.core.state is State.ATTACHING:
             self.before_write()
         self.feed(event)
+
+    def _written(self, stream: int) -> None:
+        self.before_write()
+        if self.core.written(stream):
+            self.feed(e.Turn())
 
     def _drop_stream(self) -> None:
         if self._stream is not None:

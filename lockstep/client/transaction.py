@@ -144,7 +144,7 @@ class Transaction:
         if self._place is None:
             self.state = TransactionState.COMMITTED
             return
-        key = await self._begin()
+        key = self._key or await self._begin()
         await self._widened()
         session, batches = self._place
         last: LastPublish | None = None
@@ -230,10 +230,13 @@ class Transaction:
         self._check_open()
         if self._place is None:
             self._place = place
-        key = await self._begin()
+        key = self._key
+        if key is None:
+            key = await self._begin()
+            self._check_open()
         if self._place[0] is not place[0]:
             await self._widen(key, place[0].set_name)
-        self._check_open()
+            self._check_open()
         if self._wide is None:
             return self._place[1], key
         branch = await self._wide.branch_in(place[0].set_name)

@@ -29,6 +29,7 @@ AGE_SECONDS_MAX = 2.0
 class CommandPort(Protocol):
     """What the reserve needs of the session in its set."""
 
+    loop: asyncio.AbstractEventLoop
     transactions: dict[TransactionKey, Callable[[], None]]
 
     def submit(self, command: c.AnyCommand) -> "asyncio.Future[CommandDone]": ...
@@ -40,6 +41,7 @@ class TransactionReserve:
 
     def __init__(self, session: CommandPort) -> None:
         self._session = session
+        self._loop = session.loop
         self._begun: deque[tuple[TransactionKey, float]] = deque()
         """With the time at which each was begun, the oldest first."""
         self._beginning = 0
@@ -53,7 +55,7 @@ class TransactionReserve:
 
     def take(self) -> TransactionKey | None:
         """An open transaction without a time-out; None where there is none, and the caller begins one."""
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         self._takes.append(now)
         while self._begun:
             key, begun_at = self._begun.popleft()
@@ -65,7 +67,7 @@ class TransactionReserve:
 
     def begins(self) -> int:
         """How many are likely to be taken soon, and lack: they are to be begun with what is submitted now. `begun` follows."""
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         takes = self._takes
         while takes and takes[0] < now - WINDOW_SECONDS:
             takes.popleft()
@@ -80,19 +82,19 @@ class TransactionReserve:
         self._beginning -= begins
         if self._is_closed:
             return
-        loop = asyncio.get_running_loop()
-        for key in filter(self._session.is_open, keys):
-            self._begun.append((key, loop.time()))
-            self._session.transactions[key] = partial(self._forget, key)
+        for key in keys:
+            if self._session.is_open(key):
+                self._begun.append((key, self._loop.time()))
+                self._session.transactions[key] = partial(self._forget, key)
         if self._begun and self._timer is None:
-            self._timer = loop.call_later(AGE_SECONDS_MAX, self._grow_old)
+            self._timer = self._loop.call_later(AGE_SECONDS_MAX, self._grow_old)
 
     def _forget(self, key: TransactionKey) -> None:
         """Its epoch, or its session, has ended."""
         self._begun = deque(entry for entry in self._begun if entry[0] != key)
 
     def _grow_old(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         while self._begun and self._begun[0][1] <= loop.time() - AGE_SECONDS_MAX:
             key, _ = self._begun.popleft()
             self._session.transactions.pop(key, None)

@@ -18,14 +18,15 @@ _decode_messages = msgspec.msgpack.Decoder(list[Message]).decode
 _KIND = attrgetter("queues", "is_durable", "expires_ms")
 
 
-def alike_of(messages: Sequence[Message], sizes: Iterable[int]) -> Alike | None:
+def alike_of(messages: Sequence[Message], sizes: Iterable[int], are_alike: bool = False) -> Alike | None:
     """What the messages of one record have in common, if they differ in nothing but their contents, and make a run.
 
-    `sizes`: of each, in bytes of properties and body.
+    `sizes`: of each, in bytes of properties and body. `are_alike`: they do not differ, it is known already.
     """
     first = messages[0]
-    kind = first.queues, first.is_durable, 0
-    if len(messages) < RUN_MIN or not first.queues or set(map(_KIND, messages)) != {kind}:
+    if len(messages) < RUN_MIN or not first.queues or first.expires_ms:
+        return None
+    if not are_alike and set(map(_KIND, messages)) != {_KIND(first)}:
         return None
     return Alike(first.queues, first.is_durable, tuple(sizes))
 

@@ -3,11 +3,12 @@
 A publish or settle is one protobuf object with columns, however many messages it carries.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import assert_never
 
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
+from lockstep.core.alike_messages import AlikeMessages
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition, SessionId, SessionKey, SetName, TransactionKey
 from lockstep.runtime.branch_message_codec import (
@@ -139,6 +140,17 @@ def _fill_publish(command: c.PublishCommand, publish: pb.ClientMessage.Publish) 
     messages = command.messages
     publish.exchange = command.exchange
     publish.routing_key = command.routing_key
+    if isinstance(messages, AlikeMessages):
+        publish.bodies.extend(messages.bodies)
+        if messages.properties:
+            publish.properties.append(messages.properties)
+        if messages.is_durable:
+            publish.are_durable.append(True)
+        if messages.ttl_ms:
+            publish.ttls_ms.append(messages.ttl_ms)
+        if messages.headers:
+            publish.headers.add(pairs=_pairs(messages.headers))
+        return
     publish.bodies.extend([message.body for message in messages])
     publish.properties.extend(pack([message.properties for message in messages], b""))
     publish.are_durable.extend(pack([message.is_durable for message in messages], False))
@@ -228,18 +240,33 @@ def _made_publish(
         raise invalid("a publish without messages")
     if publish.ttls_ms and max(publish.ttls_ms) > SPAN_MS_MAX:
         raise invalid(f"a message's time to live is above {SPAN_MS_MAX} ms")
+    return c.PublishCommand(
+        number, publish.exchange, publish.routing_key, _made_messages(publish, count), transaction, sequence
+    )
+
+
+def _made_messages(publish: pb.ClientMessage.Publish, count: int) -> Sequence[c.OutgoingMessage]:
+    bodies, properties, ttls_ms = publish.bodies, publish.properties, publish.ttls_ms
+    are_durable = publish.are_durable
     headers: list[Headers] = [_decode_pairs(pairs.pairs) for pairs in publish.headers]
-    messages = tuple(
+    if len(properties) <= 1 and len(are_durable) <= 1 and len(ttls_ms) <= 1 and len(headers) <= 1:
+        return AlikeMessages(
+            tuple(bodies),
+            properties[0] if properties else b"",
+            are_durable[0] if are_durable else False,
+            ttls_ms[0] if ttls_ms else 0,
+            headers[0] if headers else (),
+        )
+    return tuple(
         map(
             c.OutgoingMessage,
-            expand(publish.properties, count, b"", "properties"),
+            expand(properties, count, b"", "properties"),
             bodies,
-            expand(publish.are_durable, count, False, "are_durable"),
-            expand(publish.ttls_ms, count, 0, "ttls_ms"),
+            expand(are_durable, count, False, "are_durable"),
+            expand(ttls_ms, count, 0, "ttls_ms"),
             expand(headers, count, (), "headers"),
         )
     )
-    return c.PublishCommand(number, publish.exchange, publish.routing_key, messages, transaction, sequence)
 
 
 def _decode_settle(number: int, wire: pb.ClientMessage) -> c.SettleCommand:

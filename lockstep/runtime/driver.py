@@ -65,6 +65,8 @@ class Driver:
         self._writes: dict[object, Callable[[], None]] = {}
         """What is to be written when all effects are performed, one for each outbox."""
         self._is_scheduled = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """On which it is fed; known from then on."""
         self._is_draining = False
         self._last_stream = 0
         self._is_traced = _log.isEnabledFor(logging.DEBUG)
@@ -103,8 +105,13 @@ class Driver:
         """Queues an input; it is handled in this turn of the event loop or the next one. Unknown sets have nobody to hear it."""
         self._waiting.append(given)
         if not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self.drain)
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        self._is_scheduled = True
+        self._loop.call_soon(self.drain)
 
     def write_later(self, outbox: object, write: Callable[[], None]) -> None:
         """For whoever performs an effect: `write` is called once, when all effects of this turn are performed."""
@@ -129,8 +136,7 @@ class Driver:
         self.drains_total += 1
         self.busy_seconds += time.monotonic() - start
         if self._waiting and not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self.drain)
+            self._schedule()
 
     async def run_ticks(self) -> None:
         """Feeds `Tick` to all cores, for ever; a task of the process."""

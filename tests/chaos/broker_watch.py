@@ -11,7 +11,7 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from lockstep.client.session_events import Received, StreamLost, Written
+from lockstep.client.session_events import Received, StreamLost
 from lockstep.client.session_stream import SessionStream
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
@@ -44,7 +44,7 @@ class BrokerWatch:
         self._channels, self._address = channels, address
         self._set_name, self._queue = SetName(set_name), queue
         self._heard = heard
-        self._said: asyncio.Queue[Received | StreamLost | Written] = asyncio.Queue()
+        self._said: asyncio.Queue[Received | StreamLost] = asyncio.Queue()
         self._streams = 0
         self._bodies = 0
 
@@ -52,7 +52,11 @@ class BrokerWatch:
         while True:
             self._streams += 1
             stream = SessionStream(
-                self._channels.to(self._address), self._set_name, self._streams, self._said.put_nowait
+                self._channels.to(self._address),
+                self._set_name,
+                self._streams,
+                self._said.put_nowait,
+                lambda _: None,
             )
             try:
                 await self._speak(stream)
@@ -71,8 +75,6 @@ class BrokerWatch:
                 continue
             if isinstance(said, StreamLost):
                 return
-            if isinstance(said, Written):
-                continue
             for message in said.messages:
                 match message:
                     case sm.AttachRefused():

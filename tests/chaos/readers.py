@@ -34,10 +34,10 @@ class ListeningSession(SetSession):
 
     commit_index = LogIndex(0)
 
-    def feed(self, event: e.Input, more_follow: bool = False) -> None:
+    def feed(self, event: e.Input) -> None:
         if isinstance(event, e.Received) and event.messages:
             self.commit_index = event.messages[-1].commit_index
-        super().feed(event, more_follow)
+        super().feed(event)
 
 
 class Reader:

@@ -70,7 +70,7 @@ class ClientSession:
             self.world.history.operations.append(brought)
         self.world.history.operations.append(operation)
         promise = Promise(operation, brought=brought)
-        self.feed(e.Submit(promise, command))
+        self.client.post(self._submit, promise, command)
         return promise
 
     def ask(self, question: rq.Question) -> Promise:
@@ -127,6 +127,15 @@ class ClientSession:
     def feed(self, given: e.Input) -> None:
         self.client.post(self._handle, given)
 
+    def _submit(self, promise: Promise, command: c.AnyCommand) -> None:
+        for effect in self.core.submit(promise, command):
+            self._perform(effect)
+        self._handle(e.Turn())
+
+    def _written(self, stream: int) -> None:
+        if self.core.written(stream):
+            self._handle(e.Turn())
+
     def _handle(self, given: e.Input) -> None:
         for effect in self.core.handle(given, self.client.now_ms()):
             self._perform(effect)
@@ -149,7 +158,7 @@ class ClientSession:
                 side = self._sides.get(effect.stream)
                 if side is not None:
                     side.send(effect.messages)
-                self.world.loop.after(20, self.feed, e.Written(effect.stream))
+                self.world.loop.after(20, self.client.post, self._written, effect.stream)
             case e.ArmTimer():
                 self._timer = effect.at
                 self.world.loop.after((effect.at - self.client.now_ms()) * MS, self._fire, effect.at)

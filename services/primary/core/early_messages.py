@@ -5,6 +5,7 @@ with all that it said; nothing of it was done, and its client attaches again. Of
 behind what was said before it, and the others would only be answered with it.
 """
 
+from lockstep.core.alike_messages import size_of_outgoing
 from lockstep.core.commands import CommitCommand, PublishCommand
 from lockstep.core.inputs import ClientSaid
 from lockstep.core.requests import Heard, Heartbeat
@@ -80,4 +81,4 @@ def message_bytes(message: Heard) -> int:
         return 0 if message.last_publish is None else message_bytes(message.last_publish)
     if not isinstance(message, PublishCommand):
         return 0
-    return sum(len(outgoing.body) + len(outgoing.properties) for outgoing in message.messages)
+    return size_of_outgoing(message.messages)

@@ -10,6 +10,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
+from lockstep.core.alike_messages import AlikeMessages, sizes_of
 from lockstep.core.commands import (
     SPAN_MS_MAX,
     CommitCommand,
@@ -44,7 +45,7 @@ from services.primary.core.transacting import (
     untouched,
 )
 
-_TTL_MS = attrgetter("ttl_ms")
+_IS_DURABLE, _TTL_MS = attrgetter("is_durable"), attrgetter("ttl_ms")
 _Targets = tuple[QueueId, ...]
 _Routed = list[tuple[_Targets, Sequence[OutgoingMessage]]]
 """Messages with the queues that they go to, in their order."""
@@ -147,7 +148,8 @@ def _only_run(
 ) -> tuple[bool, Publish]:
     """The record of a batch that is one run, and whether it is durable."""
     [(is_durable, messages)] = batch.runs
-    alike = alike_of(messages, batch.sizes) if len(messages) == len(batch.sizes) else None
+    are_alike = isinstance(command.messages, AlikeMessages) and command.exchange == DEFAULT_EXCHANGE
+    alike = alike_of(messages, batch.sizes, are_alike) if len(messages) == len(batch.sizes) else None
     return is_durable, Publish(ref, command.transaction, ordinal, tuple(messages), alike)
 
 
@@ -188,7 +190,7 @@ def _check_sizes(context: Context, command: PublishCommand) -> tuple[list[int], 
             f"{len(messages)} messages in one command, at most {settings.command_messages_max}",
             command_messages_max=settings.command_messages_max,
         )
-    sizes = [len(message.body) + len(message.properties) for message in messages]
+    sizes = sizes_of(messages)
     if max(sizes, default=0) > settings.message_bytes_max:
         raise Rejected(
             ErrorCode.TOO_LARGE,
@@ -203,7 +205,7 @@ def _check_sizes(context: Context, command: PublishCommand) -> tuple[list[int], 
             f"{total} bytes in one command, at most {settings.command_bytes_max}",
             command_bytes=total,
         )
-    for ttl_ms in {message.ttl_ms for message in messages}:
+    for ttl_ms in (messages.ttl_ms,) if isinstance(messages, AlikeMessages) else set(map(_TTL_MS, messages)):
         if not 0 <= ttl_ms <= SPAN_MS_MAX:
             raise Rejected(
                 ErrorCode.INVALID_ARGUMENT,
@@ -277,8 +279,14 @@ def _full(queue: Queue, limit: str, value: int) -> Rejected:
 
 def _runs(context: Context, command: PublishCommand, routed: _Routed) -> list[_Run]:
     """The messages as records: what differs by queue (durability, expiry) is there twice. Every queue keeps their order."""
+    asked = command.messages
+    if isinstance(asked, AlikeMessages) and len(routed) == 1 and len(routed[0][0]) == 1:
+        # Nearly always.
+        [(targets, messages)] = routed
+        [(is_durable, ttl_ms, queues)] = _parts(context, targets, asked.is_durable)
+        return [(is_durable, _messages(context, messages, ttl_ms, queues))]
     runs: list[_Run] = []
-    if len({message.is_durable for message in command.messages}) <= 1:
+    if isinstance(asked, AlikeMessages) or len(set(map(_IS_DURABLE, asked))) <= 1:
         # No queue gets messages in both kinds of records then: one record of each kind is enough.
         by_kind: dict[bool, list[Message]] = {}
         for targets, messages in routed:
@@ -313,6 +321,9 @@ def _messages(
     context: Context, messages: Sequence[OutgoingMessage], ttl_ms: int, queues: _Targets
 ) -> list[Message]:
     """They expire by their own time to live or the queues', whichever is shorter."""
+    if isinstance(messages, AlikeMessages) and not (ttl_ms or messages.ttl_ms):
+        properties, is_durable = messages.properties, messages.is_durable
+        return [Message(queues, properties, body, 0, is_durable) for body in messages.bodies]
     if not ttl_ms and not any(map(_TTL_MS, messages)):
         return [Message(queues, each.properties, each.body, 0, each.is_durable) for each in messages]
     context.expiry.expect(queues)

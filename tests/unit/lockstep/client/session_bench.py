@@ -36,8 +36,16 @@ class Bench:
         self.to_primary: list[rq.ClientMessage] = []
         self.sent: list[rq.ClientMessage] = []
 
+    def submit(self, ticket: e.Ticket, command: c.AnyCommand) -> None:
+        """Submits a command, and has it written."""
+        self._perform(self.core.submit(ticket, command))
+        self.feed(e.Turn())
+
     def feed(self, event: e.Input) -> None:
-        for effect in self.core.handle(event, self.now):
+        self._perform(self.core.handle(event, self.now))
+
+    def _perform(self, effects: list[e.Effect]) -> None:
+        for effect in effects:
             match effect:
                 case e.OpenStream(stream, address):
                     self.stream, self.address = stream, address
@@ -61,7 +69,8 @@ class Bench:
 
     def write(self) -> None:
         """The stream takes what was written; the primary has not read it yet."""
-        self.feed(e.Written(self.stream))
+        if self.core.written(self.stream):
+            self.feed(e.Turn())
 
     def exchange(self, commit: bool = True) -> None:
         """Everything on its way arrives, until nobody has anything to say."""

@@ -1,5 +1,6 @@
 """Batches keep the order that a caller may rely on, and join what may be joined."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ class Writing:
     gathered_bytes = 0
 
     def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
         self.submitted: list[c.AnyCommand] = []
 
     def write_soon(self) -> None:

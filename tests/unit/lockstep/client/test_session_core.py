@@ -14,7 +14,7 @@ from tests.unit.lockstep.client.session_bench import Bench, bodies, publish
 
 
 def begun(bench: Bench) -> tuple[LogIndex, Epoch]:
-    bench.feed(e.Submit("begin", c.BeginCommand(0)))
+    bench.submit("begin", c.BeginCommand(0))
     bench.exchange()
     (done,) = bench.outcomes("begin")
     assert isinstance(done, e.CommandDone)
@@ -25,7 +25,7 @@ def begun(bench: Bench) -> tuple[LogIndex, Epoch]:
 def test_a_session_attaches_and_its_commands_are_numbered_and_done() -> None:
     bench = Bench().start()
     for text in "abc":
-        bench.feed(e.Submit(text, publish(text)))
+        bench.submit(text, publish(text))
     bench.exchange()
     assert bodies(bench.world.executed()) == ["a", "b", "c"]
     assert [m.number for m in bench.sent if isinstance(m, c.PublishCommand)] == [1, 2, 3]
@@ -35,9 +35,9 @@ def test_a_session_attaches_and_its_commands_are_numbered_and_done() -> None:
 
 def test_what_is_submitted_during_a_write_goes_with_the_next_one() -> None:
     bench = Bench().start()
-    bench.feed(e.Submit("a", publish("a")))
+    bench.submit("a", publish("a"))
     for text in "bcd":
-        bench.feed(e.Submit(text, publish(text)))
+        bench.submit(text, publish(text))
     assert bodies(list(bench.to_primary)) == ["a"]  # type: ignore[arg-type]
     bench.write()
     assert bodies(list(bench.to_primary)) == ["a", "b", "c", "d"]  # type: ignore[arg-type]
@@ -46,7 +46,7 @@ def test_what_is_submitted_during_a_write_goes_with_the_next_one() -> None:
 def test_no_more_than_the_kept_answers_are_in_flight() -> None:
     bench = Bench(settings=SessionSettings(send_commands_max=4096)).start()
     for number in range(c.ANSWERS_KEPT + 5):
-        bench.feed(e.Submit(number, publish("x")))
+        bench.submit(number, publish("x"))
     bench.write()
     assert len(bench.to_primary) == c.ANSWERS_KEPT
     bench.exchange()
@@ -56,7 +56,7 @@ def test_no_more_than_the_kept_answers_are_in_flight() -> None:
 @pytest.mark.parametrize("is_read", [False, True])
 def test_a_command_whose_stream_broke_takes_effect_once(is_read: bool) -> None:
     bench = Bench().start()
-    bench.feed(e.Submit("a", publish("a")))
+    bench.submit("a", publish("a"))
     bench.write()
     if is_read:
         bench.to_primary, messages = [], bench.to_primary
@@ -72,7 +72,7 @@ def test_a_command_whose_stream_broke_takes_effect_once(is_read: bool) -> None:
 def test_after_a_failover_only_what_the_new_primary_lacks_is_sent_again() -> None:
     bench = Bench().start()
     for text in "abc":
-        bench.feed(e.Submit(text, publish(text)))
+        bench.submit(text, publish(text))
     bench.write()
     bench.read(commit=False)
     bench.world.fail_over(keep=2)
@@ -85,8 +85,8 @@ def test_after_a_failover_only_what_the_new_primary_lacks_is_sent_again() -> Non
 
 def test_commands_that_a_forgotten_session_may_have_done_are_in_doubt_and_the_others_did_not_happen() -> None:
     bench = Bench().start()
-    bench.feed(e.Submit("sent", publish("sent")))
-    bench.feed(e.Submit("unsent", publish("unsent")))
+    bench.submit("sent", publish("sent"))
+    bench.submit("unsent", publish("unsent"))
     bench.read(commit=False)
     bench.world.restart()
     bench.lose()
@@ -99,7 +99,7 @@ def test_commands_that_a_forgotten_session_may_have_done_are_in_doubt_and_the_ot
     ]
     assert bench.of(e.SessionLost) == [e.SessionLost(ErrorCode.UNKNOWN_SESSION, "no such session")]
     assert bench.core.session_id == "session-2"
-    bench.feed(e.Submit("next", publish("next")))
+    bench.submit("next", publish("next"))
     bench.exchange()
     assert bench.outcomes("next") == [e.CommandDone("next", 0)]
 
@@ -118,10 +118,10 @@ def test_a_new_session_asks_what_the_forgotten_one_was_not_answered() -> None:
 def test_what_a_commit_brings_is_its_last_operation_and_is_counted_by_its_size() -> None:
     bench = Bench().start()
     key = begun(bench)
-    bench.feed(e.Submit("a", publish("a", transaction=key)))
+    bench.submit("a", publish("a", transaction=key))
     before = bench.core.window.bytes
     last = publish("b" * 1_000, transaction=key)
-    bench.feed(e.Submit("commit", c.CommitCommand(0, key, 0, 0, last)))
+    bench.submit("commit", c.CommitCommand(0, key, 0, 0, last))
     assert bench.core.window.bytes - before > 1_000
     bench.exchange()
     (commit,) = [m for m in bench.sent if isinstance(m, c.CommitCommand)]
@@ -134,8 +134,8 @@ def test_operations_and_commit_get_their_sequence_and_count() -> None:
     bench = Bench().start()
     key = begun(bench)
     for text in "ab":
-        bench.feed(e.Submit(text, publish(text, transaction=key)))
-    bench.feed(e.Submit("commit", c.CommitCommand(0, key, 0)))
+        bench.submit(text, publish(text, transaction=key))
+    bench.submit("commit", c.CommitCommand(0, key, 0))
     bench.exchange()
     operations = [m for m in bench.sent if isinstance(m, c.PublishCommand)]
     assert [operation.sequence for operation in operations] == [1, 2]
@@ -150,8 +150,8 @@ def test_a_failover_aborts_an_open_transaction_and_the_client_is_told() -> None:
     bench.lose()
     bench.exchange()
     assert bench.of(e.TransactionAborted) == [e.TransactionAborted(key)]
-    bench.feed(e.Submit("late", publish("late", transaction=key)))
-    bench.feed(e.Submit("commit", c.CommitCommand(0, key, 1)))
+    bench.submit("late", publish("late", transaction=key))
+    bench.submit("commit", c.CommitCommand(0, key, 1))
     bench.exchange()
     for ticket in ("late", "commit"):
         (outcome,) = bench.outcomes(ticket)
@@ -162,13 +162,13 @@ def test_a_failover_aborts_an_open_transaction_and_the_client_is_told() -> None:
 def test_a_transaction_goes_on_where_the_set_was_handed_over() -> None:
     bench = Bench().start()
     key = begun(bench)
-    bench.feed(e.Submit("one", publish("one", transaction=key)))
+    bench.submit("one", publish("one", transaction=key))
     bench.exchange()
     bench.world.hand_over()
     bench.lose()
     bench.feed(e.Learn(bench.world.epoch, ()))
-    bench.feed(e.Submit("two", publish("two", transaction=key)))
-    bench.feed(e.Submit("commit", c.CommitCommand(0, key, 0)))
+    bench.submit("two", publish("two", transaction=key))
+    bench.submit("commit", c.CommitCommand(0, key, 0))
     bench.exchange()
     assert bench.of(e.TransactionAborted) == []
     for ticket in ("one", "two", "commit"):
@@ -180,7 +180,7 @@ def test_a_transaction_goes_on_where_the_set_was_handed_over() -> None:
 
 def test_a_begin_that_is_heard_of_after_its_epoch_was_handed_over_is_done() -> None:
     bench = Bench().start()
-    bench.feed(e.Submit("begin", c.BeginCommand(0)))
+    bench.submit("begin", c.BeginCommand(0))
     bench.write()
     assert bench.primary is not None
     bench.primary.hear(bench.to_primary.pop())
@@ -201,44 +201,44 @@ def handed_over(bench: Bench) -> None:
 def test_a_transaction_keeps_its_name_where_it_becomes_a_branch_behind_a_hand_over() -> None:
     bench = Bench().start()
     key = begun(bench)
-    bench.feed(e.Submit("one", publish("one", transaction=key)))
+    bench.submit("one", publish("one", transaction=key))
     bench.exchange()
     handed_over(bench)
-    bench.feed(e.Submit("start", c.StartCommand(0, b"xid", transaction=key)))
+    bench.submit("start", c.StartCommand(0, b"xid", transaction=key))
     bench.exchange()
     assert bench.outcomes("start") == [e.CommandDone("start", key[0], key)]
-    bench.feed(e.Submit("end", c.EndCommand(0, b"xid", 0)))
+    bench.submit("end", c.EndCommand(0, b"xid", 0))
     bench.exchange()
     assert [m.operations for m in bench.world.executed() if isinstance(m, c.EndCommand)] == [1]
 
 
 def test_a_suspended_branch_keeps_its_name_where_it_is_resumed_behind_a_hand_over() -> None:
     bench = Bench().start()
-    bench.feed(e.Submit("start", c.StartCommand(0, b"xid")))
+    bench.submit("start", c.StartCommand(0, b"xid"))
     bench.exchange()
     (done,) = bench.outcomes("start")
     assert isinstance(done, e.CommandDone) and done.transaction is not None
-    bench.feed(e.Submit("one", publish("one", transaction=done.transaction)))
-    bench.feed(e.Submit("suspend", c.EndCommand(0, b"xid", 0, is_suspended=True)))
+    bench.submit("one", publish("one", transaction=done.transaction))
+    bench.submit("suspend", c.EndCommand(0, b"xid", 0, is_suspended=True))
     bench.exchange()
     handed_over(bench)
-    bench.feed(e.Submit("resume", c.StartCommand(0, b"xid", is_resume=True)))
+    bench.submit("resume", c.StartCommand(0, b"xid", is_resume=True))
     bench.exchange()
     assert bench.outcomes("resume") == [e.CommandDone("resume", done.value, done.transaction)]
-    bench.feed(e.Submit("end", c.EndCommand(0, b"xid", 0)))
+    bench.submit("end", c.EndCommand(0, b"xid", 0))
     bench.exchange()
     assert [m.operations for m in bench.world.executed() if isinstance(m, c.EndCommand)] == [1, 1]
 
 
 def test_a_branch_that_is_joined_behind_a_hand_over_has_the_name_that_the_answer_says() -> None:
     bench = Bench().start()
-    bench.feed(e.Submit("start", c.StartCommand(0, b"xid")))
-    bench.feed(e.Submit("end", c.EndCommand(0, b"xid", 0)))
+    bench.submit("start", c.StartCommand(0, b"xid"))
+    bench.submit("end", c.EndCommand(0, b"xid", 0))
     bench.exchange()
     (done,) = bench.outcomes("start")
     assert isinstance(done, e.CommandDone)
     handed_over(bench)
-    bench.feed(e.Submit("join", c.StartCommand(0, b"xid", is_join=True)))
+    bench.submit("join", c.StartCommand(0, b"xid", is_join=True))
     bench.exchange()
     assert bench.outcomes("join") == [e.CommandDone("join", done.value, done.transaction)]
 
@@ -246,15 +246,15 @@ def test_a_branch_that_is_joined_behind_a_hand_over_has_the_name_that_the_answer
 @pytest.mark.parametrize("keep", [0, 1, 2, 3])
 def test_a_commit_whose_answer_was_lost_is_resolved_by_the_resumption(keep: int) -> None:
     bench = Bench().start()
-    bench.feed(e.Submit("begin", c.BeginCommand(0)))
+    bench.submit("begin", c.BeginCommand(0))
     bench.write()
     bench.read(commit=False)
     (done,) = bench.outcomes("begin")
     assert isinstance(done, e.CommandDone)
     assert done.transaction is not None
-    bench.feed(e.Submit("op", publish("op", transaction=done.transaction)))
+    bench.submit("op", publish("op", transaction=done.transaction))
     bench.write()
-    bench.feed(e.Submit("commit", c.CommitCommand(0, done.transaction, 0)))
+    bench.submit("commit", c.CommitCommand(0, done.transaction, 0))
     bench.write()
     bench.read(commit=False)
     bench.world.fail_over(keep)
@@ -271,7 +271,7 @@ def test_a_commit_whose_answer_was_lost_is_resolved_by_the_resumption(keep: int)
 
 def test_a_begin_that_was_answered_and_then_dropped_opens_no_second_transaction() -> None:
     bench = Bench().start()
-    bench.feed(e.Submit("begin", c.BeginCommand(0)))
+    bench.submit("begin", c.BeginCommand(0))
     bench.write()
     bench.read(commit=False)
     (done,) = bench.outcomes("begin")
@@ -288,7 +288,7 @@ def test_a_begin_that_was_answered_and_then_dropped_opens_no_second_transaction(
 
 
 def begun_again(bench: Bench) -> tuple[LogIndex, Epoch]:
-    bench.feed(e.Submit("again", c.BeginCommand(0)))
+    bench.submit("again", c.BeginCommand(0))
     bench.exchange()
     (done,) = bench.outcomes("again")
     assert isinstance(done, e.CommandDone)
@@ -298,7 +298,7 @@ def begun_again(bench: Bench) -> tuple[LogIndex, Epoch]:
 
 def test_a_begin_that_is_heard_of_only_after_its_epoch_is_rejected() -> None:
     bench = Bench().start()
-    bench.feed(e.Submit("begin", c.BeginCommand(0)))
+    bench.submit("begin", c.BeginCommand(0))
     bench.write()
     assert bench.primary is not None
     bench.primary.hear(bench.to_primary.pop())
@@ -313,7 +313,7 @@ def test_a_begin_that_is_heard_of_only_after_its_epoch_is_rejected() -> None:
 def test_a_commit_in_doubt_names_its_transaction() -> None:
     bench = Bench().start()
     key = begun(bench)
-    bench.feed(e.Submit("commit", c.CommitCommand(0, key, 0)))
+    bench.submit("commit", c.CommitCommand(0, key, 0))
     bench.write()
     bench.world.restart()
     bench.lose()
@@ -325,7 +325,7 @@ def test_a_commit_in_doubt_names_its_transaction() -> None:
 
 def test_nothing_of_a_lower_epoch_is_believed() -> None:
     bench = Bench().start()
-    bench.feed(e.Submit("a", publish("a")))
+    bench.submit("a", publish("a"))
     bench.write()
     bench.feed(e.Learn(Epoch(2)))
     old_stream = bench.stream - 1
@@ -346,7 +346,7 @@ def test_nothing_of_a_lower_epoch_is_believed() -> None:
 
 def test_an_answer_of_another_epoch_on_an_open_stream_ends_it() -> None:
     bench = Bench().start()
-    bench.feed(e.Submit("a", publish("a")))
+    bench.submit("a", publish("a"))
     bench.say(sm.Answers(Epoch(7), LogIndex(9), (sm.CommandAnswered(1, ErrorCode.NONE, "", 0),)))
     assert bench.outcomes("a") == []
     assert bench.core.state is State.ATTACHING
@@ -380,7 +380,7 @@ def test_candidates_are_tried_once_a_round_and_then_there_is_a_pause() -> None:
 
 def test_a_silent_primary_is_given_up() -> None:
     bench = Bench().start()
-    bench.feed(e.Submit("a", publish("a")))
+    bench.submit("a", publish("a"))
     bench.write()
     stream = bench.stream
     bench.wait(900)
@@ -429,7 +429,7 @@ def test_what_was_pushed_back_is_sent_again_later_in_order() -> None:
     assert bench.primary is not None
     bench.primary.pushes_back = True
     for text in "abc":
-        bench.feed(e.Submit(text, publish(text)))
+        bench.submit(text, publish(text))
     bench.exchange()
     assert bench.world.executed() == []
     bench.primary.pushes_back = False
@@ -446,7 +446,7 @@ def test_a_consumer_is_opened_again_with_the_credit_it_has_left() -> None:
     assert bench.primary is not None
     bench.say(bench.primary.deliver(1, "q", 5, 6, 7))
     bench.feed(e.Grant(1, 1))
-    bench.feed(e.Submit("accept", c.SettleCommand(0, "q", Epoch(1), (5,))))  # type: ignore[arg-type]
+    bench.submit("accept", c.SettleCommand(0, "q", Epoch(1), (5,)))  # type: ignore[arg-type]
     bench.lose()
     bench.exchange()
     assert bench.primary.requests == [
@@ -462,7 +462,7 @@ def test_deliveries_of_an_epoch_that_is_over_are_void_and_their_credit_comes_bac
     bench.exchange()
     assert bench.primary is not None
     bench.say(bench.primary.deliver(1, "q", 5, 6, 7))
-    bench.feed(e.Submit("accept", c.SettleCommand(0, "q", Epoch(1), (5,))))  # type: ignore[arg-type]
+    bench.submit("accept", c.SettleCommand(0, "q", Epoch(1), (5,)))  # type: ignore[arg-type]
     bench.exchange()
     bench.world.fail_over(keep=0)
     bench.lose()
@@ -483,7 +483,7 @@ def test_deliveries_stay_in_hand_where_the_set_was_handed_over_and_are_void_when
     assert bench.of(e.DeliveriesVoided) == []
     assert bench.primary.requests[-1] == rq.OpenConsumer(1, "q", 7)
     bench.say(bench.primary.deliver(1, "q", 8))
-    bench.feed(e.Submit("accept", c.SettleCommand(0, "q", Epoch(1), (5,))))  # type: ignore[arg-type]
+    bench.submit("accept", c.SettleCommand(0, "q", Epoch(1), (5,)))  # type: ignore[arg-type]
     bench.exchange()
     bench.lose()
     bench.exchange()
@@ -591,8 +591,8 @@ def test_a_question_is_asked_again_after_a_resumption() -> None:
 
 def test_without_a_primary_for_too_long_everything_is_answered() -> None:
     bench = Bench(settings=SessionSettings(give_up_ms=5_000)).start()
-    bench.feed(e.Submit("sent", publish("sent")))
-    bench.feed(e.Submit("unsent", publish("unsent")))
+    bench.submit("sent", publish("sent"))
+    bench.submit("unsent", publish("unsent"))
     bench.feed(e.Ask("how", rq.Describe(0)))
     for _ in range(400):
         if bench.primary is not None:
@@ -608,9 +608,9 @@ def test_without_a_primary_for_too_long_everything_is_answered() -> None:
 
 def test_closing_waits_for_what_is_in_flight_and_ends_the_session() -> None:
     bench = Bench().start()
-    bench.feed(e.Submit("a", publish("a")))
+    bench.submit("a", publish("a"))
     bench.feed(e.Close())
-    bench.feed(e.Submit("late", publish("late")))
+    bench.submit("late", publish("late"))
     assert bench.of(e.Closed) == []
     bench.exchange()
     assert bench.of(e.Closed) == [e.Closed(ErrorCode.NONE, "")]
@@ -627,7 +627,7 @@ def test_a_session_that_was_never_opened_closes_at_once() -> None:
 
 def test_a_next_number_that_contradicts_what_was_heard_ends_the_session() -> None:
     bench = Bench().start()
-    bench.feed(e.Submit("a", publish("a")))
+    bench.submit("a", publish("a"))
     bench.exchange()
     bench.lose()
     bench.say(sm.SessionAttached(Epoch(1), LogIndex(9), bench.core.session, Epoch(1), 1, ()))

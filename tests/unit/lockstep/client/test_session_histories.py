@@ -34,7 +34,7 @@ class History:
         if isinstance(command, c.CommitCommand):
             self.commits[ticket] = command.transaction
         self.tickets.append(ticket)
-        self.bench.feed(e.Submit(ticket, command))
+        self.bench.submit(ticket, command)
 
     def step(self, step: str) -> None:
         bench = self.bench

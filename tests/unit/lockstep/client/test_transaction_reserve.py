@@ -16,6 +16,7 @@ class Port:
     """A session in a set, which hears what is rolled back."""
 
     def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
         self.transactions: dict[TransactionKey, Callable[[], None]] = {}
         self.rolled_back: list[TransactionKey] = []
         self.ended: set[TransactionKey] = set()
