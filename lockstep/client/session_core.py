@@ -4,8 +4,8 @@ Law: a command takes effect at most once, and its caller hears exactly one of do
 than one that was seen is believed (DESIGN R6, P8).
 
 States: `idle` (before Start) -> `waiting` (for the next round) <-> `attaching` (a stream is open, the session not yet confirmed)
--> `attached` -> `waiting` ... -> `closed`. `handle(input, now) -> effects`, and `submit` and `written` beside it, which every command
-needs; chance and session ids are given from outside.
+-> `attached` -> `waiting` ... -> `closed`. `handle(input, now) -> effects`, and beside it `submit` and
+`written`, which every command needs; chance and session ids are given from outside.
 """
 
 from collections.abc import Callable, Iterable

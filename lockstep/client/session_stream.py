@@ -73,7 +73,7 @@ class SessionStream:
         self._writer = asyncio.ensure_future(self._guard(self._write))
 
     def write(self, messages: tuple[ClientMessage, ...]) -> None:
-        """Writes them, at once if it can be; `written` is told when they are taken: not before that again. Raises `UnsayableError`."""
+        """Writes them, at once if it can be; not again before `written` is told that they are taken. Raises `UnsayableError`."""
         if self._to_write.done():
             return
         data = encode(self._set_name, messages)

@@ -25,6 +25,8 @@ class Branches:
 MUST_BE_REACHED: dict[str, str] = {
     "transactions begun by a commit": "T1: the name is known before the first operation",
     "commit with all of its transaction": "T1: a transaction that is applied as a whole where it is executed",
+    "accepts said with their commit": "T1: the same of one that accepts",
+    "accepts said with their commit that brings a publish": "T1: the same of one that does both",
     "commit with a publish: done": "T1: the last operation and the commit in one command",
     "commit with a publish: not done": "T1: the same, refused or in doubt",
     "attach refused: NOT_PRIMARY": "DESIGN 6: clients look for the primary",

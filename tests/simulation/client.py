@@ -5,6 +5,7 @@ message that brought it. The edge does nothing by itself: streams, one timer, an
 """
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import TYPE_CHECKING, assert_never
 
 from lockstep.client import session_events as e
@@ -53,6 +54,7 @@ class ClientSession:
         self._inboxes: dict[int, Inbox] = {}
         self._consumers = 0
         self._timer = 0
+        self._is_turn_due = False
         self.aborted: set[TransactionKey] = set()
 
     @property
@@ -128,8 +130,17 @@ class ClientSession:
         self.client.post(self._handle, given)
 
     def _submit(self, promise: Promise, command: c.AnyCommand) -> None:
+        """What actors submit in one step is one write, up to a commit, which waits for nobody."""
         for effect in self.core.submit(promise, command):
             self._perform(effect)
+        if isinstance(command, c.CommitCommand):
+            self._handle(e.Turn())
+        elif not self._is_turn_due:
+            self._is_turn_due = True
+            self.client.post(self._turn)
+
+    def _turn(self) -> None:
+        self._is_turn_due = False
         self._handle(e.Turn())
 
     def _written(self, stream: int) -> None:
@@ -146,6 +157,17 @@ class ClientSession:
                 self.commit_index = message.commit_index
             self._handle(e.Received(stream, (message,)))
 
+    def _note_whole(self, messages: tuple[rq.ClientMessage, ...]) -> None:
+        for accept, commit in pairwise(messages):
+            if (
+                isinstance(accept, c.SettleCommand)
+                and isinstance(commit, c.CommitCommand)
+                and accept.transaction == commit.transaction
+                and commit.operations == accept.sequence + (commit.last_publish is not None)
+            ):
+                brings = " that brings a publish" if commit.last_publish is not None else ""
+                self.world.branches.reach(f"accepts said with their commit{brings}")
+
     def _perform(self, effect: e.Effect) -> None:
         match effect:
             case e.OpenStream():
@@ -158,6 +180,7 @@ class ClientSession:
                 side = self._sides.get(effect.stream)
                 if side is not None:
                     side.send(effect.messages)
+                    self._note_whole(effect.messages)
                 self.world.loop.after(20, self.client.post, self._written, effect.stream)
             case e.ArmTimer():
                 self._timer = effect.at

@@ -4,7 +4,9 @@ Law: what is said before the epoch serves waits for that, and what is said behin
 so a session's messages are taken in the order in which they were said.
 """
 
-from lockstep.core.commands import Command
+from collections.abc import Sequence
+
+from lockstep.core.commands import Command, CommitCommand, SettleCommand
 from lockstep.core.errors import ErrorCode
 from lockstep.core.inputs import ClientSaid, NameClaimed
 from lockstep.core.requests import AttachSession, DetachSession, Heard, Heartbeat
@@ -16,6 +18,9 @@ from services.primary.core.clients import Clients
 from services.primary.core.context import Context
 from services.primary.core.early_messages import EarlyMessages
 from services.primary.core.requests import handle_request
+
+ACCEPTS_MAX = 8
+"""So many accepts are looked through for the commit behind them."""
 
 
 class ClientHearing:
@@ -53,12 +58,20 @@ class ClientHearing:
         stream = self._streams.by_number.get(given.stream)
         if stream is not None:
             stream.heard_ms = self._context.now.boottime_ms
-        for message in given.messages:
+        messages, place = given.messages, 0
+        while place < len(messages):
+            message, behind = messages[place], place + 1
             if isinstance(message, AttachSession):
                 if stream is None:
                     stream = self._attachments.attach(given.stream, message)
             elif stream is not None:
-                self._take(stream, message)
+                whole = _transaction(messages, place)
+                if whole is not None and self.clients.transaction(stream, *whole):
+                    self._end_command()
+                    behind = place + len(whole[0]) + 1
+                else:
+                    self._take(stream, message)
+            place = behind
         self._aftermath.settle()
 
     def closed(self, number: int) -> None:
@@ -93,5 +106,25 @@ class ClientHearing:
                 pass
             case _:
                 handle_request(self._context, self._streams, self._attachments, stream, message)
+        self._end_command()
+
+    def _end_command(self) -> None:
         self._aftermath.settle()
         self._context.writer.log.end_command(self._context.settings.frame_bytes_max)
+
+
+def _transaction(
+    messages: Sequence[Heard], place: int
+) -> tuple[Sequence[SettleCommand], CommitCommand] | None:
+    """Accepts of one transaction that begin at `place`, and its commit right behind them; None: they are not that."""
+    first = messages[place]
+    if not isinstance(first, SettleCommand) or first.transaction is None:
+        return None
+    accepts = [first]
+    for message in messages[place + 1 : place + 1 + ACCEPTS_MAX]:
+        if isinstance(message, CommitCommand):
+            return (accepts, message) if message.transaction == first.transaction else None
+        if not isinstance(message, SettleCommand):
+            return None
+        accepts.append(message)
+    return None

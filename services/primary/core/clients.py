@@ -4,11 +4,14 @@ Law: a command is executed when its number is the next of its session, answered 
 when it leaves a gap; numbers are checked against what was appended.
 """
 
+from collections.abc import Sequence
+
 from lockstep.core.commands import (
     AnyCommand,
     BeginCommand,
     Command,
     CommitCommand,
+    SettleCommand,
 )
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.inputs import NameClaimed, Verdict
@@ -25,6 +28,7 @@ from services.primary.core.context import Context, Request, answer_of
 from services.primary.core.early_messages import message_bytes
 from services.primary.core.name_claims import Claim, NameClaims
 from services.primary.core.transacting import operation_failed
+from services.primary.core.whole_transactions import commit_with_accepts
 from services.primary.core.wiring_commands import needs_claim
 
 
@@ -70,6 +74,28 @@ class Clients:
             return
         self._execute(stream, command)
 
+    def transaction(
+        self, stream: ClientStream, accepts: Sequence[SettleCommand], commit: CommitCommand
+    ) -> bool:
+        """Execute the accepts of a transaction and its commit, which came together, as a whole.
+
+        False: that was not possible, and nothing was done.
+        """
+        context = self._context
+        session = context.state.sessions.get(stream.session)
+        if session is None or stream.blocked_by or stream.pushed_back_from:
+            return False
+        commands: tuple[AnyCommand, ...] = (*accepts, commit)
+        if any(command.number != number for number, command in enumerate(commands, session.next_number)):
+            return False
+        if context.writer.log.uncommitted_bytes > context.settings.uncommitted_bytes_max:
+            return False
+        if not commit_with_accepts(context, stream.session, accepts, commit):
+            return False
+        for command in commands:
+            self._answer(stream, command)
+        return True
+
     def _repeat(self, stream: ClientStream, session: Session, command: AnyCommand) -> None:
         answer = session.answers.get(command.number)
         if answer is not None:
@@ -91,7 +117,10 @@ class Clients:
         except Rejected as error:
             self._reject(stream, command, error)
             return
-        answered = answer_of(self._context, ref)
+        self._answer(stream, command)
+
+    def _answer(self, stream: ClientStream, command: AnyCommand) -> None:
+        answered = answer_of(self._context, CommandRef(stream.session, command.number))
         if isinstance(command, BeginCommand):
             # A name says nothing of what is committed; the client has it before it may commit (T1).
             self._streams.answer_now(stream.number, answered)

@@ -28,9 +28,10 @@ from lockstep.core.commands import (
 )
 from services.primary.core import branches
 from services.primary.core.context import Context, Request
-from services.primary.core.publishing import commit_with_last_publish, publish
+from services.primary.core.publishing import publish
 from services.primary.core.settling import settle
 from services.primary.core.transacting import begin, rollback
+from services.primary.core.whole_transactions import commit_with_last_publish
 from services.primary.core.wiring_commands import (
     bind,
     declare_exchange,

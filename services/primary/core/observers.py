@@ -37,7 +37,7 @@ class TransactionObserverFactory(Protocol):
     """Makes the observers of new transactions."""
 
     hears_whole: bool
-    """Also of those that are nothing but one publish and its commit, appended together: they are never open."""
+    """Also of those whose operations and commit are appended together: they are never open."""
 
     def create(self, key: TransactionKey) -> TransactionObserver:
         """The observer of the transaction that just began."""

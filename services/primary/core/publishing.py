@@ -13,37 +13,24 @@ from typing import NamedTuple
 from lockstep.core.alike_messages import AlikeMessages, sizes_of
 from lockstep.core.commands import (
     SPAN_MS_MAX,
-    CommitCommand,
     OutgoingMessage,
     PublishCommand,
 )
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.exchanges import DEFAULT_EXCHANGE
-from lockstep.core.ids import LogIndex, QueueId, SessionKey
+from lockstep.core.ids import QueueId, SessionKey
 from lockstep.core.packed_messages import alike_of
 from lockstep.core.queues import Queue
 from lockstep.core.records import (
     AcceptCommand,
     CommandRef,
     Message,
-    Prepare,
     Publish,
-    RejectCommand,
-    RollbackReason,
 )
 from services.primary.core.context import SHOWN_MAX, Context, Request, TransactionProgress, shown
 from services.primary.core.removing import evict
 from services.primary.core.targets import targets_of
-from services.primary.core.transacting import (
-    append_rollback,
-    begins_of,
-    check_limits,
-    commit,
-    give_names,
-    open_tx,
-    operation,
-    untouched,
-)
+from services.primary.core.transacting import operation
 
 _IS_DURABLE, _TTL_MS = attrgetter("is_durable"), attrgetter("ttl_ms")
 _Targets = tuple[QueueId, ...]
@@ -53,7 +40,7 @@ _Run = tuple[bool, list[Message]]
 """(durable, messages) of one record."""
 
 
-class _Batch(NamedTuple):
+class Batch(NamedTuple):
     """What a publish brings, as far as the set takes it."""
 
     sizes: list[int]
@@ -65,57 +52,12 @@ class _Batch(NamedTuple):
     runs: list[_Run]
 
 
-def commit_with_last_publish(context: Context, request: Request, command: CommitCommand) -> None:
-    """A commit, and right before it the publish that it brings. If that is refused the transaction is rolled back.
-
-    Where the publish is all that the transaction does, both are applied as a whole.
-    """
-    key, last = command.transaction, command.last_publish
-    if last is None:
-        commit(context, request, command)
-        return
-    is_all = command.operations == last.sequence == 1 and last.transaction == key
-    fresh = untouched(context, request.session, key) if is_all else None
-    if fresh is None:
-        open_tx(context, request.session, key)
-    try:
-        batch = _admit(context, last)
-        is_whole = fresh is not None and len(batch.runs) == 1
-        if fresh is not None and is_whole:
-            check_limits(context, key, fresh, len(batch.runs[0][1]), batch.bytes)
-            progress = None
-        else:
-            progress = _take_operation(context, request.session, last, batch)
-    except Rejected as error:
-        append_rollback(context, key, RollbackReason.ROLLBACK_ONLY)
-        context.writer.append(RejectCommand(request.ref, error.code, error.message), False)
-        return
-    if is_whole:
-        _commit_whole(context, request, command, last, batch)
-    else:
-        _append(context, Request(None, request.session), last, batch, progress)
-        commit(context, request, command)
-
-
-def _commit_whole(
-    context: Context, request: Request, command: CommitCommand, last: PublishCommand, batch: _Batch
-) -> None:
-    key, begins = command.transaction, begins_of(context, request, command)
-    is_durable, only = _only_run(None, last, 0, batch)
-    prepare = Prepare(request.ref, key, True, begun=begins)
-    at = context.writer.append_whole(only, is_durable, batch.bytes, prepare)
-    context.progress.end(key)
-    give_names(context, request.session, LogIndex(at - 1), begins)
-    for queue in batch.queues:
-        evict(context, queue)
-
-
 def publish(context: Context, request: Request, command: PublishCommand) -> None:
-    batch = _admit(context, command)
-    _append(context, request, command, batch, _take_operation(context, request.session, command, batch))
+    batch = admit(context, command)
+    append_batch(context, request, command, batch, take_operation(context, request.session, command, batch))
 
 
-def _admit(context: Context, command: PublishCommand) -> _Batch:
+def admit(context: Context, command: PublishCommand) -> Batch:
     """Where the messages go, and as which records; raises `Rejected`."""
     if context.is_store_low:
         raise Rejected(
@@ -129,11 +71,11 @@ def _admit(context: Context, command: PublishCommand) -> _Batch:
         context.state.queues.by_id[queue] for queue in sorted({queue for to, _ in routed for queue in to})
     ]
     _check_limits(queues, routed)
-    return _Batch(sizes, total, queues, _runs(context, command, routed))
+    return Batch(sizes, total, queues, _runs(context, command, routed))
 
 
-def _take_operation(
-    context: Context, session: SessionKey, command: PublishCommand, batch: _Batch
+def take_operation(
+    context: Context, session: SessionKey, command: PublishCommand, batch: Batch
 ) -> TransactionProgress | None:
     """Take it as an operation of its transaction, if it has one; raises `Rejected`."""
     key = command.transaction
@@ -143,8 +85,8 @@ def _take_operation(
     return operation(context, session, key, command.sequence, ordinals, batch.bytes)
 
 
-def _only_run(
-    ref: CommandRef | None, command: PublishCommand, ordinal: int, batch: _Batch
+def only_run(
+    ref: CommandRef | None, command: PublishCommand, ordinal: int, batch: Batch
 ) -> tuple[bool, Publish]:
     """The record of a batch that is one run, and whether it is durable."""
     [(is_durable, messages)] = batch.runs
@@ -153,17 +95,17 @@ def _only_run(
     return is_durable, Publish(ref, command.transaction, ordinal, tuple(messages), alike)
 
 
-def _append(
+def append_batch(
     context: Context,
     request: Request,
     command: PublishCommand,
-    batch: _Batch,
+    batch: Batch,
     progress: TransactionProgress | None,
 ) -> None:
     """Append what was admitted, in `progress` if it is of a transaction."""
     key, ordinal = command.transaction, progress.ordinal if progress is not None else 0
     if len(batch.runs) == 1:
-        is_durable, record = _only_run(request.ref, command, ordinal, batch)
+        is_durable, record = only_run(request.ref, command, ordinal, batch)
         context.writer.append(record, is_durable)
         ordinal += len(record.messages)
     else:

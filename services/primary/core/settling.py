@@ -12,7 +12,7 @@ from lockstep.core.commands import (
     SettleCommand,
 )
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import QueuePosition
+from lockstep.core.ids import QueuePosition, SessionKey
 from lockstep.core.queues import Queue
 from lockstep.core.records import AcceptCommand, Dequeue, DequeueReason
 from services.primary.core.context import Context, Request
@@ -28,7 +28,7 @@ from services.primary.core.transacting import operation
 
 def settle(context: Context, request: Request, command: SettleCommand) -> None:
     queue = context.queue(command.queue, request.session)
-    _check(context, request, command, queue)
+    check_held(context, request.session, command, queue)
     if command.transaction is not None:
         _accept_in_transaction(context, request, command, queue)
         return
@@ -62,7 +62,8 @@ def give_back(context: Context, queue: Queue, positions: Sequence[QueuePosition]
         dead_letter(context, queue, worn_out, DequeueReason.REJECTED)
 
 
-def _check(context: Context, request: Request, command: SettleCommand, queue: Queue) -> None:
+def check_held(context: Context, session: SessionKey, command: SettleCommand, queue: Queue) -> None:
+    """Whether the session may settle so; raises `Rejected`."""
     if not 1 <= command.disposition <= Disposition.REJECT:
         raise Rejected(ErrorCode.INVALID_ARGUMENT, f"no disposition {command.disposition}")
     if command.excluded_consumer and command.disposition not in (Disposition.RELEASE, Disposition.FAIL):
@@ -74,7 +75,7 @@ def _check(context: Context, request: Request, command: SettleCommand, queue: Qu
     if len(set(command.positions)) != len(command.positions):
         raise Rejected(ErrorCode.INVALID_ARGUMENT, "a position is named twice", queue=command.queue)
     is_kept = context.state.open_from <= command.delivery_epoch <= context.epoch
-    if not is_kept or not context.dispatch.is_held_by(request.session, queue.id, command.positions):
+    if not is_kept or not context.dispatch.is_held_by(session, queue.id, command.positions):
         raise Rejected(
             ErrorCode.STALE_DELIVERY,
             f"the session does not hold these deliveries of queue {command.queue!r} from epoch {command.delivery_epoch}",

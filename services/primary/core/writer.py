@@ -7,12 +7,16 @@ appended before it (DESIGN 6: "against what it has appended, not only applied").
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lockstep.core.apply_whole import AppliedAt
 from lockstep.core.content import size_of_all
 from lockstep.core.ids import LogIndex, TransactionKey
 from lockstep.core.records import AnyRecord, Begin, Commit, Dequeue, Prepare, Publish, Rollback
 from lockstep.core.set_state import SetState
 from services.primary.core.observers import TransactionObserver, TransactionObserverFactory
 from services.primary.core.replication_log import ReplicationLog
+
+WholeOperation = tuple[Publish | Dequeue, bool, int]
+"""A record, whether it is durable, and bytes of what its messages have."""
 
 
 class Writer:
@@ -36,25 +40,26 @@ class Writer:
             told(self, index, record)
         return index
 
-    def append_whole(
-        self, publish: Publish, is_durable: bool, content_bytes: int, prepare: Prepare
-    ) -> LogIndex:
-        """Append the one operation of a TX that has done nothing else, and its commit; apply them as a whole. Answers its index.
+    def append_whole(self, operations: Sequence[WholeOperation], prepare: Prepare) -> LogIndex:
+        """Append the operations of a TX that has done nothing else, and its commit; apply them as a whole. Answers its index.
 
-        `content_bytes`: what its messages have. The commit leaves out the indexes of the TX that it begins.
+        The commit leaves out the indexes of the TX that it begins.
         """
         log, key = self.log, prepare.transaction
         if key not in self._observers and self._hearing_whole:
             self._observers[key] = [factory.create(key) for factory in self._hearing_whole]
-        published = log.append(publish, is_durable, content_bytes)
+        records: list[AppliedAt] = [
+            (log.append(record, is_durable, content_bytes), record, is_durable)
+            for record, is_durable, content_bytes in operations
+        ]
         log.skip(prepare.begun)
         committed = log.append(prepare, True, 0)
-        records = ((published, publish, is_durable), (committed, prepare, True))
+        records.append((committed, prepare, True))
         is_applied = self.state.apply_whole(log.epoch, records)
         assert is_applied, f"transaction {key} is open, and has done nothing"
         if self._observers:
-            self._published(published, publish)
-            self._prepared(committed, prepare)
+            for index, record, _ in records:
+                _TOLD[type(record)](self, index, record)
         return committed
 
     def observe(self, key: TransactionKey) -> None:

@@ -34,7 +34,7 @@ FINAL = (
 
 
 def transfer(session: ClientSession) -> Actor:
-    """Take from one queue, publish to the two others, or to one where nothing was taken; end; in doubt: find out."""
+    """Take from one queue, publish to the others or some of them; end; in doubt: find out."""
     random = session.world.random
     source = random.choice(WORK)
     targets = [queue for queue in WORK if queue != source]
@@ -69,7 +69,7 @@ def transfer(session: ClientSession) -> Actor:
         is_durable = random.random() < 0.9
         has_pauses = session.world.options.has_pauses
         last: PublishCommand | None = None
-        wanted = targets if taken else targets[:1]
+        wanted = targets[: random.choice((2, 2, 2, 1, 1, 0))] if taken else targets[:1]
         for target in (*wanted, *wanted) if has_pauses and taken else wanted:
             if last is not None:
                 promises.append(session.submit(last))
