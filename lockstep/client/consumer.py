@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
-from lockstep.client import session_events as e
 from lockstep.client.command_batches import BATCH_MESSAGES_MAX, CommandBatches, Confirmation
 from lockstep.client.set_session import SetSession
 from lockstep.core.commands import Disposition
@@ -224,7 +223,7 @@ class Consumer:
         self._to_grant += count
         if self._to_grant >= self._grant_from and not self._is_closed:
             credit, self._to_grant = self._to_grant, 0
-            self._session.feed(e.Grant(self._number, credit))
+            self._session.grant(self._number, credit)
 
     # What the session in the set says (ConsumerPort).
 

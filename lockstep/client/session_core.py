@@ -4,8 +4,8 @@ Law: a command takes effect at most once, and its caller hears exactly one of do
 than one that was seen is believed (DESIGN R6, P8).
 
 States: `idle` (before Start) -> `waiting` (for the next round) <-> `attaching` (a stream is open, the session not yet confirmed)
--> `attached` -> `waiting` ... -> `closed`. `handle(input, now) -> effects`, and beside it `submit` and
-`written`, which every command needs; chance and session ids are given from outside.
+-> `attached` -> `waiting` ... -> `closed`. `handle(input, now) -> effects`, and beside it `submit`, `grant`
+and `written`, for what is written with an input behind it; chance and session ids are given from outside.
 """
 
 from collections.abc import Callable, Iterable
@@ -109,6 +109,13 @@ class SessionCore:
             line.held.settle(command)
         return refused
 
+    def grant(self, consumer: int, credit: int) -> None:
+        """More credit for a consumer, said with the next input; ignored when it has stopped."""
+        line = self.line
+        if (known := line.held.consumers.get(consumer)) is not None:
+            known.credit += credit
+            line.say(rq.GrantCredit(consumer, credit))
+
     def written(self, stream: int) -> bool:
         """The last `Send` on this stream was taken: the next may follow. Returns whether one would, with the next input."""
         line = self.line
@@ -129,10 +136,6 @@ class SessionCore:
                     receive(line, messages, now, effects)
             case e.Turn():
                 pass
-            case e.Grant(consumer, credit):
-                if (known := line.held.consumers.get(consumer)) is not None:
-                    known.credit += credit
-                    line.say(rq.GrantCredit(consumer, credit))
             case e.Ask(ticket, question):
                 line.ask(ticket, question)
             case e.Drain(consumer):

@@ -44,13 +44,6 @@ class StartConsuming(msgspec.Struct, frozen=True):
     """It is shown copies of what is in the queue, each once over all resumptions; none is held or can be settled."""
 
 
-class Grant(msgspec.Struct, frozen=True):
-    """More credit for a consumer; ignored when it has stopped."""
-
-    consumer: int
-    credit: int
-
-
 class Drain(msgspec.Struct, frozen=True):
     """Deliver what its credit allows and can be delivered, then take back the rest of it. Answered by `ConsumerDrained` once,
     over any number of resumptions, unless the consumer stops before."""
@@ -104,7 +97,6 @@ Input = (
     Start
     | Ask
     | StartConsuming
-    | Grant
     | Drain
     | StopConsuming
     | Received

@@ -217,6 +217,11 @@ class SetSession:
         self.feed(e.StartConsuming(self._last_consumer, queue, credit, is_exclusive, selector, is_browser))
         return self._last_consumer
 
+    def grant(self, consumer: int, credit: int) -> None:
+        """More credit for a consumer, told with what else gathers in this turn of the loop."""
+        self.core.grant(consumer, credit)
+        self.write_soon()
+
     def drain(self, consumer: int) -> None:
         """Has a consumer get what its credit allows and is there; its port is told `drained` then, and the rest is taken back."""
         self.feed(e.Drain(consumer))

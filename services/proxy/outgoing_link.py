@@ -152,7 +152,7 @@ class OutgoingLink:
 
     def _grant(self, count: int) -> None:
         self._asked += count
-        self.source.session.feed(e.Grant(self._consumer, count))
+        self.source.session.grant(self._consumer, count)
 
     def _drain_broker(self) -> None:
         if not self._is_draining_broker:

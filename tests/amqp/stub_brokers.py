@@ -144,13 +144,12 @@ class StubSet:
         self._consumers.pop(consumer, None)
         self._left.pop(consumer, None)
 
+    def grant(self, consumer: int, credit: int) -> None:
+        asyncio.get_running_loop().call_soon(self._deliver, consumer, credit)
+
     def feed(self, event: Any) -> None:
-        loop = asyncio.get_running_loop()
-        match event:
-            case e.Grant(consumer, credit):
-                loop.call_soon(self._deliver, consumer, credit)
-            case e.Drain(consumer):
-                loop.call_soon(self._drained, consumer)
+        if isinstance(event, e.Drain):
+            asyncio.get_running_loop().call_soon(self._drained, event.consumer)
 
     def _deliver(self, consumer: int, credit: int) -> None:
         port = self._consumers.get(consumer)

@@ -150,7 +150,7 @@ class Reader:
                 self.void(epoch, tuple(positions))
                 with contextlib.suppress(LockstepError):
                     await self._return(epoch, tuple(positions))
-                    self._session.feed(e.Grant(self._consumer, len(positions)))
+                    self._session.grant(self._consumer, len(positions))
 
     async def _return(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> None:
         queue = self._queues[0]

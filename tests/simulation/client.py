@@ -90,6 +90,9 @@ class ClientSession:
         self.feed(e.StartConsuming(self._consumers, queue, credit, selector=selector, is_browser=is_browser))
         return self._consumers, inbox
 
+    def grant(self, consumer: int, credit: int) -> None:
+        self.client.post(self._grant, consumer, credit)
+
     def drain(self, consumer: int) -> Promise:
         """Drain a consumer; the promise's value is the bodies that wait in its inbox then, None when it has ended."""
         promise = Promise()
@@ -135,7 +138,15 @@ class ClientSession:
             self._perform(effect)
         if isinstance(command, c.CommitCommand):
             self._handle(e.Turn())
-        elif not self._is_turn_due:
+        else:
+            self._write_soon()
+
+    def _grant(self, consumer: int, credit: int) -> None:
+        self.core.grant(consumer, credit)
+        self._write_soon()
+
+    def _write_soon(self) -> None:
+        if not self._is_turn_due:
             self._is_turn_due = True
             self.client.post(self._turn)
 

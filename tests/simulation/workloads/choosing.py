@@ -2,7 +2,7 @@
 happens, so that everything that a selector matches must come before a drain is answered.
 """
 
-from lockstep.client.session_events import Grant, StopConsuming
+from lockstep.client.session_events import StopConsuming
 from lockstep.core.commands import (
     DeclareQueueCommand,
     Disposition,
@@ -57,7 +57,7 @@ def select(session: ClientSession) -> Actor:
             if random.random() < 0.3:
                 yield session.drain(consumer)
                 credit = random.choice(_CREDITS)
-            session.feed(Grant(consumer, credit))
+            session.grant(consumer, credit)
         session.feed(StopConsuming(consumer))
         taken, inbox.waiting = inbox.waiting, []
         yield from give_back(session, queue, taken_positions(taken))
@@ -81,7 +81,7 @@ def peek(session: ClientSession) -> Actor:
             inbox.waiting = []
             if random.random() < 0.3:
                 yield session.drain(consumer)
-            session.feed(Grant(consumer, random.choice(_CREDITS)))
+            session.grant(consumer, random.choice(_CREDITS))
         session.feed(StopConsuming(consumer))
         yield session.world.think_us()
 

@@ -1,6 +1,6 @@
 """Plain consumers: accept, release, fail or reject what is delivered, outside of any transaction (QPID-5966 and its reverse)."""
 
-from lockstep.client.session_events import Grant, StopConsuming
+from lockstep.client.session_events import StopConsuming
 from lockstep.core.commands import (
     Disposition,
     SettleCommand,
@@ -38,7 +38,7 @@ def consume(session: ClientSession) -> Actor:
                 command = SettleCommand(0, name(session.set_name, queue), epoch, positions, disposition)
                 promises.append(session.submit(command))
             yield from promises
-            session.feed(Grant(consumer, len(taken)))
+            session.grant(consumer, len(taken))
         session.feed(StopConsuming(consumer))
         taken, inbox.waiting = inbox.waiting, []
         for epoch, positions in sorted(taken_positions(taken).items()):

@@ -4,7 +4,6 @@ coordinator, and find out.
 
 from random import Random
 
-from lockstep.client.session_events import Grant
 from lockstep.core.commands import (
     BeginCommand,
     Disposition,
@@ -120,7 +119,7 @@ def transact(client: Client, sessions: list[ClientSession], consumer: int, inbox
         mine.is_abandoned = True
     else:
         yield from end(client, mine, _first_wish(random, is_whole))
-    source.feed(Grant(consumer, len(taken)))
+    source.grant(consumer, len(taken))
 
 
 def _is_ok(promise: Promise) -> bool:

@@ -2,7 +2,6 @@
 
 from collections.abc import Generator
 
-from lockstep.client.session_events import Grant
 from lockstep.core.commands import (
     BeginCommand,
     CommitCommand,
@@ -88,7 +87,7 @@ def transfer(session: ClientSession) -> Actor:
         if last is not None and not promises and not begins:
             session.world.branches.reach("commit with all of its transaction")
         begun += yield from end(session, key, random.random(), begins, last)
-        session.feed(Grant(consumer, len(taken)))
+        session.grant(consumer, len(taken))
     for key in begun:
         yield session.submit(RollbackCommand(0, key))
 

@@ -445,7 +445,7 @@ def test_a_consumer_is_opened_again_with_the_credit_it_has_left() -> None:
     bench.exchange()
     assert bench.primary is not None
     bench.say(bench.primary.deliver(1, "q", 5, 6, 7))
-    bench.feed(e.Grant(1, 1))
+    bench.core.grant(1, 1)
     bench.submit("accept", c.SettleCommand(0, "q", Epoch(1), (5,)))  # type: ignore[arg-type]
     bench.lose()
     bench.exchange()
@@ -558,7 +558,7 @@ def test_a_drained_consumer_keeps_what_it_was_granted_behind_the_drain() -> None
     assert bench.primary is not None
     assert bench.primary.requests[-2:] == [rq.OpenConsumer(1, "q", 10), rq.DrainConsumer(1)]
     bench.say(bench.primary.deliver(1, "q", 5))
-    bench.feed(e.Grant(1, 2))
+    bench.core.grant(1, 2)
     bench.say(bench.primary.drained(1, 9))
     assert bench.of(e.ConsumerDrained) == [e.ConsumerDrained(1)]
     bench.lose()

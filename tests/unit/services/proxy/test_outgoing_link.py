@@ -43,8 +43,11 @@ class Broker:
     def stop_consuming(self, _: int) -> None:
         """The test is over."""
 
-    def feed(self, _: object) -> None:
+    def grant(self, *_: object) -> None:
         """Credit is the test's."""
+
+    def feed(self, _: object) -> None:
+        """Nothing else is asked for."""
 
     def settle(
         self,
