@@ -94,17 +94,7 @@ class Close(msgspec.Struct, frozen=True):
 
 
 Input = (
-    Start
-    | Ask
-    | StartConsuming
-    | Drain
-    | StopConsuming
-    | Received
-    | StreamLost
-    | Tick
-    | Learn
-    | Close
-    | Turn
+    Start | Ask | StartConsuming | Drain | StopConsuming | Received | StreamLost | Tick | Learn | Close | Turn
 )
 
 # --- effects ----------------------------------------------------------------------------------------------------------

@@ -367,7 +367,7 @@ def _decode_pairs(pairs: Iterable[pb.Pair]) -> Headers:
 
 
 def _decode_positions(positions: Iterable[int]) -> tuple[QueuePosition, ...]:
-    distinct = tuple(QueuePosition(position) for position in positions)
+    distinct: tuple[QueuePosition, ...] = tuple(positions)  # type: ignore[arg-type]
     if len(set(distinct)) != len(distinct):
         raise invalid("a position is named twice")
     return distinct

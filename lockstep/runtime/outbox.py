@@ -55,7 +55,8 @@ class Outbox(Generic[Item]):
                 self._items = deque(before)
                 self.bytes_waiting = sum(item_bytes for _, item_bytes in before)
                 self._wake_writer()
-        self._wake_fillers()
+        if self._fillers:
+            self._wake_fillers()
 
     async def take(self, bytes_max: int) -> list[Item]:
         """Waits for items; returns those that gathered, up to `bytes_max` but at least one; none when the outbox is closed."""
@@ -69,7 +70,8 @@ class Outbox(Generic[Item]):
             finally:
                 self._writer = None
         taken = self._pop(bytes_max)
-        self._wake_fillers()
+        if self._fillers:
+            self._wake_fillers()
         return taken
 
     def _pop(self, bytes_max: int) -> list[Item]:
@@ -106,8 +108,6 @@ class Outbox(Generic[Item]):
             self._writer.set_result(None)
 
     def _wake_fillers(self) -> None:
-        if not self._fillers:
-            return
         waiting, self._fillers = self._fillers, []
         for limit, waiter in waiting:
             if waiter.done():

@@ -26,7 +26,7 @@ def encode_request(set_name: SetName, messages: Sequence[ClientMessage]) -> pb.S
 def decode_request(request: pb.SessionRequest) -> tuple[SetName, tuple[ClientMessage, ...]]:
     """Resource set and messages; raises `Rejected` for what is no message of a client."""
     set_name = SetName(request.resource_set)
-    return set_name, tuple(decode_client_message(set_name, message) for message in request.messages)
+    return set_name, tuple([decode_client_message(set_name, message) for message in request.messages])
 
 
 def encode_response(set_name: SetName, messages: Sequence[AnyServerMessage]) -> pb.SessionResponse:
@@ -45,11 +45,10 @@ def encode_response(set_name: SetName, messages: Sequence[AnyServerMessage]) -> 
 
 def decode_response(response: pb.SessionResponse) -> tuple[SetName, tuple[AnyServerMessage, ...]]:
     """Resource set and messages; raises `Rejected` for what is no message of a primary."""
-    return SetName(response.resource_set), tuple(
-        decode_server_message(
-            Epoch(message.epoch if message.HasField("epoch") else response.epoch),
-            LogIndex(message.commit_index if message.HasField("commit_index") else response.commit_index),
-            message,
-        )
-        for message in response.messages
-    )
+    epoch, commit_index = Epoch(response.epoch), LogIndex(response.commit_index)
+    decoded: list[AnyServerMessage] = []
+    for message in response.messages:
+        own_epoch = Epoch(message.epoch) if message.HasField("epoch") else epoch
+        own_index = LogIndex(message.commit_index) if message.HasField("commit_index") else commit_index
+        decoded.append(decode_server_message(own_epoch, own_index, message))
+    return SetName(response.resource_set), tuple(decoded)

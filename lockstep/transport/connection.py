@@ -285,6 +285,15 @@ class Connection(asyncio.Protocol):
                 break
             high, low, kind, flags, number = _HEAD.unpack_from(data, at)
             length = high << 8 | low
+            behind = at + HEAD_BYTES + length
+            if kind == _DATA and not flags and behind <= end:
+                # Nearly always: all of a frame, without padding.
+                stream = self._stream_of_data(number & 0x7FFFFFFF)
+                self._count_unread(length)
+                if stream is not None:
+                    stream.receive(memoryview(data)[at + HEAD_BYTES : behind])
+                at = behind
+                continue
             if kind == _DATA:
                 beside = 0
                 if flags & _PADDED:
@@ -296,7 +305,6 @@ class Connection(asyncio.Protocol):
                 continue
             if length > CONTROL_BYTES_MAX:
                 raise ConnectionEnded(grpc.StatusCode.INTERNAL, f"a frame of kind {kind} has {length} bytes")
-            behind = at + HEAD_BYTES + length
             if behind > end:
                 break
             if kind == _GOAWAY:
@@ -321,20 +329,29 @@ class Connection(asyncio.Protocol):
         """`length`: of the frame, in bytes; `beside`: those that are padding, with the one that says how much of it there is."""
         if beside > length:
             raise ConnectionEnded(grpc.StatusCode.INTERNAL, "padding is longer than its frame")
-        stream = self.streams.get(number)
-        if (stream is None and not self._was_begun(number)) or (stream is not None and stream.is_heard_out):
-            raise ConnectionEnded(grpc.StatusCode.INTERNAL, f"data on stream {number}, which is not open")
+        stream = self._stream_of_data(number)
         self._data_stream, self._data_left, self._data_ends = stream, length - beside, is_end
-        self._unread += length
-        if self._unread * 2 >= CONNECTION_WINDOW_BYTES:
-            self.send_window_update(0, self._unread)
-            self._unread = 0
+        self._count_unread(length)
         if beside:
             self._padding_left = beside - 1
             if stream is not None:
                 stream.receive_padding(beside)
         if not self._data_left:
             self._end_data()
+
+    def _stream_of_data(self, number: int) -> Stream | None:
+        """The call that data is for; None: that is over. Raises `ConnectionEnded` where there is none that may have data."""
+        stream = self.streams.get(number)
+        if stream.is_heard_out if stream is not None else not self._was_begun(number):
+            raise ConnectionEnded(grpc.StatusCode.INTERNAL, f"data on stream {number}, which is not open")
+        return stream
+
+    def _count_unread(self, length: int) -> None:
+        """A frame of so many bytes came: the connection's window is given back in halves."""
+        self._unread += length
+        if self._unread * 2 >= CONNECTION_WINDOW_BYTES:
+            self.send_window_update(0, self._unread)
+            self._unread = 0
 
     def _was_begun(self, number: int) -> bool:
         """A call that is over: what was under way then is dropped."""

@@ -194,10 +194,12 @@ class Stream:
 
     def _next(self) -> bytes:
         data = self._messages.popleft()
-        given, self._given_early = self._given_early, 0
-        self._give_back(len(data) + PREFIX_BYTES - given)
-        if not self._messages:
+        self._unread += len(data) + PREFIX_BYTES - self._given_early
+        self._given_early = 0
+        if self._parts_bytes and not self._messages:
             self._give_back_early()
+        elif self._unread * 2 >= WINDOW_BYTES:
+            self._give_back(0)
         return data
 
     def _give_back_early(self) -> None:

@@ -209,8 +209,9 @@ class SessionsService:
                     ErrorCode.INVALID_ARGUMENT,
                     f"a stream of set {stream.set_name!r} speaks of {set_name[:80]!r}",
                 )
-            if any(isinstance(message, AttachSession) for message in messages):
-                raise Rejected(ErrorCode.INVALID_ARGUMENT, "a session stream attaches once")
+            for message in messages:
+                if isinstance(message, AttachSession):
+                    raise Rejected(ErrorCode.INVALID_ARGUMENT, "a session stream attaches once")
             if messages:
                 self._driver.feed(ClientSaid(set_name, stream.number, messages))
             return stream.outbox.bytes_waiting < CLIENT_BYTES_MAX
@@ -310,14 +311,14 @@ class SessionsService:
 def _may_be_said(waiting: Sequence[_Waiting]) -> bool:
     """Asked right before the write (R6)."""
     now_ms = boottime_ms()
-    return all(right is None or now_ms < right.until_ms for _, right in waiting)
+    return all([right is None or now_ms < right.until_ms for _, right in waiting])
 
 
 def _message_bytes(message: Told) -> int:
     """About how many bytes a message has: what an outbox counts."""
     match message:
         case Deliveries() | BrowseAnswer():
-            return sum(len(one.body) + len(one.properties) + 16 for one in message.messages)
+            return sum([len(one.body) + len(one.properties) + 16 for one in message.messages])
         case Answers():
             return 16 * len(message.answers)
         case _:

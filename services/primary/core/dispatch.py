@@ -126,7 +126,7 @@ class Dispatch:
     def is_held_by(self, session: SessionKey, queue_id: QueueId, positions: Iterable[QueuePosition]) -> bool:
         """Whether the session holds all of these."""
         held = self._queues[queue_id].hands.held
-        return all(held.get(position) == session for position in positions)
+        return set(map(held.get, positions)) <= {session}
 
     def hold(self, session: SessionKey, queue_id: QueueId, positions: Collection[QueuePosition]) -> None:
         """The session held these when the epoch began: the last primary delivered them."""
