@@ -103,7 +103,7 @@ class SessionStream:
         await asyncio.gather(self._reader, self._writer, return_exceptions=True)
 
     async def _read(self) -> str:
-        def take(data: bytes) -> bool:
+        def take(data: bytes | memoryview) -> bool:
             _, messages = decode_response(parse(pb.SessionResponse(), data))
             if not self._is_over:
                 self._hear(Received(self.number, messages))

@@ -95,7 +95,7 @@ def encode_to_backup(messages: Sequence[ToBackup], bytes_max: int) -> Iterator[S
     yield from joined.flush()
 
 
-def decode_to_backup(data: bytes) -> ToBackup:
+def decode_to_backup(data: bytes | memoryview) -> ToBackup:
     """Raises `Rejected` for bytes that are no such message."""
     rest, durable = split_from(data, _FRAMES, _DURABLE)
     message = parse(primary_pb2.SubscribeResponse(), rest)
@@ -139,7 +139,7 @@ def encode_acknowledge(acknowledge: Acknowledge, subscription: str) -> bytes:
     ).SerializeToString()
 
 
-def decode_acknowledge(data: bytes) -> tuple[str, Epoch, LogIndex]:
+def decode_acknowledge(data: bytes | memoryview) -> tuple[str, Epoch, LogIndex]:
     """(subscription or "", epoch, log end). Raises `Rejected` for bytes that are no such message."""
     message = primary_pb2.AcknowledgeRequest()
     parse(message, data)

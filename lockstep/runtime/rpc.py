@@ -74,7 +74,7 @@ async def read(context: Context) -> bytes | None:
     return None if data is _END else data
 
 
-async def hear(context: Context, handle: Callable[[bytes], bool]) -> bool:
+async def hear(context: Context, handle: Callable[[bytes | memoryview], bool]) -> bool:
     """Gives `handle` the messages of a caller's stream, each in the turn in which it comes, until it answers False.
 
     Answers whether there may be more. Raises what `handle` raises.

@@ -175,7 +175,7 @@ class StoreClient:
         self._explain(stream, results)
 
     async def _read(self, call: Any, stream: _Stream, pulse: Pulse) -> None:
-        def take(data: bytes) -> bool:
+        def take(data: bytes | memoryview) -> bool:
             pulse.has_heard = True
             self._on_answer()
             answer = decode_answer(data)

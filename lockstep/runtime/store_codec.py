@@ -98,7 +98,7 @@ def encode_request(request: AnyStoreRequest) -> Serialized:
     return message.SerializeToString()
 
 
-def decode_request(data: bytes) -> AnyStoreRequest | None:
+def decode_request(data: bytes | memoryview) -> AnyStoreRequest | None:
     """Inverse of `encode_request`; None for a heartbeat. Raises `Rejected`."""
     rest, frames = split_from(data, _FRAMES, _FRAMES_OF_FRAMES)
     message = parse(store_pb2.AppendRequest(), rest)
@@ -174,7 +174,7 @@ def encode_answer(answer: AnyStoreAnswer) -> bytes:
     return message.SerializeToString()
 
 
-def decode_answer(data: bytes) -> AnyStoreAnswer | None:
+def decode_answer(data: bytes | memoryview) -> AnyStoreAnswer | None:
     """Inverse of `encode_answer`; None for a heartbeat. Raises `Rejected`."""
     message = parse(store_pb2.AppendResponse(), data)
     kind = message.WhichOneof("response")

@@ -24,10 +24,10 @@ Serialized = bytes | tuple[bytes, ...]
 _Message = TypeVar("_Message", bound=Message)
 
 
-def parse(message: _Message, data: bytes) -> _Message:
+def parse(message: _Message, data: bytes | memoryview) -> _Message:
     """Fills a new message and returns it; raises `Rejected` (INVALID_ARGUMENT) for bytes that are none of its kind."""
     try:
-        message.ParseFromString(data)
+        message.ParseFromString(data)  # type: ignore[arg-type]
     except DecodeError as error:
         kind = type(message).__name__
         raise Rejected(ErrorCode.INVALID_ARGUMENT, f"{len(data)} bytes are no {kind}", kind=kind) from error
@@ -54,7 +54,9 @@ def serialize_with(
     return tuple(pieces) if sum(map(len, pieces)) >= PIECES_BYTES_MIN else b"".join(pieces)
 
 
-def split_from(data: bytes, embedded: FieldDescriptor, field: FieldDescriptor) -> tuple[bytes, list[bytes]]:
+def split_from(
+    data: bytes | memoryview, embedded: FieldDescriptor, field: FieldDescriptor
+) -> tuple[bytes | memoryview, list[bytes]]:
     """Inverse of `serialize_with`: what is left for a parser, and the values behind those that it finds.
 
     All is left for it where there is no need to look, or where the bytes are another's or none of a message's.
@@ -109,7 +111,7 @@ def _varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """The number there, of up to nine bytes, and where it ends; raises `IndexError` at the end of all."""
     number = shift = 0
     while True:

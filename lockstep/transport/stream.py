@@ -27,7 +27,11 @@ READS_AT_ONCE = 16
 """Messages that wait are read at once; behind so many other tasks have their turn."""
 Written = bytes | tuple[bytes, ...]
 """A message, whole or in pieces that follow each other."""
-Handler = Callable[[bytes], bool]
+Heard = bytes | memoryview
+"""A message as it came. A big one may lie in what was read with it: whoever keeps some of it copies that."""
+COPIED_BYTES_MAX = 16 << 10
+"""Up to so many bytes a message is copied out of what was read with it."""
+Handler = Callable[[Heard], bool]
 """Takes a message; answers whether it takes more."""
 WINDOW_BYTES = 4 << 20
 """What may be under way or wait on one call without having been read."""
@@ -56,7 +60,7 @@ class Stream:
         self._moved = (0, 0, 0)
         """When somebody looked last: the connection's bytes that had got through, `_said_until`, and bytes to this stream."""
         self._message_bytes_max = message_bytes_max
-        self._messages: deque[bytes] = deque()
+        self._messages: deque[Heard] = deque()
         self._parts: list[memoryview | bytes] = []
         """Of a message that is not whole yet, with its prefix as far as that is here."""
         self._parts_bytes = 0
@@ -91,7 +95,9 @@ class Stream:
                 is_compressed, length = _PREFIX.unpack_from(data, at)
                 end = at + PREFIX_BYTES + length
                 if not is_compressed and end <= size and length <= self._message_bytes_max:
-                    self._messages.append(bytes(data[at + PREFIX_BYTES : end]))
+                    message = data[at + PREFIX_BYTES : end]
+                    is_copied = length <= COPIED_BYTES_MAX or self._handler is None
+                    self._messages.append(bytes(message) if is_copied else message)
                     at = end
                     continue
             taken = min(size - at, self._wanted_bytes - self._parts_bytes)
@@ -141,7 +147,7 @@ class Stream:
                 return None
             await self._wait()
         await self._take_turn()
-        return self._next()
+        return bytes(self._next())
 
     async def hear(self, handle: Handler) -> bool:
         """Gives `handle` all messages, from now on in the turn in which they come, until it answers False or raises.
@@ -192,7 +198,7 @@ class Stream:
         if self._reads % READS_AT_ONCE == 0:
             await asyncio.sleep(0)
 
-    def _next(self) -> bytes:
+    def _next(self) -> Heard:
         data = self._messages.popleft()
         self._unread += len(data) + PREFIX_BYTES - self._given_early
         self._given_early = 0

@@ -140,7 +140,7 @@ class Subscriber:
         call = subscribe(encode_subscribe(subscription.subscribe, subscription.uuid))
         set_name = subscription.subscribe.set_name
 
-        def take(data: bytes) -> bool:
+        def take(data: bytes | memoryview) -> bool:
             message = decode_to_backup(data)
             if self._by_set.get(set_name) is not subscription:
                 return False

@@ -148,7 +148,7 @@ class PrimaryService:
         stream: _BackupStream | None = None
         task = asyncio.current_task()
 
-        def take(data: bytes) -> bool:
+        def take(data: bytes | memoryview) -> bool:
             nonlocal stream
             subscription, epoch, log_end = decode_acknowledge(data)
             if stream is None:

@@ -200,7 +200,7 @@ class SessionsService:
     async def _read(
         self, context: Context, stream: _ClientStream, messages: tuple[ClientMessage, ...]
     ) -> None:
-        def take(data: bytes) -> bool:
+        def take(data: bytes | memoryview) -> bool:
             if stream.outbox.is_finished:
                 return False
             set_name, messages = decode_request(parse(session_pb2.SessionRequest(), data))
@@ -311,7 +311,7 @@ class SessionsService:
 def _may_be_said(waiting: Sequence[_Waiting]) -> bool:
     """Asked right before the write (R6)."""
     now_ms = boottime_ms()
-    return all([right is None or now_ms < right.until_ms for _, right in waiting])
+    return all(right is None or now_ms < right.until_ms for _, right in waiting)
 
 
 def _message_bytes(message: Told) -> int:

@@ -162,7 +162,7 @@ class StoreServer:
     async def _read_requests(self, context: Context, stream: int, outbox: Outbox[_Answer]) -> None:
         set_name = SetName("")
 
-        def take(data: bytes) -> bool:
+        def take(data: bytes | memoryview) -> bool:
             nonlocal set_name
             request = decode_request(data)
             if request is None:

@@ -329,7 +329,7 @@ class PrimaryCore:
 
 
 def _is_commands(given: AnyInput) -> bool:
-    return isinstance(given, ClientSaid) and all([isinstance(message, Command) for message in given.messages])
+    return isinstance(given, ClientSaid) and all(isinstance(message, Command) for message in given.messages)
 
 
 def _is_acknowledgement(given: AnyInput) -> bool:

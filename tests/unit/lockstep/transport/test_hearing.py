@@ -1,6 +1,7 @@
 """Messages that are heard in the turn in which they come, and written at once where there is room."""
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.runtime import rpc
+from lockstep.transport.stream import COPIED_BYTES_MAX
 from tests.unit.lockstep.transport.ends import Ends, within
 
 PATH = "/lockstep.wire.v1.Talk/Talk"
@@ -29,8 +31,8 @@ class Listener:
         self.enough = enough
         self.heard: list[bytes] = []
 
-    def take(self, data: bytes) -> bool:
-        self.heard.append(data)
+    def take(self, data: bytes | memoryview) -> bool:
+        self.heard.append(bytes(data))
         return len(self.heard) % self.enough != 0
 
 
@@ -52,6 +54,24 @@ async def test_all_messages_are_heard_in_order_until_the_end(our_ends: Ends) -> 
     await call.done_writing()
     assert await call.read() == b"100"
     assert (listener.heard, more) == (said, [False])
+
+
+@within(60)
+async def test_big_messages_are_heard_as_they_were_said_whatever_is_read_at_once(our_ends: Ends) -> None:
+    listener = Listener(1000)
+
+    async def hear(context: Any) -> None:
+        await rpc.hear(context, listener.take)
+        await context.write(b"over")
+
+    call = await talk(our_ends, hear)
+    sizes = [0, 1, COPIED_BYTES_MAX, COPIED_BYTES_MAX + 1, 3, 45_000, 45_000, 300_000, 20_000, 7]
+    said = [random.randbytes(size) for size in sizes]
+    for data in said:
+        await call.write(data)
+    await call.done_writing()
+    assert await call.read() == b"over"
+    assert listener.heard == said
 
 
 @within(30)
@@ -101,7 +121,7 @@ async def test_an_error_of_the_call_is_raised_behind_what_was_said_before(our_en
 @pytest.mark.parametrize("first", [1, 3])
 @within(30)
 async def test_what_a_handler_raises_ends_its_call_and_no_other(our_ends: Ends, first: int) -> None:
-    def take(data: bytes) -> bool:
+    def take(data: bytes | memoryview) -> bool:
         if data == b"bad":
             raise Rejected(ErrorCode.INVALID_ARGUMENT, "bad")
         return True
@@ -134,8 +154,8 @@ async def test_a_handler_may_end_its_own_reader(our_ends: Ends) -> None:
 
     call, heard = await talk(our_ends, answer), list[bytes]()
 
-    def take(data: bytes) -> bool:
-        heard.append(data)
+    def take(data: bytes | memoryview) -> bool:
+        heard.append(bytes(data))
         reading.cancel()
         call.cancel()
         return True
