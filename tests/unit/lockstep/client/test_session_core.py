@@ -634,3 +634,25 @@ def test_a_next_number_that_contradicts_what_was_heard_ends_the_session() -> Non
     assert bench.of(e.SessionLost) == [
         e.SessionLost(ErrorCode.ILLEGAL_STATE, "the set expects command 1, and 2..1 are in flight")
     ]
+
+
+def test_credit_is_said_in_one_write_with_what_is_submitted_behind_it() -> None:
+    bench = Bench().start()
+    bench.feed(e.StartConsuming(1, "q", 10))
+    bench.exchange()
+    assert bench.primary is not None
+    bench.say(bench.primary.deliver(1, "q", 5))
+    said = len(bench.sent)
+    bench.core.grant(1, 1)
+    bench.core.grant(2, 1)
+    assert bench.sent[said:] == []
+    bench.submit("accept", c.SettleCommand(0, "q", Epoch(1), (5,)))  # type: ignore[arg-type]
+    assert bench.sent[said] == rq.GrantCredit(1, 1)
+    assert isinstance(bench.sent[said + 1], c.SettleCommand)
+    assert not bench.core.written(bench.stream + 1), "of another stream"
+    bench.submit("more", publish("more"))
+    assert len(bench.sent) == said + 2, "the last write is not taken yet"
+    assert bench.core.written(bench.stream), "something waits for it"
+    bench.feed(e.Turn())
+    assert len(bench.sent) == said + 3
+    assert not bench.core.written(bench.stream)
