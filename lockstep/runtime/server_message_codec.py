@@ -90,6 +90,17 @@ def encode_server_message(message: sm.AnyServerMessage, wire: pb.ServerMessage) 
 
 
 def _fill_answers(answers: Sequence[sm.CommandAnswered], wire: pb.ServerMessage.Answers) -> None:
+    if len(answers) == 1:
+        # Nearly always: the same columns.
+        [answer] = answers
+        wire.numbers.append(answer.number)
+        if answer.value:
+            wire.values.append(answer.value)
+        if answer.code:
+            wire.codes.append(answer.code)
+        if answer.message:
+            wire.messages.append(answer.message)
+        return
     wire.numbers.extend([answer.number for answer in answers])
     wire.values.extend(pack([answer.value for answer in answers], 0))
     wire.codes.extend(pack([int(answer.code) for answer in answers], 0))
@@ -168,14 +179,20 @@ def decode_server_message(
 
 def _decode_answers(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> sm.Answers:
     answers = wire.answers
-    count = len(answers.numbers)
+    numbers, values, messages = answers.numbers, answers.values, answers.messages
     codes = [_code(code) for code in answers.codes]
+    count = len(numbers)
+    if count == 1 and len(codes) <= 1 and len(messages) <= 1 and len(values) <= 1:
+        # Nearly always: the same columns.
+        code, message = codes[0] if codes else ErrorCode.NONE, messages[0] if messages else ""
+        answer = sm.CommandAnswered(numbers[0], code, message, values[0] if values else 0)
+        return sm.Answers(epoch, commit_index, (answer,))
     answered = map(
         sm.CommandAnswered,
-        answers.numbers,
+        numbers,
         expand(codes, count, ErrorCode.NONE, "codes"),
-        expand(answers.messages, count, "", "messages"),
-        expand(answers.values, count, 0, "values"),
+        expand(messages, count, "", "messages"),
+        expand(values, count, 0, "values"),
     )
     return sm.Answers(epoch, commit_index, tuple(answered))
 

@@ -76,6 +76,8 @@ class _ClientStream:
     """The client took nothing of one write for too long: its writer was cancelled."""
     context: Any = None
     """Of its call; None: it ends in this process."""
+    write: Callable[[], None] | None = None
+    """Writes what waits, at once if it can be; None: whoever ends it in this process takes it."""
 
     def drained(self, driver: Driver) -> None:
         """Something was written: tell the replica when it was most of what waited."""
@@ -156,10 +158,9 @@ class SessionsService:
         if stream is None:
             return
         right = self._rights.of(effect.set_name) if effect.serve_until_ms else None
-        is_remote = stream.context is not None
-        stream.outbox.put((effect.message, right), _message_bytes(effect.message), wakes=not is_remote)
-        if is_remote:
-            self._driver.write_later(stream.outbox, partial(self._write_later, stream))
+        stream.outbox.put((effect.message, right), _message_bytes(effect.message), wakes=stream.write is None)
+        if stream.write is not None:
+            self._driver.write_later(stream.outbox, stream.write)
         if not stream.is_full and stream.outbox.bytes_waiting >= CLIENT_BYTES_MAX:
             stream.is_full = True
             self._driver.feed(ClientStreamFull(effect.set_name, effect.stream))
@@ -184,6 +185,7 @@ class SessionsService:
         if len(self._streams) >= CLIENT_STREAMS_MAX:
             raise Rejected(ErrorCode.UNAVAILABLE, "too many client streams", limit=CLIENT_STREAMS_MAX)
         stream = _ClientStream(set_name, self._driver.new_stream(), context=context)
+        stream.write = partial(stream.outbox.write_now, WRITE_BYTES_MAX, partial(self._write_now, stream))
         self._streams[stream.number] = stream
         reading = asyncio.ensure_future(self._read(context, stream, messages))
         try:
@@ -222,9 +224,6 @@ class SessionsService:
                 await stream.outbox.wait_below(CLIENT_BYTES_MAX)
         finally:
             stream.outbox.finish()
-
-    def _write_later(self, stream: _ClientStream) -> None:
-        stream.outbox.write_now(WRITE_BYTES_MAX, partial(self._write_now, stream))
 
     def _write_now(self, stream: _ClientStream, waiting: list[_Waiting]) -> bool:
         data = self._encode(stream.set_name, waiting)

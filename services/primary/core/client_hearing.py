@@ -65,7 +65,7 @@ class ClientHearing:
                 if stream is None:
                     stream = self._attachments.attach(given.stream, message)
             elif stream is not None:
-                whole = _transaction(messages, place)
+                whole = _transaction(message, messages, place) if isinstance(message, SettleCommand) else None
                 if whole is not None and self.clients.transaction(stream, *whole):
                     self._end_command()
                     behind = place + len(whole[0]) + 1
@@ -114,11 +114,10 @@ class ClientHearing:
 
 
 def _transaction(
-    messages: Sequence[Heard], place: int
+    first: SettleCommand, messages: Sequence[Heard], place: int
 ) -> tuple[Sequence[SettleCommand], CommitCommand] | None:
-    """Accepts of one transaction that begin at `place`, and its commit right behind them; None: they are not that."""
-    first = messages[place]
-    if not isinstance(first, SettleCommand) or first.transaction is None:
+    """Accepts of one transaction, the first being at `place`, and its commit right behind them; None: they are not that."""
+    if first.transaction is None:
         return None
     accepts = [first]
     for message in messages[place + 1 : place + 1 + ACCEPTS_MAX]:

@@ -1,6 +1,7 @@
 """What is encoded is decoded to the same; what is nonsense is rejected, and nothing else happens to it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -112,6 +113,20 @@ def test_deliveries_need_a_body_for_every_position() -> None:
     deliveries = pb.ServerMessage.Deliveries(queue="q", batch=batch)
     with pytest.raises(Rejected, match="2 positions for 1 bodies"):
         decode_response(pb.SessionResponse(messages=[pb.ServerMessage(deliveries=deliveries)]))
+
+
+@pytest.mark.parametrize("column", [{"codes": [0, 1]}, {"messages": ["", "x"]}, {"values": [1, 2]}], ids=str)
+def test_one_answer_has_one_of_each(column: dict[str, list[Any]]) -> None:
+    answers = pb.ServerMessage.Answers(numbers=[7], **column)
+    with pytest.raises(Rejected, match="has 2 values for 1"):
+        decode_response(pb.SessionResponse(messages=[pb.ServerMessage(answers=answers)]))
+
+
+@pytest.mark.parametrize("column", [{"properties": [b"", b"x"]}, {"ttls_ms": [1, 2]}], ids=str)
+def test_one_message_has_one_of_each(column: dict[str, list[Any]]) -> None:
+    publish = pb.ClientMessage.Publish(routing_key="q", bodies=[b""], **column)
+    with pytest.raises(Rejected, match="has 2 values for 1"):
+        decode_request(pb.SessionRequest(messages=[pb.ClientMessage(number=1, publish=publish)]))
 
 
 def test_what_is_the_same_for_all_messages_is_said_once() -> None:
