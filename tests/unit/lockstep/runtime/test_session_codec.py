@@ -116,14 +116,14 @@ def test_deliveries_need_a_body_for_every_position() -> None:
 
 
 @pytest.mark.parametrize("column", [{"codes": [0, 1]}, {"messages": ["", "x"]}, {"values": [1, 2]}], ids=str)
-def test_one_answer_has_one_of_each(column: dict[str, list[Any]]) -> None:
+def test_one_answer_has_one_of_each(column: dict[str, Any]) -> None:
     answers = pb.ServerMessage.Answers(numbers=[7], **column)
     with pytest.raises(Rejected, match="has 2 values for 1"):
         decode_response(pb.SessionResponse(messages=[pb.ServerMessage(answers=answers)]))
 
 
 @pytest.mark.parametrize("column", [{"properties": [b"", b"x"]}, {"ttls_ms": [1, 2]}], ids=str)
-def test_one_message_has_one_of_each(column: dict[str, list[Any]]) -> None:
+def test_one_message_has_one_of_each(column: dict[str, Any]) -> None:
     publish = pb.ClientMessage.Publish(routing_key="q", bodies=[b""], **column)
     with pytest.raises(Rejected, match="has 2 values for 1"):
         decode_request(pb.SessionRequest(messages=[pb.ClientMessage(number=1, publish=publish)]))
