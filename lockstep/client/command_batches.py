@@ -12,11 +12,11 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from lockstep.client.session_events import CommandDone
+from lockstep.client.session_events import CommandAnswer, Done
 from lockstep.client.set_session import SetSession
 from lockstep.core import commands as c
 from lockstep.core.alike_messages import joined, size_of_outgoing
-from lockstep.core.errors import ErrorCode, InDoubt, Rejected
+from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition, TransactionKey
 
 BATCH_MESSAGES_MAX = 1_000
@@ -33,7 +33,7 @@ _SHARED_REFUSALS = {
 
 Confirmation = asyncio.Future[int]
 """Done when the set has it for good; need not be awaited. Raises `Rejected` or `InDoubt`."""
-LastPublish = tuple[c.PublishCommand, Callable[[CommandDone | Rejected | InDoubt], None]]
+LastPublish = tuple[c.PublishCommand, Callable[[CommandAnswer], None]]
 """What a commit brings, and whom to tell what has become of it."""
 _Part = Sequence[Any]
 """Messages or positions: what the batch's `make` takes."""
@@ -206,20 +206,20 @@ class CommandBatches:
         self.flush()
         return last
 
-    def _answered_with_commit(self, batch: _Batch, answer: CommandDone | Rejected | InDoubt) -> None:
+    def _answered_with_commit(self, batch: _Batch, answer: CommandAnswer) -> None:
         """Each message went to the one queue."""
-        self._answered(batch, CommandDone(None, batch.count) if isinstance(answer, CommandDone) else answer)
+        self._answered(batch, Done(batch.count) if isinstance(answer, Done) else answer)
 
     def _submit(self, batch: _Batch) -> None:
         if batch.target is not None:
             self._under_way[batch.target] = batch
         self._session.submit_for(batch.make(batch.parts), partial(self._answered, batch))
 
-    def _answered(self, batch: _Batch, answer: CommandDone | Rejected | InDoubt) -> None:
+    def _answered(self, batch: _Batch, answer: CommandAnswer) -> None:
         is_last = batch.target is None or self._under_way.get(batch.target) is batch
         if is_last and batch.target is not None:
             del self._under_way[batch.target]
-        if isinstance(answer, CommandDone):
+        if isinstance(answer, Done):
             for confirmation in batch.waiting:
                 if not confirmation.done():
                     confirmation.set_result(answer.value)

@@ -11,13 +11,13 @@ from functools import partial
 from lockstep.client.command_batches import CommandBatches, Confirmation
 from lockstep.client.consumer import Message, stale
 from lockstep.client.outgoing import Headers, Outgoing, outgoing
-from lockstep.client.session_events import CommandDone
+from lockstep.client.session_events import CommandAnswer, Done
 from lockstep.client.set_session import SetSession, key_of
 from lockstep.client.unheard import unheard
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
-from lockstep.core.errors import ErrorCode, InDoubt, Rejected
+from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SetName, TransactionKey
 from lockstep.core.xa import EXCEPTIONS, BranchState, XaStatus
 from lockstep.core.xid import Xid
@@ -83,7 +83,7 @@ class ResourceManager:
     def __init__(self, session: SetSession, batches: CommandBatches) -> None:
         self._session = session
         self._batches = batches
-        self._starting: dict[Xid, asyncio.Future[CommandDone]] = {}
+        self._starting: dict[Xid, asyncio.Future[Done]] = {}
         """Starts that `end` may have to tell of: those that are not answered, or were refused."""
 
     @property
@@ -98,7 +98,7 @@ class ResourceManager:
 
     def select_soon(
         self, *, hears_read_only: bool = False, has_many_branches: bool = False
-    ) -> asyncio.Future[CommandDone]:
+    ) -> asyncio.Future[Done]:
         """As `select`, with what to wait for, which need not be: if it is refused, so is each `start`."""
         return unheard(self._send(c.SelectDtxCommand(0, hears_read_only, has_many_branches)))
 
@@ -216,15 +216,15 @@ class ResourceManager:
         self,
         xid: Xid,
         key: TransactionKey,
-        started: asyncio.Future[CommandDone],
-        answer: CommandDone | Rejected | InDoubt,
+        started: asyncio.Future[Done],
+        answer: CommandAnswer,
     ) -> None:
         if isinstance(answer, Rejected):
             # What was done is in a transaction that is no branch, and nobody else would end it.
             unheard(self._session.submit(c.RollbackCommand(0, key)))
         if started.cancelled():
             return
-        if isinstance(answer, CommandDone):
+        if isinstance(answer, Done):
             started.set_result(answer)
             if self._starting.get(xid) is started:
                 del self._starting[xid]
@@ -244,8 +244,8 @@ class ResourceManager:
     async def _ended(
         self,
         xid: Xid,
-        started: asyncio.Future[CommandDone] | None,
-        sent: Sequence[tuple[str, asyncio.Future[CommandDone]]],
+        started: asyncio.Future[Done] | None,
+        sent: Sequence[tuple[str, asyncio.Future[Done]]],
     ) -> XaStatus:
         if started is not None:
             await self._done("start", xid, started)
@@ -254,16 +254,16 @@ class ResourceManager:
     async def _verb(self, verb: str, xid: Xid, make: Callable[[bytes], c.AnyCommand]) -> XaStatus:
         return await self._status(verb, xid, self._send(make(_encoded(xid, verb))))
 
-    async def _status(self, verb: str, xid: Xid, sent: asyncio.Future[CommandDone]) -> XaStatus:
+    async def _status(self, verb: str, xid: Xid, sent: asyncio.Future[Done]) -> XaStatus:
         return XaStatus((await self._done(verb, xid, sent)).value)
 
-    async def _done(self, verb: str, xid: Xid, sent: asyncio.Future[CommandDone]) -> CommandDone:
+    async def _done(self, verb: str, xid: Xid, sent: asyncio.Future[Done]) -> Done:
         try:
             return await sent
         except Rejected as rejected:
             raise XaError(rejected, verb, xid) from rejected
 
-    def _send(self, command: c.AnyCommand) -> asyncio.Future[CommandDone]:
+    def _send(self, command: c.AnyCommand) -> asyncio.Future[Done]:
         """What is being gathered goes first."""
         self._batches.flush()
         return self._session.submit(command)

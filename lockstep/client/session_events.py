@@ -6,7 +6,7 @@ has closed or that was lost is ignored. Times are milliseconds of any clock that
 
 import msgspec
 
-from lockstep.core.errors import ErrorCode
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, SessionKey, TransactionKey
 from lockstep.core.requests import ClientMessage, Question
 from lockstep.core.server_messages import Answer, AnyServerMessage, DeliveredMessage
@@ -133,6 +133,19 @@ class CommandDone(msgspec.Struct, frozen=True):
     value: int
     transaction: TransactionKey | None = None
     begun: tuple[TransactionKey, ...] = ()
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What whoever waits for a command is told of `CommandDone`. It has no ticket: a future that had itself in its result would
+    stay until garbage is collected, and with it all that was said."""
+
+    value: int
+    transaction: TransactionKey | None = None
+    begun: tuple[TransactionKey, ...] = ()
+
+
+CommandAnswer = Done | Rejected | InDoubt
+"""What whoever waits for a command is told."""
 
 
 class CommandRejected(msgspec.Struct, frozen=True):

@@ -89,16 +89,14 @@ class SetSession:
         self.feed(e.Learn(Epoch(0), tuple(candidates)))
         self.feed(e.Start())
 
-    def submit(self, command: c.AnyCommand) -> "asyncio.Future[e.CommandDone]":
+    def submit(self, command: c.AnyCommand) -> "asyncio.Future[e.Done]":
         """Hands a command in; the future raises `Rejected` or `InDoubt`. What comes in one turn of the loop is one write."""
-        future: asyncio.Future[e.CommandDone] = self.loop.create_future()
+        future: asyncio.Future[e.Done] = self.loop.create_future()
         self._submit(future, command)
         self.write_soon()
         return future
 
-    def submit_for(
-        self, command: c.AnyCommand, heard: Callable[[e.CommandDone | Rejected | InDoubt], None]
-    ) -> None:
+    def submit_for(self, command: c.AnyCommand, heard: Callable[[e.CommandAnswer], None]) -> None:
         """As `submit`; `heard` is called with the answer or the error, and may submit more."""
         self._submit(heard, command)
         self.write_soon()
@@ -116,20 +114,20 @@ class SetSession:
         self,
         key: TransactionKey,
         last_publish: c.PublishCommand | None = None,
-        published: Callable[[e.CommandDone | Rejected | InDoubt], None] = lambda _: None,
-    ) -> "asyncio.Future[e.CommandDone]":
+        published: Callable[[e.CommandAnswer], None] = lambda _: None,
+    ) -> "asyncio.Future[e.Done]":
         """Commits a TX, and has others begun by that which are likely to be taken next; as `submit`, and written at once.
 
         `last_publish`: its last operation, where the set takes that with the commit; `published` hears what becomes of them.
         """
-        future: asyncio.Future[e.CommandDone] = self.loop.create_future()
+        future: asyncio.Future[e.Done] = self.loop.create_future()
         begins = self.reserve.begins()
 
-        def heard(answer: e.CommandDone | Rejected | InDoubt) -> None:
+        def heard(answer: e.CommandAnswer) -> None:
             # Whoever waited for the commit may be gone.
-            self.reserve.begun(begins, answer.begun if isinstance(answer, e.CommandDone) else ())
+            self.reserve.begun(begins, answer.begun if isinstance(answer, e.Done) else ())
             published(answer)
-            if isinstance(answer, e.CommandDone):
+            if isinstance(answer, e.Done):
                 _settle(future, answer)
             else:
                 _fail(future, answer)
@@ -270,8 +268,8 @@ class SetSession:
 
     def _perform(self, effect: e.Effect) -> None:
         match effect:
-            case e.CommandDone(ticket, _):
-                _settle(ticket, effect)
+            case e.CommandDone(ticket, value, transaction, begun):
+                _settle(ticket, e.Done(value, transaction, begun))
             case e.QuestionAnswered(ticket, answer):
                 _settle(ticket, answer)
             case e.Send(stream, messages):
@@ -370,13 +368,13 @@ class SetSession:
             self._closed.set_result(None)
 
 
-def key_of(done: e.CommandDone) -> tuple[LogIndex, Epoch]:
+def key_of(done: e.Done) -> tuple[LogIndex, Epoch]:
     """The transaction that a begin opened."""
     assert done.transaction is not None, "a begin is answered with its transaction"
     return done.transaction
 
 
-def _begun(done: "asyncio.Future[e.CommandDone]") -> tuple[TransactionKey, ...]:
+def _begun(done: "asyncio.Future[e.Done]") -> tuple[TransactionKey, ...]:
     """What a begin opened, if it did."""
     is_done = not done.cancelled() and done.exception() is None
     return (key_of(done.result()),) if is_done else ()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from lockstep.client.session_events import CommandDone
+from lockstep.client.session_events import Done
 from lockstep.client.unheard import unheard
 from lockstep.core import commands as c
 from lockstep.core.ids import TransactionKey
@@ -32,7 +32,7 @@ class CommandPort(Protocol):
     loop: asyncio.AbstractEventLoop
     transactions: dict[TransactionKey, Callable[[], None]]
 
-    def submit(self, command: c.AnyCommand) -> "asyncio.Future[CommandDone]": ...
+    def submit(self, command: c.AnyCommand) -> "asyncio.Future[Done]": ...
     def is_open(self, key: TransactionKey) -> bool: ...
 
 

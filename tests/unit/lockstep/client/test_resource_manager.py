@@ -7,7 +7,7 @@ import pytest_asyncio
 
 from lockstep.client import Session
 from lockstep.client.resource_manager import ResourceManager
-from lockstep.client.session_events import CommandDone
+from lockstep.client.session_events import Done
 from lockstep.core import commands as c
 from lockstep.core.ids import SetName
 from lockstep.core.xa import XaStatus
@@ -95,8 +95,8 @@ async def test_the_transaction_of_a_start_that_is_cancelled_is_the_next_ones(
     port, _ = await session.of_set(SetName("one"))
     submit, answered = port.submit, asyncio.Event()
 
-    def submit_later(command: c.AnyCommand) -> "asyncio.Future[CommandDone]":
-        async def later() -> CommandDone:
+    def submit_later(command: c.AnyCommand) -> "asyncio.Future[Done]":
+        async def later() -> Done:
             await answered.wait()
             return await submit(command)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from lockstep.client import transaction_reserve
-from lockstep.client.session_events import CommandDone
+from lockstep.client.session_events import Done
 from lockstep.client.transaction_reserve import RESERVE_MAX, TransactionReserve
 from lockstep.core import commands as c
 from lockstep.core.ids import Epoch, LogIndex, TransactionKey
@@ -21,7 +21,7 @@ class Port:
         self.rolled_back: list[TransactionKey] = []
         self.ended: set[TransactionKey] = set()
 
-    def submit(self, command: c.AnyCommand) -> "asyncio.Future[CommandDone]":
+    def submit(self, command: c.AnyCommand) -> "asyncio.Future[Done]":
         assert isinstance(command, c.RollbackCommand)
         self.rolled_back.append(command.transaction)
         return asyncio.get_running_loop().create_future()

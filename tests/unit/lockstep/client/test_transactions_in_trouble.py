@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from lockstep.client import Client, Rejected, Session, TransactionState
-from lockstep.client.session_events import CommandDone
+from lockstep.client.session_events import Done
 from lockstep.core import commands as c
 from lockstep.core.errors import ErrorCode
 from lockstep.core.xid import Xid
@@ -46,10 +46,10 @@ async def test_a_transaction_that_could_not_begin_is_rolled_back_in_peace(
     port, _ = next(iter(session._sets.values()))
     submit = port.submit
 
-    def refuse_begins(command: c.AnyCommand) -> "asyncio.Future[CommandDone]":
+    def refuse_begins(command: c.AnyCommand) -> "asyncio.Future[Done]":
         if not isinstance(command, c.BeginCommand):
             return submit(command)
-        refused: asyncio.Future[CommandDone] = asyncio.get_running_loop().create_future()
+        refused: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
         refused.set_exception(Rejected(ErrorCode.UNAVAILABLE, "too many"))
         return refused
 
@@ -85,8 +85,8 @@ async def test_who_is_cancelled_twice_leaves_no_transaction_open(
     port, _ = next(iter(session._sets.values()))
     submit, answered = port.submit, asyncio.Event()
 
-    def submit_later(command: c.AnyCommand) -> "asyncio.Future[CommandDone]":
-        async def later() -> CommandDone:
+    def submit_later(command: c.AnyCommand) -> "asyncio.Future[Done]":
+        async def later() -> Done:
             await answered.wait()
             return await submit(command)
 
