@@ -49,6 +49,11 @@ class Case:
         return self.operation == "consume"
 
     @property
+    def messages(self) -> int:
+        """In one transaction: what it takes counts as well as what it publishes."""
+        return 2 * self.size if self.operation == "move" else self.size
+
+    @property
     def title(self) -> str:
         clients = f"{self.connections} client{'s' if self.connections > 1 else ''}"
         messages = f"{self.size} message{'s' if self.size > 1 else ''}"
@@ -103,6 +108,14 @@ AMQP_FULL = [
     *(replace(case, path="amqp") for case in W1),
     *AMQP[3:],
 ]
+COSTS = (
+    *(Case("W1", "publish", size, count) for size, count in ((1, 16), (10, 4), (10, 16), (100, 4))),
+    W2[0],
+    W3_PUBLISH,
+    W3_CONSUME,
+)
+"""Of which each hop's cost is recorded."""
+COSTS_AMQP = (Case("W1", "publish", 10, 4, path="amqp"), Case("W3", "stream", 1000, 4, path="amqp"))
 LATENCY_SHORT = ((10, 4),)
 LATENCY_FULL = ((1, 4), (10, 4), (100, 4), (1, 16))
 """(size, connections) of W6, whose rate is half of what W1 showed for them."""

@@ -7,8 +7,10 @@ from pathlib import Path
 from bench.environment import Refused
 
 
-async def compiled(source: Path, folder: Path, libraries: Sequence[str], packages: str) -> Path:
-    """The program of one C or C++ file. `packages`: Debian's names of what it needs. Raises `Refused`."""
+async def compiled(
+    source: Path, folder: Path, libraries: Sequence[str], packages: str, *, is_library: bool = False
+) -> Path:
+    """The program of one C or C++ file, or the library. `packages`: Debian's names of what it needs. Raises `Refused`."""
     is_c = source.suffix == ".c"
     program = folder / source.stem
     command = (
@@ -20,6 +22,7 @@ async def compiled(source: Path, folder: Path, libraries: Sequence[str], package
             str(program),
             str(source),
         ),
+        *(("-shared", "-fPIC") if is_library else ()),
         *(f"-l{library}" for library in libraries),
     )
     try:

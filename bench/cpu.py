@@ -1,8 +1,8 @@
 """Processor time of each message at each hop: the client, the primary, a backup, a store, the proxy. `make bench-cpu`.
 
 Law: this is what keeps a gain: rates hold for one machine and one hour, the processor time of a message for much longer, and
-instructions (where they can be counted) for ever. Every run adds one line to docs/cpu-per-message.jsonl, which is committed with
-the change that it belongs to. A case is measured several times; a hop's figure is the median.
+instructions (where there is a callgrind to count them) for ever. Every run adds one line to docs/cpu-per-message.jsonl, which is
+committed with the change that it belongs to. A case is measured several times; a hop's figure is the median.
 """
 
 import argparse
@@ -18,9 +18,9 @@ import msgspec
 import uvloop
 from rich.console import Console
 
-from bench.cases import W2, W3_CONSUME, W3_PUBLISH, Case
+from bench.cases import COSTS, COSTS_AMQP
 from bench.environment import Disk, Refused, commit, described_machine, measured_disk
-from bench.instructions import can_count
+from bench.instructions import can_count, counted_instructions
 from bench.load_programs import measure
 from bench.own_cluster import started
 from bench.own_runs import amqp_program
@@ -30,16 +30,6 @@ from bench.tables import figure, table
 RECORD = Path("docs/cpu-per-message.jsonl")
 HOPS = ("client", "proxy", "primary", "backup", "store")
 """As the processes' names begin; of several (two backups, three stores) it is the mean of one."""
-CASES = (
-    Case("W1", "publish", 1, 16),
-    Case("W1", "publish", 10, 4),
-    Case("W1", "publish", 10, 16),
-    Case("W1", "publish", 100, 4),
-    W2[0],
-    W3_PUBLISH,
-    W3_CONSUME,
-)
-AMQP_CASES = (Case("W1", "publish", 10, 4, path="amqp"), Case("W3", "stream", 1000, 4, path="amqp"))
 
 
 class Hops(msgspec.Struct, frozen=True):
@@ -48,6 +38,7 @@ class Hops(msgspec.Struct, frozen=True):
     us: dict[str, float]
     messages_per_second: float
     instructions: dict[str, float] = {}
+    """Of the hop's cores and codecs (`bench/instructions.py`); none: not counted."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -63,24 +54,20 @@ class Entry(msgspec.Struct, frozen=True):
     cases: dict[str, Hops]
 
 
-def by_hop(repetitions: Sequence[Measurement]) -> Hops:
-    """The median of each hop over repetitions of one case."""
+def by_hop(repetitions: Sequence[Measurement], instructions: Mapping[str, float] | None = None) -> Hops:
+    """The median of each hop over repetitions of one case, and what was counted of it."""
     us: dict[str, float] = {}
-    instructions: dict[str, float] = {}
     for hop in HOPS:
-        costs = [_mean(one, hop, "us_per_message") for one in repetitions]
-        counts = [_mean(one, hop, "instructions_per_message") for one in repetitions]
+        costs = [_mean(one, hop) for one in repetitions]
         if any(costs):
             us[hop] = round(statistics.median(costs), 1)
-        if any(counts):
-            instructions[hop] = round(statistics.median(counts))
     rate = statistics.median(one.messages_per_second for one in repetitions)
-    return Hops(us, round(rate), instructions)
+    return Hops(us, round(rate), dict(instructions or {}))
 
 
-def _mean(one: Measurement, hop: str, what: str) -> float:
+def _mean(one: Measurement, hop: str) -> float:
     used = [
-        getattr(value, what)
+        value.us_per_message
         for name, value in {**one.processes, **one.clients}.items()
         if name.partition(" ")[0] == hop
     ]
@@ -102,13 +89,19 @@ def add_to_record(entry: Entry, path: Path) -> None:
 
 
 def changes(new: Entry, old: Entry | None) -> str:
-    """A table in Markdown: what each hop costs, and what it did in an entry before."""
-    rows = []
+    """Tables in Markdown: what each hop costs, and what it did in an entry before."""
+    rows, counted = [], []
     for title, hops in new.cases.items():
         before = old.cases.get(title) if old is not None else None
         cells = [_change(hops.us, before.us if before else {}, hop) for hop in HOPS]
         rows.append([title, *cells, figure(hops.messages_per_second)])
-    return table(("CPU us a message (before)", *HOPS, "msgs/s"), rows)
+        if hops.instructions:
+            cells = [_change(hops.instructions, before.instructions if before else {}, hop) for hop in HOPS]
+            counted.append([title, *cells])
+    shown = table(("CPU us a message (before)", *HOPS, "msgs/s"), rows)
+    if counted:
+        shown += "\n\n" + table(("instructions a message (before)", *HOPS), counted)
+    return shown
 
 
 def _change(new: Mapping[str, float], old: Mapping[str, float], hop: str) -> str:
@@ -123,18 +116,18 @@ async def main(rounds: int, seconds: float, directory: Path | None, record: Path
     found: dict[str, list[Measurement]] = {}
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-", dir=directory) as scratch:
         disk = await asyncio.to_thread(measured_disk, Path(scratch))
-        with_instructions = await can_count()
         program = await amqp_program(console, Path(scratch))
-        cases = [*CASES, *(AMQP_CASES if program else ())]
+        cases = [*COSTS, *(COSTS_AMQP if program else ())]
         async with started(
             Path(scratch) / "cluster", proxies=1 if program else 0, amqp_program=program
         ) as cluster:
             for _ in range(rounds):
                 for case in cases:
                     plan = await cluster.plan(case, seconds=seconds)
-                    one = await measure(plan, Path(scratch), with_instructions=with_instructions)
+                    one = await measure(plan, Path(scratch))
                     title = f"{case.workload} {case.title}" + (" (AMQP)" if case.path == "amqp" else "")
                     found.setdefault(title, []).append(one)
+        instructions = await counted_instructions(Path(scratch)) if can_count() else {}
     machine = described_machine()
     entry = Entry(
         f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
@@ -143,12 +136,12 @@ async def main(rounds: int, seconds: float, directory: Path | None, record: Path
         machine.cores,
         disk,
         max(one.other_cores for ones in found.values() for one in ones),
-        {title: by_hop(ones) for title, ones in found.items()},
+        {title: by_hop(ones, instructions.get(title)) for title, ones in found.items()},
     )
     known = read_record(record)
     console.print(changes(entry, known[-1] if known else None), markup=False, soft_wrap=True)
-    if not with_instructions:
-        console.print("instructions are not counted: no perf, or no counter for it")
+    if not instructions:
+        console.print("instructions are not counted: no valgrind (Debian's name)")
     if entry.other_cores:
         console.print(f"others used up to {entry.other_cores:.2f} cores")
     await asyncio.to_thread(add_to_record, entry, record)

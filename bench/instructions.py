@@ -1,61 +1,80 @@
-"""Instructions that processes execute, counted by `perf stat` where the machine has such a counter: unlike processor time they do
-not depend on what else runs, nor on the clock of the day."""
+"""Instructions that each hop executes for a message, counted by callgrind: unlike processor time they do not depend on what else
+runs, nor on how fast the machine is that day.
+
+Law: what is counted is `bench/chain`: the cores, codecs and journal writes of one set in one process. Event loops, sockets,
+threads and the kernel are not in it, nor the calls of the client's library around its core.
+"""
 
 import asyncio
-import contextlib
+import os
+import re
 import shutil
-import signal
-from collections.abc import Mapping
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
 
-_EVENT = "instructions"
+from bench.chain.counted import COUNTED
+from bench.compiling import compiled
+
+TRANSACTIONS = 20
+"""Of each client, for each hop: after a few a hop does the same again and again."""
+_COUNTING = Path(__file__).parent / "chain" / "counting.c"
+_PACKAGES = "gcc valgrind"
+_SECONDS_MAX = 1800.0
+_TRIGGER = re.compile(r"^desc: Trigger: Client Request: (?P<case>\d+) (?P<hop>\w+)$", re.MULTILINE)
+_TOTAL = re.compile(r"^totals: (?P<count>\d+)$", re.MULTILINE)
 
 
-async def can_count() -> bool:
-    """Whether there is a perf, and a counter that it may use; virtual machines often have none."""
-    perf = shutil.which("perf")
-    if perf is None:
-        return False
-    process = await asyncio.create_subprocess_exec(
-        *(perf, "stat", "-x", ",", "-e", _EVENT, "true"),
+def can_count() -> bool:
+    """Whether there is a callgrind."""
+    return shutil.which("valgrind") is not None
+
+
+async def counted_instructions(folder: Path) -> dict[str, dict[str, float]]:
+    """For a message, by the titles of `COUNTED` and by hop. Takes minutes, of one processor. Raises `Refused` without a compiler.
+
+    `folder`: for what is compiled and written on the way.
+    """
+    library = await compiled(_COUNTING, folder, (), _PACKAGES, is_library=True)
+    counting = await asyncio.create_subprocess_exec(
+        *("valgrind", "--tool=callgrind", "--collect-atstart=no", f"--callgrind-out-file={folder}/counts"),
+        *(
+            sys.executable,
+            "-m",
+            "bench.chain",
+            "--library",
+            str(library),
+            "--transactions",
+            str(TRANSACTIONS),
+        ),
+        env={**os.environ, "PYTHONHASHSEED": "0"},
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, output = await process.communicate()
-    return counted(output.decode()) is not None
+    try:
+        async with asyncio.timeout(_SECONDS_MAX):
+            _, output = await counting.communicate()
+    finally:
+        if counting.returncode is None:
+            counting.kill()
+            await counting.wait()
+    if counting.returncode:
+        raise RuntimeError(f"the chain ended with {counting.returncode}: {output.decode()[-2000:]}")
+    return by_title(await asyncio.to_thread(_texts, folder))
 
 
-def counted(output: str) -> int | None:
-    """What `perf stat -x ,` has counted; None: nothing."""
-    for line in output.splitlines():
-        value, _, event, *_ = [*line.split(","), "", ""]
-        if event.startswith(_EVENT) and value.isdigit():
-            return int(value)
-    return None
+def _texts(folder: Path) -> list[str]:
+    return [path.read_text() for path in folder.glob("counts*")]
 
 
-class InstructionCounter:
-    """Of several processes between `start` and `read`."""
-
-    def __init__(self, pids: Mapping[str, int]) -> None:
-        self._pids = dict(pids)
-        self._counting: dict[str, asyncio.subprocess.Process] = {}
-
-    async def start(self) -> None:
-        for name, pid in self._pids.items():
-            self._counting[name] = await asyncio.create_subprocess_exec(
-                *("perf", "stat", "-x", ",", "-e", _EVENT, "-p", str(pid)),
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-            )
-
-    async def read(self) -> dict[str, int]:
-        """Of those that were counted."""
-        found = {}
-        for process in self._counting.values():
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGINT)
-        for name, process in self._counting.items():
-            _, output = await process.communicate()
-            if (value := counted(output.decode())) is not None:
-                found[name] = value
-        return found
+def by_title(files: Iterable[str]) -> dict[str, dict[str, float]]:
+    """For a message, from the text of callgrind's files: each is of one hop in one case, or of none."""
+    found: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for text in files:
+        trigger, total = _TRIGGER.search(text), _TOTAL.search(text)
+        if trigger and total:
+            case = COUNTED[int(trigger["case"])]
+            messages = TRANSACTIONS * case.connections * case.messages
+            found[f"{case.workload} {case.title}"][trigger["hop"]] = round(int(total["count"]) / messages)
+    return dict(found)

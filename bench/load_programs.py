@@ -15,7 +15,6 @@ from pathlib import Path
 import msgspec
 
 from bench.environment import OtherLoad
-from bench.instructions import InstructionCounter
 from bench.load import Done
 from bench.measuring import CpuMeter, SyncProbe, percentile
 from bench.processes import family_resident_mib
@@ -55,11 +54,8 @@ class Plan:
     seconds: float
 
 
-async def measure(plan: Plan, directory: Path, *, with_instructions: bool = False) -> Measurement:
-    """Runs the programs of a plan; `directory` is on the disk that the servers write to. Raises `LoadFailed`.
-
-    `with_instructions`: counted too, on a machine that can (`instructions.can_count`).
-    """
+async def measure(plan: Plan, directory: Path) -> Measurement:
+    """Runs the programs of a plan; `directory` is on the disk that the servers write to. Raises `LoadFailed`."""
     async with contextlib.AsyncExitStack() as stack:
         programs = [await stack.enter_async_context(_started(command)) for command in plan.commands]
         await asyncio.gather(*(_line(program, READY_SECONDS_MAX) for program in programs))
@@ -69,13 +65,11 @@ async def measure(plan: Plan, directory: Path, *, with_instructions: bool = Fals
             for number, program in enumerate(programs)
         }
         meter, others = CpuMeter({**plan.pids, **clients}), OtherLoad()
-        counter = InstructionCounter({**plan.pids, **clients} if with_instructions else {})
         for program in programs:
             assert program.stdin is not None
             program.stdin.write(b"go\n")
         await asyncio.sleep(plan.warm_seconds)
         async with SyncProbe(directory) as probe, SpeedProbe() as speed:
-            await counter.start()
             begin = asyncio.get_running_loop().time()
             others.start()
             meter.start()
@@ -87,7 +81,6 @@ async def measure(plan: Plan, directory: Path, *, with_instructions: bool = Fals
                 end.result()  # Raises what has failed, before its process is asked what it used.
             used, other_cores = meter.read(), others.cores()
             took = asyncio.get_running_loop().time() - begin
-            instructions = await counter.read()
             memory = {name: family_resident_mib(pid) for name, pid in {**plan.pids, **clients}.items()}
         results = [msgspec.json.decode(line, type=Done) for line in await asyncio.gather(*ends)]
         for program in programs:
@@ -98,7 +91,7 @@ async def measure(plan: Plan, directory: Path, *, with_instructions: bool = Fals
         plan,
         results,
         clients,
-        _Seen(used, instructions, memory, took, other_cores, probe.median_ms, speed.slowdown),
+        _Seen(used, memory, took, other_cores, probe.median_ms, speed.slowdown),
     )
 
 
@@ -120,7 +113,6 @@ class _Seen:
     """Of the processes, in the measured seconds."""
 
     cpu_seconds: Mapping[str, float]
-    instructions: Mapping[str, int]
     resident_mib: Mapping[str, float]
     seconds: float
     other_cores: float
@@ -137,8 +129,7 @@ def _measurement(plan: Plan, done: Sequence[Done], clients: Mapping[str, int], s
     def used(name: str) -> Used:
         cores = seen.cpu_seconds[name] / seen.seconds
         each = 1e6 * cores / messages if messages else 0.0
-        instructions = seen.instructions.get(name, 0) / seen.seconds / messages if messages else 0.0
-        return Used(round(cores, 3), round(seen.resident_mib[name], 1), round(each, 1), round(instructions))
+        return Used(round(cores, 3), round(seen.resident_mib[name], 1), round(each, 1))
 
     return Measurement(
         system=plan.system,

@@ -19,8 +19,6 @@ class Used(msgspec.Struct, frozen=True):
     cores: float
     resident_mib: float
     us_per_message: float
-    instructions_per_message: float = 0.0
-    """0: not counted."""
 
 
 class Measurement(msgspec.Struct, frozen=True):

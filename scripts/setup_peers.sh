@@ -20,6 +20,7 @@ has_program mvn || missing+=(maven)
 has_program javac || missing+=(openjdk-17-jdk-headless)
 { ldconfig -p 2>/dev/null || /sbin/ldconfig -p; } | grep -q libaio || missing+=(libaio1)
 has_program unzip || missing+=(unzip)
+[ -e /usr/include/valgrind/callgrind.h ] || missing+=(valgrind)  # counts instructions for make bench-cpu
 
 if [ ${#missing[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && has_program apt-get; then

@@ -24,6 +24,27 @@ class SyncingDisk(Disk, Protocol):
         """As `perform` of the step and of `SyncSegment` behind it."""
 
 
+def perform_job(disk: SyncingDisk, job: Perform, syncs: list[float]) -> JobDone | JobFailed:
+    """All of its steps, on this thread, with their rests; `syncs` gets the seconds that each sync of a journal took."""
+    results: list[StepResult] = []
+    try:
+        steps = job.steps
+        if type(steps[0]) is WriteSegment and steps[1:2] == (SyncSegment(steps[0].number),):
+            begun = time.perf_counter()
+            disk.write_and_sync(job.set_name, steps[0])
+            syncs.append(time.perf_counter() - begun)
+            results += (None, None)
+            steps = steps[2:]
+        for step in steps:
+            begun = time.perf_counter()
+            results.append(disk.perform(job.set_name, step))
+            if type(step) is Compute and step.rest:
+                time.sleep(step.rest * (time.perf_counter() - begun))
+    except DiskError as error:
+        return JobFailed(job.set_name, job.lane, error)
+    return JobDone(job.set_name, job.lane, tuple(results))
+
+
 class LaneThreads:
     """Lives as long as the process. `feed` is called on the event loop, everything else by it."""
 
@@ -77,33 +98,13 @@ class LaneThreads:
         while (job := queue.get()) is not None:
             syncs: list[float] = []
             try:
-                end = self._perform(job, syncs)
+                end = perform_job(self._disk, job, syncs)
             except BaseException as error:
                 halt(f"a job of set {job.set_name} failed in lane {job.lane.value}", error)
             try:
                 self._loop.call_soon_threadsafe(self._end, end, syncs)
             except RuntimeError:
                 return  # the event loop is closed: the process is ending
-
-    def _perform(self, job: Perform, syncs: list[float]) -> JobDone | JobFailed:
-        """`syncs` gets the seconds of each."""
-        results: list[StepResult] = []
-        try:
-            steps = job.steps
-            if type(steps[0]) is WriteSegment and steps[1:2] == (SyncSegment(steps[0].number),):
-                begun = time.perf_counter()
-                self._disk.write_and_sync(job.set_name, steps[0])
-                syncs.append(time.perf_counter() - begun)
-                results += (None, None)
-                steps = steps[2:]
-            for step in steps:
-                begun = time.perf_counter()
-                results.append(self._disk.perform(job.set_name, step))
-                if type(step) is Compute and step.rest:
-                    time.sleep(step.rest * (time.perf_counter() - begun))
-        except DiskError as error:
-            return JobFailed(job.set_name, job.lane, error)
-        return JobDone(job.set_name, job.lane, tuple(results))
 
     def _end(self, end: JobDone | JobFailed, syncs: list[float]) -> None:
         for seconds in syncs:

@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from bench.cpu import Entry, Hops, add_to_record, by_hop, changes, read_record
 from bench.environment import Disk
 from bench.results import Measurement, Used
 from tests.unit.bench.made import measurement
 
 
-def repetition(scale: float, instructions: float = 0.0) -> Measurement:
+def repetition(scale: float) -> Measurement:
     made = measurement("one", 1000.0 * scale)
     return Measurement(
         **{
@@ -17,7 +19,7 @@ def repetition(scale: float, instructions: float = 0.0) -> Measurement:
             if name not in ("processes", "clients")
         },
         processes={
-            "primary B1": Used(0.5, 1.0, 20.0 * scale, instructions),
+            "primary B1": Used(0.5, 1.0, 20.0 * scale),
             "backup B2": Used(0.5, 1.0, 8.0 * scale),
             "backup B3": Used(0.5, 1.0, 12.0 * scale),
             "store B1": Used(0.5, 1.0, 6.0 * scale),
@@ -38,8 +40,12 @@ def test_a_hop_is_the_mean_of_its_processes_and_the_median_of_repetitions() -> N
     assert (found.messages_per_second, found.instructions) == (2000.0, {})
 
 
-def test_instructions_are_kept_where_they_were_counted() -> None:
-    assert by_hop([repetition(1.0, 50_000.0)]).instructions == {"primary": 50_000.0}
+def test_instructions_are_shown_where_they_were_counted() -> None:
+    hops = by_hop([repetition(1.0)], {"primary": 50_000.0})
+    assert hops.instructions == {"primary": 50_000.0}
+    counted = replace(entry(10.0), cases={"one": hops})
+    assert changes(counted, None).splitlines()[-1] == "| one | - | - | 50,000 | - | - |"
+    assert changes(counted, counted).splitlines()[-1] == "| one | - | - | 50,000 (50,000) | - | - |"
 
 
 def test_entries_are_added_behind_those_that_are_there(tmp_path: Path) -> None:

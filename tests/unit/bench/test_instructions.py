@@ -1,11 +1,21 @@
-"""What `perf stat` says."""
+"""What callgrind's files say."""
 
-from bench.instructions import counted
+from bench.chain.counted import COUNTED
+from bench.instructions import TRANSACTIONS, by_title
 
 
-def test_a_count_is_read_and_its_absence_is_none() -> None:
-    assert counted("123456,,instructions,100000,100.00,,\n") == 123456
-    assert counted("77,,instructions:u,1,100.00,,\n") == 77
-    assert counted("<not supported>,,instructions,0,100.00,,\n") is None
-    assert counted("12,,cycles,1,100.00,,\n") is None
-    assert counted("") is None
+def file(trigger: str, total: int) -> str:
+    return f"version: 1\npart: 2\n\ndesc: Trigger: {trigger}\n\nevents: Ir\nsummary: 1\n\nfn=(1)\n3 4\n\ntotals: {total}\n"
+
+
+def test_each_file_is_of_one_hop_in_one_case_for_a_message() -> None:
+    first = COUNTED[0]
+    messages = TRANSACTIONS * first.connections * first.messages
+    found = by_title(
+        [
+            file("Client Request: 0 primary", 1000 * messages),
+            file("Client Request: 0 store", 7 * messages),
+            file("Program termination", 12345),
+        ]
+    )
+    assert found == {f"{first.workload} {first.title}": {"primary": 1000, "store": 7}}

@@ -1,0 +1,42 @@
+"""What all hops have: an inbox with bytes, and turns in which they take them.
+
+Law: a hop takes all that has come for it in one turn, as a process does that many write to.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from lockstep.core.ids import SetName
+from lockstep.runtime.wire import Serialized
+
+SET = SetName("chain")
+Take = Callable[[bytes], None]
+
+
+class Hop:
+    """Lives as long as its chain. `name` is the kind of process whose work it does."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._inbox: deque[tuple[Take, bytes]] = deque()
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._inbox)
+
+    def post(self, take: Take, data: Serialized) -> None:
+        """`take` gets the bytes in the next turn."""
+        self._inbox.append((take, data if isinstance(data, bytes) else b"".join(data)))
+
+    def turn(self) -> None:
+        """All that has come, and what it causes."""
+        while self._inbox:
+            take, data = self._inbox.popleft()
+            take(data)
+        self.end_turn()
+
+    def end_turn(self) -> None:
+        """What is done once for all that came together."""
+
+    def aside(self) -> None:
+        """What is done behind a turn and not counted as its work."""
