@@ -11,6 +11,7 @@ from lockstep.runtime.wire import Serialized
 
 SET = SetName("chain")
 Take = Callable[[bytes], None]
+"""What a hop does with the bytes of one message."""
 
 
 class Hop:

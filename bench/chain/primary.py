@@ -30,7 +30,7 @@ from lockstep.core.inputs import (
     Woken,
 )
 from lockstep.core.log_copy import LogCopy
-from lockstep.core.replication import Acknowledge, ToBackup
+from lockstep.core.replication import Acknowledge, Subscribe, ToBackup
 from lockstep.core.server_messages import BrokerAnswer, Told
 from lockstep.core.set_state import SetState
 from lockstep.core.store_protocol import AnyStoreRequest
@@ -65,8 +65,8 @@ class PrimaryHop(Hop):
         self._inputs: list[AnyInput] = []
         self._clients: dict[int, tuple[Hop, Take]] = {}
         self._backups: dict[BrokerId, tuple[Hop, Take]] = {}
-        self._streams: dict[int, BrokerId] = {}
-        self._subscribed: dict[BrokerId, tuple[int, Acknowledge]] = {}
+        self._backup_streams: dict[int, Subscribe] = {}
+        """By their numbers, with the words that began them."""
         self.wakes_at: int | None = None
         """Boot-time milliseconds at which it wants to be woken."""
         store.serve(self, self._answered)
@@ -103,19 +103,17 @@ class PrimaryHop(Hop):
         self._inputs.append(ClientSaid(SET, stream, messages))
 
     def subscribe(self, data: bytes) -> None:
+        """A backup's first words."""
         words, _ = decode_subscribe(data)
-        stream = self.BACKUP_STREAMS + len(self._streams)
-        self._streams[stream] = words.broker
-        self._subscribed[words.broker] = (
-            stream,
-            Acknowledge(SET, words.epoch, words.broker, words.incarnation, LogIndex(0)),
-        )
+        stream = self.BACKUP_STREAMS + len(self._backup_streams)
+        self._backup_streams[stream] = words
         self._inputs.append(BackupSaid(SET, stream, words))
 
     def acknowledge(self, data: bytes) -> None:
+        """A backup's further words; it is named by its subscription."""
         name, epoch, log_end = decode_acknowledge(data)
-        stream, last = self._subscribed[BrokerId(name)]
-        message = Acknowledge(SET, epoch, last.broker, last.incarnation, log_end)
+        stream, words = next(known for known in self._backup_streams.items() if known[1].broker == name)
+        message = Acknowledge(SET, epoch, words.broker, words.incarnation, log_end)
         self._inputs.append(BackupSaid(SET, stream, message))
 
     def _answered(self, data: bytes) -> None:
@@ -152,7 +150,7 @@ class PrimaryHop(Hop):
                 case LookUpNames():
                     self._inputs.append(NamesSeen(SET, ()))
         for stream, words in to_backups.items():
-            hop, take = self._backups[self._streams[stream]]
+            hop, take = self._backups[self._backup_streams[stream].broker]
             for data in encode_to_backup(words, WRITE_BYTES_MAX):
                 hop.post(take, data)
         self._store.tell(requests)
