@@ -7,7 +7,7 @@ an fdatasync of at most 0.3 ms. A must that was not measured is missed.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bench.cases import W2, W3_CONSUME, W3_PUBLISH, Case
+from bench.cases import W2, W3_CONSUME, W3_PUBLISH, W7, Case
 from bench.own_cluster import NAME
 from bench.results import Measurement, medians
 
@@ -24,11 +24,38 @@ class Must:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One figure, in messages or, for transactions, in operations a second."""
+    """One figure: a rate of at least, or a latency of at most so much."""
 
     case: Case
     figure: float
     unit: str = "msgs/s"
+    """msgs/s, tx/s, ms p50, ms p99."""
+
+    def value(self, one: Measurement) -> float:
+        """In the goal's unit."""
+        return {
+            "msgs/s": one.messages_per_second,
+            "tx/s": one.operations_per_second,
+            "ms p50": one.p50_ms,
+            "ms p99": one.p99_ms,
+        }[self.unit]
+
+    def result(self, value: float) -> str:
+        """Whether it is reached, and by how much it is not."""
+        beyond = value / self.figure - 1
+        if beyond == 0 or (beyond < 0) == self.unit.startswith("ms "):
+            return "reached"
+        return f"{100 * abs(beyond):.0f} % {'above' if beyond > 0 else 'below'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How much more processor time of all servers a message may cost in one case of W7 than in another, both of one size."""
+
+    what: str
+    first: Case
+    last: Case
+    share_max: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +101,17 @@ GOALS = (
     Goal(_w1(10, 16), 30_000),
     Goal(_w1(1, 4), 2_400, "tx/s"),
     Goal(_w1(1, 16), 4_000, "tx/s"),
+    Goal(_w1(1, 1), 2, "ms p50"),
+    Goal(_w1(1, 1), 4, "ms p99"),
     Goal(W2[0], 1_500, "tx/s"),
     Goal(W3_PUBLISH, 70_000),
     Goal(W3_CONSUME, 80_000),
     Goal(_XA, 300, "tx/s"),
     Goal(replace(_XA, connections=16), 2_000, "tx/s"),
+)
+GROWTHS = (
+    Growth("1 to 10,000 queues", W7["queues"][0], W7["queues"][-1], 0.2),
+    Growth("0 to 1,000,000 messages deep", W7["queue depth"][0], W7["queue depth"][-1], 0.2),
 )
 
 

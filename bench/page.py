@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.cpu import RECORD, changes, read_record
 from bench.environment import Refused
-from bench.musts import GOALS, PEER, Goal, standings
+from bench.musts import GOALS, GROWTHS, PEER, standings
 from bench.own_cluster import NAME
 from bench.results import Measurement, Run, medians, read_run
 from bench.tables import conditions, failovers_table, figure, measurements_table, processes_table, table
@@ -28,6 +28,7 @@ _TITLES = {
     "W6": "W6: latency under half of the highest throughput",
     "W7": "W7: scale, one dimension at a time",
 }
+_NOT_MEASURED = ("not measured", "-", "-")
 _INTRODUCTION = """\
 # Performance
 
@@ -74,34 +75,33 @@ def _own(run: Run, plots: Sequence[Path]) -> list[str]:
 
 def goals_table(runs: Sequence[Run]) -> str:
     """What was reached of every goal, by the last run that has it; and by how much it is missed."""
-    reached = {one.case: (one, run) for run in runs for one in _sdk(run)}
+    found = {one.case: (one, run) for run in runs for one in _sdk(run)}
     rows = []
     for goal in GOALS:
-        one, run = reached.get(goal.case.title, (None, None))
-        name = f"{goal.case.workload}: {goal.case.title}"
-        if one is None or run is None:
-            rows.append([name, f"{goal.figure:,.0f} {goal.unit}", "not measured", "-", "-"])
+        cells = [f"{goal.case.workload}: {goal.case.title}", f"{goal.figure:,.0f} {goal.unit}"]
+        if (measured := found.get(goal.case.title)) is None:
+            rows.append([*cells, *_NOT_MEASURED])
             continue
-        value = reached_value(goal, one)
-        rows.append(
-            [
-                name,
-                f"{goal.figure:,.0f} {goal.unit}",
-                figure(value),
-                "reached" if value >= goal.figure else f"{100 * (1 - value / goal.figure):.0f} % below",
-                f"{1000 / run.disk.syncs_per_second:.2f} ms{', noisy' if one.is_noisy else ''}",
-            ]
-        )
+        value = goal.value(measured[0])
+        rows.append([*cells, figure(value), goal.result(value), _conditions(*measured)])
+    for growth in GROWTHS:
+        cells = [f"W7: a transaction's cost, {growth.what}", f"{growth.share_max:+.0%} at most"]
+        first, last = found.get(growth.first.title), found.get(growth.last.title)
+        if first is None or last is None:
+            rows.append([*cells, *_NOT_MEASURED])
+            continue
+        share = last[0].server_us / first[0].server_us - 1
+        result = "reached" if share <= growth.share_max else "missed"
+        rows.append([*cells, f"{share:+.0%}", result, _conditions(*last)])
     return table(("goal", "figure", "measured", "result", "fdatasync"), rows)
+
+
+def _conditions(one: Measurement, run: Run) -> str:
+    return f"{1000 / run.disk.syncs_per_second:.2f} ms{', noisy' if one.is_noisy else ''}"
 
 
 def _sdk(run: Run) -> list[Measurement]:
     return [one for one in medians(run.measurements) if one.system == NAME and one.path == "sdk"]
-
-
-def reached_value(goal: Goal, one: Measurement) -> float:
-    """In the goal's unit."""
-    return one.messages_per_second if goal.unit == "msgs/s" else one.operations_per_second
 
 
 def _syncs(run: Run) -> str:

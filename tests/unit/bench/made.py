@@ -12,6 +12,8 @@ def measurement(
     other_cores: float = 0.0,
     client_cores: float = 0.5,
     slowdown: float = 1.0,
+    p99_ms: float = 4.0,
+    primary_us: float = 20.0,
 ) -> Measurement:
     return Measurement(
         system=system,
@@ -21,12 +23,12 @@ def measurement(
         operations_per_second=rate / 10,
         messages_per_second=rate,
         p50_ms=2.0,
-        p99_ms=4.0,
+        p99_ms=p99_ms,
         p999_ms=8.0,
         seconds=5.0,
         sync_ms=0.2,
         other_cores=other_cores,
-        processes={"primary B1": Used(0.5, 100.0, 20.0), "store B1": Used(0.25, 50.0, 10.0)},
+        processes={"primary B1": Used(0.5, 100.0, primary_us), "store B1": Used(0.25, 50.0, 10.0)},
         clients={"client": Used(client_cores, 40.0, 5.0)},
         slowdown=slowdown,
     )

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.environment import Disk, Machine
-from bench.musts import GOALS, MUSTS, PEER
+from bench.musts import GOALS, GROWTHS, MUSTS, PEER
 from bench.page import goals_table, page
 from bench.plots import draw
 from bench.results import Measurement, Run, Trial
@@ -59,6 +59,22 @@ def test_goals_say_by_how_much_they_are_missed() -> None:
     assert lines[0] == "| W1: tx of 100, 4 clients | 70,000 msgs/s | 35,000 | 50 % below | 0.20 ms |"
     assert lines[3] == "| W1: tx of 1, 4 clients | 2,400 tx/s | 2,400 | reached | 0.20 ms |"
     assert "not measured" in lines[1]
+
+
+def test_a_latency_is_to_be_low_and_a_cost_is_not_to_grow() -> None:
+    alone, (queues, depth) = next(goal.case for goal in GOALS if goal.unit == "ms p50"), GROWTHS
+    found = [
+        measurement(alone.title, 100.0, p99_ms=5.0),
+        measurement(queues.first.title, 100.0),
+        measurement(queues.last.title, 100.0, primary_us=26.0),
+        measurement(depth.first.title, 100.0),
+        measurement(depth.last.title, 100.0, primary_us=27.0),
+    ]
+    lines = goals_table([run("full", found)]).splitlines()
+    assert "| W1: tx of 1, 1 client | 2 ms p50 | 2.0 | reached | 0.20 ms |" in lines
+    assert "| W1: tx of 1, 1 client | 4 ms p99 | 5.0 | 25 % above | 0.20 ms |" in lines
+    assert lines[-2].endswith("| +20% at most | +20% | reached | 0.20 ms |")
+    assert lines[-1].endswith("| +20% at most | +23% | missed | 0.20 ms |")
 
 
 def test_the_page_has_conditions_ratios_figures_and_notes() -> None:
