@@ -2,16 +2,14 @@
 
 from collections.abc import Callable
 
-from bench.chain.hop import SET, Hop, Take
+from bench.chain.hop import SET, Hop, Take, empty_copy
 from bench.chain.store import StoreHop
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Member
 from lockstep.core.effects import AnyEffect, OpenSubscription, TellPrimary, TellStore, WakeAt
-from lockstep.core.ids import BrokerId, Epoch, LogIndex
+from lockstep.core.ids import BrokerId, Epoch
 from lockstep.core.inputs import AnyInput, PrimarySaid, StoreSaid, Woken
-from lockstep.core.log_copy import LogCopy
 from lockstep.core.replication import Acknowledge
-from lockstep.core.set_state import SetState
 from lockstep.core.store_protocol import AnyStoreRequest
 from lockstep.runtime.replication_codec import decode_to_backup, encode_acknowledge, encode_subscribe
 from lockstep.runtime.store_codec import decode_answer
@@ -32,11 +30,9 @@ class BackupHop(Hop):
     ) -> None:
         super().__init__("backup")
         self._own, self._store, self._read_now = own, store, read_now
-        settings = BackupSettings()
-        copy = LogCopy(
-            SetState(SET), LogIndex(0), settings.retained_bytes_max, settings.resident_body_bytes_max
+        self._core = BackupCore(
+            SET, own.broker, own.incarnation, epoch, primary, empty_copy(), True, 1, BackupSettings()
         )
-        self._core = BackupCore(SET, own.broker, own.incarnation, epoch, primary, copy, True, 1, settings)
         self._requests: list[AnyStoreRequest] = []
         self._is_woken = False
         store.serve(self, self._answered)

@@ -41,7 +41,7 @@ class Client:
         """Transactions that are still to be done."""
 
     def begin(self) -> None:
-        """Attaches, and makes what it works with; `ready` and idle when all is answered."""
+        """Attaches, and makes what it works with; then it has a transaction to begin with."""
         self._perform(self._core.handle(e.Start(), 0))
         options = (
             c.QueueOptions(length_max=self._case.ring, is_evicting=True)

@@ -6,12 +6,21 @@ Law: a hop takes all that has come for it in one turn, as a process does that ma
 from collections import deque
 from collections.abc import Callable
 
-from lockstep.core.ids import SetName
+from lockstep.core.ids import LogIndex, SetName
+from lockstep.core.log_copy import LogCopy
+from lockstep.core.set_state import SetState
 from lockstep.runtime.wire import Serialized
+from services.backup.core.settings import BackupSettings
 
 SET = SetName("chain")
 Take = Callable[[bytes], None]
 """What a hop does with the bytes of one message."""
+
+
+def empty_copy() -> LogCopy:
+    """What a broker's memory of a new set is."""
+    settings = BackupSettings()
+    return LogCopy(SetState(SET), LogIndex(0), settings.retained_bytes_max, settings.resident_body_bytes_max)
 
 
 class Hop:

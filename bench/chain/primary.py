@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from bench.chain.hop import SET, Hop, Take
+from bench.chain.hop import SET, Hop, Take, empty_copy
 from bench.chain.store import StoreHop
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Member, SetMap
@@ -17,7 +17,7 @@ from lockstep.core.effects import (
     TellStore,
     WakeAt,
 )
-from lockstep.core.ids import BrokerId, LogIndex
+from lockstep.core.ids import BrokerId
 from lockstep.core.inputs import (
     AnyInput,
     BackupSaid,
@@ -29,10 +29,8 @@ from lockstep.core.inputs import (
     Verdict,
     Woken,
 )
-from lockstep.core.log_copy import LogCopy
 from lockstep.core.replication import Acknowledge, Subscribe, ToBackup
 from lockstep.core.server_messages import BrokerAnswer, Told
-from lockstep.core.set_state import SetState
 from lockstep.core.store_protocol import AnyStoreRequest
 from lockstep.runtime.channels import WRITE_BYTES_MAX
 from lockstep.runtime.replication_codec import decode_acknowledge, decode_subscribe, encode_to_backup
@@ -40,28 +38,20 @@ from lockstep.runtime.session_codec import decode_request, encode_response
 from lockstep.runtime.store_codec import decode_answer
 from lockstep.runtime.wire import parse
 from lockstep.wire.v1 import session_pb2
-from services.backup.core.settings import BackupSettings
 from services.primary.core.primary import PrimaryCore
 from services.primary.core.settings import PrimarySettings
 
 _LEASE_MS = 1 << 40
+_BACKUP_STREAMS = 1_000_000
 
 
 class PrimaryHop(Hop):
-    """Clients' streams have the numbers that they give themselves; backups' streams begin at `BACKUP_STREAMS`."""
-
-    BACKUP_STREAMS = 1_000_000
+    """Clients' streams have the numbers that they are added with, from 1; backups' streams begin far behind them."""
 
     def __init__(self, own: Member, set_map: SetMap, store: StoreHop, read_now: Callable[[], Now]) -> None:
         super().__init__("primary")
         self._store, self._read_now = store, read_now
-        copy = LogCopy(
-            SetState(SET),
-            LogIndex(0),
-            PrimarySettings().retained_bytes_max,
-            BackupSettings().resident_body_bytes_max,
-        )
-        self._core = PrimaryCore(copy, own, set_map, 1, False, PrimarySettings(), read_now())
+        self._core = PrimaryCore(empty_copy(), own, set_map, 1, False, PrimarySettings(), read_now())
         self._inputs: list[AnyInput] = []
         self._clients: dict[int, tuple[Hop, Take]] = {}
         self._backups: dict[BrokerId, tuple[Hop, Take]] = {}
@@ -105,7 +95,7 @@ class PrimaryHop(Hop):
     def subscribe(self, data: bytes) -> None:
         """A backup's first words."""
         words, _ = decode_subscribe(data)
-        stream = self.BACKUP_STREAMS + len(self._backup_streams)
+        stream = _BACKUP_STREAMS + len(self._backup_streams)
         self._backup_streams[stream] = words
         self._inputs.append(BackupSaid(SET, stream, words))
 
