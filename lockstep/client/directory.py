@@ -82,7 +82,10 @@ class Directory:
     async def _locate(self, kind: "pb.LocateRequest.Kind.ValueType", name: str) -> Place:
         request = pb.LocateRequest(kind=kind, name=name)
         response = await self.ask(lambda stub: stub.Locate(request, timeout=CALL_SECONDS))
-        return self._remember(kind, name, response)
+        place = Place(SetName(response.resource_set), Epoch(response.epoch), tuple(response.candidates))
+        self.remember(kind, name, place)
+        self.learn(place.candidates)
+        return place
 
     def _asked(self, kind: int, name: str, done: "asyncio.Future[Place]") -> None:
         del self._asking[kind, name]
@@ -100,6 +103,12 @@ class Directory:
                 raise
         return await self.locate(Kind.KIND_SET, "")
 
+    def remember(self, kind: "pb.LocateRequest.Kind.ValueType", name: str, place: Place) -> None:
+        """Where a name is, from whoever asked for it or declared it there."""
+        if len(self._names) >= NAMES_MAX:
+            del self._names[next(iter(self._names))]
+        self._names[kind, name] = place
+
     def forget(self, kind: "pb.LocateRequest.Kind.ValueType", name: str) -> None:
         self._names.pop((kind, name), None)
 
@@ -107,14 +116,6 @@ class Directory:
         """Addresses of brokers, from whoever heard them."""
         for address in addresses:
             self._learnt[address] = None
-
-    def _remember(self, kind: int, name: str, response: pb.LocateResponse) -> Place:
-        place = Place(SetName(response.resource_set), Epoch(response.epoch), tuple(response.candidates))
-        if len(self._names) >= NAMES_MAX:
-            del self._names[next(iter(self._names))]
-        self._names[kind, name] = place
-        self.learn(place.candidates)
-        return place
 
     async def ask(self, call: "Callable[[ClusterAsyncStub], Awaitable[_Result]]") -> _Result:
         """Calls any broker for something that may be repeated, until one answers; raises what the last one said."""

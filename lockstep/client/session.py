@@ -74,7 +74,9 @@ class Session:
     ) -> int:
         """Declares a queue, in `set_name` if it is new (which may be left out if there is one set only); returns its id."""
         place = await self._directory.place_for(Kind.KIND_QUEUE, name, set_name)
-        return await self._run(place, c.DeclareQueueCommand(0, name, options or c.QueueOptions()))
+        declared = await self._run(place, c.DeclareQueueCommand(0, name, options or c.QueueOptions()))
+        self._directory.remember(Kind.KIND_QUEUE, name, place)
+        return declared
 
     async def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Deletes a queue; returns how many messages were in it."""
@@ -94,7 +96,9 @@ class Session:
     ) -> int:
         """Declares an exchange of kind direct, fanout, topic or headers; returns its id."""
         place = await self._directory.place_for(Kind.KIND_EXCHANGE, name, set_name)
-        return await self._run(place, c.DeclareExchangeCommand(0, name, kind, durable))
+        declared = await self._run(place, c.DeclareExchangeCommand(0, name, kind, durable))
+        self._directory.remember(Kind.KIND_EXCHANGE, name, place)
+        return declared
 
     async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
         place = await self._directory.locate(Kind.KIND_EXCHANGE, name)

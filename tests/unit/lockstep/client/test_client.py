@@ -63,6 +63,27 @@ async def test_a_queue_is_declared_where_it_is_or_where_the_caller_says(
         await session.declare_queue("other")
 
 
+async def test_whoever_declared_a_name_knows_where_it_is(broker: FakeBroker, session: Session) -> None:
+    """Nobody is asked, who here knew nothing of either."""
+    await session.declare_queue("new", set_name="two")
+    await session.declare_exchange("news", set_name="two")
+    await session.publish("new", b"1")
+    await session.publish("", b"2", exchange="news")
+    assert bodies(broker.worlds["two"].executed()) == ["1", "2"]
+
+
+async def test_a_declared_name_that_is_gone_is_asked_for_again(broker: FakeBroker, session: Session) -> None:
+    await session.declare_queue("new", set_name="two")
+    broker.refusals["new"] = (ErrorCode.NOT_FOUND, 0)
+    with pytest.raises(Rejected) as refused:
+        await session.publish("new", b"1")
+    assert refused.value.code is ErrorCode.NOT_FOUND
+    broker.refusals.clear()
+    broker.directory["new"] = "one"
+    await session.publish("new", b"1")
+    assert bodies(broker.worlds["one"].executed()) == ["1"]
+
+
 async def test_a_lost_stream_is_not_noticed_by_the_caller(broker: FakeBroker, session: Session) -> None:
     await session.publish("a", b"before")
     broker.is_holding = True
