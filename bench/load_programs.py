@@ -59,7 +59,7 @@ async def measure(plan: Plan, directory: Path) -> Measurement:
     async with contextlib.AsyncExitStack() as stack:
         programs = [await stack.enter_async_context(_started(command)) for command in plan.commands]
         await asyncio.gather(*(_line(program, READY_SECONDS_MAX) for program in programs))
-        await _settled(plan.pids)
+        await settled(plan.pids)
         clients = {
             "client" if len(programs) == 1 else f"client {number + 1}": program.pid
             for number, program in enumerate(programs)
@@ -95,7 +95,7 @@ async def measure(plan: Plan, directory: Path) -> Measurement:
     )
 
 
-async def _settled(pids: Mapping[str, int]) -> None:
+async def settled(pids: Mapping[str, int]) -> None:
     """Returns when the servers are done with what the load programs prepared, and those before them left: it is nobody's."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + SETTLING_SECONDS_MAX

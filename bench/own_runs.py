@@ -17,7 +17,7 @@ from bench.compiling import compiled
 from bench.database import synced_database
 from bench.environment import Refused
 from bench.failover import measured_failovers
-from bench.load_programs import LoadFailed, measure
+from bench.load_programs import LoadFailed, measure, settled
 from bench.own_cluster import OwnCluster, started
 from bench.peers.rounds import line
 from bench.results import Measurement, Trial
@@ -66,6 +66,7 @@ class Runs:
                 shared = ("queues", "connections", "queue depth", "body bytes")
                 await self._measure(cluster, [case for dimension in shared for case in cases.W7[dimension]])
             if "W5" in self._workloads:
+                await settled(await cluster.pids())
                 self.failovers = await measured_failovers(
                     cluster.deployment, cluster.sets[0], *failovers, self._console.print
                 )
