@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Kind = pb.LocateRequest.Kind
 _EXCHANGE, _QUEUE = Kind.KIND_EXCHANGE, Kind.KIND_QUEUE
+"""Of every publish; taken out of the enumeration, each costs over a microsecond."""
 _Result = TypeVar("_Result")
 
 CALL_SECONDS = 2.0
@@ -58,15 +59,15 @@ class Directory:
 
     def known_target(self, exchange: str, routing_key: str) -> Place | None:
         """Where an exchange is, or the queue that the routing key names if there is none; None where that is to be asked for."""
-        return self._names.get((_EXCHANGE, exchange) if exchange else (_QUEUE, routing_key))
+        return self._names.get(_target(exchange, routing_key))
 
     async def locate_target(self, exchange: str, routing_key: str) -> Place:
         """As `known_target`, asked for where it is not known; raises as `locate`."""
-        return await (self.locate(_EXCHANGE, exchange) if exchange else self.locate(_QUEUE, routing_key))
+        return await self.locate(*_target(exchange, routing_key))
 
     def forget_target(self, exchange: str, routing_key: str) -> None:
         """Its set says that there is no such exchange or queue: it is asked for again the next time."""
-        self._names.pop((_EXCHANGE, exchange) if exchange else (_QUEUE, routing_key), None)
+        self.forget(*_target(exchange, routing_key))
 
     async def locate(self, kind: "pb.LocateRequest.Kind.ValueType", name: str) -> Place:
         """The set of a queue, exchange or set name; raises `Rejected` (NOT_FOUND, UNKNOWN_SET)."""
@@ -148,3 +149,8 @@ class Directory:
                     addresses=list(self.addresses),
                 )
             await asyncio.sleep(PAUSE_SECONDS)
+
+
+def _target(exchange: str, routing_key: str) -> "tuple[pb.LocateRequest.Kind.ValueType, str]":
+    """What a publish names: an exchange, or the queue of its routing key."""
+    return (_EXCHANGE, exchange) if exchange else (_QUEUE, routing_key)
