@@ -1,6 +1,6 @@
 """`python -m bench`: the workloads on Lockstep alone, in minutes; with `--full` all of them, longer, and how it scales.
 
-Writes a JSON file, from which `python -m bench.page` makes docs/performance.md.
+Writes a JSON file, from which `python -m bench.page` makes docs/performance.md, its tables as Markdown, and plots.
 """
 
 import argparse
@@ -17,7 +17,8 @@ from rich.console import Console
 from bench.environment import Refused, commit, described_machine, measured_disk
 from bench.own_cluster import NAME, SYNCS
 from bench.own_runs import Runs
-from bench.results import Run, write_run
+from bench.report import write_report
+from bench.results import Run
 from bench.tables import conditions, failovers_table, measurements_table, processes_table
 
 OUTPUT = Path("bench/out")
@@ -42,7 +43,7 @@ async def main(given: argparse.Namespace) -> int:
     run = Run(
         kind, begun, commit(), described_machine(), disk, runs.found, runs.failovers, syncs={NAME: SYNCS}
     )
-    write_run(run, given.output or OUTPUT / f"{kind}.json")
+    write_report(run, given.output or OUTPUT / f"{kind}.json")
     for text in (conditions(run), measurements_table(run.measurements), processes_table(run.measurements)):
         console.print(text, markup=False, soft_wrap=True)
     if run.failovers:
@@ -54,13 +55,17 @@ async def main(given: argparse.Namespace) -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("workloads", nargs="*", default=WORKLOADS, help="W1 to W7; default: all")
-    parser.add_argument("--full", action="store_true", help="longer, all cases through the proxy, and W7")
+    parser.add_argument(
+        "--full", action="store_true", help="longer, more of W4 and of what goes through the proxy, and W7"
+    )
     parser.add_argument("--seconds", type=float, default=0.0, help="of each measurement")
     parser.add_argument(
         "--client-processes", type=int, default=1, help="among which a case's connections are shared"
     )
     parser.add_argument("--directory", type=Path, help="on the disk to be measured; default: the system's")
-    parser.add_argument("--output", type=Path, help="the JSON file; default: in bench/out")
+    parser.add_argument(
+        "--output", type=Path, help="the JSON file, the others are put beside it; default: in bench/out"
+    )
     try:
         sys.exit(uvloop.run(main(parser.parse_args())))
     except Refused as refused:

@@ -7,7 +7,7 @@ Law: a case says everything that a load program needs, whoever serves it; so pee
     W3 plain publish with confirms, consume with acceptance
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 BODY_BYTES = 1024
 RING = 20_000
@@ -42,6 +42,8 @@ class Case:
     brokers: int = 3
     rate: float = 0.0
     """Transactions a second of all connections together, due at even times; 0: as fast as they go."""
+    varied: str = ""
+    """The field that tells it from others of its dimension of W7: its title says it even where it is as usual."""
 
     @property
     def is_counted(self) -> bool:
@@ -52,6 +54,11 @@ class Case:
     def messages(self) -> int:
         """In one transaction: what it takes counts as well as what it publishes."""
         return 2 * self.size if self.operation == "move" else self.size
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from all others."""
+        return self.workload, self.title
 
     @property
     def title(self) -> str:
@@ -69,14 +76,14 @@ class Case:
         usual_sets = 2 if self.operation == "sets" else 1
         more = [
             f"{name} {value:,}"
-            for name, value, usual in (
-                ("bodies of", self.body_bytes, BODY_BYTES),
-                ("queues:", self.queues, 0),
-                ("depth", self.depth, 0),
-                ("sets:", self.sets, usual_sets),
-                ("brokers:", self.brokers, 3),
+            for name, field, value, usual in (
+                ("bodies of", "body_bytes", self.body_bytes, BODY_BYTES),
+                ("queues:", "queues", self.queues, 0),
+                ("depth", "depth", self.depth, 0),
+                ("sets:", "sets", self.sets, usual_sets),
+                ("brokers:", "brokers", self.brokers, 3),
             )
-            if value != usual
+            if value != usual or field == self.varied
         ]
         if self.rate:
             more.append(f"at {self.rate:,.0f} tx/s")
@@ -93,11 +100,12 @@ W2 = [Case("W2", "move", 10, 4, ring=0)]
 W3_PUBLISH = Case("W3", "stream", WINDOW, 4, call=CALL)
 W3_CONSUME = Case("W3", "consume", 25_000, 4, ring=0)
 W3 = [W3_PUBLISH, replace(W3_PUBLISH, call=1), W3_CONSUME]
-W4 = [
-    *(Case("W4", "xa", size, count) for size in (1, 10) for count in (1, 4, 16)),
-    Case("W4", "sets", 1, 4, sets=2),
-    Case("W4", "postgres", 1, 4),
-]
+W4_XA = [Case("W4", "xa", size, count) for size in (1, 10) for count in (1, 4, 16)]
+_OVER_SETS = [replace(case, operation="sets", sets=2) for case in W4_XA]
+_WITH_POSTGRES = Case("W4", "postgres", 1, 4)
+W4_COORDINATED = [Case("W4", "sets", 1, 4, sets=2), _WITH_POSTGRES]
+"""Coordinators end these; they have a cluster of their own, with several sets and a database."""
+W4_COORDINATED_FULL = [*_OVER_SETS, _WITH_POSTGRES]
 AMQP = [
     *(Case("W1", "publish", size, 4, path="amqp") for size in (1, 10, 100)),
     replace(W2[0], path="amqp"),
@@ -120,19 +128,27 @@ LATENCY_SHORT = ((10, 4),)
 LATENCY_FULL = ((1, 4), (10, 4), (100, 4), (1, 16))
 """(size, connections) of W6, whose rate is half of what W1 showed for them."""
 
-_SCALE = Case("W7", "publish", 10, 4)
+
+def _scale(varied: str, values: tuple[int, ...], case: Case) -> list[Case]:
+    return [Case(**{**asdict(case), "varied": varied, varied: value}) for value in values]
+
+
+_TENS = Case("W7", "publish", 10, 4)
+_SMALL = replace(_TENS, body_bytes=100, ring=0)
 W7 = {
-    "queues": [replace(_SCALE, queues=count) for count in (1, 10, 1_000, 10_000)],
-    "connections": [replace(_SCALE, size=1, connections=count, ring=100) for count in (10, 100, 1_000)],
-    "queue depth": [
-        replace(_SCALE, body_bytes=100, queues=1, depth=depth, ring=0)
-        for depth in (0, 10_000, 100_000, 1_000_000)
-    ],
+    "queues": _scale("queues", (1, 10, 1_000, 10_000), _TENS),
+    "connections": _scale("connections", (10, 100, 1_000), replace(_TENS, size=1, ring=100)),
+    "queue depth": _scale("depth", (0, 10_000, 100_000, 1_000_000), replace(_SMALL, queues=1)),
+    "depth of two queues, accepting": _scale(
+        "depth", (1_000, 500_000), replace(_SMALL, operation="move", connections=1)
+    ),
     "body bytes": [
-        replace(_SCALE, body_bytes=size, ring=max(20, min(RING, 2**28 // size)))
-        for size in (100, 1024, 10 * 1024, 100 * 1024, 2**20)
+        replace(case, ring=max(20, min(RING, 2**28 // case.body_bytes)))
+        for case in _scale("body_bytes", (100, 1024, 10 * 1024, 100 * 1024, 2**20), _TENS)
     ],
-    "brokers": [replace(_SCALE, brokers=count) for count in (1, 2, 3, 5)],
-    "sets": [replace(_SCALE, connections=16, sets=count) for count in (1, 2, 4, 8)],
+    "brokers": _scale("brokers", (1, 2, 3, 5), _TENS),
+    "sets": _scale("sets", (1, 2, 4, 8), replace(_TENS, connections=16)),
 }
 """One dimension at a time."""
+W7_SHAPES = ("brokers", "sets")
+"""Dimensions whose cases have a cluster each; those of the others share one."""

@@ -257,7 +257,7 @@ def queue_names(order: Order, number: int) -> list[str]:
 async def run(order: Order) -> None:
     async with contextlib.AsyncExitStack() as stack:
         workers = []
-        depth = {"move": MOVED, "consume": order.size}.get(order.operation, order.depth)
+        depth = {"move": order.depth or MOVED, "consume": order.size}.get(order.operation, order.depth)
         for number in range(order.connections):
             worker = await stack.enter_async_context(_worker(order, number))
             names = queue_names(order, number)

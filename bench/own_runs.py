@@ -24,8 +24,6 @@ from bench.results import Measurement, Trial
 
 AMQP_SOURCE = Path(__file__).with_name("amqp_client.cpp")
 AMQP_PACKAGES = "g++, libqpid-proton11-dev"
-_SPECIAL = ("sets", "postgres")
-"""Operations that need several sets, coordinators and a database."""
 
 
 class Runs:
@@ -55,7 +53,7 @@ class Runs:
             *cases.W1,
             *cases.W2,
             *cases.W3,
-            *(case for case in cases.W4 if case.operation not in _SPECIAL),
+            *cases.W4_XA,
         ]
         async with started(
             self._directory / "main", proxies=1 if program else 0, amqp_program=program
@@ -63,15 +61,15 @@ class Runs:
             await self._measure(cluster, [*plain, *amqp])
             await self._latency(cluster, cases.LATENCY_FULL if is_full else cases.LATENCY_SHORT)
             if is_full:
-                shared = ("queues", "connections", "queue depth", "body bytes")
-                await self._measure(cluster, [case for dimension in shared for case in cases.W7[dimension]])
+                shared = [some for name, some in cases.W7.items() if name not in cases.W7_SHAPES]
+                await self._measure(cluster, [case for some in shared for case in some])
             if "W5" in self._workloads:
                 await settled(await cluster.pids())
                 self.failovers = await measured_failovers(
                     cluster.deployment, cluster.sets[0], *failovers, self._console.print
                 )
         if "W4" in self._workloads:
-            await self._distributed([case for case in cases.W4 if case.operation in _SPECIAL])
+            await self._distributed(cases.W4_COORDINATED_FULL if is_full else cases.W4_COORDINATED)
         if is_full and "W7" in self._workloads:
             await self._shapes()
 
@@ -93,7 +91,7 @@ class Runs:
             return
         for size, connections in shapes:
             case = Case("W1", "publish", size, connections)
-            known = [one for one in self.found if one.case == case.title and one.path == "sdk"]
+            known = [one for one in self.found if one.key == case.key and one.path == "sdk"]
             one = (
                 known[0]
                 if known
@@ -119,7 +117,7 @@ class Runs:
 
     async def _shapes(self) -> None:
         """W7: clusters of other sizes."""
-        for number, case in enumerate([*cases.W7["brokers"], *cases.W7["sets"]]):
+        for number, case in enumerate(case for name in cases.W7_SHAPES for case in cases.W7[name]):
             async with started(
                 self._directory / f"shape-{number}", brokers=case.brokers, sets=case.sets
             ) as cluster:

@@ -1,5 +1,6 @@
 """Plots of a run, as PNG: what a table of many lines does not show at a glance. Needs the extra `bench` (matplotlib)."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -64,7 +65,7 @@ def _draw_cpu(found: Sequence[Measurement]) -> Figure:
     """Shares, for the costs themselves differ a hundredfold; the cost stands beside the bar."""
     figure, axes = plt.subplots(figsize=(9, 1.2 + 0.25 * len(found)))
     labels = [f"{one.workload}: {one.case}{', proxy' if one.path == 'amqp' else ''}" for one in found]
-    totals = [max(one.server_us + one.client_us, 1e-9) for one in found]
+    totals = [max(one.total_us, 1e-9) for one in found]
     left = [0.0] * len(found)
     for kind in _PROCESSES:
         shares = [100 * _of_kind(one, kind) / total for one, total in zip(found, totals, strict=True)]
@@ -96,8 +97,10 @@ def _draw_latency(found: Sequence[Measurement]) -> Figure:
 
 def _draw_scale(found: Sequence[Measurement]) -> Figure:
     by_case = {one.case: one for one in found}
-    figure, places = plt.subplots(2, 3, figsize=(12, 7))
-    for place, (dimension, cases) in zip(places.flat, W7.items(), strict=True):
+    figure, places = plt.subplots(2, math.ceil(len(W7) / 2), figsize=(16, 7))
+    for place in places.flat[len(W7) :]:
+        place.remove()
+    for place, (dimension, cases) in zip(places.flat, W7.items(), strict=False):
         _draw_dimension(place, dimension, cases, by_case)
     figure.tight_layout()
     return figure
@@ -107,23 +110,11 @@ def _draw_dimension(
     axes: Axes, dimension: str, cases: Sequence[Case], by_case: dict[str, Measurement]
 ) -> None:
     measured = [by_case[case.title] for case in cases if case.title in by_case]
-    labels = [f"{dimension_of(dimension, case):,}" for case in cases if case.title in by_case]
-    costs = [(one.server_us + one.client_us) * _messages_of_transaction(one) for one in measured]
+    labels = [f"{getattr(case, case.varied):,}" for case in cases if case.title in by_case]
+    costs = [one.total_us * _messages_of_transaction(one) for one in measured]
     axes.plot(labels, costs, marker="o")
     axes.set_ylim(bottom=0)
     axes.set_title(f"CPU us a transaction by {dimension}", fontsize="medium")
-
-
-def dimension_of(dimension: str, case: Case) -> int:
-    """What a case of W7 varies."""
-    return {
-        "queues": case.queues,
-        "connections": case.connections,
-        "queue depth": case.depth,
-        "body bytes": case.body_bytes,
-        "brokers": case.brokers,
-        "sets": case.sets,
-    }[dimension]
 
 
 def _messages_of_transaction(one: Measurement) -> float:

@@ -47,6 +47,11 @@ class Measurement(msgspec.Struct, frozen=True):
     """Of the processors, by what nobody on this machine does (`SpeedProbe`); 1: none, 0: not looked for."""
 
     @property
+    def key(self) -> tuple[str, str]:
+        """Of the case, as it says itself."""
+        return self.workload, self.case
+
+    @property
     def is_noisy(self) -> bool:
         return self.other_cores > NOISY_CORES or self.slowdown > NOISY_SLOWDOWN
 
@@ -58,6 +63,10 @@ class Measurement(msgspec.Struct, frozen=True):
     @property
     def client_us(self) -> float:
         return sum(used.us_per_message for used in self.clients.values())
+
+    @property
+    def total_us(self) -> float:
+        return self.server_us + self.client_us
 
     @property
     def is_bound_by_client(self) -> bool:
@@ -113,9 +122,9 @@ def medians(measurements: Sequence[Measurement]) -> list[Measurement]:
     A whole measurement, not a median of each figure: its latencies and processors belong to its rate. Of an even number it is
     the lower one of the middle.
     """
-    groups: dict[tuple[str, str, str, str], list[Measurement]] = {}
+    groups: dict[tuple[str, str, tuple[str, str]], list[Measurement]] = {}
     for one in measurements:
-        groups.setdefault((one.system, one.path, one.workload, one.case), []).append(one)
+        groups.setdefault((one.system, one.path, one.key), []).append(one)
     return [
         next(one for one in group if one.messages_per_second == _middle(group)) for group in groups.values()
     ]

@@ -9,7 +9,7 @@ from bench.results import Measurement, Run, Trial
 _HEADINGS = (
     "case",
     "through",
-    "tx/s",
+    "ops/s",
     "msgs/s",
     "p50 ms",
     "p99 ms",

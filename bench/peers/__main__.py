@@ -16,7 +16,7 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from bench.cases import W1, W2, W3, W4
+from bench.cases import W1, W2, W3, W4_XA
 from bench.compiling import compiled
 from bench.database import synced_database
 from bench.environment import Disk, Refused, commit, described_machine, measured_disk
@@ -24,12 +24,11 @@ from bench.musts import MUSTS, exit_status, ratio_line, standings
 from bench.own_cluster import started
 from bench.peers import artemis, postgres, rabbitmq
 from bench.peers.rounds import System, run_rounds
-from bench.results import Run, medians, write_run
+from bench.report import write_report
+from bench.results import Run, medians
 from bench.tables import conditions, measurements_table
 
 OUTPUT = Path("bench/out")
-XA = [case for case in W4 if case.operation == "xa"]
-"""What PostgreSQL does, too."""
 
 
 async def main(given: argparse.Namespace) -> int:
@@ -41,13 +40,13 @@ async def main(given: argparse.Namespace) -> int:
         # PostgreSQL works under another user.
         os.chmod(scratch, 0o755)
         disk = await asyncio.to_thread(measured_disk, directory)
-        cases = [must.case for must in MUSTS] if given.musts else [*W1, *W2, *W3, *XA]
+        cases = [must.case for must in MUSTS] if given.musts else [*W1, *W2, *W3, *W4_XA]
         async with contextlib.AsyncExitStack() as stack:
             systems = [*await _systems(console, stack, directory, disk, given.peers)]
             found = await run_rounds(console, cases, systems, given.rounds, given.seconds, directory)
             syncs = {system.name: system.syncs for system in systems}
     run = Run("peers", begun, commit(), described_machine(), disk, found, syncs=syncs)
-    write_run(run, given.output)
+    write_report(run, given.output)
     console.print(conditions(run))
     for name, what in syncs.items():
         console.print(f"{name}: {what}.")

@@ -1,10 +1,11 @@
 """Measurements that nobody measured."""
 
+from bench.cases import Case
 from bench.results import Measurement, Used
 
 
 def measurement(
-    case: str,
+    case: str | Case,
     rate: float,
     system: str = "lockstep",
     *,
@@ -15,11 +16,13 @@ def measurement(
     p99_ms: float = 4.0,
     primary_us: float = 20.0,
 ) -> Measurement:
+    """`case`: of which, or the title of one of W1."""
+    workload, title = case.key if isinstance(case, Case) else ("W1", case)
     return Measurement(
         system=system,
         path=path,
-        workload="W1",
-        case=case,
+        workload=workload,
+        case=title,
         operations_per_second=rate / 10,
         messages_per_second=rate,
         p50_ms=2.0,

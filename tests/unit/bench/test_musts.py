@@ -10,8 +10,8 @@ def found(factor: float) -> list[Standing]:
     """Of a run in which Lockstep is `factor` times as fast as every must asks for."""
     measured = []
     for must in MUSTS:
-        measured.append(measurement(must.case.title, 1000.0 * must.ratio * factor))
-        measured.append(measurement(must.case.title, 1000.0, PEER, path="C"))
+        measured.append(measurement(must.case, 1000.0 * must.ratio * factor))
+        measured.append(measurement(must.case, 1000.0, PEER, path="C"))
     return standings(measured)
 
 
@@ -30,27 +30,27 @@ def test_what_was_not_measured_is_missed() -> None:
 
 
 def test_what_went_through_the_proxy_does_not_count() -> None:
-    title = MUSTS[0].case.title
+    case = MUSTS[0].case
     measured = [
-        measurement(title, 9e9, path="amqp"),
-        measurement(title, 10.0),
-        measurement(title, 10.0, PEER),
+        measurement(case, 9e9, path="amqp"),
+        measurement(case, 10.0),
+        measurement(case, 10.0, PEER),
     ]
     assert standings(measured)[0].ratio == 1.0
 
 
 def test_medians_count_and_not_the_best() -> None:
-    title = MUSTS[0].case.title
-    own = [measurement(title, rate) for rate in (10.0, 90.0, 20.0)]
-    assert standings([*own, measurement(title, 10.0, PEER)])[0].ratio == 2.0
+    case = MUSTS[0].case
+    own = [measurement(case, rate) for rate in (10.0, 90.0, 20.0)]
+    assert standings([*own, measurement(case, 10.0, PEER)])[0].ratio == 2.0
 
 
 def test_of_several_ways_to_drive_a_peer_the_best_counts() -> None:
-    title = MUSTS[0].case.title
+    case = MUSTS[0].case
     peers = [
-        measurement(title, rate, PEER, path=path) for path, rate in (("a", 10.0), ("b", 30.0), ("c", 20.0))
+        measurement(case, rate, PEER, path=path) for path, rate in (("a", 10.0), ("b", 30.0), ("c", 20.0))
     ]
-    assert standings([measurement(title, 60.0), *peers])[0].ratio == 2.0
+    assert standings([measurement(case, 60.0), *peers])[0].ratio == 2.0
 
 
 def test_the_last_line_names_every_must_with_its_ratio_and_verdict() -> None:
@@ -58,3 +58,10 @@ def test_the_last_line_names_every_must_with_its_ratio_and_verdict() -> None:
     assert line == (
         "ratios to rabbitmq: W1 tx of 100, 4 clients: 6.00 of 3 ok; W1 tx of 10, 4 clients: 0.65 of 1.3 MISSED"
     )
+
+
+def test_a_ratio_of_a_disturbed_measurement_says_so() -> None:
+    case = MUSTS[0].case
+    for own, peer in ((1.0, 1.3), (1.3, 1.0)):
+        measured = [measurement(case, 30.0, slowdown=own), measurement(case, 10.0, PEER, slowdown=peer)]
+        assert str(standings(measured)[0]) == "W1 tx of 100, 4 clients: 3.00 of 3 ok (noisy)"

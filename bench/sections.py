@@ -1,0 +1,110 @@
+"""Runs as sections of Markdown: those of docs/performance.md, and of the file that a run leaves beside its own JSON."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.musts import GOALS, GROWTHS, PEER, standings
+from bench.own_cluster import NAME
+from bench.results import Measurement, Run, medians
+from bench.tables import conditions, failovers_table, figure, measurements_table, processes_table, table
+
+LEGEND = """\
+Bodies are of 1 KiB and durable unless a line says otherwise; every server, etcd and the load programs share one
+machine, so a rate is what is left of its processors. What was measured several times is shown with the measurement of
+the median rate. "ops/s" are transactions, or in W3 calls of so many messages as the line says, and of one message each
+for a peer, whose protocol has no others. "Servers" and "client" are processor time in microseconds for each message;
+"others" is what processes that have nothing to do with it used meanwhile, in cores, and "slowdown", where it was looked
+for, how much longer a small piece of work took on the slower processor than at best in that run, whoever on the host
+did that; a line is noisy when that was more than 0.35, or 1.25; "sync" is the median of one fdatasync of 4 KiB in the
+data directory meanwhile. "Full" marks a load program with no time left: then the servers could perhaps do more.
+"""
+_TITLES = {
+    "W1": "W1: publishing in transactions",
+    "W2": "W2: accepting and publishing in one transaction",
+    "W3": "W3: plain durable publishing, and consuming with acceptance",
+    "W4": "W4: distributed transactions",
+    "W6": "W6: latency under half of the highest throughput",
+    "W7": "W7: scale, one dimension at a time",
+}
+_NOT_MEASURED = ("not measured", "-", "-")
+
+
+def run_sections(run: Run, plots: Sequence[Path], folder: Path) -> list[str]:
+    """Of one run. `plots`: files of it and of others; `folder`: where the Markdown will be."""
+    found = medians(run.measurements)
+    if run.kind != "peers":
+        return _own(run, found, _images(plots, run, folder))
+    parts = ["## Beside other systems", conditions(run), _syncs(run), _ratios(run)]
+    parts += [_images(plots, run, folder), measurements_table(found, with_system=True)]
+    for system in dict.fromkeys(one.system for one in found):
+        parts += [
+            f"### Every process of {system}",
+            processes_table([one for one in found if one.system == system]),
+        ]
+    return parts
+
+
+def _own(run: Run, found: Sequence[Measurement], images: str) -> list[str]:
+    parts = ["## Lockstep alone", conditions(run), _syncs(run), images]
+    for workload, title in _TITLES.items():
+        if some := [one for one in found if one.workload == workload]:
+            parts += [f"### {title}", measurements_table(some)]
+    if run.failovers:
+        parts += ["### W5: failover", failovers_table(run.failovers)]
+    return [*parts, "### Every process", processes_table(found)]
+
+
+def goals_table(runs: Sequence[Run]) -> str:
+    """What was reached of every goal, by the last run that has it; and by how much it is missed."""
+    found = {one.key: (one, run) for run in runs for one in _sdk(run)}
+    rows = []
+    for goal in GOALS:
+        cells = [f"{goal.case.workload}: {goal.case.title}", f"{goal.figure:,.0f} {goal.unit}"]
+        if (measured := found.get(goal.case.key)) is None:
+            rows.append([*cells, *_NOT_MEASURED])
+            continue
+        value = goal.value(measured[0])
+        rows.append([*cells, figure(value), goal.result(value), _conditions(*measured)])
+    for growth in GROWTHS:
+        cells = [f"W7: a transaction's cost, {growth.what}", f"{growth.share_max:+.0%} at most"]
+        first, last = found.get(growth.first.key), found.get(growth.last.key)
+        if first is None or last is None:
+            rows.append([*cells, *_NOT_MEASURED])
+            continue
+        share = last[0].total_us / first[0].total_us - 1
+        result = "reached" if share <= growth.share_max else "missed"
+        rows.append([*cells, f"{share:+.0%}", result, _conditions(*last)])
+    return table(("goal", "figure", "measured", "result", "fdatasync"), rows)
+
+
+def _conditions(one: Measurement, run: Run) -> str:
+    return f"{1000 / run.disk.syncs_per_second:.2f} ms{', noisy' if one.is_noisy else ''}"
+
+
+def _sdk(run: Run) -> list[Measurement]:
+    return [one for one in medians(run.measurements) if one.system == NAME and one.path == "sdk"]
+
+
+def _syncs(run: Run) -> str:
+    return "\n".join(f"- **{name}**: {what}." for name, what in run.syncs.items())
+
+
+def _ratios(run: Run) -> str:
+    rows = [
+        [
+            f"{one.must.case.workload}: {one.must.case.title}",
+            f"{one.ratio:.2f}",
+            f"{one.must.ratio:g}",
+            "reached" if one.is_reached else "missed",
+            *(f"{side.slowdown:.2f}" if side is not None else "-" for side in (one.own, one.peer)),
+        ]
+        for one in standings(run.measurements)
+    ]
+    headings = (f"ratio to {PEER} (medians)", "ratio", "must", "result", "slowdown", f"of {PEER}'s")
+    return table(headings, rows)
+
+
+def _images(plots: Sequence[Path], run: Run, folder: Path) -> str:
+    own = [path for path in plots if path.name.startswith(f"{run.kind}-")]
+    return "\n".join(f"![{path.stem}]({os.path.relpath(path, folder)})" for path in own)
