@@ -207,6 +207,14 @@ class Client {
     }
   }
 
+  /// What the proxy says of a message that it does not take.
+  static std::string refusal(pn_delivery_t* delivery, uint64_t state) {
+    pn_condition_t* condition = pn_disposition_condition(pn_delivery_remote(delivery));
+    if (!pn_condition_is_set(condition)) return "state " + std::to_string(state);
+    const char* description = pn_condition_get_description(condition);
+    return std::string(pn_condition_get_name(condition)) + (description ? std::string(" ") + description : "");
+  }
+
   void on_delivery(pn_delivery_t* delivery) {
     pn_link_t* link = pn_delivery_link(delivery);
     if (link == coordinator_) {
@@ -214,7 +222,7 @@ class Client {
     } else if (pn_link_is_sender(link)) {
       if (!pn_delivery_settled(delivery)) return;
       uint64_t state = pn_delivery_remote_state(delivery);
-      if (state != (is_transactional() ? kTransactional : PN_ACCEPTED)) throw std::runtime_error("a message was not accepted");
+      if (state != (is_transactional() ? kTransactional : PN_ACCEPTED)) throw std::runtime_error("a message was not accepted: " + refusal(delivery, state));
       if (!is_transactional()) {
         counts_->count(reinterpret_cast<int64_t>(pn_delivery_get_context(delivery)), 1);
         --unsettled_;

@@ -152,3 +152,5 @@ W7 = {
 """One dimension at a time."""
 W7_SHAPES = ("brokers", "sets")
 """Dimensions whose cases have a cluster each; those of the others share one."""
+W7_AMQP = [replace(case, path="amqp") for name in ("connections", "body bytes") for case in W7[name]]
+"""Dimensions that are the proxy's, too."""

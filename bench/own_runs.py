@@ -63,6 +63,7 @@ class Runs:
             if is_full:
                 shared = [some for name, some in cases.W7.items() if name not in cases.W7_SHAPES]
                 await self._measure(cluster, [case for some in shared for case in some])
+                await self._measure(cluster, [] if program is None else cases.W7_AMQP)
             if "W5" in self._workloads:
                 await settled(await cluster.pids())
                 self.failovers = await measured_failovers(

@@ -31,7 +31,7 @@ def draw(run: Run, folder: Path) -> list[Path]:
             [one for one in found if one.system == NAME and one.workload in ("W1", "W2", "W3")],
         ),
         ("latency", _draw_latency, [one for one in found if one.workload == "W6"]),
-        ("scale", _draw_scale, [one for one in found if one.workload == "W7"]),
+        ("scale", _draw_scale, [one for one in found if one.workload == "W7" and one.path == "sdk"]),
         ("ratios", _draw_ratios, [one for one in found if one.system in (NAME, PEER)]),
     ]
     drawn = []

@@ -23,7 +23,7 @@ def every_own() -> list[Case]:
 
 
 def test_no_two_cases_of_a_run_have_one_key() -> None:
-    for several in (every_own(), cases.W4_COORDINATED, cases.AMQP, cases.AMQP_FULL):
+    for several in (every_own(), cases.W4_COORDINATED, cases.AMQP, cases.AMQP_FULL, cases.W7_AMQP):
         keys = [case.key for case in several]
         assert len(set(keys)) == len(keys), keys
 
