@@ -115,21 +115,24 @@ class CoordinatorLink:
         """Nothing of it waits for the end of a turn."""
 
     def receive(self) -> None:
-        """Takes what the engine has."""
-        while not self._is_over and (got := path.receive(self._handle)) is not None:
-            if got.is_aborted:
-                self._parts = []
-                path.grant(self._handle, 1)
-                continue
-            self._parts.append(got.data)
-            if sum(map(len, self._parts)) > _MESSAGE_BYTES_MAX:
-                self._owner.end_link(self._link, Condition(DECODE_ERROR, "no request is as long"))
-                return
-            if got.is_partial:
-                continue
-            data, self._parts = b"".join(self._parts), []
+        """Takes what came of the one request that the engine has told of: between it and the next one other links may have
+        said what belongs to a transaction that the next one ends."""
+        got = None if self._is_over else path.receive(self._handle)
+        if got is None:
+            return
+        if got.is_aborted:
+            self._parts = []
             path.grant(self._handle, 1)
-            self._take(got.delivery, data, got.is_settled)
+            return
+        self._parts.append(got.data)
+        if sum(map(len, self._parts)) > _MESSAGE_BYTES_MAX:
+            self._owner.end_link(self._link, Condition(DECODE_ERROR, "no request is as long"))
+            return
+        if got.is_partial:
+            return
+        data, self._parts = b"".join(self._parts), []
+        path.grant(self._handle, 1)
+        self._take(got.delivery, data, got.is_settled)
 
     def _take(self, delivery: Handle, data: bytes, is_settled: bool) -> None:
         try:

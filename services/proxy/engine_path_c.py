@@ -54,7 +54,6 @@ _NEEDED = (
     "pn_link_drained",
     "pn_link_flow",
     "pn_link_get_drain",
-    "pn_link_is_receiver",
     "pn_link_is_sender",
     "pn_link_recv",
     "pn_link_send",
@@ -99,24 +98,18 @@ def output(transport: Transport) -> list[bytes | bytearray]:
 
 
 def events(collector: Collector) -> Iterator[Happening]:
-    """What happened, in order; each is taken out when the next is asked for.
-
-    Of many transfers on one link in a row one is told: who hears of it takes all that there is.
-    """
+    """What happened, in order; each is taken out when the next is asked for. What `receive` would not give is not told."""
     impl = collector._impl
-    told = _NULL
     while (event := lib.pn_collector_peek(impl)) != _NULL:
         kind = lib.pn_event_type(event)
         if kind == _DELIVERY:
             delivery = lib.pn_event_delivery(event)
             link = lib.pn_delivery_link(delivery)
-            if link != told:
-                told = link if lib.pn_link_is_receiver(link) else _NULL
+            if lib.pn_link_is_sender(link) or lib.pn_link_current(link) == delivery:
                 yield EngineEvent.DELIVERY, link, delivery
         elif kind == _FLOW:
             yield EngineEvent.FLOW, lib.pn_event_link(event), None
         else:
-            told = _NULL
             yield EngineEvent.OTHER, None, Event.wrap(event)  # type: ignore[no-untyped-call]
         lib.pn_collector_pop(impl)
 

@@ -45,10 +45,13 @@ def output(transport: Transport) -> list[bytes | bytearray]:
 
 
 def events(collector: Collector) -> Iterator[Happening]:
-    """What happened, in order; each is taken out when the next is asked for."""
+    """What happened, in order; each is taken out when the next is asked for. What `receive` would not give is not told."""
     while (event := collector.peek()) is not None:
         if event.type is Event.DELIVERY:
-            yield EngineEvent.DELIVERY, event.link, event.delivery
+            link, delivery = event.link, event.delivery
+            assert link is not None, "a delivery has a link"
+            if link.is_sender or link.current == delivery:
+                yield EngineEvent.DELIVERY, link, delivery
         elif event.type is Event.LINK_FLOW:
             yield EngineEvent.FLOW, event.link, None
         else:

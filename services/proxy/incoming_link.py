@@ -115,25 +115,25 @@ class IncomingLink:
     # --- what comes ---
 
     def receive(self) -> None:
-        """Takes what the engine has."""
-        while not self._is_over and (got := path.receive(self._handle)) is not None:
-            if got.is_aborted:
-                self._drop_parts()
-                self._refill()
-                continue
-            if got.is_partial or self._parts:
-                if not self._collect(got.data):
-                    return
-                if got.is_partial:
-                    continue
-                data = b"".join(self._parts)
-                self._drop_parts()
-            else:
-                data = got.data
-            self._take(got.delivery, data, got.is_settled)
-            if self._unanswered > self._window:
-                text = f"more than the {self._window} transfers that there was credit for"
-                self._owner.end_link(self._link, Condition(TRANSFER_LIMIT, text))
+        """Takes what came of the one transfer that the engine has told of, and nothing that came behind it."""
+        got = None if self._is_over else path.receive(self._handle)
+        if got is None:
+            return
+        if got.is_aborted:
+            self._drop_parts()
+            self._refill()
+            return
+        if got.is_partial or self._parts:
+            if not self._collect(got.data) or got.is_partial:
+                return
+            data = b"".join(self._parts)
+            self._drop_parts()
+        else:
+            data = got.data
+        self._take(got.delivery, data, got.is_settled)
+        if self._unanswered > self._window:
+            text = f"more than the {self._window} transfers that there was credit for"
+            self._owner.end_link(self._link, Condition(TRANSFER_LIMIT, text))
 
     def _collect(self, data: bytes) -> bool:
         self._parts.append(data)
