@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from bench.processes import Process, all_processes, family, family_seconds
+from bench.versions import etcd_version
 from lockstep.runtime.file_systems import filesystem_of
 
 NOISY_CORES = 0.35
@@ -62,7 +63,7 @@ class Machine(msgspec.Struct, frozen=True):
     system: str
     python: str
     versions: dict[str, str]
-    """Of what matters for the figures."""
+    """Of what matters for the figures, libraries and programs; of those that are known."""
 
 
 def measured_disk(directory: Path, seconds: float = 1.0) -> Disk:
@@ -132,16 +133,19 @@ def _busy_seconds() -> float:
     return (user + nice + system + interrupts + soft) / _TICKS_PER_SECOND
 
 
-def described_machine() -> Machine:
+def described_machine(programs: Mapping[str, str] | None = None) -> Machine:
+    """`programs`: versions of what took part beside Lockstep and its etcd; "" where nobody could tell."""
     names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    libraries = {name: _version(name) for name in ("grpcio", "protobuf", "uvloop", "python-qpid-proton")}
+    versions = {**libraries, "etcd": etcd_version(), **(programs or {})}
     return Machine(
         processor=names[0].partition(":")[2].strip() if names else platform.machine(),
         cores=len(os.sched_getaffinity(0)),
         memory_gib=round(memory / 2**30, 1),
         system=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
-        versions={name: _version(name) for name in ("grpcio", "protobuf", "uvloop", "python-qpid-proton")},
+        versions={name: version for name, version in versions.items() if version},
     )
 
 

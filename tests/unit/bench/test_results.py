@@ -10,6 +10,7 @@ from bench.environment import Disk, Machine, Refused
 from bench.results import Run, medians, read_run, write_run
 from tests.unit.bench.made import measurement
 
+KEPT = Path(__file__).parents[3] / "docs" / "performance"
 MACHINE = Machine("a processor", 2, 24.0, "Linux 6", "3.11", {})
 
 
@@ -47,6 +48,11 @@ def test_a_run_without_a_real_disk_is_not_written_and_not_read(tmp_path: Path, d
     path.write_text(path.read_text().replace('"ext4"', '"tmpfs"'))
     with pytest.raises(Refused):
         read_run(path)
+
+
+@pytest.mark.parametrize("path", sorted(KEPT.glob("*.json")), ids=lambda path: path.name)
+def test_runs_that_are_kept_beside_the_page_are_read(path: Path) -> None:
+    assert read_run(path).measurements
 
 
 @dataclass(frozen=True)
