@@ -50,6 +50,21 @@ def test_a_run_without_a_real_disk_is_not_written_and_not_read(tmp_path: Path, d
         read_run(path)
 
 
+@pytest.mark.parametrize(
+    ("what", "instead"),
+    [('"filesystem": "ext4",', ""), ('"ext4"', "4"), ("{", "")],
+    ids=["lacks", "mixes up", "is torn"],
+)
+def test_a_file_that_is_no_run_is_refused(tmp_path: Path, what: str, instead: str) -> None:
+    path = tmp_path / "run.json"
+    write_run(run(Disk("ext4", 5000.0)), path)
+    written = path.read_text()
+    assert what in written
+    path.write_text(written.replace(what, instead, 1))
+    with pytest.raises(Refused, match=r"run\.json"):
+        read_run(path)
+
+
 @pytest.mark.parametrize("path", sorted(KEPT.glob("*.json")), ids=lambda path: path.name)
 def test_runs_that_are_kept_beside_the_page_are_read(path: Path) -> None:
     assert read_run(path).measurements
