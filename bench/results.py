@@ -70,8 +70,8 @@ class Measurement(msgspec.Struct, frozen=True):
 
     @property
     def is_bound_by_client(self) -> bool:
-        """A load program had no time left: the servers could perhaps do more."""
-        return any(used.cores > CLIENT_CORES_MAX for used in self.clients.values())
+        """A load program had no time left: the servers could perhaps do more. Only the SDK's are Python: others have threads."""
+        return self.path == "sdk" and any(used.cores > CLIENT_CORES_MAX for used in self.clients.values())
 
 
 CLIENT_CORES_MAX = 0.9

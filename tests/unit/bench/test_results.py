@@ -95,6 +95,11 @@ def test_a_busy_machine_a_slow_one_and_a_full_load_program_are_marked(mark: Mark
     assert (one.is_noisy, one.is_bound_by_client) == (mark.is_noisy, mark.is_bound)
 
 
+@pytest.mark.parametrize("path", ["amqp", "librabbitmq (C), all nodes", "JMS (Java)"])
+def test_a_load_program_with_threads_is_not_full_at_one_core(path: str) -> None:
+    assert not measurement("one", 10.0, path=path, client_cores=1.4).is_bound_by_client
+
+
 def test_costs_of_servers_and_clients_are_sums() -> None:
     one = measurement("one", 10.0)
     assert (one.server_us, one.client_us) == (30.0, 5.0)
