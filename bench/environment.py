@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.processes import Process, all_processes, family, family_seconds
+from bench.processes import TICKS_PER_SECOND, Process, all_processes, family, family_seconds
 from bench.versions import etcd_version
 from lockstep.runtime.file_systems import filesystem_of
 
@@ -28,7 +28,6 @@ _RECORD_BYTES = 1024
 _PROBE_RECORDS = 2000
 _KERNEL_THREADS = 2
 """Linux: the parent of them all."""
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class Refused(Exception):
@@ -130,7 +129,7 @@ def _busy_seconds() -> float:
     user, nice, system, _, _, interrupts, soft, *_ = (
         int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     )
-    return (user + nice + system + interrupts + soft) / _TICKS_PER_SECOND
+    return (user + nice + system + interrupts + soft) / TICKS_PER_SECOND
 
 
 def described_machine(programs: Mapping[str, str] | None = None) -> Machine:

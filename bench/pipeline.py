@@ -9,7 +9,6 @@ reader; all share this machine's processors, so the primary's own CPU per messag
 
 import argparse
 import asyncio
-import contextlib
 import os
 import tempfile
 import threading
@@ -21,7 +20,8 @@ import uvloop
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
-from bench.measuring import CpuMeter, SyncProbe, cpu_seconds, load
+from bench.measuring import CpuMeter, SyncProbe, load
+from bench.processes import all_processes, family_seconds
 from lockstep.client.event_offsets import EventOffset
 from lockstep.client.events import EventsClient, Start
 from services.pipeline.columns import as_record_batch
@@ -97,14 +97,9 @@ async def _show_cost(
 
 def _spark_cpu() -> float:
     """Processor seconds of the JVM and the Python workers under it: what other load on the machine does not change."""
-    parents = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parents[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
-    family = {pid for pid in parents if parents[pid] == os.getpid() and _is_java(pid)}
-    while more := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= more
-    return sum(cpu_seconds(pid) for pid in family)
+    processes = all_processes()
+    machines = [pid for pid, one in processes.items() if one.parent == os.getpid() and _is_java(pid)]
+    return sum(family_seconds(pid, processes) for pid in machines)
 
 
 def _is_java(pid: int) -> bool:
