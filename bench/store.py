@@ -30,6 +30,7 @@ from lockstep.core.store_protocol import (
     EndInstall,
     Installed,
     InstallItems,
+    ItemsInstalled,
     LoadState,
     OpenSet,
     SetOpened,
@@ -167,9 +168,9 @@ async def bench_recovery(store: Store, messages: int) -> None:
         items.append(StateItem(entry_key(QUEUE, number), encode(EntryValue(number))))  # type: ignore[arg-type]
         items.append(StateItem(message_key(number), encode_content(content)))  # type: ignore[arg-type]
         if len(items) >= 1000:
-            await store.send(InstallItems(SET, Epoch(1), ME, tuple(items)))
+            await _install(store, items)
             items.clear()
-    await store.send(InstallItems(SET, Epoch(1), ME, tuple(items)))
+    await _install(store, items)
     await store.send(EndInstall(SET, Epoch(1), ME))
     assert isinstance(await store.receive(), Installed)
     installed = time.perf_counter() - begin
@@ -191,6 +192,11 @@ async def bench_recovery(store: Store, messages: int) -> None:
         f" store's memory {resident_mib(store.process.pid):.0f} MiB"
     )
     await store.end()
+
+
+async def _install(store: Store, items: list[StateItem]) -> None:
+    await store.send(InstallItems(SET, Epoch(1), ME, tuple(items)))
+    assert isinstance(await store.receive(), ItemsInstalled)
 
 
 async def main(messages: int, seconds: float, directory: Path) -> None:
