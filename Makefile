@@ -66,6 +66,7 @@ bench-peers: peers ## Lockstep and RabbitMQ, PostgreSQL, Artemis in one run; fai
 	@$(python) -m bench.peers
 
 bench-%: dev ## Another benchmark: make bench-store runs bench/store.py
+	@grep -qs '^if __name__ == "__main__":' bench/$*.py || { echo "bench-$*: bench/$*.py is not there, or is no program" >&2; exit 1; }
 	@$(python) -m bench.$*
 
 protos: dev ## Generate lockstep/wire/v1 from protos/

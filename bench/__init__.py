@@ -1,1 +1,1 @@
-"""Benchmarks on real processes: `make bench-failover`, `-joining`, `-memory`, `-recovery`, `-store`, `-throughput`."""
+"""Benchmarks on real processes: `make bench` and `bench-peers`; `make bench-store` for each other module that is a program."""

@@ -29,7 +29,7 @@ SHORT_FAILOVERS, FULL_FAILOVERS = (5, 1, 1), (20, 5, 3)
 
 
 async def main(given: argparse.Namespace) -> int:
-    """Returns the exit status."""
+    """Returns the exit status: 1 if a case is missing because its load program failed."""
     console = Console(width=200)
     begun = datetime.now(UTC)
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-", dir=given.directory) as scratch:
@@ -49,7 +49,9 @@ async def main(given: argparse.Namespace) -> int:
     if run.failovers:
         console.print(failovers_table(run.failovers), markup=False, soft_wrap=True)
     console.print(f"took {(datetime.now(UTC) - begun).total_seconds():.0f} s")
-    return 0
+    for title in runs.failed:
+        console.print(f"missing: {title}", markup=False)
+    return 1 if runs.failed else 0
 
 
 if __name__ == "__main__":

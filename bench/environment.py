@@ -15,7 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from bench.processes import Process, all_processes, family, family_seconds
+from bench.processes import TICKS_PER_SECOND, Process, all_processes, family, family_seconds
+from bench.versions import etcd_version
 from lockstep.runtime.file_systems import filesystem_of
 
 NOISY_CORES = 0.35
@@ -27,7 +28,6 @@ _RECORD_BYTES = 1024
 _PROBE_RECORDS = 2000
 _KERNEL_THREADS = 2
 """Linux: the parent of them all."""
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class Refused(Exception):
@@ -62,7 +62,7 @@ class Machine(msgspec.Struct, frozen=True):
     system: str
     python: str
     versions: dict[str, str]
-    """Of what matters for the figures."""
+    """Of what matters for the figures, libraries and programs; of those that are known."""
 
 
 def measured_disk(directory: Path, seconds: float = 1.0) -> Disk:
@@ -129,19 +129,22 @@ def _busy_seconds() -> float:
     user, nice, system, _, _, interrupts, soft, *_ = (
         int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     )
-    return (user + nice + system + interrupts + soft) / _TICKS_PER_SECOND
+    return (user + nice + system + interrupts + soft) / TICKS_PER_SECOND
 
 
-def described_machine() -> Machine:
+def described_machine(programs: Mapping[str, str] | None = None) -> Machine:
+    """`programs`: versions of what took part beside Lockstep and its etcd; "" where nobody could tell."""
     names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    libraries = {name: _version(name) for name in ("grpcio", "protobuf", "uvloop", "python-qpid-proton")}
+    versions = {**libraries, "etcd": etcd_version(), **(programs or {})}
     return Machine(
         processor=names[0].partition(":")[2].strip() if names else platform.machine(),
         cores=len(os.sched_getaffinity(0)),
         memory_gib=round(memory / 2**30, 1),
         system=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
-        versions={name: _version(name) for name in ("grpcio", "protobuf", "uvloop", "python-qpid-proton")},
+        versions={name: version for name, version in versions.items() if version},
     )
 
 

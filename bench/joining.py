@@ -9,19 +9,17 @@ import argparse
 import asyncio
 import contextlib
 import statistics
-import sys
-import tempfile
 from collections.abc import AsyncIterator
 from itertools import product
 from pathlib import Path
 
-import uvloop
 from rich.console import Console
 from rich.table import Table
 
 from bench.measuring import CpuMeter, SyncProbe, load
 from bench.memory import fill
 from bench.returning import STEPS, Returned, come_back, remove
+from bench.scratch import add_directory, run_on_disk
 from tests.integration.cluster import Deployment, deployed
 
 SET, QUEUE = "bench", "deep"
@@ -34,23 +32,22 @@ _Case = tuple[bool, bool]
 """Whether the disk is lost, and whether a transaction is open."""
 
 
-async def main(depth: int, rounds: int, directory: Path | None) -> int:
+async def main(depth: int, rounds: int, scratch: Path) -> int:
     """Returns the exit status: 0 if the bar is cleared."""
     console = Console()
     found: dict[_Case, list[Returned]] = {case: [] for case in product((True, False), (False, True))}
-    with tempfile.TemporaryDirectory(prefix="lockstep-bench-", dir=directory) as scratch:
-        async with deployed(Path(scratch), sets={SET: ["B1", "B2", "B3"]}) as deployment:
-            await fill(deployment, SET, QUEUE, depth)
-            primary = await deployment.primary_of(SET)
-            newcomer = next(name for name in deployment.cluster.brokers if name != primary)
-            for number in range(rounds):
-                # Whichever comes second finds a warmer machine: they take turns.
-                for is_open in (False, True) if number % 2 == 0 else (True, False):
-                    for is_disk_lost in (True, False):
-                        returned = await _trial(
-                            console, deployment, primary, newcomer, is_disk_lost=is_disk_lost, is_open=is_open
-                        )
-                        found[is_disk_lost, is_open].append(returned)
+    async with deployed(scratch, sets={SET: ["B1", "B2", "B3"]}) as deployment:
+        await fill(deployment, SET, QUEUE, depth)
+        primary = await deployment.primary_of(SET)
+        newcomer = next(name for name in deployment.cluster.brokers if name != primary)
+        for number in range(rounds):
+            # Whichever comes second finds a warmer machine: they take turns.
+            for is_open in (False, True) if number % 2 == 0 else (True, False):
+                for is_disk_lost in (True, False):
+                    returned = await _trial(
+                        console, deployment, primary, newcomer, is_disk_lost=is_disk_lost, is_open=is_open
+                    )
+                    found[is_disk_lost, is_open].append(returned)
     console.print(_table(found, depth))
     return 0 if _ratio(found, is_disk_lost=True) <= RATIO_MAX else 1
 
@@ -125,6 +122,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--depth", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=4, help="of each: empty and old disk, with and without")
-    parser.add_argument("--directory", type=Path, help="on the disk to be measured; default: the system's")
+    add_directory(parser)
     given = parser.parse_args()
-    sys.exit(uvloop.run(main(given.depth, given.rounds, given.directory)))
+    run_on_disk(lambda scratch: main(given.depth, given.rounds, scratch), given.directory)

@@ -29,9 +29,9 @@ READY_SECONDS_MAX = 600.0
 END_SECONDS_MAX = 120.0
 """Beyond the measured seconds."""
 SETTLED_CORES, SETTLED_SECONDS, SETTLING_SECONDS_MAX = 0.3, 0.3, 60.0
+"""The servers are done with what was prepared when all of them together use so little for so long; or after so long."""
 SETTLED_LOOKS = 8
 """So many times in a row nothing is done: longer than a store waits until it consolidates what came last."""
-"""The servers are done with what was prepared when all of them together use so little for so long; or after so long."""
 
 
 class LoadFailed(Exception):

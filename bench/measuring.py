@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from bench.processes import all_processes, family_seconds
+from bench.processes import TICKS_PER_SECOND, all_processes, family_seconds
 
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PROBE_BYTES = 4096
 _PROBE_PAUSE_SECONDS = 0.05
 
@@ -21,7 +20,7 @@ _PROBE_PAUSE_SECONDS = 0.05
 def cpu_seconds(pid: int) -> float:
     """Processor time that a process has used so far, in user and kernel mode."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
 
 
 def resident_mib(pid: int) -> float:

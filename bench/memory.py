@@ -7,19 +7,17 @@ the brokers keep only so much content in memory; then there may be many more mes
 
 import argparse
 import asyncio
-import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Awaitable
 from pathlib import Path
 
-import uvloop
 from rich.console import Console
 from rich.table import Table
 
 from bench.measuring import SyncProbe, load, peak_resident_mib, resident_mib
 from bench.returning import come_back, remove
+from bench.scratch import add_directory, run_on_disk
 from lockstep.core.commands import QueueOptions
 from tests.integration.cluster import Deployment, deployed
 
@@ -35,37 +33,36 @@ _Row = tuple[str, float, float]
 """What a broker is, its resident MiB at the peak and afterwards."""
 
 
-async def main(messages: int, body_bytes: int, limit_mib: int) -> int:
+async def main(messages: int, body_bytes: int, limit_mib: int, scratch: Path) -> int:
     """Returns the exit status: 0 if the bar is cleared."""
     console = Console()
     arguments = ("--resident-body-bytes", str(limit_mib << 20)) if limit_mib else ()
-    with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as scratch:
-        async with (
-            deployed(Path(scratch), sets={SET: ["B1", "B2", "B3"]}, broker_arguments=arguments) as deployment,
-            SyncProbe(Path(scratch)) as probe,
+    async with (
+        deployed(scratch, sets={SET: ["B1", "B2", "B3"]}, broker_arguments=arguments) as deployment,
+        SyncProbe(scratch) as probe,
+    ):
+        primary, newcomer, restarted = await _roles(deployment)
+        rows = [_row(deployment, primary, "empty")]
+        start = time.monotonic()
+        await fill(deployment, SET, "deep", messages, body_bytes)
+        rate = messages / (time.monotonic() - start)
+        await asyncio.sleep(SETTLING_SECONDS)
+        rows += [_row(deployment, primary, "primary"), _row(deployment, newcomer, "backup that followed")]
+        stores = [f"{resident_mib(one.store.pid):.0f}" for one in deployment.cluster.brokers.values()]
+        for name, is_disk_lost, what in (
+            (newcomer, True, "newcomer by whole snapshot"),
+            (restarted, False, "restarted on its own disk"),
         ):
-            primary, newcomer, restarted = await _roles(deployment)
-            rows = [_row(deployment, primary, "empty")]
-            start = time.monotonic()
-            await fill(deployment, SET, "deep", messages, body_bytes)
-            rate = messages / (time.monotonic() - start)
+            await remove(deployment, name, 2, is_disk_lost=is_disk_lost)
+            await come_back(deployment, name, primary)
             await asyncio.sleep(SETTLING_SECONDS)
-            rows += [_row(deployment, primary, "primary"), _row(deployment, newcomer, "backup that followed")]
-            stores = [f"{resident_mib(one.store.pid):.0f}" for one in deployment.cluster.brokers.values()]
-            for name, is_disk_lost, what in (
-                (newcomer, True, "newcomer by whole snapshot"),
-                (restarted, False, "restarted on its own disk"),
-            ):
-                await remove(deployment, name, 2, is_disk_lost=is_disk_lost)
-                await come_back(deployment, name, primary)
-                await asyncio.sleep(SETTLING_SECONDS)
-                rows.append(_row(deployment, name, what))
-            rows.append(_row(deployment, primary, "primary that sent a whole snapshot"))
-            start = time.monotonic()
-            await drain(deployment, "deep", messages)
-            drained = messages / (time.monotonic() - start)
-            rows.append(_row(deployment, primary, "primary that delivered everything"))
-            sync_ms = probe.median_ms
+            rows.append(_row(deployment, name, what))
+        rows.append(_row(deployment, primary, "primary that sent a whole snapshot"))
+        start = time.monotonic()
+        await drain(deployment, "deep", messages)
+        drained = messages / (time.monotonic() - start)
+        rows.append(_row(deployment, primary, "primary that delivered everything"))
+        sync_ms = probe.median_ms
     shown = Table(title=f"Resident MiB of a broker with {messages:,} durable messages of {body_bytes} bytes")
     for heading in ("broker", "peak", "after"):
         shown.add_column(heading, justify="left" if heading == "broker" else "right")
@@ -127,5 +124,8 @@ if __name__ == "__main__":
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--body-bytes", type=int, default=1024)
     parser.add_argument("--resident-mib", type=int, default=0, help="content in memory; 0: the default")
+    add_directory(parser)
     given = parser.parse_args()
-    sys.exit(uvloop.run(main(given.messages, given.body_bytes, given.resident_mib)))
+    run_on_disk(
+        lambda scratch: main(given.messages, given.body_bytes, given.resident_mib, scratch), given.directory
+    )

@@ -1,13 +1,14 @@
 """Runs of Lockstep alone: which cluster each workload gets, and in which order.
 
 Law: cases that need nothing special share one cluster, one after the other, each with queues of its own that it removes again;
-what kills processes comes last.
+what kills processes comes last. A case whose load program fails is missing and remembered, and the others go on.
 """
 
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from rich.console import Console
 
@@ -17,13 +18,20 @@ from bench.compiling import compiled
 from bench.database import synced_database
 from bench.environment import Refused
 from bench.failover import measured_failovers
-from bench.load_programs import LoadFailed, measure, settled
-from bench.own_cluster import OwnCluster, started
+from bench.load_programs import LoadFailed, Plan, measure, settled
+from bench.own_cluster import started
 from bench.peers.rounds import line
 from bench.results import Measurement, Trial
 
 AMQP_SOURCE = Path(__file__).with_name("amqp_client.cpp")
 AMQP_PACKAGES = "g++, libqpid-proton11-dev"
+
+
+class Planning(Protocol):
+    """What `OwnCluster` is for one case."""
+
+    async def plan(self, case: Case, *, seconds: float, client_processes: int = 1) -> Plan:
+        """How it is measured."""
 
 
 class Runs:
@@ -44,6 +52,8 @@ class Runs:
         self._client_processes = client_processes
         self.found: list[Measurement] = []
         self.failovers: list[Trial] = []
+        self.failed: list[str] = []
+        """Cases that are missing."""
 
     async def run(self, *, is_full: bool, failovers: tuple[int, int, int]) -> None:
         """All workloads that were asked for; `failovers`: how many of SIGKILL, SIGSTOP and etcd."""
@@ -58,12 +68,12 @@ class Runs:
         async with started(
             self._directory / "main", proxies=1 if program else 0, amqp_program=program
         ) as cluster:
-            await self._measure(cluster, [*plain, *amqp])
-            await self._latency(cluster, cases.LATENCY_FULL if is_full else cases.LATENCY_SHORT)
+            await self.measure_all(cluster, [*plain, *amqp])
+            await self.measure_latency(cluster, cases.LATENCY_FULL if is_full else cases.LATENCY_SHORT)
             if is_full:
                 shared = [some for name, some in cases.W7.items() if name not in cases.W7_SHAPES]
-                await self._measure(cluster, [case for some in shared for case in some])
-                await self._measure(cluster, [] if program is None else cases.W7_AMQP)
+                await self.measure_all(cluster, [case for some in shared for case in some])
+                await self.measure_all(cluster, [] if program is None else cases.W7_AMQP)
             if "W5" in self._workloads:
                 await settled(await cluster.pids())
                 self.failovers = await measured_failovers(
@@ -74,32 +84,35 @@ class Runs:
         if is_full and "W7" in self._workloads:
             await self._shapes()
 
-    async def _measure(self, cluster: OwnCluster, wanted: Sequence[Case]) -> None:
+    async def measure_all(self, cluster: Planning, wanted: Sequence[Case]) -> None:
+        """Those whose workload was asked for."""
         for case in wanted:
-            if case.workload not in self._workloads:
-                continue
-            plan = await cluster.plan(case, seconds=self._seconds, client_processes=self._client_processes)
-            try:
-                self.found.append(await measure(plan, self._directory))
-            except LoadFailed as failure:
-                self._console.print(f"{case.workload} {case.title}: {failure}")
-                continue
-            self._console.print(line(self.found[-1]))
+            if case.workload in self._workloads and (one := await self._measured(cluster, case)) is not None:
+                self.found.append(one)
+                self._console.print(line(one))
 
-    async def _latency(self, cluster: OwnCluster, shapes: Sequence[tuple[int, int]]) -> None:
+    async def _measured(self, cluster: Planning, case: Case) -> Measurement | None:
+        """None where a load program failed, which is said and remembered."""
+        plan = await cluster.plan(case, seconds=self._seconds, client_processes=self._client_processes)
+        try:
+            return await measure(plan, self._directory)
+        except LoadFailed as failure:
+            self.failed.append(f"{case.workload} {case.title}")
+            self._console.print(f"{self.failed[-1]}: {failure}")
+            return None
+
+    async def measure_latency(self, cluster: Planning, shapes: Sequence[tuple[int, int]]) -> None:
         """W6, at half of the rate that W1 showed; measured here if that was not asked for."""
         if "W6" not in self._workloads:
             return
         for size, connections in shapes:
             case = Case("W1", "publish", size, connections)
             known = [one for one in self.found if one.key == case.key and one.path == "sdk"]
-            one = (
-                known[0]
-                if known
-                else await measure(await cluster.plan(case, seconds=self._seconds), self._directory)
-            )
+            one = known[0] if known else await self._measured(cluster, case)
+            if one is None:
+                continue
             paced = replace(case, workload="W6", rate=max(1.0, round(one.operations_per_second / 2)))
-            await self._measure(cluster, [paced])
+            await self.measure_all(cluster, [paced])
 
     async def _distributed(self, wanted: Sequence[Case]) -> None:
         """W4 over two sets, and with a database that syncs."""
@@ -114,7 +127,7 @@ class Runs:
                 wanted = [case for case in wanted if case.operation != "postgres"]
             else:
                 await cluster.use_postgres(postgres, self._directory)
-            await self._measure(cluster, wanted)
+            await self.measure_all(cluster, wanted)
 
     async def _shapes(self) -> None:
         """W7: clusters of other sizes."""
@@ -122,7 +135,7 @@ class Runs:
             async with started(
                 self._directory / f"shape-{number}", brokers=case.brokers, sets=case.sets
             ) as cluster:
-                await self._measure(cluster, [case])
+                await self.measure_all(cluster, [case])
 
 
 async def amqp_program(console: Console, directory: Path) -> Path | None:

@@ -9,19 +9,18 @@ reader; all share this machine's processors, so the primary's own CPU per messag
 
 import argparse
 import asyncio
-import contextlib
 import os
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import uvloop
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
-from bench.measuring import CpuMeter, SyncProbe, cpu_seconds, load
+from bench.measuring import CpuMeter, SyncProbe, load
+from bench.processes import all_processes, family_seconds
+from bench.scratch import add_directory, run_on_disk
 from lockstep.client.event_offsets import EventOffset
 from lockstep.client.events import EventsClient, Start
 from services.pipeline.columns import as_record_batch
@@ -44,34 +43,31 @@ class Commits:
     sync_ms: float
 
 
-async def main(events: int, rounds: int, seconds: float, rate: float) -> None:
+async def main(events: int, rounds: int, seconds: float, rate: float, scratch: Path) -> None:
     console = Console(width=140)
-    with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as scratch:
-        async with deployed(Path(scratch) / "cluster", sets={SET: ["B1", "B2", "B3"]}) as deployment:
-            addresses = deployment.addresses
-            await asyncio.to_thread(_open, addresses)
-            await _fill(deployment, events)
-            console.print(f"{events:,} events of 1 KiB in transactions of {TRANSACTION}; load {load():.1f}")
-            count, speed = await asyncio.to_thread(_read_alone, addresses)
-            console.print(f"client alone, into Arrow: {speed:9,.0f} events/s ({count:,})")
-            began = time.monotonic()
-            spark = await asyncio.to_thread(make_session, "local[2]", "bench")
-            console.print(f"Spark session: {time.monotonic() - began:.1f} s")
-            try:
-                for sink in ("noop", "parquet"):
-                    for number in range(rounds):
-                        before = _spark_cpu()
-                        speed = await asyncio.to_thread(
-                            _read_once, spark, addresses, sink, Path(scratch), count
-                        )
-                        cpu = 1e6 * (_spark_cpu() - before) / count
-                        console.print(
-                            f"{sink:>7}, round {number + 1}: {speed:9,.0f} events/s, {cpu:5.1f} us CPU of Spark"
-                            f" an event; load {load():.1f}"
-                        )
-                await _show_cost(console, deployment, spark, Path(scratch), seconds, rate)
-            finally:
-                await asyncio.to_thread(spark.stop)
+    async with deployed(scratch / "cluster", sets={SET: ["B1", "B2", "B3"]}) as deployment:
+        addresses = deployment.addresses
+        await asyncio.to_thread(_open, addresses)
+        await _fill(deployment, events)
+        console.print(f"{events:,} events of 1 KiB in transactions of {TRANSACTION}; load {load():.1f}")
+        count, speed = await asyncio.to_thread(_read_alone, addresses)
+        console.print(f"client alone, into Arrow: {speed:9,.0f} events/s ({count:,})")
+        began = time.monotonic()
+        spark = await asyncio.to_thread(make_session, "local[2]", "bench")
+        console.print(f"Spark session: {time.monotonic() - began:.1f} s")
+        try:
+            for sink in ("noop", "parquet"):
+                for number in range(rounds):
+                    before = _spark_cpu()
+                    speed = await asyncio.to_thread(_read_once, spark, addresses, sink, scratch, count)
+                    cpu = 1e6 * (_spark_cpu() - before) / count
+                    console.print(
+                        f"{sink:>7}, round {number + 1}: {speed:9,.0f} events/s, {cpu:5.1f} us CPU of Spark"
+                        f" an event; load {load():.1f}"
+                    )
+            await _show_cost(console, deployment, spark, scratch, seconds, rate)
+        finally:
+            await asyncio.to_thread(spark.stop)
 
 
 async def _show_cost(
@@ -97,14 +93,9 @@ async def _show_cost(
 
 def _spark_cpu() -> float:
     """Processor seconds of the JVM and the Python workers under it: what other load on the machine does not change."""
-    parents = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parents[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
-    family = {pid for pid in parents if parents[pid] == os.getpid() and _is_java(pid)}
-    while more := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= more
-    return sum(cpu_seconds(pid) for pid in family)
+    processes = all_processes()
+    machines = [pid for pid, one in processes.items() if one.parent == os.getpid() and _is_java(pid)]
+    return sum(family_seconds(pid, processes) for pid in machines)
 
 
 def _is_java(pid: int) -> bool:
@@ -186,5 +177,8 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--rate", type=float, default=2_000.0, help="messages a second while others read")
+    add_directory(parser)
     given = parser.parse_args()
-    uvloop.run(main(given.events, given.rounds, given.seconds, given.rate))
+    run_on_disk(
+        lambda scratch: main(given.events, given.rounds, given.seconds, given.rate, scratch), given.directory
+    )

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+"""In which the kernel counts processor time."""
 
 
 class Process(NamedTuple):
@@ -28,7 +29,7 @@ def all_processes() -> dict[int, Process]:
             continue  # It has ended meanwhile.
         own, reaped = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
         found[int(status.parent.name)] = Process(
-            int(fields[1]), own / _TICKS_PER_SECOND, reaped / _TICKS_PER_SECOND
+            int(fields[1]), own / TICKS_PER_SECOND, reaped / TICKS_PER_SECOND
         )
     return found
 

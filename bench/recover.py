@@ -4,36 +4,34 @@ That they are all there, that their messages are locked and that both ends work 
 """
 
 import argparse
-import tempfile
 from pathlib import Path
 
-import uvloop
 from rich.console import Console
 from rich.table import Table
 
 from bench.measuring import SyncProbe
+from bench.scratch import add_directory, run_on_disk
 from tests.integration.cluster import deployed
 from tests.integration.many_branches import Recovery, recover_many
 
 SET = "bench"
 
 
-async def main(sizes: list[int]) -> None:
+async def main(sizes: list[int], scratch: Path) -> None:
     shown = Table(title="recover() after SIGKILL of the primary, three brokers on one machine")
     for heading in ("branches", "prepare s", "killed to listed s", "recover() ms", "ended s", "fdatasync ms"):
         shown.add_column(heading, justify="right")
-    for size in sizes:
-        shown.add_row(*await _trial(size))
+    for number, size in enumerate(sizes):
+        shown.add_row(*await _trial(size, scratch / str(number)))
     Console().print(shown)
 
 
-async def _trial(size: int) -> tuple[str, ...]:
-    with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as scratch:
-        async with (
-            deployed(Path(scratch), sets={SET: ["B1", "B2", "B3"]}) as deployment,
-            SyncProbe(Path(scratch)) as probe,
-        ):
-            done: Recovery = await recover_many(deployment, SET, size)
+async def _trial(size: int, home: Path) -> tuple[str, ...]:
+    async with (
+        deployed(home, sets={SET: ["B1", "B2", "B3"]}) as deployment,
+        SyncProbe(home) as probe,
+    ):
+        done: Recovery = await recover_many(deployment, SET, size)
     return (
         str(done.branches),
         f"{done.prepare_seconds:.2f}",
@@ -47,4 +45,6 @@ async def _trial(size: int) -> tuple[str, ...]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--branches", type=int, nargs="+", default=[1000, 5000])
-    uvloop.run(main(parser.parse_args().branches))
+    add_directory(parser)
+    given = parser.parse_args()
+    run_on_disk(lambda scratch: main(given.branches, scratch), given.directory)

@@ -10,19 +10,18 @@ import argparse
 import asyncio
 import contextlib
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import uvloop
 from rich.console import Console
 from rich.table import Table
 
 from bench.measuring import SyncProbe, cpu_seconds, load
 from bench.memory import fill
 from bench.returning import LogTail
+from bench.scratch import add_directory, run_on_disk
 from lockstep.core.errors import LockstepError
 from tests.integration.cluster import Deployment, deployed
 
@@ -54,14 +53,11 @@ class Result:
     sync_ms: float
 
 
-async def main(messages: int, passings: list[int], trials: int, brokers: int, directory: Path | None) -> None:
+async def main(messages: int, passings: list[int], trials: int, brokers: int, scratch: Path) -> None:
     console = Console()
     console.width = max(console.width, _TABLE_WIDTH)
     results: list[Result] = []
     async with contextlib.AsyncExitStack() as stack:
-        scratch = Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-bench-", dir=directory))
-        )
         histories: dict[int, Deployment] = {}
         for passed in passings:
             home = scratch / f"passed-{passed}"
@@ -190,6 +186,9 @@ if __name__ == "__main__":
     parser.add_argument("--passed", type=int, nargs="+", default=[0, 1, 3], help="times as many, before")
     parser.add_argument("--trials", type=int, default=3, help="recoveries of each, in turn")
     parser.add_argument("--brokers", type=int, default=3, help="each with a store")
-    parser.add_argument("--directory", type=Path, help="on the disk to be measured; default: the system's")
+    add_directory(parser)
     given = parser.parse_args()
-    uvloop.run(main(given.messages, given.passed, given.trials, given.brokers, given.directory))
+    run_on_disk(
+        lambda scratch: main(given.messages, given.passed, given.trials, given.brokers, scratch),
+        given.directory,
+    )

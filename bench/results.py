@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.environment import NOISY_CORES, NOISY_SLOWDOWN, Disk, Machine
+from bench.environment import NOISY_CORES, NOISY_SLOWDOWN, Disk, Machine, Refused
 
 
 class Used(msgspec.Struct, frozen=True):
@@ -70,8 +70,8 @@ class Measurement(msgspec.Struct, frozen=True):
 
     @property
     def is_bound_by_client(self) -> bool:
-        """A load program had no time left: the servers could perhaps do more."""
-        return any(used.cores > CLIENT_CORES_MAX for used in self.clients.values())
+        """A load program had no time left: the servers could perhaps do more. Only the SDK's are Python: others have threads."""
+        return self.path == "sdk" and any(used.cores > CLIENT_CORES_MAX for used in self.clients.values())
 
 
 CLIENT_CORES_MAX = 0.9
@@ -110,8 +110,11 @@ def write_run(run: Run, path: Path) -> None:
 
 
 def read_run(path: Path) -> Run:
-    """Raises `Refused` as `write_run` does: also a file that somebody else wrote."""
-    run = msgspec.json.decode(path.read_bytes(), type=Run)
+    """Raises `Refused` as `write_run` does, and for what is no run: somebody else may have written the file."""
+    try:
+        run = msgspec.json.decode(path.read_bytes(), type=Run)
+    except msgspec.DecodeError as error:
+        raise Refused(f"{path} is not the file of a run: {error}") from error
     run.disk.check()
     return run
 

@@ -7,18 +7,15 @@ size took in the same directory just before. `make bench-store`, or `python -m b
 import argparse
 import asyncio
 import os
-import shutil
 import signal
 import statistics
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
 from bench.measuring import cpu_seconds, resident_mib
+from bench.scratch import add_directory, run_on_disk
 from lockstep.core.frames import encode_frame
 from lockstep.core.ids import Epoch, Incarnation, LogIndex, QueueId, SetName, TimeMs, place
 from lockstep.core.item_values import EntryValue, MetaValue, encode, encode_content
@@ -33,6 +30,7 @@ from lockstep.core.store_protocol import (
     EndInstall,
     Installed,
     InstallItems,
+    ItemsInstalled,
     LoadState,
     OpenSet,
     SetOpened,
@@ -170,9 +168,9 @@ async def bench_recovery(store: Store, messages: int) -> None:
         items.append(StateItem(entry_key(QUEUE, number), encode(EntryValue(number))))  # type: ignore[arg-type]
         items.append(StateItem(message_key(number), encode_content(content)))  # type: ignore[arg-type]
         if len(items) >= 1000:
-            await store.send(InstallItems(SET, Epoch(1), ME, tuple(items)))
+            await _install(store, items)
             items.clear()
-    await store.send(InstallItems(SET, Epoch(1), ME, tuple(items)))
+    await _install(store, items)
     await store.send(EndInstall(SET, Epoch(1), ME))
     assert isinstance(await store.receive(), Installed)
     installed = time.perf_counter() - begin
@@ -194,6 +192,11 @@ async def bench_recovery(store: Store, messages: int) -> None:
         f" store's memory {resident_mib(store.process.pid):.0f} MiB"
     )
     await store.end()
+
+
+async def _install(store: Store, items: list[StateItem]) -> None:
+    await store.send(InstallItems(SET, Epoch(1), ME, tuple(items)))
+    assert isinstance(await store.receive(), ItemsInstalled)
 
 
 async def main(messages: int, seconds: float, directory: Path) -> None:
@@ -219,16 +222,7 @@ if __name__ == "__main__":
         "--messages", type=int, default=1_000_000, help="in the snapshot of the recovery; 0: leave it out"
     )
     parser.add_argument("--seconds", type=float, default=2.0, help="per line of the appends")
-    parser.add_argument(
-        "--directory",
-        type=Path,
-        help="on the disk to be measured; default: a new one in the current directory",
-    )
+    add_directory(parser)
     given = parser.parse_args()
     ensure_malloc_settings()
-    base = Path(tempfile.mkdtemp(prefix="bench-store-", dir=given.directory or Path.cwd()))
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(main(given.messages, given.seconds, base))
-    finally:
-        shutil.rmtree(base)
+    run_on_disk(lambda scratch: main(given.messages, given.seconds, scratch), given.directory)

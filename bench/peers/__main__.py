@@ -29,6 +29,11 @@ from bench.results import Run, medians
 from bench.tables import conditions, measurements_table
 
 OUTPUT = Path("bench/out")
+_VERSIONS = {
+    rabbitmq.NAME: rabbitmq.versions,
+    postgres.NAME: postgres.versions,
+    artemis.NAME: artemis.versions,
+}
 
 
 async def main(given: argparse.Namespace) -> int:
@@ -45,7 +50,13 @@ async def main(given: argparse.Namespace) -> int:
             systems = [*await _systems(console, stack, directory, disk, given.peers)]
             found = await run_rounds(console, cases, systems, given.rounds, given.seconds, directory)
             syncs = {system.name: system.syncs for system in systems}
-    run = Run("peers", begun, commit(), described_machine(), disk, found, syncs=syncs)
+    versions = {
+        program: version
+        for name in syncs
+        if name in _VERSIONS
+        for program, version in _VERSIONS[name]().items()
+    }
+    run = Run("peers", begun, commit(), described_machine(versions), disk, found, syncs=syncs)
     write_report(run, given.output)
     console.print(conditions(run))
     for name, what in syncs.items():

@@ -12,6 +12,7 @@ from string import Template
 from bench.cases import RING, Case
 from bench.environment import Refused
 from bench.load_programs import Plan
+from bench.versions import said_version
 from lockstep.runtime.ports import choose_ports
 from lockstep.runtime.supervisor import ChildProcess, wait_for_port
 
@@ -23,6 +24,8 @@ SYNCS = (
 )
 HOMES = Path("build/peers")
 """Where scripts/setup_peers.sh puts the distribution."""
+_HOME_PREFIX = "apache-artemis-"
+"""Before the version."""
 HERE = Path(__file__).parent
 _SERVER_OPTIONS = ("-Xms512m", "-Xmx1g", "-XX:+UseParallelGC")
 _CLIENT_OPTIONS = ("-Xms128m", "-Xmx512m", "-XX:+UseParallelGC")
@@ -131,7 +134,16 @@ class Artemis:
 
 def find_home() -> Path:
     """The distribution. Raises `Refused` where it, or a JDK, is not there."""
-    homes = sorted(HOMES.glob("apache-artemis-*"))
+    homes = sorted(HOMES.glob(f"{_HOME_PREFIX}*"))
     if not homes or shutil.which("javac") is None:
         raise Refused(f"no ActiveMQ Artemis in {HOMES}, or no JDK")
     return homes[-1].resolve()
+
+
+def versions() -> dict[str, str]:
+    """Of the broker, as its distribution is named, and of Java."""
+    try:
+        broker = find_home().name.removeprefix(_HOME_PREFIX)
+    except Refused:
+        broker = ""
+    return {"Artemis": broker, "Java": said_version(("java", "-version"), r'version "([^"]+)"')}

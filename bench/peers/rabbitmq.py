@@ -5,11 +5,13 @@ Law: nothing of it meets another RabbitMQ on the machine: own epmd, own cookie, 
 
 import asyncio
 import secrets
+import tempfile
 from pathlib import Path
 
 from bench.cases import Case
 from bench.environment import Refused
 from bench.load_programs import Plan
+from bench.versions import said_version
 from lockstep.runtime.ports import choose_ports
 from lockstep.runtime.supervisor import ChildProcess, wait_for_port
 
@@ -21,6 +23,10 @@ PROGRAMS = Path("/usr/lib/rabbitmq/bin")
 SYNCS = (
     "quorum queues over three nodes: a commit or confirm is answered when two of the three have written and fdatasynced the"
     " message in their logs; a transaction is not one record, and not atomic over queues"
+)
+_SAY_ERLANG = (
+    'Path = [code:root_dir(), "releases", erlang:system_info(otp_release), "OTP_VERSION"],'
+    ' {ok, Version} = file:read_file(filename:join(Path)), io:format("OTP ~s", [Version]), halt().'
 )
 READY_SECONDS = 90.0
 """Erlang starts slowly where much else runs."""
@@ -165,3 +171,14 @@ class RabbitMQ:
             f"RABBITMQ_PID_FILE={home / name}.pid",
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
         ]
+
+
+def versions() -> dict[str, str]:
+    """Of the nodes, and of the Erlang that they run on."""
+    with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as home:
+        # Its tools leave a cookie in the home of whoever asks.
+        asking = ("env", f"HOME={home}", "RABBITMQ_CONF_ENV_FILE=/dev/null")
+        return {
+            "RabbitMQ": said_version((*asking, str(PROGRAMS / "rabbitmqctl"), "version"), r"(?m)^(\d\S*)$"),
+            "Erlang": said_version((*asking, "erl", "-noshell", "-eval", _SAY_ERLANG), r"OTP (\d\S*)"),
+        }

@@ -33,7 +33,7 @@ def turns(folder: Path, case: Case, transactions: int) -> Counter[str]:
 def test_clients_that_work_at_the_same_time_share_their_frames(tmp_path: Path, case: Case) -> None:
     found = turns(tmp_path, case, 5)
     assert set(found) == set(HOPS)
-    # All clients are answered together: a turn of theirs for each of five frames, and one to begin with.
+    # All clients are answered together: a turn of theirs for each of five frames.
     assert found["client"] == 5
 
 

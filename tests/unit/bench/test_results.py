@@ -10,6 +10,7 @@ from bench.environment import Disk, Machine, Refused
 from bench.results import Run, medians, read_run, write_run
 from tests.unit.bench.made import measurement
 
+KEPT = Path(__file__).parents[3] / "docs" / "performance"
 MACHINE = Machine("a processor", 2, 24.0, "Linux 6", "3.11", {})
 
 
@@ -49,6 +50,26 @@ def test_a_run_without_a_real_disk_is_not_written_and_not_read(tmp_path: Path, d
         read_run(path)
 
 
+@pytest.mark.parametrize(
+    ("what", "instead"),
+    [('"filesystem": "ext4",', ""), ('"ext4"', "4"), ("{", "")],
+    ids=["lacks", "mixes up", "is torn"],
+)
+def test_a_file_that_is_no_run_is_refused(tmp_path: Path, what: str, instead: str) -> None:
+    path = tmp_path / "run.json"
+    write_run(run(Disk("ext4", 5000.0)), path)
+    written = path.read_text()
+    assert what in written
+    path.write_text(written.replace(what, instead, 1))
+    with pytest.raises(Refused, match=r"run\.json"):
+        read_run(path)
+
+
+@pytest.mark.parametrize("path", sorted(KEPT.glob("*.json")), ids=lambda path: path.name)
+def test_runs_that_are_kept_beside_the_page_are_read(path: Path) -> None:
+    assert read_run(path).measurements
+
+
 @dataclass(frozen=True)
 class Mark:
     other_cores: float
@@ -72,6 +93,11 @@ def test_a_busy_machine_a_slow_one_and_a_full_load_program_are_marked(mark: Mark
         "one", 10.0, other_cores=mark.other_cores, client_cores=mark.client_cores, slowdown=mark.slowdown
     )
     assert (one.is_noisy, one.is_bound_by_client) == (mark.is_noisy, mark.is_bound)
+
+
+@pytest.mark.parametrize("path", ["amqp", "librabbitmq (C), all nodes", "JMS (Java)"])
+def test_a_load_program_with_threads_is_not_full_at_one_core(path: str) -> None:
+    assert not measurement("one", 10.0, path=path, client_cores=1.4).is_bound_by_client
 
 
 def test_costs_of_servers_and_clients_are_sums() -> None:

@@ -1,0 +1,55 @@
+"""What becomes of a run in which a load program fails."""
+
+import io
+import os
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.cases import Case
+from bench.load_programs import Plan
+from bench.own_runs import Runs
+from tests.unit.bench.test_load_programs import WORKS
+
+FIRST, SECOND = Case("W1", "publish", 1, 1), Case("W1", "publish", 10, 4)
+
+
+class Fake:
+    """Its load programs do nothing, and those of one case fail."""
+
+    def __init__(self, broken: Case) -> None:
+        self._broken = broken
+
+    async def plan(self, case: Case, *, seconds: float, client_processes: int = 1) -> Plan:
+        program = "import sys; sys.exit(3)" if case == self._broken else WORKS
+        command = (sys.executable, "-I", "-S", "-c", program)
+        return Plan(
+            "lockstep", "sdk", case.workload, case.title, [command], {"primary": os.getpid()}, 0.0, seconds
+        )
+
+
+def runs(directory: Path, *workloads: str) -> Runs:
+    return Runs(Console(file=io.StringIO(), width=200), directory, workloads, 0.1, 1)
+
+
+async def test_a_case_that_fails_is_remembered_and_the_next_one_is_measured(tmp_path: Path) -> None:
+    one = runs(tmp_path, "W1")
+    await one.measure_all(Fake(FIRST), [FIRST, SECOND])
+    assert one.failed == [f"W1 {FIRST.title}"]
+    assert [found.case for found in one.found] == [SECOND.title]
+
+
+async def test_a_workload_that_nobody_asked_for_is_not_missing(tmp_path: Path) -> None:
+    one = runs(tmp_path, "W2")
+    await one.measure_all(Fake(FIRST), [FIRST])
+    assert (one.failed, one.found) == ([], [])
+
+
+async def test_latency_whose_rate_nobody_knows_is_missing_and_the_next_one_is_measured(
+    tmp_path: Path,
+) -> None:
+    one = runs(tmp_path, "W6")
+    await one.measure_latency(Fake(FIRST), [(1, 1), (10, 4)])
+    assert one.failed == [f"W1 {FIRST.title}"]
+    assert [(found.workload, found.case) for found in one.found] == [("W6", f"{SECOND.title}, at 100 tx/s")]
