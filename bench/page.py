@@ -13,9 +13,10 @@ from pathlib import Path
 
 from bench.cpu import RECORD, changes, read_record
 from bench.environment import Refused
-from bench.musts import GOALS, GROWTHS, PEER, standings
+from bench.failover import LONGEST_PAUSE, MESSAGES, WATCHED_SECONDS
+from bench.musts import FAILOVER_GOALS, GOALS, GROWTHS, PEER, standings
 from bench.own_cluster import NAME
-from bench.results import Measurement, Run, medians, read_run
+from bench.results import Disturbance, Measurement, Run, medians, read_run
 from bench.tables import conditions, failovers_table, figure, measurements_table, processes_table, table
 
 PAGE, NOTES = Path("docs/performance.md"), Path("docs/performance-notes.md")
@@ -40,6 +41,14 @@ it was looked for, how much longer a small piece of work took on the slower proc
 on the host did that; a line is noisy when that was more than 0.35, or 1.25; "sync" is the median of one fdatasync of
 4 KiB in the data directory meanwhile. "Full" marks a load program with no time left: then the servers could perhaps do
 more.
+"""
+
+
+_FAILOVERS = f"""\
+In a trial one client commits one transaction of {MESSAGES} messages after the other, on servers that were at rest before; what is
+shown are the seconds from the harm to the first commit of a transaction begun after it. The supervisor notices SIGKILL
+and revokes the lease, hence less than the lease; SIGSTOP is noticed by nobody until the lease ends. etcd's leader is one
+of three members; its {LONGEST_PAUSE} is the longest time without a commit in the {WATCHED_SECONDS:g} s behind the harm.
 """
 
 
@@ -69,7 +78,7 @@ def _own(run: Run, plots: Sequence[Path]) -> list[str]:
         if ours:
             parts += [f"### {title}", measurements_table(ours)]
     if run.failovers:
-        parts += ["### W5: failover", failovers_table(run.failovers)]
+        parts += ["### W5: failover", _FAILOVERS, failovers_table(run.failovers)]
     return [*parts, "### Every process", processes_table(found)]
 
 
@@ -84,6 +93,7 @@ def goals_table(runs: Sequence[Run]) -> str:
             continue
         value = goal.value(measured[0])
         rows.append([*cells, figure(value), goal.result(value), _conditions(*measured)])
+    rows += _failover_goals(runs)
     for growth in GROWTHS:
         cells = [f"W7: a transaction's cost, {growth.what}", f"{growth.share_max:+.0%} at most"]
         first, last = found.get(growth.first.title), found.get(growth.last.title)
@@ -96,7 +106,20 @@ def goals_table(runs: Sequence[Run]) -> str:
     return table(("goal", "figure", "measured", "result", "fdatasync"), rows)
 
 
-def _conditions(one: Measurement, run: Run) -> str:
+def _failover_goals(runs: Sequence[Run]) -> list[list[str]]:
+    found = {one.what: (one, run) for run in runs for one in run.failovers if one.seconds}
+    rows = []
+    for goal in FAILOVER_GOALS:
+        cells = [f"W5: {goal.what}", str(goal)]
+        if (measured := found.get(goal.what)) is None:
+            rows.append([*cells, *_NOT_MEASURED])
+            continue
+        trial = measured[0]
+        rows.append([*cells, f"{goal.value(trial):.2f}", goal.result(trial), _conditions(*measured)])
+    return rows
+
+
+def _conditions(one: Disturbance, run: Run) -> str:
     return f"{1000 / run.disk.syncs_per_second:.2f} ms{', noisy' if one.is_noisy else ''}"
 
 
