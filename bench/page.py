@@ -48,7 +48,7 @@ _FAILOVERS = f"""\
 In a trial one client commits one transaction of {MESSAGES} messages after the other, on servers that were at rest before; what is
 shown are the seconds from the harm to the first commit of a transaction begun after it. The supervisor notices SIGKILL
 and revokes the lease, hence less than the lease; SIGSTOP is noticed by nobody until the lease ends. etcd's leader is one
-of three members; its {LONGEST_PAUSE} is the longest time without a commit in the {WATCHED_SECONDS:g} s behind the harm.
+of three members and stays away for {WATCHED_SECONDS:g} s; the {LONGEST_PAUSE} is the longest time without a commit meanwhile.
 """
 
 
