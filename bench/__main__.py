@@ -25,7 +25,7 @@ OUTPUT = Path("bench/out")
 WORKLOADS = ("W1", "W2", "W3", "W4", "W5", "W6", "W7")
 SHORT_SECONDS, FULL_SECONDS = 2.5, 8.0
 SHORT_FAILOVERS, FULL_FAILOVERS = (5, 1, 1), (20, 5, 3)
-"""SIGKILL, SIGSTOP, etcd."""
+"""SIGKILL and SIGSTOP of the primary, each of them of etcd's leader."""
 
 
 async def main(given: argparse.Namespace) -> int:

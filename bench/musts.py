@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.cases import W2, W3_CONSUME, W3_PUBLISH, W4_XA, W7, Case
+from bench.failover import PRIMARY_KILLED, PRIMARY_STALLED
 from bench.own_cluster import NAME
-from bench.results import Measurement, medians
+from bench.results import Measurement, Trial, medians
+from services.broker.core.lease_keeper import LeaseSettings
 
 PEER = "rabbitmq"
 
@@ -42,10 +44,29 @@ class Goal:
 
     def result(self, value: float) -> str:
         """Whether it is reached, and by how much it is not."""
-        beyond = value / self.figure - 1
-        if beyond == 0 or (beyond < 0) == self.unit.startswith("ms "):
-            return "reached"
-        return f"{100 * abs(beyond):.0f} % {'above' if beyond > 0 else 'below'}"
+        return _result(value, self.figure, is_most=self.unit.startswith("ms "))
+
+
+@dataclass(frozen=True, slots=True)
+class FailoverGoal:
+    """One bound of W5, in seconds."""
+
+    what: str
+    """As the trials are called."""
+    figure: float
+    unit: str
+    """s median, s worst."""
+
+    def value(self, trial: Trial) -> float:
+        """In the goal's unit."""
+        return {"s median": trial.median_seconds, "s worst": trial.worst_seconds}[self.unit]
+
+    def result(self, trial: Trial) -> str:
+        """Whether it is reached, and by how much it is not."""
+        return _result(self.value(trial), self.figure, is_most=True)
+
+    def __str__(self) -> str:
+        return f"{self.figure:g} {self.unit}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +137,11 @@ GOALS = (
     Goal(_XA_MANY, 2_000, "tx/s"),
 )
 _ACCEPTING = W7["depth of two queues, accepting"]
+FAILOVER_GOALS = (
+    FailoverGoal(PRIMARY_KILLED, 0.5, "s median"),
+    FailoverGoal(PRIMARY_KILLED, 1.5, "s worst"),
+    FailoverGoal(PRIMARY_STALLED, LeaseSettings().lease_seconds + 0.5, "s worst"),
+)
 GROWTHS = (
     Growth("1 to 10,000 queues", W7["queues"][0], W7["queues"][-1], 0.2),
     Growth("0 to 1,000,000 messages deep", W7["queue depth"][0], W7["queue depth"][-1], 0.2),
@@ -123,6 +149,14 @@ GROWTHS = (
         "1,000 to 500,000 messages deep in each of two queues, accepting", _ACCEPTING[0], _ACCEPTING[-1], 0.2
     ),
 )
+
+
+def _result(value: float, bound: float, *, is_most: bool) -> str:
+    beyond = value / bound - 1
+    if beyond == 0 or (beyond < 0) == is_most:
+        return "reached"
+    percent = 100 * abs(beyond)
+    return f"{percent:.{0 if percent >= 1 else 1}f} % {'above' if beyond > 0 else 'below'}"
 
 
 def standings(measurements: Sequence[Measurement]) -> list[Standing]:

@@ -18,6 +18,7 @@ from lockstep.core.commands import QueueOptions
 from lockstep.runtime.ports import choose_ports
 from lockstep.runtime.supervisor import ChildProcess, wait_for_port
 from tests.integration.cluster import Deployment, deployed
+from tests.integration.etcd_members import EtcdMembers, running_members
 from tests.integration.postgres_process import PostgresProcess
 
 NAME = "lockstep"
@@ -34,9 +35,17 @@ class OwnCluster:
     name = NAME
     syncs = SYNCS
 
-    def __init__(self, deployment: Deployment, sets: list[str], amqp_program: Path | None) -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        sets: list[str],
+        amqp_program: Path | None,
+        etcd_members: EtcdMembers | None = None,
+    ) -> None:
         self.deployment = deployment
         self.sets = sets
+        self.etcd_members = etcd_members
+        """None: the deployment has the one member that it started."""
         self._amqp_program = amqp_program
         self._amqp_queues: list[str] = []
         self._numbers = iter(range(1, 1_000_000))
@@ -81,6 +90,8 @@ class OwnCluster:
         found |= {f"coordinator {name}": process.pid for name, process in cluster.coordinators.items()}
         if cluster.etcd is not None:
             found["etcd"] = cluster.etcd.pid
+        if self.etcd_members is not None:
+            found |= {process.name: process.pid for process in self.etcd_members.processes}
         if self._participant is not None:
             found["participant"] = self._participant.pid
         return found
@@ -139,9 +150,8 @@ class OwnCluster:
 
     async def use_postgres(self, postgres: PostgresProcess, directory: Path) -> None:
         """Starts a participant for a database, for the cases that need one."""
-        etcd = self.deployment.cluster.etcd
-        assert etcd is not None
         (port,) = choose_ports(1)
+        etcd = self.deployment.cluster.etcd_endpoints
         command = (
             *(
                 sys.executable,
@@ -152,7 +162,7 @@ class OwnCluster:
                 "--dsn",
                 postgres.dsn,
             ),
-            *("--listen", f"127.0.0.1:{port}", "--etcd", etcd.endpoint, "--cluster", "local"),
+            *("--listen", f"127.0.0.1:{port}", "--etcd", etcd, "--cluster", "local"),
         )
         self._postgres = postgres
         self._participant = ChildProcess("participant", command, directory / "participant.log")
@@ -172,6 +182,7 @@ async def started(
     sets: int = 1,
     coordinators: int = 0,
     proxies: int = 0,
+    etcd_members: int = 1,
     amqp_program: Path | None = None,
 ) -> AsyncIterator[OwnCluster]:
     """A cluster with its sets in sync, the first broker of the first set its primary; stopped at the end."""
@@ -180,14 +191,23 @@ async def started(
         f"{SET}{number + 1}": [names[(number + place) % brokers] for place in range(brokers)]
         for number in range(sets)
     }
-    async with deployed(
-        directory, sets=members, brokers=brokers, coordinators=coordinators, proxies=proxies
-    ) as deployment:
-        cluster = OwnCluster(deployment, list(members), amqp_program)
-        try:
-            yield cluster
-        finally:
-            await cluster.stop()
+    async with contextlib.AsyncExitStack() as stack:
+        etcd = None
+        if etcd_members > 1:
+            etcd = await stack.enter_async_context(running_members(directory / "etcd", etcd_members))
+        deployment = await stack.enter_async_context(
+            deployed(
+                directory,
+                sets=members,
+                brokers=brokers,
+                coordinators=coordinators,
+                proxies=proxies,
+                etcd_endpoints=etcd.endpoints if etcd is not None else "",
+            )
+        )
+        cluster = OwnCluster(deployment, list(members), amqp_program, etcd)
+        stack.push_async_callback(cluster.stop)
+        yield cluster
 
 
 def _options(case: Case) -> QueueOptions:

@@ -17,7 +17,7 @@ from bench.cases import Case
 from bench.compiling import compiled
 from bench.database import synced_database
 from bench.environment import Refused
-from bench.failover import measured_failovers
+from bench.failover import measured_etcd_failovers, measured_failovers
 from bench.load_programs import LoadFailed, Plan, measure, settled
 from bench.own_cluster import started
 from bench.peers.rounds import line
@@ -56,7 +56,9 @@ class Runs:
         """Cases that are missing."""
 
     async def run(self, *, is_full: bool, failovers: tuple[int, int, int]) -> None:
-        """All workloads that were asked for; `failovers`: how many of SIGKILL, SIGSTOP and etcd."""
+        """All workloads that were asked for; `failovers`: how many of SIGKILL and SIGSTOP of the primary, and of
+        each of these of etcd's leader."""
+        kills, stalls, of_etcd = failovers
         program = await amqp_program(self._console, self._directory)
         amqp = [] if program is None else cases.AMQP_FULL if is_full else cases.AMQP
         plain = [
@@ -77,12 +79,14 @@ class Runs:
             if "W5" in self._workloads:
                 await settled(await cluster.pids())
                 self.failovers = await measured_failovers(
-                    cluster.deployment, cluster.sets[0], *failovers, self._console.print
+                    cluster.deployment, cluster.sets[0], kills, stalls, self._console.print
                 )
         if "W4" in self._workloads:
             await self._distributed(cases.W4_COORDINATED_FULL if is_full else cases.W4_COORDINATED)
         if is_full and "W7" in self._workloads:
             await self._shapes()
+        if "W5" in self._workloads:
+            await self._etcd_failovers(of_etcd)
 
     async def measure_all(self, cluster: Planning, wanted: Sequence[Case]) -> None:
         """Those whose workload was asked for."""
@@ -128,6 +132,15 @@ class Runs:
             else:
                 await cluster.use_postgres(postgres, self._directory)
             await self.measure_all(cluster, wanted)
+
+    async def _etcd_failovers(self, count: int) -> None:
+        """The part of W5 that needs an etcd of three members."""
+        async with started(self._directory / "etcd-members", etcd_members=3) as cluster:
+            assert cluster.etcd_members is not None
+            await settled(await cluster.pids())
+            self.failovers += await measured_etcd_failovers(
+                cluster.deployment, cluster.etcd_members, cluster.sets[0], count, self._console.print
+            )
 
     async def _shapes(self) -> None:
         """W7: clusters of other sizes."""

@@ -21,7 +21,20 @@ class Used(msgspec.Struct, frozen=True):
     us_per_message: float
 
 
-class Measurement(msgspec.Struct, frozen=True):
+class Disturbance(msgspec.Struct, frozen=True, kw_only=True):
+    """What disturbed a measurement."""
+
+    other_cores: float
+    """Used by processes that have nothing to do with it."""
+    slowdown: float = 0.0
+    """Of the processors, by what nobody on this machine does (`SpeedProbe`); 1: none, 0: not looked for."""
+
+    @property
+    def is_noisy(self) -> bool:
+        return self.other_cores > NOISY_CORES or self.slowdown > NOISY_SLOWDOWN
+
+
+class Measurement(Disturbance, frozen=True):
     """One case, once."""
 
     system: str
@@ -38,22 +51,14 @@ class Measurement(msgspec.Struct, frozen=True):
     seconds: float
     sync_ms: float
     """Median of one fdatasync of 4 KiB on the same disk meanwhile."""
-    other_cores: float
-    """Used by processes that have nothing to do with it."""
     processes: dict[str, Used]
     """Of the servers, by their role."""
     clients: dict[str, Used]
-    slowdown: float = 0.0
-    """Of the processors, by what nobody on this machine does (`SpeedProbe`); 1: none, 0: not looked for."""
 
     @property
     def key(self) -> tuple[str, str]:
         """Of the case, as it says itself."""
         return self.workload, self.case
-
-    @property
-    def is_noisy(self) -> bool:
-        return self.other_cores > NOISY_CORES or self.slowdown > NOISY_SLOWDOWN
 
     @property
     def server_us(self) -> float:
@@ -78,13 +83,21 @@ CLIENT_CORES_MAX = 0.9
 """Of a load program that runs Python, which has one core at most."""
 
 
-class Trial(msgspec.Struct, frozen=True):
-    """Failovers of one kind: seconds from the harm to the first commit."""
+class Trial(Disturbance, frozen=True):
+    """Failovers of one kind: seconds from the harm to the first commit, or what else `what` says."""
 
     what: str
-    goal: str
     seconds: list[float]
-    other_cores: float
+    sync_ms: float = 0.0
+    """As of a measurement, from the first trial to the last; 0: not measured."""
+
+    @property
+    def median_seconds(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def worst_seconds(self) -> float:
+        return max(self.seconds)
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -4,9 +4,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.musts import GOALS, GROWTHS, PEER, standings
+from bench.failover import LONGEST_PAUSE, MESSAGES, WATCHED_SECONDS
+from bench.musts import FAILOVER_GOALS, GOALS, GROWTHS, PEER, standings
 from bench.own_cluster import NAME
-from bench.results import Measurement, Run, medians
+from bench.results import Disturbance, Measurement, Run, medians
 from bench.tables import conditions, failovers_table, figure, measurements_table, processes_table, table
 
 LEGEND = """\
@@ -27,6 +28,12 @@ _TITLES = {
     "W6": "W6: latency under half of the highest throughput",
     "W7": "W7: scale, one dimension at a time",
 }
+_FAILOVERS = f"""\
+In a trial one client commits one transaction of {MESSAGES} messages after the other, on servers that were at rest before; what is
+shown are the seconds from the harm to the first commit of a transaction begun after it. The supervisor notices SIGKILL
+and revokes the lease, hence less than the lease; SIGSTOP is noticed by nobody until the lease ends. etcd's leader is one
+of three members and stays away for {WATCHED_SECONDS:g} s; the {LONGEST_PAUSE} is the longest time without a commit meanwhile.
+"""
 _NOT_MEASURED = ("not measured", "-", "-")
 
 
@@ -51,7 +58,7 @@ def _own(run: Run, found: Sequence[Measurement], images: str) -> list[str]:
         if some := [one for one in found if one.workload == workload]:
             parts += [f"### {title}", measurements_table(some)]
     if run.failovers:
-        parts += ["### W5: failover", failovers_table(run.failovers)]
+        parts += ["### W5: failover", _FAILOVERS, failovers_table(run.failovers)]
     return [*parts, "### Every process", processes_table(found)]
 
 
@@ -66,6 +73,7 @@ def goals_table(runs: Sequence[Run]) -> str:
             continue
         value = goal.value(measured[0])
         rows.append([*cells, figure(value), goal.result(value), _conditions(*measured)])
+    rows += _failover_goals(runs)
     for growth in GROWTHS:
         cells = [f"W7: a transaction's cost, {growth.what}", f"{growth.share_max:+.0%} at most"]
         first, last = found.get(growth.first.key), found.get(growth.last.key)
@@ -78,7 +86,20 @@ def goals_table(runs: Sequence[Run]) -> str:
     return table(("goal", "figure", "measured", "result", "fdatasync"), rows)
 
 
-def _conditions(one: Measurement, run: Run) -> str:
+def _failover_goals(runs: Sequence[Run]) -> list[list[str]]:
+    found = {one.what: (one, run) for run in runs for one in run.failovers if one.seconds}
+    rows = []
+    for goal in FAILOVER_GOALS:
+        cells = [f"W5: {goal.what}", str(goal)]
+        if (measured := found.get(goal.what)) is None:
+            rows.append([*cells, *_NOT_MEASURED])
+            continue
+        trial = measured[0]
+        rows.append([*cells, f"{goal.value(trial):.2f}", goal.result(trial), _conditions(*measured)])
+    return rows
+
+
+def _conditions(one: Disturbance, run: Run) -> str:
     return f"{1000 / run.disk.syncs_per_second:.2f} ms{', noisy' if one.is_noisy else ''}"
 
 

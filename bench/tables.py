@@ -1,10 +1,10 @@
 """Results as Markdown: the tables of the page, of the terminal and of a run's own file."""
 
-import statistics
 from collections.abc import Sequence
 
 from bench.environment import NOISY_CORES, NOISY_SLOWDOWN
-from bench.results import Measurement, Run, Trial
+from bench.musts import FAILOVER_GOALS
+from bench.results import Disturbance, Measurement, Run, Trial
 
 _HEADINGS = (
     "case",
@@ -48,10 +48,16 @@ def _row(one: Measurement, with_system: bool) -> list[str]:
         figure(one.client_us),
         f"{cores:.2f}{' (full)' if one.is_bound_by_client else ''}",
         f"{one.sync_ms:.2f}",
+        *_disturbance(one),
+    ]
+    return [one.system, *row] if with_system else row
+
+
+def _disturbance(one: Disturbance) -> list[str]:
+    return [
         f"{one.other_cores:.2f}{_MARK if one.other_cores > NOISY_CORES else ''}",
         f"{one.slowdown:.2f}{_MARK if one.slowdown > NOISY_SLOWDOWN else ''}" if one.slowdown else "-",
     ]
-    return [one.system, *row] if with_system else row
 
 
 def processes_table(measurements: Sequence[Measurement]) -> str:
@@ -71,20 +77,33 @@ def processes_table(measurements: Sequence[Measurement]) -> str:
 
 
 def failovers_table(trials: Sequence[Trial]) -> str:
-    """Seconds from the harm to the first commit of a transaction begun after it."""
+    """Seconds of every kind, beside its goals."""
     rows = [
         [
             f"W5: {one.what}",
             str(len(one.seconds)),
-            f"{statistics.median(one.seconds):.2f}",
-            f"{max(one.seconds):.2f}",
-            one.goal,
-            f"{one.other_cores:.2f}",
+            f"{one.median_seconds:.2f}",
+            f"{one.worst_seconds:.2f}",
+            *_verdict(one),
+            f"{one.sync_ms:.2f}" if one.sync_ms else "-",
+            *_disturbance(one),
         ]
         for one in trials
         if one.seconds
     ]
-    return table(("failover", "trials", "median s", "worst s", "goal", "others"), rows)
+    headings = ("trials", "median s", "worst s", "goal", "result", "sync ms", "others", "slowdown")
+    return table(("failover", *headings), rows)
+
+
+def _verdict(trial: Trial) -> tuple[str, str]:
+    """The goals, and what became of them; of several that differ each for itself."""
+    goals = [goal for goal in FAILOVER_GOALS if goal.what == trial.what]
+    results = [goal.result(trial) for goal in goals]
+    if len(set(results)) > 1:
+        results = [
+            f"{goal.unit.removeprefix('s ')} {result}" for goal, result in zip(goals, results, strict=True)
+        ]
+    return ", ".join(map(str, goals)) or "-", ", ".join(dict.fromkeys(results)) or "-"
 
 
 def conditions(run: Run) -> str:

@@ -76,11 +76,13 @@ class LocalCluster:
         proxy_arguments: Sequence[str] = (),
         store_arguments: Sequence[str] = (),
         with_metrics: bool = False,
+        etcd_endpoints: str = "",
     ) -> None:
         """`first_port`, `amqp_port` 0: any free ports. A directory that has a cluster keeps its number of brokers, whatever is
-        asked."""
+        asked. `etcd_endpoints`: of an etcd that somebody else runs; "": a member of its own."""
         self.directory = directory.resolve()
         self.etcd: EtcdProcess | None = None
+        """Its own member, when it has one."""
         self.brokers: dict[str, LocalBroker] = {}
         self.coordinators: dict[str, ChildProcess] = {}
         self.proxies: dict[str, ChildProcess] = {}
@@ -90,6 +92,7 @@ class LocalCluster:
         """Of `/metrics` of every process but etcd, by its name; empty without metrics."""
         self._with_metrics = with_metrics
         self._stores: dict[str, ChildProcess] = {}
+        self._etcd_elsewhere = etcd_endpoints
         self._lock: IO[str] | None = None
         self._wanted = brokers
         self._wanted_coordinators = coordinators
@@ -105,6 +108,11 @@ class LocalCluster:
     def addresses(self) -> list[str]:
         """Of all brokers, as clients reach them."""
         return [broker.address for broker in self.brokers.values()]
+
+    @property
+    def etcd_endpoints(self) -> str:
+        """As processes are told them; "" when no etcd is known yet."""
+        return self._etcd_elsewhere or (self.etcd.endpoint if self.etcd is not None else "")
 
     @property
     def proxy_addresses(self) -> list[str]:
@@ -133,21 +141,23 @@ class LocalCluster:
         self._lock_directory()
         shape = self._shape()
         etcd, stores = await asyncio.gather(
-            EtcdProcess.start(self.directory / "etcd"), self._start_stores(shape), return_exceptions=True
+            self._start_etcd(), self._start_stores(shape), return_exceptions=True
         )
-        if isinstance(etcd, BaseException):
-            raise etcd
-        self.etcd = etcd
-        if isinstance(stores, BaseException):
-            raise stores
-        self._add_brokers(shape, etcd.endpoint)
-        self._add_coordinators(shape, etcd.endpoint)
+        for failure in (etcd, stores):
+            if failure is not None:
+                raise failure
+        self._add_brokers(shape, self.etcd_endpoints)
+        self._add_coordinators(shape, self.etcd_endpoints)
         self._add_proxies(shape)
         await asyncio.gather(
             *(self.start_broker(name) for name in self.brokers),
             *(self.start_coordinator(name) for name in self.coordinators),
             *(self.start_proxy(name) for name in self.proxies),
         )
+
+    async def _start_etcd(self) -> None:
+        if not self._etcd_elsewhere:
+            self.etcd = await EtcdProcess.start(self.directory / "etcd")
 
     async def _start_stores(self, shape: ClusterFile) -> None:
         self._stores = {name: self._store(name, port) for name, port in shape.store_ports.items()}
@@ -263,12 +273,12 @@ class LocalCluster:
     async def _revoke_lease(self, broker: ChildProcess) -> None:
         """The process is gone for certain: others need not wait for its lease to end."""
         local = next(local for local in self.brokers.values() if local.broker is broker)
-        if self.etcd is None or not self.etcd.is_running:
+        if not self._etcd_elsewhere and (self.etcd is None or not self.etcd.is_running):
             return
         with contextlib.suppress(OSError, ValueError):
             lease_id = int(local.lease_file.read_text())
             try:
-                async with EtcdClient(self.etcd.endpoint, timeout_seconds=1.0) as etcd:
+                async with EtcdClient(self.etcd_endpoints, timeout_seconds=1.0) as etcd:
                     await etcd.lease_revoke(lease_id)
             except LockstepError as error:
                 _log.warning("lease %x of %s could not be revoked: %s", lease_id, local.name, error.message)

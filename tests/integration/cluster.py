@@ -139,8 +139,12 @@ async def deployed(
     proxy_arguments: Sequence[str] = (),
     store_arguments: Sequence[str] = (),
     with_metrics: bool = False,
+    etcd_endpoints: str = "",
 ) -> AsyncIterator[Deployment]:
-    """A cluster with its sets served and in sync; stopped at the end, whatever happened."""
+    """A cluster with its sets served and in sync; stopped at the end, whatever happened.
+
+    `etcd_endpoints`: of an etcd that the caller runs, such as `running_members`; "": one member of its own.
+    """
     cluster = LocalCluster(
         directory,
         brokers=brokers,
@@ -151,6 +155,7 @@ async def deployed(
         proxy_arguments=proxy_arguments,
         with_metrics=with_metrics,
         store_arguments=store_arguments,
+        etcd_endpoints=etcd_endpoints,
     )
     async with cluster:
         deployment = Deployment(cluster)

@@ -1,7 +1,7 @@
 """Measurements that nobody measured."""
 
 from bench.cases import Case
-from bench.results import Measurement, Used
+from bench.results import Measurement, Trial, Used
 
 
 def measurement(
@@ -34,4 +34,16 @@ def measurement(
         processes={"primary B1": Used(0.5, 100.0, primary_us), "store B1": Used(0.25, 50.0, 10.0)},
         clients={"client": Used(client_cores, 40.0, 5.0)},
         slowdown=slowdown,
+    )
+
+
+def trial(
+    what: str,
+    *seconds: float,
+    sync_ms: float = 0.2,
+    other_cores: float = 0.1,
+    slowdown: float = 1.0,
+) -> Trial:
+    return Trial(
+        what=what, seconds=list(seconds), sync_ms=sync_ms, other_cores=other_cores, slowdown=slowdown
     )

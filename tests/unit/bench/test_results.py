@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from msgspec import json, structs
 
 from bench.environment import Disk, Machine, Refused
-from bench.results import Run, medians, read_run, write_run
-from tests.unit.bench.made import measurement
+from bench.results import Run, Trial, medians, read_run, write_run
+from tests.unit.bench.made import measurement, trial
 
 KEPT = Path(__file__).parents[3] / "docs" / "performance"
 MACHINE = Machine("a processor", 2, 24.0, "Linux 6", "3.11", {})
@@ -36,6 +37,19 @@ def test_the_median_of_each_system_path_and_case_is_a_whole_measurement() -> Non
 def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_run(run(Disk("ext4", 5000.0)), tmp_path / "out" / "run.json")
     assert read_run(tmp_path / "out" / "run.json") == run(Disk("ext4", 5000.0))
+
+
+def test_failovers_are_read_as_they_were_written(tmp_path: Path) -> None:
+    written = structs.replace(run(Disk("ext4", 5000.0)), failovers=[trial("SIGKILL", 0.3, slowdown=1.1)])
+    write_run(written, tmp_path / "run.json")
+    assert read_run(tmp_path / "run.json") == written
+
+
+def test_failovers_are_read_that_have_a_goal_in_words_and_neither_disk_nor_processors() -> None:
+    text = b'{"what": "SIGKILL", "goal": "0.5 median, 1.5 worst", "seconds": [0.3, 0.1], "other_cores": 0.4}'
+    read = json.decode(text, type=Trial)
+    assert read == trial("SIGKILL", 0.3, 0.1, sync_ms=0.0, other_cores=0.4, slowdown=0.0)
+    assert read.is_noisy
 
 
 @pytest.mark.parametrize("disk", [Disk("tmpfs", 5000.0), Disk("ext4", 0.0)])
@@ -93,6 +107,8 @@ def test_a_busy_machine_a_slow_one_and_a_full_load_program_are_marked(mark: Mark
         "one", 10.0, other_cores=mark.other_cores, client_cores=mark.client_cores, slowdown=mark.slowdown
     )
     assert (one.is_noisy, one.is_bound_by_client) == (mark.is_noisy, mark.is_bound)
+    failover = trial("SIGKILL", 0.3, other_cores=mark.other_cores, slowdown=mark.slowdown)
+    assert failover.is_noisy == mark.is_noisy
 
 
 @pytest.mark.parametrize("path", ["amqp", "librabbitmq (C), all nodes", "JMS (Java)"])
