@@ -101,7 +101,7 @@ class Runs:
         try:
             return await measure(plan, self._directory)
         except LoadFailed as failure:
-            self.failed.append(f"{case.workload} {case.title}")
+            self.failed.append(f"{plan.workload} {plan.title} ({plan.path})")
             self._console.print(f"{self.failed[-1]}: {failure}")
             return None
 

@@ -36,7 +36,7 @@ def runs(directory: Path, *workloads: str) -> Runs:
 async def test_a_case_that_fails_is_remembered_and_the_next_one_is_measured(tmp_path: Path) -> None:
     one = runs(tmp_path, "W1")
     await one.measure_all(Fake(FIRST), [FIRST, SECOND])
-    assert one.failed == [f"W1 {FIRST.title}"]
+    assert one.failed == [f"W1 {FIRST.title} (sdk)"]
     assert [found.case for found in one.found] == [SECOND.title]
 
 
@@ -51,5 +51,5 @@ async def test_latency_whose_rate_nobody_knows_is_missing_and_the_next_one_is_me
 ) -> None:
     one = runs(tmp_path, "W6")
     await one.measure_latency(Fake(FIRST), [(1, 1), (10, 4)])
-    assert one.failed == [f"W1 {FIRST.title}"]
+    assert one.failed == [f"W1 {FIRST.title} (sdk)"]
     assert [(found.workload, found.case) for found in one.found] == [("W6", f"{SECOND.title}, at 100 tx/s")]
