@@ -19,6 +19,7 @@ from bench.own_cluster import NAME, SYNCS
 from bench.own_runs import Runs
 from bench.report import write_report
 from bench.results import Run
+from bench.scratch import add_directory
 from bench.tables import conditions, failovers_table, measurements_table, processes_table
 
 OUTPUT = Path("bench/out")
@@ -64,7 +65,7 @@ if __name__ == "__main__":
     parser.add_argument(
         "--client-processes", type=int, default=1, help="among which a case's connections are shared"
     )
-    parser.add_argument("--directory", type=Path, help="on the disk to be measured; default: the system's")
+    add_directory(parser)
     parser.add_argument(
         "--output", type=Path, help="the JSON file, the others are put beside it; default: in bench/out"
     )

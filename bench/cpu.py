@@ -25,6 +25,7 @@ from bench.load_programs import measure
 from bench.own_cluster import started
 from bench.own_runs import amqp_program
 from bench.results import Measurement
+from bench.scratch import add_directory
 from bench.tables import figure, table
 
 RECORD = Path("docs/cpu-per-message.jsonl")
@@ -152,7 +153,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--directory", type=Path, help="on the disk to be measured; default: the system's")
+    add_directory(parser)
     parser.add_argument("--record", type=Path, default=RECORD, help="to which a line is added")
     given = parser.parse_args()
     try:

@@ -26,6 +26,7 @@ from bench.peers import artemis, postgres, rabbitmq
 from bench.peers.rounds import System, run_rounds
 from bench.report import write_report
 from bench.results import Run, medians
+from bench.scratch import add_directory
 from bench.tables import conditions, measurements_table
 
 OUTPUT = Path("bench/out")
@@ -110,7 +111,7 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     parser.add_argument("--musts", action="store_true", help="only the cases that have a must")
     parser.add_argument("--peers", nargs="+", default=["rabbitmq", "postgres", "artemis"])
-    parser.add_argument("--directory", type=Path, help="on the disk to be measured; default: the system's")
+    add_directory(parser)
     parser.add_argument("--output", type=Path, default=OUTPUT / "peers.json")
     try:
         sys.exit(uvloop.run(main(parser.parse_args())))
