@@ -17,6 +17,7 @@ from rich.console import Console
 from bench.environment import Refused, commit, described_machine, measured_disk
 from bench.own_cluster import NAME, SYNCS
 from bench.own_runs import Runs
+from bench.patience import PATIENCE_SECONDS
 from bench.report import write_report
 from bench.results import Run
 from bench.scratch import add_directory
@@ -38,7 +39,8 @@ async def main(given: argparse.Namespace) -> int:
         directory = Path(scratch)
         disk = await asyncio.to_thread(measured_disk, directory)
         seconds = given.seconds or (FULL_SECONDS if given.full else SHORT_SECONDS)
-        runs = Runs(console, directory, given.workloads, seconds, given.client_processes)
+        patience = PATIENCE_SECONDS if given.full else 0.0
+        runs = Runs(console, directory, given.workloads, seconds, given.client_processes, patience)
         await runs.run(is_full=given.full, failovers=FULL_FAILOVERS if given.full else SHORT_FAILOVERS)
     kind = "full" if given.full else "short"
     run = Run(

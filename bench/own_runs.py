@@ -20,6 +20,7 @@ from bench.environment import Refused
 from bench.failover import measured_etcd_failovers, measured_failovers
 from bench.load_programs import LoadFailed, Plan, measure, settled
 from bench.own_cluster import started
+from bench.patience import Patience
 from bench.peers.rounds import line
 from bench.results import Measurement, Trial
 
@@ -44,12 +45,15 @@ class Runs:
         workloads: Sequence[str],
         seconds: float,
         client_processes: int,
+        patience_seconds: float,
     ) -> None:
+        """`patience_seconds`: how long all together for measuring again what came out noisy; 0: never."""
         self._console = console
         self._directory = directory
         self._workloads = workloads
         self._seconds = seconds
         self._client_processes = client_processes
+        self._patience = Patience(patience_seconds)
         self.found: list[Measurement] = []
         self.failovers: list[Trial] = []
         self.failed: list[str] = []
@@ -93,15 +97,20 @@ class Runs:
         for case in wanted:
             if case.workload in self._workloads and (one := await self._measured(cluster, case)) is not None:
                 self.found.append(one)
-                self._console.print(line(one))
 
     async def _measured(self, cluster: Planning, case: Case) -> Measurement | None:
         """None where a load program failed, which is said and remembered."""
-        plan = await cluster.plan(case, seconds=self._seconds, client_processes=self._client_processes)
+
+        async def once() -> Measurement:
+            plan = await cluster.plan(case, seconds=self._seconds, client_processes=self._client_processes)
+            one = await measure(plan, self._directory)
+            self._console.print(line(one))
+            return one
+
         try:
-            return await measure(plan, self._directory)
+            return await self._patience.least_noisy(once)
         except LoadFailed as failure:
-            self.failed.append(f"{plan.workload} {plan.title} ({plan.path})")
+            self.failed.append(f"{case.workload} {case.title} ({case.path})")
             self._console.print(f"{self.failed[-1]}: {failure}")
             return None
 

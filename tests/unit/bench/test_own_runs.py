@@ -30,7 +30,7 @@ class Fake:
 
 
 def runs(directory: Path, *workloads: str) -> Runs:
-    return Runs(Console(file=io.StringIO(), width=200), directory, workloads, 0.1, 1)
+    return Runs(Console(file=io.StringIO(), width=200), directory, workloads, 0.1, 1, 0.0)
 
 
 async def test_a_case_that_fails_is_remembered_and_the_next_one_is_measured(tmp_path: Path) -> None:

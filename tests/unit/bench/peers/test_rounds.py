@@ -1,16 +1,10 @@
-"""Whose turn it is, and what is measured again."""
+"""Whose turn it is."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-import pytest
-
 from bench.cases import Case
-from bench.load_programs import LoadFailed, Plan
-from bench.peers import rounds
-from bench.peers.rounds import NOISY_TRIES_MAX, Patience, turns
-from bench.results import Measurement
-from tests.unit.bench.made import measurement
+from bench.load_programs import Plan
+from bench.peers.rounds import turns
 
 TX, STREAM = Case("W1", "publish", 10, 4), Case("W3", "stream", 1000, 4)
 
@@ -41,71 +35,3 @@ def test_systems_take_turns_case_by_case_and_another_begins_each_round() -> None
 
 def test_a_case_that_nobody_handles_has_no_turn() -> None:
     assert list(turns([TX], [Fake("other", ())], 3)) == []
-
-
-@pytest.fixture(autouse=True)
-def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def at_once(_slowdown_max: float, _seconds_max: float) -> None:
-        pass
-
-    monkeypatch.setattr(rounds, "wait_until_fast", at_once)
-
-
-def measuring(*found: Measurement) -> tuple[list[Measurement], Callable[[], Awaitable[Measurement]]]:
-    """What is left to be found, and who finds it."""
-    left = list(found)
-
-    async def once() -> Measurement:
-        return left.pop(0)
-
-    return left, once
-
-
-def made(rate: float, slowdown: float, other_cores: float = 0.0) -> Measurement:
-    return measurement("tx", rate, slowdown=slowdown, other_cores=other_cores)
-
-
-async def test_a_quiet_measurement_is_the_only_one() -> None:
-    left, once = measuring(made(10.0, 1.2), made(20.0, 1.0))
-    assert (await Patience(60.0).least_noisy(once)).messages_per_second == 10.0
-    assert len(left) == 1
-
-
-async def test_the_first_quiet_one_counts_however_fast_another_was() -> None:
-    left, once = measuring(
-        made(30.0, 1.5), made(40.0, 1.0, other_cores=0.5), made(10.0, 1.2), made(50.0, 1.0)
-    )
-    assert (await Patience(60.0).least_noisy(once)).messages_per_second == 10.0
-    assert len(left) == 1
-
-
-async def test_of_noisy_ones_the_least_disturbed_counts_and_not_the_fastest() -> None:
-    _, once = measuring(made(30.0, 1.5), made(10.0, 1.3), made(40.0, 1.6), made(20.0, 1.4), made(50.0, 1.0))
-    assert NOISY_TRIES_MAX == 4
-    assert (await Patience(60.0).least_noisy(once)).messages_per_second == 10.0
-
-
-async def test_without_patience_what_comes_is_taken() -> None:
-    _, once = measuring(made(10.0, 1.5), made(20.0, 1.0))
-    assert (await Patience(0.0).least_noisy(once)).messages_per_second == 10.0
-
-
-async def test_what_fails_when_it_is_measured_again_leaves_the_first() -> None:
-    found: list[Measurement | LoadFailed] = [
-        made(10.0, 1.5),
-        LoadFailed("gone"),
-        LoadFailed("gone"),
-        LoadFailed("gone"),
-    ]
-
-    async def once() -> Measurement:
-        one = found.pop(0)
-        if isinstance(one, LoadFailed):
-            raise one
-        return one
-
-    assert (await Patience(60.0).least_noisy(once)).messages_per_second == 10.0
-    assert not found
-    found.append(LoadFailed("at once"))
-    with pytest.raises(LoadFailed):
-        await Patience(60.0).least_noisy(once)
