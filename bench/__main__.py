@@ -4,23 +4,18 @@ Writes a JSON file, from which `python -m bench.page` makes docs/performance.md,
 """
 
 import argparse
-import asyncio
-import os
-import sys
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-import uvloop
 from rich.console import Console
 
-from bench.environment import Refused, commit, described_machine, measured_disk
+from bench.environment import commit, described_machine
 from bench.own_cluster import NAME, SYNCS
 from bench.own_runs import Runs
 from bench.patience import PATIENCE_SECONDS
 from bench.report import write_report
 from bench.results import Run
-from bench.scratch import add_directory
+from bench.scratch import add_directory, run, scratch_directory
 from bench.tables import conditions, failovers_table, measurements_table, processes_table
 
 OUTPUT = Path("bench/out")
@@ -31,26 +26,23 @@ SHORT_FAILOVERS, FULL_FAILOVERS = (5, 1, 1), (20, 5, 3)
 
 
 async def main(given: argparse.Namespace) -> int:
-    """Returns the exit status: 1 if a case is missing because its load program failed."""
+    """Returns the exit status: 1 if something is missing that failed."""
     console = Console(width=200)
     begun = datetime.now(UTC)
-    with tempfile.TemporaryDirectory(prefix="lockstep-bench-", dir=given.directory) as scratch:
-        os.chmod(scratch, 0o755)  # PostgreSQL works under another user.
-        directory = Path(scratch)
-        disk = await asyncio.to_thread(measured_disk, directory)
+    with scratch_directory(given.directory) as (directory, disk):
         seconds = given.seconds or (FULL_SECONDS if given.full else SHORT_SECONDS)
         patience = PATIENCE_SECONDS if given.full else 0.0
         runs = Runs(console, directory, given.workloads, seconds, given.client_processes, patience)
         await runs.run(is_full=given.full, failovers=FULL_FAILOVERS if given.full else SHORT_FAILOVERS)
     kind = "full" if given.full else "short"
-    run = Run(
+    made = Run(
         kind, begun, commit(), described_machine(), disk, runs.found, runs.failovers, syncs={NAME: SYNCS}
     )
-    write_report(run, given.output or OUTPUT / f"{kind}.json")
-    for text in (conditions(run), measurements_table(run.measurements), processes_table(run.measurements)):
+    write_report(made, given.output or OUTPUT / f"{kind}.json")
+    for text in (conditions(made), measurements_table(made.measurements), processes_table(made.measurements)):
         console.print(text, markup=False, soft_wrap=True)
-    if run.failovers:
-        console.print(failovers_table(run.failovers), markup=False, soft_wrap=True)
+    if made.failovers:
+        console.print(failovers_table(made.failovers), markup=False, soft_wrap=True)
     console.print(f"took {(datetime.now(UTC) - begun).total_seconds():.0f} s")
     for title in runs.failed:
         console.print(f"missing: {title}", markup=False)
@@ -71,7 +63,4 @@ if __name__ == "__main__":
     parser.add_argument(
         "--output", type=Path, help="the JSON file, the others are put beside it; default: in bench/out"
     )
-    try:
-        sys.exit(uvloop.run(main(parser.parse_args())))
-    except Refused as refused:
-        sys.exit(f"bench: refused: {refused}")
+    run(main(parser.parse_args()))

@@ -8,24 +8,21 @@ committed with the change that it belongs to. A case is measured several times; 
 import argparse
 import asyncio
 import statistics
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-import uvloop
 from rich.console import Console
 
 from bench.cases import COSTS, COSTS_AMQP
-from bench.environment import Disk, Refused, commit, described_machine, measured_disk
+from bench.environment import Disk, commit, described_machine
 from bench.instructions import can_count, counted_instructions
 from bench.load_programs import measure
 from bench.own_cluster import started
 from bench.own_runs import amqp_program
 from bench.results import Measurement
-from bench.scratch import add_directory
+from bench.scratch import add_directory, run, scratch_directory
 from bench.tables import figure, table
 
 RECORD = Path("docs/cpu-per-message.jsonl")
@@ -115,20 +112,17 @@ async def main(rounds: int, seconds: float, directory: Path | None, record: Path
     """Returns the exit status."""
     console = Console(width=160)
     found: dict[str, list[Measurement]] = {}
-    with tempfile.TemporaryDirectory(prefix="lockstep-bench-", dir=directory) as scratch:
-        disk = await asyncio.to_thread(measured_disk, Path(scratch))
-        program = await amqp_program(console, Path(scratch))
+    with scratch_directory(directory) as (scratch, disk):
+        program = await amqp_program(console, scratch)
         cases = [*COSTS, *(COSTS_AMQP if program else ())]
-        async with started(
-            Path(scratch) / "cluster", proxies=1 if program else 0, amqp_program=program
-        ) as cluster:
+        async with started(scratch / "cluster", proxies=1 if program else 0, amqp_program=program) as cluster:
             for _ in range(rounds):
                 for case in cases:
                     plan = await cluster.plan(case, seconds=seconds)
-                    one = await measure(plan, Path(scratch))
+                    one = await measure(plan, scratch)
                     title = f"{case.workload} {case.title}" + (" (AMQP)" if case.path == "amqp" else "")
                     found.setdefault(title, []).append(one)
-        instructions = await counted_instructions(Path(scratch)) if can_count() else {}
+        instructions = await counted_instructions(scratch) if can_count() else {}
     machine = described_machine()
     entry = Entry(
         f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
@@ -156,7 +150,4 @@ if __name__ == "__main__":
     add_directory(parser)
     parser.add_argument("--record", type=Path, default=RECORD, help="to which a line is added")
     given = parser.parse_args()
-    try:
-        sys.exit(uvloop.run(main(given.rounds, given.seconds, given.directory, given.record)))
-    except Refused as refused:
-        sys.exit(f"bench: refused: {refused}")
+    run(main(given.rounds, given.seconds, given.directory, given.record))

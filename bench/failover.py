@@ -40,6 +40,10 @@ Commits = asyncio.Queue[tuple[float, float]]
 """(begun, committed) of each transaction."""
 
 
+class NeverCommitted(Exception):
+    """A trial in which no transaction was committed any more: what it worked on cannot be trusted with another one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Harm:
     """What is done, and how it is undone."""
@@ -56,8 +60,8 @@ class Harm:
 
 async def measured_failovers(
     deployment: Deployment, set_name: str, kills: int, stalls: int, say: Callable[[str], None]
-) -> list[Trial]:
-    """So many trials of each kind, with the primary."""
+) -> AsyncIterator[Trial]:
+    """So many trials of each kind, with the primary. Raises `NeverCommitted`."""
     cluster = deployment.cluster
 
     async def primary() -> ChildProcess:
@@ -66,28 +70,26 @@ async def measured_failovers(
     async def restart(broker: ChildProcess) -> None:
         await dict(cluster.processes)[broker]()
 
-    trials = []
     for what, count, is_killed in ((PRIMARY_KILLED, kills, True), (PRIMARY_STALLED, stalls, False)):
         harm = Harm(what, is_killed, primary, restart, deployment.until_in_sync)
-        trials += await _measured(deployment, set_name, harm, count, say)
-    return trials
+        for trial in await _measured(deployment, set_name, harm, count, say):
+            yield trial
 
 
 async def measured_etcd_failovers(
     deployment: Deployment, members: EtcdMembers, set_name: str, count: int, say: Callable[[str], None]
-) -> list[Trial]:
-    """So many trials of each kind, with etcd's leader."""
+) -> AsyncIterator[Trial]:
+    """So many trials of each kind, with etcd's leader. Raises `NeverCommitted`."""
 
     async def until_healthy() -> None:
         await members.until_healthy()
         await asyncio.sleep(SETTLING_SECONDS)
         await deployment.until_in_sync()
 
-    trials = []
     for what, is_killed in ((LEADER_KILLED, True), (LEADER_STALLED, False)):
         harm = Harm(what, is_killed, members.leader, ChildProcess.start, until_healthy, WATCHED_SECONDS)
-        trials += await _measured(deployment, set_name, harm, count, say)
-    return trials
+        for trial in await _measured(deployment, set_name, harm, count, say):
+            yield trial
 
 
 async def _measured(
@@ -99,7 +101,10 @@ async def _measured(
     others = OtherLoad()
     async with SyncProbe(deployment.cluster.directory) as probe, SpeedProbe() as speed:
         others.start()
-        found = [await _trial(deployment, set_name, harm) for _ in range(count)]
+        try:
+            found = [await _trial(deployment, set_name, harm) for _ in range(count)]
+        except NeverCommitted as error:
+            raise NeverCommitted(f"W5 {harm.what}: {error}") from error
         other_cores = others.cores()
     seconds = {harm.what: [first for first, _ in found]}
     if harm.watched_seconds:
@@ -148,11 +153,13 @@ async def watched(
     commits: Commits, begin: float, seconds: float = 0.0, seconds_max: float = COMMIT_SECONDS_MAX
 ) -> tuple[float, float]:
     """Seconds from `begin` to the first commit of a transaction begun after it, and the longest time without any commit that
-    began in `seconds` behind it. Raises TimeoutError where none comes for `seconds_max`."""
+    began in `seconds` behind it. Raises `NeverCommitted` where none comes for `seconds_max`."""
     first, longest, before = 0.0, 0.0, begin
     while not first or before < begin + seconds:
-        async with asyncio.timeout(seconds_max):
-            begun, committed = await commits.get()
+        try:
+            begun, committed = await asyncio.wait_for(commits.get(), seconds_max)
+        except TimeoutError as error:
+            raise NeverCommitted(f"no transaction committed for {seconds_max:.0f} s") from error
         if committed < begin:
             continue
         longest, before = max(longest, committed - before), committed

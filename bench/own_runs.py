@@ -1,11 +1,11 @@
 """Runs of Lockstep alone: which cluster each workload gets, and in which order.
 
 Law: cases that need nothing special share one cluster, one after the other, each with queues of its own that it removes again;
-what kills processes comes last. A case whose load program fails is missing and remembered, and the others go on.
+what kills processes comes last. What fails is missing and remembered, and the others go on.
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -17,7 +17,7 @@ from bench.cases import Case
 from bench.compiling import compiled
 from bench.database import synced_database
 from bench.environment import Refused
-from bench.failover import measured_etcd_failovers, measured_failovers
+from bench.failover import NeverCommitted, measured_etcd_failovers, measured_failovers
 from bench.load_programs import LoadFailed, Plan, measure, settled
 from bench.own_cluster import started
 from bench.patience import Patience
@@ -57,7 +57,7 @@ class Runs:
         self.found: list[Measurement] = []
         self.failovers: list[Trial] = []
         self.failed: list[str] = []
-        """Cases that are missing."""
+        """What is missing."""
 
     async def run(self, *, is_full: bool, failovers: tuple[int, int, int]) -> None:
         """All workloads that were asked for; `failovers`: how many of SIGKILL and SIGSTOP of the primary, and of
@@ -82,8 +82,10 @@ class Runs:
                 await self.measure_all(cluster, [] if program is None else cases.W7_AMQP)
             if "W5" in self._workloads:
                 await settled(await cluster.pids())
-                self.failovers = await measured_failovers(
-                    cluster.deployment, cluster.sets[0], kills, stalls, self._console.print
+                await self.take_trials(
+                    measured_failovers(
+                        cluster.deployment, cluster.sets[0], kills, stalls, self._console.print
+                    )
                 )
         if "W4" in self._workloads:
             await self._distributed(cases.W4_COORDINATED_FULL if is_full else cases.W4_COORDINATED)
@@ -127,6 +129,15 @@ class Runs:
             paced = replace(case, workload="W6", rate=max(1.0, round(one.operations_per_second / 2)))
             await self.measure_all(cluster, [paced])
 
+    async def take_trials(self, trials: AsyncIterator[Trial]) -> None:
+        """W5, as far as it comes."""
+        try:
+            async for trial in trials:
+                self.failovers.append(trial)
+        except NeverCommitted as failure:
+            self.failed.append(str(failure))
+            self._console.print(self.failed[-1], markup=False)
+
     async def _distributed(self, wanted: Sequence[Case]) -> None:
         """W4 over two sets, and with a database that syncs."""
         async with (
@@ -147,8 +158,10 @@ class Runs:
         async with started(self._directory / "etcd-members", etcd_members=3) as cluster:
             assert cluster.etcd_members is not None
             await settled(await cluster.pids())
-            self.failovers += await measured_etcd_failovers(
-                cluster.deployment, cluster.etcd_members, cluster.sets[0], count, self._console.print
+            await self.take_trials(
+                measured_etcd_failovers(
+                    cluster.deployment, cluster.etcd_members, cluster.sets[0], count, self._console.print
+                )
             )
 
     async def _shapes(self) -> None:

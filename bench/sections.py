@@ -1,7 +1,7 @@
 """Runs as sections of Markdown: those of docs/performance.md, and of the file that a run leaves beside its own JSON."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench.failover import LONGEST_PAUSE, MESSAGES, WATCHED_SECONDS
@@ -17,8 +17,9 @@ the median rate. "ops/s" are transactions, or in W3 calls of so many messages as
 for a peer, whose protocol has no others. "Servers" and "client" are processor time in microseconds for each message;
 "others" is what processes that have nothing to do with it used meanwhile, in cores, and "slowdown", where it was looked
 for, how much longer a small piece of work took on the slower processor than at best in that run, whoever on the host
-did that; a line is noisy when that was more than 0.35, or 1.25; "sync" is the median of one fdatasync of 4 KiB in the
-data directory meanwhile. "Full" marks a load program with no time left: then the servers could perhaps do more.
+did that; a line is noisy when that was more than 0.35, or 1.25. `make bench-full` and `make bench-peers` measure a noisy
+one again, as long as their patience lasts, and the least disturbed one counts. "Sync" is the median of one fdatasync of
+4 KiB in the data directory meanwhile. "Full" marks a load program with no time left: then the servers could perhaps do more.
 """
 _TITLES = {
     "W1": "W1: publishing in transactions",
@@ -64,39 +65,45 @@ def _own(run: Run, found: Sequence[Measurement], images: str) -> list[str]:
 
 def goals_table(runs: Sequence[Run]) -> str:
     """What was reached of every goal, by the last run that has it; and by how much it is missed."""
-    found = {one.key: (one, run) for run in runs for one in _sdk(run)}
-    rows = []
-    for goal in GOALS:
-        cells = [f"{goal.case.workload}: {goal.case.title}", f"{goal.figure:,.0f} {goal.unit}"]
-        if (measured := found.get(goal.case.key)) is None:
-            rows.append([*cells, *_NOT_MEASURED])
-            continue
-        value = goal.value(measured[0])
-        rows.append([*cells, figure(value), goal.result(value), _conditions(*measured)])
-    rows += _failover_goals(runs)
-    for growth in GROWTHS:
-        cells = [f"W7: a transaction's cost, {growth.what}", f"{growth.share_max:+.0%} at most"]
-        first, last = found.get(growth.first.key), found.get(growth.last.key)
-        if first is None or last is None:
-            rows.append([*cells, *_NOT_MEASURED])
-            continue
-        share = last[0].total_us / first[0].total_us - 1
-        result = "reached" if share <= growth.share_max else "missed"
-        rows.append([*cells, f"{share:+.0%}", result, _conditions(*last)])
+    rates = {one.key: (one, run) for run in runs for one in _sdk(run)}
+    goals = [*_rate_goals(rates), *_failover_goals(runs), *_growths(rates)]
+    rows = [[what, figure_wanted, *(measured or _NOT_MEASURED)] for what, figure_wanted, measured in goals]
     return table(("goal", "figure", "measured", "result", "fdatasync"), rows)
 
 
-def _failover_goals(runs: Sequence[Run]) -> list[list[str]]:
+_Rates = Mapping[tuple[str, str], tuple[Measurement, Run]]
+_Goals = Iterator[tuple[str, str, list[str] | None]]
+"""(goal, figure, what was measured of it)."""
+
+
+def _rate_goals(rates: _Rates) -> _Goals:
+    for goal in GOALS:
+        said = None
+        if (measured := rates.get(goal.case.key)) is not None:
+            value = goal.value(measured[0])
+            said = [figure(value), goal.result(value), _conditions(*measured)]
+        yield f"{goal.case.workload}: {goal.case.title}", f"{goal.figure:,.0f} {goal.unit}", said
+
+
+def _failover_goals(runs: Sequence[Run]) -> _Goals:
     found = {one.what: (one, run) for run in runs for one in run.failovers if one.seconds}
-    rows = []
     for goal in FAILOVER_GOALS:
-        cells = [f"W5: {goal.what}", str(goal)]
-        if (measured := found.get(goal.what)) is None:
-            rows.append([*cells, *_NOT_MEASURED])
-            continue
-        trial = measured[0]
-        rows.append([*cells, f"{goal.value(trial):.2f}", goal.result(trial), _conditions(*measured)])
-    return rows
+        said = None
+        if (measured := found.get(goal.what)) is not None:
+            trial = measured[0]
+            said = [f"{goal.value(trial):.2f}", goal.result(trial), _conditions(*measured)]
+        yield f"W5: {goal.what}", str(goal), said
+
+
+def _growths(rates: _Rates) -> _Goals:
+    for growth in GROWTHS:
+        said = None
+        first, last = rates.get(growth.first.key), rates.get(growth.last.key)
+        if first is not None and last is not None:
+            share = last[0].total_us / first[0].total_us - 1
+            result = "reached" if share <= growth.share_max else "missed"
+            said = [f"{share:+.0%}", result, _conditions(*last)]
+        yield f"W7: a transaction's cost, {growth.what}", f"{growth.share_max:+.0%} at most", said
 
 
 def _conditions(one: Disturbance, run: Run) -> str:

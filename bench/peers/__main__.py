@@ -4,29 +4,24 @@ RabbitMQ has to be there (scripts/setup_peers.sh installs it); PostgreSQL and Ac
 """
 
 import argparse
-import asyncio
 import contextlib
-import os
-import sys
-import tempfile
 from collections.abc import Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
 
-import uvloop
 from rich.console import Console
 
 from bench.cases import W1, W2, W3, W4_XA
 from bench.compiling import compiled
 from bench.database import synced_database
-from bench.environment import Disk, Refused, commit, described_machine, measured_disk
+from bench.environment import Disk, Refused, commit, described_machine
 from bench.musts import MUSTS, exit_status, ratio_line, standings
 from bench.own_cluster import started
 from bench.peers import artemis, postgres, rabbitmq
 from bench.peers.rounds import System, run_rounds
 from bench.report import write_report
 from bench.results import Run, medians
-from bench.scratch import add_directory
+from bench.scratch import add_directory, run, scratch_directory
 from bench.tables import conditions, measurements_table
 
 OUTPUT = Path("bench/out")
@@ -41,11 +36,7 @@ async def main(given: argparse.Namespace) -> int:
     """Returns the exit status."""
     console = Console(width=200)
     begun = datetime.now(UTC)
-    with tempfile.TemporaryDirectory(prefix="lockstep-bench-", dir=given.directory) as scratch:
-        directory = Path(scratch)
-        # PostgreSQL works under another user.
-        os.chmod(scratch, 0o755)
-        disk = await asyncio.to_thread(measured_disk, directory)
+    with scratch_directory(given.directory) as (directory, disk):
         cases = [must.case for must in MUSTS] if given.musts else [*W1, *W2, *W3, *W4_XA]
         async with contextlib.AsyncExitStack() as stack:
             systems = [*await _systems(console, stack, directory, disk, given.peers)]
@@ -57,9 +48,9 @@ async def main(given: argparse.Namespace) -> int:
         if name in _VERSIONS
         for program, version in _VERSIONS[name]().items()
     }
-    run = Run("peers", begun, commit(), described_machine(versions), disk, found, syncs=syncs)
-    write_report(run, given.output)
-    console.print(conditions(run))
+    made = Run("peers", begun, commit(), described_machine(versions), disk, found, syncs=syncs)
+    write_report(made, given.output)
+    console.print(conditions(made))
     for name, what in syncs.items():
         console.print(f"{name}: {what}.")
     console.print(measurements_table(medians(found), with_system=True), markup=False, soft_wrap=True)
@@ -113,7 +104,4 @@ if __name__ == "__main__":
     parser.add_argument("--peers", nargs="+", default=["rabbitmq", "postgres", "artemis"])
     add_directory(parser)
     parser.add_argument("--output", type=Path, default=OUTPUT / "peers.json")
-    try:
-        sys.exit(uvloop.run(main(parser.parse_args())))
-    except Refused as refused:
-        sys.exit(f"bench: refused: {refused}")
+    run(main(parser.parse_args()))

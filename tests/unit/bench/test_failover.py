@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bench.failover import Commits, watched
+from bench.failover import Commits, NeverCommitted, watched
 
 
 def commits(*each: tuple[float, float]) -> Commits:
@@ -31,5 +31,5 @@ async def test_a_pause_that_begins_while_it_is_watched_is_waited_for() -> None:
 
 
 async def test_a_client_that_never_commits_again_is_not_waited_for_without_end() -> None:
-    with pytest.raises(TimeoutError):
+    with pytest.raises(NeverCommitted):
         await watched(commits((8.0, 9.0)), begin=10.0, seconds_max=0.01)

@@ -1,15 +1,18 @@
-"""What becomes of a run in which a load program fails."""
+"""What becomes of a run in which something fails."""
 
 import io
 import os
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from rich.console import Console
 
 from bench.cases import Case
+from bench.failover import NeverCommitted
 from bench.load_programs import Plan
 from bench.own_runs import Runs
+from bench.results import Trial
 from tests.unit.bench.test_load_programs import WORKS
 
 FIRST, SECOND = Case("W1", "publish", 1, 1), Case("W1", "publish", 10, 4)
@@ -53,3 +56,16 @@ async def test_latency_whose_rate_nobody_knows_is_missing_and_the_next_one_is_me
     await one.measure_latency(Fake(FIRST), [(1, 1), (10, 4)])
     assert one.failed == [f"W1 {FIRST.title} (sdk)"]
     assert [(found.workload, found.case) for found in one.found] == [("W6", f"{SECOND.title}, at 100 tx/s")]
+
+
+async def test_failovers_of_which_one_never_ended_are_missing_but_for_those_before_it(tmp_path: Path) -> None:
+    killed = Trial(what="SIGKILL of the primary", seconds=[0.1], other_cores=0.0)
+
+    async def trials() -> AsyncIterator[Trial]:
+        yield killed
+        raise NeverCommitted("W5 SIGSTOP of the primary: no transaction committed for 30 s")
+
+    one = runs(tmp_path, "W5")
+    await one.take_trials(trials())
+    assert one.failovers == [killed]
+    assert one.failed == ["W5 SIGSTOP of the primary: no transaction committed for 30 s"]
