@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bench.database import database_versions
 from bench.environment import commit, described_machine
 from bench.own_cluster import NAME, SYNCS
 from bench.own_runs import Runs
@@ -25,6 +26,13 @@ SHORT_FAILOVERS, FULL_FAILOVERS = (5, 1, 1), (20, 5, 3)
 """SIGKILL and SIGSTOP of the primary, each of them of etcd's leader."""
 
 
+def workload(name: str) -> str:
+    """One of those there are. Raises `ArgumentTypeError`."""
+    if name not in WORKLOADS:
+        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(WORKLOADS)}")
+    return name
+
+
 async def main(given: argparse.Namespace) -> int:
     """Returns the exit status: 1 if something is missing that failed."""
     console = Console(width=200)
@@ -35,9 +43,8 @@ async def main(given: argparse.Namespace) -> int:
         runs = Runs(console, directory, given.workloads, seconds, given.client_processes, patience)
         await runs.run(is_full=given.full, failovers=FULL_FAILOVERS if given.full else SHORT_FAILOVERS)
     kind = "full" if given.full else "short"
-    made = Run(
-        kind, begun, commit(), described_machine(), disk, runs.found, runs.failovers, syncs={NAME: SYNCS}
-    )
+    machine = described_machine(database_versions() if "W4" in given.workloads else None)
+    made = Run(kind, begun, commit(), machine, disk, runs.found, runs.failovers, syncs={NAME: SYNCS})
     write_report(made, given.output or OUTPUT / f"{kind}.json")
     for text in (conditions(made), measurements_table(made.measurements), processes_table(made.measurements)):
         console.print(text, markup=False, soft_wrap=True)
@@ -51,7 +58,9 @@ async def main(given: argparse.Namespace) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("workloads", nargs="*", default=WORKLOADS, help="W1 to W7; default: all")
+    parser.add_argument(
+        "workloads", nargs="*", type=workload, default=WORKLOADS, help="W1 to W7; default: all"
+    )
     parser.add_argument(
         "--full", action="store_true", help="longer, more of W4 and of what goes through the proxy, and W7"
     )

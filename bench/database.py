@@ -8,6 +8,7 @@ from pathlib import Path
 import psycopg
 
 from bench.environment import Refused
+from bench.versions import said_version
 from lockstep.runtime.ports import choose_ports
 from tests.integration.postgres_process import PostgresProcess, find_postgres
 
@@ -33,3 +34,11 @@ async def synced_database(directory: Path) -> AsyncIterator[PostgresProcess]:
         yield process
     finally:
         await process.stop()
+
+
+def database_versions() -> dict[str, str]:
+    """Of the server."""
+    binaries = find_postgres()
+    if binaries is None:
+        return {}
+    return {"PostgreSQL": said_version((str(binaries / "postgres"), "--version"), r"\(PostgreSQL\) (\S+)")}

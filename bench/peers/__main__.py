@@ -13,7 +13,7 @@ from rich.console import Console
 
 from bench.cases import W1, W2, W3, W4_XA
 from bench.compiling import compiled
-from bench.database import synced_database
+from bench.database import database_versions, synced_database
 from bench.environment import Disk, Refused, commit, described_machine
 from bench.musts import MUSTS, exit_status, ratio_line, standings
 from bench.own_cluster import started
@@ -27,7 +27,7 @@ from bench.tables import conditions, measurements_table
 OUTPUT = Path("bench/out")
 _VERSIONS = {
     rabbitmq.NAME: rabbitmq.versions,
-    postgres.NAME: postgres.versions,
+    postgres.NAME: database_versions,
     artemis.NAME: artemis.versions,
 }
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from bench.cases import Case
 from bench.load_programs import Plan
-from bench.versions import said_version
-from tests.integration.postgres_process import PostgresProcess, find_postgres
+from tests.integration.postgres_process import PostgresProcess
 
 NAME = "postgres"
 PATH = "libpq (C)"
@@ -43,11 +42,3 @@ class Postgres:
             warm_seconds=warm_seconds,
             seconds=seconds,
         )
-
-
-def versions() -> dict[str, str]:
-    """Of the server."""
-    binaries = find_postgres()
-    if binaries is None:
-        return {}
-    return {"PostgreSQL": said_version((str(binaries / "postgres"), "--version"), r"\(PostgreSQL\) (\S+)")}
