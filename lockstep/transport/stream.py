@@ -23,8 +23,10 @@ _PREFIX = struct.Struct(">BI")
 PREFIX_BYTES = _PREFIX.size
 MOVED_BYTES = 4 << 10
 """So many of a message that is on its way are much; what is acknowledged of heartbeats is not."""
-READS_AT_ONCE = 16
-"""Messages that wait are read at once; behind so many other tasks have their turn."""
+READS_AT_ONCE = WRITES_AT_ONCE = 16
+"""Messages that wait are read, and those that find room are written, at once; behind so many other tasks have their turn.
+
+Without it who writes on and on would not even hear that the connection is lost, for that comes in a turn of its own."""
 Written = bytes | tuple[bytes, ...]
 """A message, whole or in pieces that follow each other."""
 Heard = bytes | memoryview
@@ -70,6 +72,7 @@ class Stream:
         self._handler: Handler | None = None
         """Who is given messages as they come: while the reader waits in `hear`."""
         self._reads = 0
+        self._writes = 0
         self._window = WINDOW_BYTES
         """What the other side may still send."""
         self._unread = 0
@@ -238,7 +241,7 @@ class Stream:
     async def write(self, data: Written) -> None:
         """Returns when the connection has taken it. Raises `ConnectionEnded`.
 
-        Who is cancelled meanwhile ends the call: a part of the message may be on its way, and nothing can come behind that.
+        Who is cancelled while a part of the message is on its way ends the call, for nothing can come behind that.
         """
         connection, size = self.connection, size_of(data)
         if size > self._message_bytes_max:
@@ -257,6 +260,11 @@ class Stream:
             finally:
                 connection.blocked_bytes -= size
                 self._said_until = connection.sent_bytes
+            return
+        self._said_until = connection.sent_bytes
+        self._writes += 1
+        if self._writes % WRITES_AT_ONCE == 0:
+            await asyncio.sleep(0)
 
     async def _write_blocked(self, pieces: tuple[bytes, ...], size: int) -> None:
         connection = self.connection

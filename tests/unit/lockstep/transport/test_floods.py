@@ -158,3 +158,14 @@ def test_connections_that_say_nothing_hinder_nobody(victim: Victim) -> None:
     for link in links:
         link.close()
     victim.check_end()
+
+
+@pytest.mark.parametrize("read_bytes", [1, 10_000, 1_000_000])
+def test_who_goes_away_from_answers_without_end_is_missed_by_nobody(victim: Victim, read_bytes: int) -> None:
+    """The handler finds room for each of its small answers until it hears that the connection is lost."""
+    with h.connect_blocking(victim.process.port) as link:
+        link.sendall(h.GREETING + h.call(1, path("Count"), COUNT.pack(2**30, 0)))
+        while read_bytes > 0:
+            read_bytes -= len(link.recv(2**16))
+    victim.check()
+    victim.check_end()

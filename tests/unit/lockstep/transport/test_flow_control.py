@@ -151,6 +151,29 @@ async def test_a_slow_reader_gets_everything_in_order(ends: Ends, probe: Probe) 
 
 
 @within(60)
+async def test_others_have_their_turn_while_there_is_room_for_everything(ends: Ends) -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async def write(_data: bytes, context: Any) -> None:
+        other = asyncio.ensure_future(others())
+        for _ in range(1_000):
+            await context.write(b"small")
+        other.cancel()
+
+    channel = ends.open_channel((await ends.serve(service(Write=unary_stream(write)))).address)
+    call = channel.unary_stream(path("Write"))(b"")
+    answers = [answer async for answer in call]
+    assert len(answers) == 1_000
+    assert turns >= 50
+
+
+@within(60)
 async def test_what_was_not_read_of_a_call_is_no_loss_to_later_ones(ends: Ends, probe: Probe) -> None:
     """Windows of the connection are given back for what nobody will ever read."""
     channel = ends.open_channel((await ends.serve(probe.handlers())).address)
