@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from lockstep.runtime.forking import collect_nothing_in_forks
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TESTS = Path(__file__).parent
 IS_CI = os.environ.get("CI", "").lower() in {"1", "true"}
+
+collect_nothing_in_forks()
 
 # No test is timed: how long examples take to make says what else the machine does.
 _UNTIMED = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.runtime.forking import collect_nothing_in_forks
 from lockstep.runtime.process import MALLOC_ENVIRONMENT
 
 _LAUNCHER = """
@@ -75,6 +76,7 @@ class ChildProcess:
         if self._watching is not None:
             await self._watching
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        collect_nothing_in_forks()
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *self.command),

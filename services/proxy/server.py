@@ -16,6 +16,7 @@ from pathlib import Path
 import grpc.aio
 
 from lockstep.runtime.channels import make_server
+from lockstep.runtime.forking import collect_nothing_in_forks
 from lockstep.runtime.health import Health
 from lockstep.runtime.metrics import serve_metrics
 from lockstep.runtime.reflection import add_services
@@ -140,6 +141,7 @@ def _with_port(argument: str, ports: dict[str, str]) -> str:
 async def _keep_worker(
     number: int, arguments: list[str], settings: ProxySettings, stopping: asyncio.Event
 ) -> None:
+    collect_nothing_in_forks()
     while not stopping.is_set():
         process = await asyncio.create_subprocess_exec(
             sys.executable, *arguments, env={**os.environ, WORKER: str(number)}
