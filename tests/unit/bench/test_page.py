@@ -86,6 +86,15 @@ def test_goals_of_failovers_stand_among_the_others_measured_or_not() -> None:
     ]
 
 
+def test_of_failovers_the_run_with_the_most_trials_counts_and_then_the_last() -> None:
+    runs = [
+        run(kind, [], [trial(PRIMARY_STALLED, *each)]) for kind, each in (("a", (3.0, 4.2)), ("b", (3.1,)))
+    ]
+    assert f"| W5: {PRIMARY_STALLED} | 3.5 s worst | 4.20 | 20 % above |" in goals_table(runs)
+    runs.append(run("c", [], [trial(PRIMARY_STALLED, 3.2, 3.3)]))
+    assert f"| W5: {PRIMARY_STALLED} | 3.5 s worst | 3.30 | reached |" in goals_table(runs)
+
+
 def test_goals_say_by_how_much_they_are_missed() -> None:
     first, second = GOALS[0], GOALS[3]
     found = [
