@@ -21,8 +21,8 @@ from bench.failover import NeverCommitted, measured_etcd_failovers, measured_fai
 from bench.load_programs import LoadFailed, Plan, measure, settled
 from bench.own_cluster import started
 from bench.patience import Patience
-from bench.peers.rounds import line
 from bench.results import Measurement, Trial
+from bench.tables import measurement_line
 
 AMQP_SOURCE = Path(__file__).with_name("amqp_client.cpp")
 AMQP_PACKAGES = "g++, libqpid-proton11-dev"
@@ -106,7 +106,7 @@ class Runs:
         async def once() -> Measurement:
             plan = await cluster.plan(case, seconds=self._seconds, client_processes=self._client_processes)
             one = await measure(plan, self._directory)
-            self._console.print(line(one))
+            self._console.print(measurement_line(one))
             return one
 
         try:

@@ -121,3 +121,15 @@ def conditions(run: Run) -> str:
 def figure(value: float) -> str:
     """Three digits are enough of anything measured."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
+
+
+def measurement_line(one: Measurement) -> str:
+    """Of one measurement, for the terminal."""
+    noisy = (
+        f", others {one.other_cores:.2f} cores, slowdown {one.slowdown:.2f}: noisy" if one.is_noisy else ""
+    )
+    return (
+        f"{one.system:10} {one.workload} {one.case} ({one.path}):"
+        f" {figure(one.messages_per_second)} msgs/s, {figure(one.operations_per_second)}/s, p50 {one.p50_ms:.2f} ms,"
+        f" p99 {one.p99_ms:.2f} ms, servers {figure(one.server_us)} us/msg, client {figure(one.client_us)} us/msg{noisy}"
+    )

@@ -16,7 +16,7 @@ from bench.load_programs import LoadFailed, Plan, measure
 from bench.patience import PATIENCE_SECONDS, WAIT_SECONDS_MAX, Patience
 from bench.processor_speed import wait_until_fast
 from bench.results import Measurement
-from bench.tables import figure
+from bench.tables import measurement_line
 
 
 class System(Protocol):
@@ -58,7 +58,7 @@ async def run_rounds(
 
         async def once(case: Case = case, system: System = system) -> Measurement:
             one = await measure(await system.plan(case, seconds=seconds), directory)
-            console.print(line(one))
+            console.print(measurement_line(one))
             return one
 
         for is_last in (False, True):
@@ -68,15 +68,3 @@ async def run_rounds(
             except LoadFailed as failure:
                 console.print(f"{system.name}, {case.title}: {failure}{'' if is_last else ', once more'}")
     return found
-
-
-def line(one: Measurement) -> str:
-    """Of one measurement, for the terminal."""
-    noisy = (
-        f", others {one.other_cores:.2f} cores, slowdown {one.slowdown:.2f}: noisy" if one.is_noisy else ""
-    )
-    return (
-        f"{one.system:10} {one.workload} {one.case} ({one.path}):"
-        f" {figure(one.messages_per_second)} msgs/s, {figure(one.operations_per_second)}/s, p50 {one.p50_ms:.2f} ms,"
-        f" p99 {one.p99_ms:.2f} ms, servers {figure(one.server_us)} us/msg, client {figure(one.client_us)} us/msg{noisy}"
-    )
