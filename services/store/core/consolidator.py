@@ -55,7 +55,9 @@ class Consolidator(StateListener):
         self._journal: Journal | None = None
         """The journal that the state was loaded beside; another one means that the set was opened again."""
         self._changes = SnapshotChanges()
-        """Since the last write."""
+        """Since the last write; a computation that is under way owns it."""
+        self._changed_items = 0
+        """In `_changes`, since the last computation ended."""
         self._spans_from = LogIndex(0)
         """Where the earliest began of the transactions that have ended in what was applied last; 0: none has."""
         self._unflushed_items = 0
@@ -128,7 +130,7 @@ class Consolidator(StateListener):
         owed what.
         """
         the, journal = self._the, self._the.journal
-        unflushed = self._unflushed_items + len(self._changes)
+        unflushed = self._unflushed_items + self._changed_items
         self._is_flush_wanted = unflushed >= the.limits.unflushed_quiet_items_max
         is_owed = journal is not None and bool(journal.owed.entries)
         self._is_release_wanted = (
@@ -139,7 +141,7 @@ class Consolidator(StateListener):
         """A job failed: forget the state, which may be ahead of what is written."""
         self._state, self._journal, self.is_resting = None, None, True
         self._unflushed_items, self._is_flush_wanted, self._is_release_wanted = 0, False, False
-        self._changes = SnapshotChanges()
+        self._changes, self._changed_items = SnapshotChanges(), 0
 
     def run(self) -> Procedure[None]:
         """Consolidate all that can be; gives way to readers and to whatever closes the set."""
@@ -250,8 +252,9 @@ class Consolidator(StateListener):
             data = yield from read_bytes(ReadSegment(run.segment, run.offset, run.length))
             self._spans_from = LogIndex(0)
             yield from compute(partial(self._apply, run, data), self._rest(journal))
+            self._changed_items = len(self._changes)
             journal.spans(run.segment, self._spans_from)
-            if len(self._changes) >= the.limits.batch_items_max:
+            if self._changed_items >= the.limits.batch_items_max:
                 yield from self._write(journal, run.segment)
                 if self._unflushed_items >= self._unflushed_items_max():
                     yield from self._flush()
@@ -285,8 +288,9 @@ class Consolidator(StateListener):
         """Write what is dirty as one batch, with the index that the state has now; all below `first_segment` is covered."""
         the, state = self._the, self._state
         assert state is not None
-        count, take = len(self._changes), partial(self._changes.take, state, the.snapshot_index)
+        take = partial(self._changes.take, state, the.snapshot_index)
         batch = yield from compute(take, self._rest(journal))
+        count, self._changed_items = self._changed_items, 0
         leaving = (segment for segment in journal.segments if segment.number < first_segment)
         owed = (
             *journal.owed.entries,

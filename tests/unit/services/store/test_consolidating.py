@@ -10,6 +10,7 @@ from lockstep.core.store_protocol import LoadState
 from services.store.core.disk import AnyStep, Compute, DiskError, DiskProblem, Lane, SnapshotWrite, StepResult
 from services.store.core.limits import KIB
 from services.store.core.messages import Requested, Stop, Tick
+from services.store.core.snapshot_changes import SnapshotChanges
 from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, appending, frame
 
 LIMITS = replace(
@@ -358,3 +359,30 @@ def test_it_rests_the_less_the_more_lies_behind_it() -> None:
     assert found[-1] == LIMITS.consolidator_rest
     assert found == sorted(found)
     assert any(0.0 < rest < LIMITS.consolidator_rest for rest in found)
+
+
+def test_a_tick_looks_at_nothing_that_a_computation_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes' threads compute while the core goes on: a tick that counted what was being changed ended the process."""
+    log, computations = Log(), 0
+    count, perform = SnapshotChanges.__len__, log.rig.disk.perform
+    is_computing = False
+
+    def counted(changes: SnapshotChanges) -> int:
+        assert not is_computing, "a computation is changing this"
+        return count(changes)
+
+    def ticking(set_name: SetName, step: AnyStep) -> StepResult:
+        nonlocal is_computing, computations
+        result = perform(set_name, step)
+        if isinstance(step, Compute):
+            computations, is_computing = computations + 1, True
+            log.rig.feed(Tick())
+            is_computing = False
+        return result
+
+    monkeypatch.setattr(SnapshotChanges, "__len__", counted)
+    monkeypatch.setattr(log.rig.disk, "perform", ticking)
+    log.grow(MUCH)
+    log.tick()
+    log.tick()
+    assert computations and log.is_followed
