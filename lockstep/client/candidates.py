@@ -4,7 +4,7 @@ Law: within a round no address is tried twice; a random order spreads the client
 as the primary) is followed first.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 Choose = Callable[[int], int]
 """A random number in 0..n-1 for n; given from outside, so that a simulation repeats."""
@@ -26,8 +26,6 @@ class Candidates:
         self._rounds = 0
         self._tried: set[str] = set()
         self._hint: str | None = None
-        self._silences: dict[str, int] = {}
-        """How often an address has said nothing since one was of use."""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -41,10 +39,10 @@ class Candidates:
             if is_hint:
                 self._hint = addresses[0]
 
-    def next(self) -> str | None:
-        """The address to try now; None when the round is over: pause, then `begin_round`."""
+    def next(self, awaited: Collection[str]) -> str | None:
+        """The address to try now, none of `awaited`; None when the round is over: pause, then `begin_round`."""
         hint, self._hint = self._hint, None
-        left = [address for address in self.addresses if address not in self._tried]
+        left = [address for address in self.addresses if address not in self._tried and address not in awaited]
         if not left:
             return None
         address = hint if hint in left else left[self._choose(len(left))]
@@ -61,18 +59,8 @@ class Candidates:
         self._rounds += 1
         return pause - self._choose(pause // 2 + 1)
 
-    def note_silence(self, address: str) -> None:
-        """Nobody answered there, and nobody refused: a process that hangs, or one that is very busy."""
-        self._silences[address] = self._silences.get(address, 0) + 1
-
-    def patience_ms(self, address: str, first_ms: int, growth_ms: int, max_ms: int) -> int:
-        """How long to wait for a first word. It grows slowly: a hung primary must not hide its successor for long, and a busy one
-        must be heard in the end."""
-        return min(first_ms + growth_ms * self._silences.get(address, 0), max_ms)
-
     def succeed(self) -> None:
         """A primary serves: the next search starts afresh."""
         self._rounds = 0
         self._tried.clear()
-        self._silences.clear()
         self._hint = None

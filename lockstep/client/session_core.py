@@ -132,6 +132,8 @@ class SessionCore:
         effects: list[e.Effect] = []
         match event:
             case e.Received(stream, messages):
+                if stream in line.awaited:
+                    line.turn_to(stream, now)
                 if stream == line.stream:
                     receive(line, messages, now, effects)
             case e.Turn():
@@ -152,6 +154,8 @@ class SessionCore:
             case e.StreamLost(stream, _):
                 if stream == line.stream:
                     line.lose_stream(now, effects)
+                elif stream in line.awaited:
+                    line.awaited.remove(stream)
             case e.Tick(has_moved):
                 if has_moved:
                     line.times.moved(now, line.silence_ms)
@@ -168,7 +172,7 @@ class SessionCore:
             case _:
                 assert_never(event)
         self._flush(now, effects)
-        if (timer := line.times.arm()) is not None:
+        if (timer := line.times.arm(line.awaited.next_at)) is not None:
             effects.append(timer)
         return effects
 
@@ -194,8 +198,11 @@ class SessionCore:
             if line.state is State.ATTACHING:
                 line.drop_stream(now, effects)
         if times.silence_at is not None and now >= times.silence_at:
-            line.candidates.note_silence(line.address)
-            line.drop_stream(now, effects)
+            if line.state is State.ATTACHING:
+                line.await_stream(now, effects)
+            else:
+                line.drop_stream(now, effects)
+        line.awaited.give_up(now, effects)
         if times.round_at is not None and now >= times.round_at:
             times.round_at = None
             line.candidates.begin_round()

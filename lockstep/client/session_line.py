@@ -1,7 +1,9 @@
 """Session line: a client's session in one resource set, and the stream that serves it wherever the primary is.
 
-Law: there is one stream at most; what is heard of any other is ignored. A stream that is lost is followed by the search for the
-primary, and what the session had outlives it until the set says that it does not know the session any more.
+Law: one stream at most serves the session, or is the one that is tried now. Behind it others may be awaited, each at a broker of
+its own that has not said anything yet: the first of all that attaches the session closes the others. What is heard of any further
+stream is ignored. A stream that is lost is followed by the search for the primary, and what the session had outlives it until the
+set says that it does not know the session any more.
 """
 
 from collections import deque
@@ -11,6 +13,7 @@ from enum import Enum
 from msgspec.structs import replace
 
 from lockstep.client import session_events as e
+from lockstep.client.awaited_streams import AwaitedStreams
 from lockstep.client.candidates import Candidates, Choose
 from lockstep.client.command_window import CommandWindow
 from lockstep.client.deliveries_held import DeliveriesHeld
@@ -67,9 +70,11 @@ class SessionLine:
         self.requests: deque[rq.AnyRequest] = deque()
         """To be said with the next write."""
         self.stream = 0
-        """Number of the present stream, or of the next one."""
+        """Number of the present stream; without one, of none."""
         self.address = ""
         """Of the broker at its other end."""
+        self.awaited = AwaitedStreams()
+        self._last_stream = 0
         self.is_writing = False
         """The last write was not taken yet."""
         self.is_closing = False
@@ -111,19 +116,13 @@ class SessionLine:
 
     def connect(self, now: int, effects: list[e.Effect]) -> None:
         """Tries the next candidate, or waits for the next round."""
-        address = self.candidates.next()
+        address = self.candidates.next(self.awaited.addresses)
         if address is None:
             self.times.round_at = now + self.candidates.pause_ms()
             return
-        self.stream += 1
-        self.address = address
-        self.state = State.ATTACHING
-        settings = self.settings
-        self.times.silence_at = now + self.candidates.patience_ms(
-            address, settings.attach_ms, settings.attach_growth_ms, settings.attach_max_ms
-        )
-        self.heartbeat_ms = settings.heartbeat_ms
-        self.times.heartbeat_at = now + self.heartbeat_ms
+        self._last_stream += 1
+        self._try(self._last_stream, address, now)
+        self.times.silence_at = now + self.settings.attach_ms
         attach = rq.AttachSession(
             self.set_name,
             self.session_id,
@@ -138,12 +137,36 @@ class SessionLine:
         effects.append(e.OpenStream(self.stream, address))
         effects.append(e.Send(self.stream, (attach,)))
 
-    def lose_stream(self, now: int, effects: list[e.Effect]) -> None:
-        """The stream is gone; go on with the next candidate."""
-        self.stream += 1
+    def _try(self, stream: int, address: str, now: int) -> None:
+        """This stream is the one that is tried now."""
+        self.stream, self.address = stream, address
+        self.state = State.ATTACHING
+        self.times.round_at = None
+        self.heartbeat_ms = self.settings.heartbeat_ms
+        self.times.heartbeat_at = now + self.heartbeat_ms
+
+    def await_stream(self, now: int, effects: list[e.Effect]) -> None:
+        """The stream that is tried has been silent for a while: it may still be answered, and the next candidate is tried."""
+        self.awaited.add(self.stream, self.address, now + self.settings.attach_max_ms - self.settings.attach_ms)
+        self.lose_stream(now, effects)
+
+    def turn_to(self, stream: int, now: int) -> None:
+        """A stream that was awaited has said something: it is the one that is tried now, and that one is awaited."""
+        address = self.awaited.remove(stream)
+        if self.state is State.ATTACHING:
+            self.awaited.add(self.stream, self.address, now + self.settings.attach_max_ms)
+        self._leave_stream()
+        self._try(stream, address, now)
+
+    def _leave_stream(self) -> None:
+        self.stream = 0
         self.requests.clear()
         self.is_writing = False
         self.times.end_stream()
+
+    def lose_stream(self, now: int, effects: list[e.Effect]) -> None:
+        """The stream is gone; go on with the next candidate."""
+        self._leave_stream()
         is_over = self.is_closing and self.session == 0 and not len(self.window)
         if self.has_detached or is_over:
             self.finish(ErrorCode.NONE, "", effects)
@@ -178,6 +201,7 @@ class SessionLine:
         if not keeps_questions:
             self._reject_questions(code, text, effects)
         effects.append(e.SessionLost(code, text))
+        self.awaited.close(effects)
         self.session_id = self._new_session_id()
         self.session, self.session_epoch = SessionKey(0), Epoch(0)
         self.kept_from = self.epoch
@@ -201,7 +225,8 @@ class SessionLine:
         """The end: no stream and no session any more."""
         effects += self._lost(code, text)
         self._reject_questions(code, text, effects)
+        self.awaited.close(effects)
         self.state = State.CLOSED
         self.times = SessionTimes()
-        self.stream += 1
+        self.stream = 0
         effects.append(e.Closed(code, text))

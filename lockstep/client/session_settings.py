@@ -15,11 +15,10 @@ class SessionSettings:
     silence_ms: int = 1_000
     """A stream that says nothing for so long is given up: four heartbeats (DESIGN 9: three misses of 200-300 ms)."""
     attach_ms: int = 250
-    """A broker that has not said anything for so long after the stream was opened is given up; a hung primary's successor may be
-    the next one."""
-    attach_growth_ms: int = 50
-    """Added for each time that it was given up before."""
-    attach_max_ms: int = 1_000
+    """When a broker has not said anything for so long after the stream was opened, others are tried beside it: a hung primary's
+    successor may be among them, and a busy one answers in the end."""
+    attach_max_ms: int = 3_000
+    """A stream on which nothing was said for so long is given up, and may be opened anew."""
     backoff_ms: int = 50
     backoff_max_ms: int = 200
     """Pause between rounds of candidates: short, because a failover takes about a second."""

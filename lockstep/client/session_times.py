@@ -40,10 +40,17 @@ class SessionTimes:
             self.moving_since = now if self.moving_since is None else self.moving_since
             self.silence_at = max(self.silence_at, 2 * now - self.moving_since + silence_ms)
 
-    def arm(self) -> ArmTimer | None:
-        """The timer to set, unless the one that is set is early enough."""
+    def arm(self, awaited_at: int | None) -> ArmTimer | None:
+        """The timer to set, unless the one that is set is early enough. `awaited_at`: a stream that is awaited is given up."""
         earliest = self._armed
-        for at in (self.round_at, self.silence_at, self.heartbeat_at, self.resend_at, self.give_up_at):
+        for at in (
+            self.round_at,
+            self.silence_at,
+            self.heartbeat_at,
+            self.resend_at,
+            self.give_up_at,
+            awaited_at,
+        ):
             if at is not None and (earliest is None or at < earliest):
                 earliest = at
         if earliest is None or earliest == self._armed:

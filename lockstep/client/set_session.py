@@ -78,7 +78,7 @@ class SetSession:
         """Open transactions, and whom to tell when they are aborted."""
         self._channels = channels
         self._on_attached = on_attached
-        self._stream: SessionStream | None = None
+        self._streams: dict[int, SessionStream] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._consumers: dict[int, ConsumerPort] = {}
         self._last_consumer = 0
@@ -251,8 +251,7 @@ class SetSession:
             pass
         if self._timer is not None:
             self._timer.cancel()
-        if self._stream is not None:
-            await self._stream.close()
+        await asyncio.gather(*(stream.close() for stream in self._streams.values()))
         for effect in self.core.abandon():
             self._perform(effect)
 
@@ -273,8 +272,8 @@ class SetSession:
             case e.QuestionAnswered(ticket, answer):
                 _settle(ticket, answer)
             case e.Send(stream, messages):
-                if self._stream is not None and self._stream.number == stream:
-                    self._write(self._stream, messages)
+                if (written := self._streams.get(stream)) is not None:
+                    self._write(written, messages)
             case e.Delivered(consumer, queue, epoch, messages):
                 if (port := self._consumers.get(consumer)) is not None:
                     port.deliver(queue, epoch, messages)
@@ -292,11 +291,13 @@ class SetSession:
                 delay = max(0, at - now_ms()) / 1000
                 self._timer = self.loop.call_later(delay, self._tick)
             case e.OpenStream(stream, address):
-                self._drop_stream()
                 channel = self._channels.to(address)
-                self._stream = SessionStream(channel, self.set_name, stream, self._hear, self._written)
-            case e.CloseStream():
-                self._drop_stream()
+                self._streams[stream] = SessionStream(
+                    channel, self.set_name, stream, self._hear, self._written
+                )
+            case e.CloseStream(stream):
+                if (closed := self._streams.pop(stream, None)) is not None:
+                    closed.cancel()
             case e.TransactionAborted(transaction):
                 if (abort := self.transactions.pop(transaction, None)) is not None:
                     abort()
@@ -339,23 +340,21 @@ class SetSession:
             return instead
 
     def _tick(self) -> None:
-        self.feed(e.Tick(self._stream is not None and self._stream.has_moved()))
+        stream = self._streams.get(self.core.line.stream)
+        self.feed(e.Tick(stream is not None and stream.has_moved()))
 
     def _hear(self, event: e.Received | e.StreamLost) -> None:
         # What is settled is no longer in hand when a new epoch voids that: its credit was granted already.
-        if self.core.state is State.ATTACHING:
+        if not self.is_attached:
             self.before_write()
+        if isinstance(event, e.StreamLost):
+            del self._streams[event.stream]
         self.feed(event)
 
     def _written(self, stream: int) -> None:
         self.before_write()
         if self.core.written(stream):
             self.feed(e.Turn())
-
-    def _drop_stream(self) -> None:
-        if self._stream is not None:
-            self._stream.cancel()
-            self._stream = None
 
     def _end(self, code: ErrorCode, message: str) -> None:
         for port in self._consumers.values():

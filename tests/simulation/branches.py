@@ -74,6 +74,7 @@ MUST_BE_REACHED: dict[str, str] = {
     "segments owed at the end": "DESIGN 5: segments stay while they hold what is owed",
     "selected messages delivered": "AMQP 1.0, 3.5.3: filters",
     "session attached behind the first command": "DESIGN 6: a session resumed",
+    "session attached where it was awaited": "DESIGN 6: a broker that said nothing for long",
     "session lost": "DESIGN 6: everything in flight is in doubt",
     "settle with exclusion: done": "AMQP 1.0, 3.4.5: modified, undeliverable-here",
     "settle: STALE_DELIVERY": "T6: an accept of an earlier epoch's delivery",

@@ -51,6 +51,7 @@ class ClientSession:
         self.asleep_until_us = 0
         """When the last of its actors that pause will go on."""
         self._sides: dict[int, Side] = {}
+        self._last_stream = 0
         self._inboxes: dict[int, Inbox] = {}
         self._consumers = 0
         self._timer = 0
@@ -219,6 +220,8 @@ class ClientSession:
                     inbox.close()
             case e.Attached():
                 self.world.branches.reach("session opened" if effect.is_new else "session resumed")
+                if self.core.line.stream != self._last_stream:
+                    self.world.branches.reach("session attached where it was awaited")
             case e.SessionLost():
                 self.losses += 1
                 self.world.branches.reach("session lost")
@@ -235,7 +238,7 @@ class ClientSession:
                 assert_never(effect)
 
     def _open(self, effect: e.OpenStream) -> None:
-        stream = effect.stream
+        stream = self._last_stream = effect.stream
         side = self.world.network.connect(self.client.host, effect.address)
         self._sides[stream] = side
         side.on_message = lambda messages: self.client.post(self.receive, stream, messages)
