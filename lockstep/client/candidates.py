@@ -42,7 +42,9 @@ class Candidates:
     def next(self, awaited: Collection[str]) -> str | None:
         """The address to try now, none of `awaited`; None when the round is over: pause, then `begin_round`."""
         hint, self._hint = self._hint, None
-        left = [address for address in self.addresses if address not in self._tried and address not in awaited]
+        left = [
+            address for address in self.addresses if address not in self._tried and address not in awaited
+        ]
         if not left:
             return None
         address = hint if hint in left else left[self._choose(len(left))]

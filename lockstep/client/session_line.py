@@ -147,7 +147,9 @@ class SessionLine:
 
     def await_stream(self, now: int, effects: list[e.Effect]) -> None:
         """The stream that is tried has been silent for a while: it may still be answered, and the next candidate is tried."""
-        self.awaited.add(self.stream, self.address, now + self.settings.attach_max_ms - self.settings.attach_ms)
+        self.awaited.add(
+            self.stream, self.address, now + self.settings.attach_max_ms - self.settings.attach_ms
+        )
         self.lose_stream(now, effects)
 
     def turn_to(self, stream: int, now: int) -> None:
