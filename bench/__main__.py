@@ -46,8 +46,10 @@ async def main(given: argparse.Namespace) -> int:
     machine = described_machine(database_versions() if "W4" in given.workloads else None)
     made = Run(kind, begun, commit(), machine, disk, runs.found, runs.failovers, syncs={NAME: SYNCS})
     write_report(made, given.output or OUTPUT / f"{kind}.json")
-    for text in (conditions(made), measurements_table(made.measurements), processes_table(made.measurements)):
-        console.print(text, markup=False, soft_wrap=True)
+    console.print(conditions(made), markup=False, soft_wrap=True)
+    if made.measurements:
+        for table in (measurements_table(made.measurements), processes_table(made.measurements)):
+            console.print(table, markup=False, soft_wrap=True)
     if made.failovers:
         console.print(failovers_table(made.failovers), markup=False, soft_wrap=True)
     console.print(f"took {(datetime.now(UTC) - begun).total_seconds():.0f} s")

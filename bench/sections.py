@@ -54,13 +54,17 @@ def run_sections(run: Run, plots: Sequence[Path], folder: Path) -> list[str]:
 
 
 def _own(run: Run, found: Sequence[Measurement], images: str) -> list[str]:
-    parts = ["## Lockstep alone", conditions(run), _syncs(run), images]
+    parts = ["## Lockstep alone", conditions(run), _syncs(run)]
+    if found:
+        parts.append(images)
     for workload, title in _TITLES.items():
         if some := [one for one in found if one.workload == workload]:
             parts += [f"### {title}", measurements_table(some)]
     if run.failovers:
         parts += ["### W5: failover", _FAILOVERS, failovers_table(run.failovers)]
-    return [*parts, "### Every process", processes_table(found)]
+    if found:
+        parts += ["### Every process", processes_table(found)]
+    return parts
 
 
 def goals_table(runs: Sequence[Run]) -> str:

@@ -150,6 +150,14 @@ def test_the_page_has_conditions_ratios_figures_and_notes() -> None:
         assert part in text, part
 
 
+def test_a_run_of_failovers_alone_has_no_table_of_processes_and_no_plots_of_another_run() -> None:
+    whole = run("full", [measurement(MUSTS[0].case, 50.0)])
+    alone = run("full", [], [trial(PRIMARY_KILLED, 0.3)])
+    text = page([whole, alone], [Path("docs/performance/full-cpu.png")], "", "")
+    assert "### W5: failover" in text
+    assert text.count("![full-cpu]") == text.count("### Every process") == 1
+
+
 def test_a_run_leaves_its_figures_its_tables_and_its_plots(tmp_path: Path) -> None:
     of = run("full", [measurement(MUSTS[0].case, 50.0)])
     write_report(of, tmp_path / "mine.json")
