@@ -21,7 +21,7 @@ from bench.tables import conditions, failovers_table, measurements_table, proces
 
 OUTPUT = Path("bench/out")
 WORKLOADS = ("W1", "W2", "W3", "W4", "W5", "W6", "W7")
-SHORT_SECONDS, FULL_SECONDS = 2.5, 8.0
+SHORT_SECONDS, FULL_SECONDS = 1.5, 8.0
 SHORT_FAILOVERS, FULL_FAILOVERS = (5, 1, 1), (20, 5, 3)
 """SIGKILL and SIGSTOP of the primary, each of them of etcd's leader."""
 
