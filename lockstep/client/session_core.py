@@ -204,7 +204,6 @@ class SessionCore:
                 line.drop_stream(now, effects)
         line.awaited.give_up(now, effects)
         if times.round_at is not None and now >= times.round_at:
-            times.round_at = None
             line.candidates.begin_round()
             line.connect(now, effects)
         if times.resend_at is not None and now >= times.resend_at:

@@ -84,7 +84,7 @@ def _attach(line: SessionLine, message: sm.SessionAttached, now: int, effects: l
     line.session, line.session_epoch = message.session, message.session_epoch
     line.state = State.ATTACHED
     line.awaited.close(effects)
-    line.times.give_up_at = line.times.round_at = None
+    line.times.give_up_at = None
     line.requests.extend(line.held.openings())
     line.requests.extend(question for _, question in line.questions.values())
     effects.append(

@@ -153,7 +153,7 @@ class SessionLine:
         self.lose_stream(now, effects)
 
     def turn_to(self, stream: int, now: int) -> None:
-        """A stream that was awaited has said something: it is the one that is tried now, and that one is awaited."""
+        """A stream that was awaited has said something: it is tried now, and the one that was tried until now is awaited."""
         address = self.awaited.remove(stream)
         if self.state is State.ATTACHING:
             self.awaited.add(self.stream, self.address, now + self.settings.attach_max_ms)
