@@ -37,9 +37,7 @@ class Moved:
 
 def transfer(
     source: Annotated[str, typer.Argument(help="Queue to take from.")],
-    targets: Annotated[
-        list[str], typer.Argument(help="Queues to move to, of the same set; each gets every message.")
-    ],
+    targets: Annotated[list[str], typer.Argument(help="Queues to move to; each gets every message.")],
     batch: Annotated[int, typer.Option(min=1, help="Messages in one transaction.")] = 100,
     count: Annotated[
         int, typer.Option("--count", "-n", help="Stop after so many; 0: all there are now.")

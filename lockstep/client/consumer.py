@@ -213,12 +213,6 @@ class Consumer:
         message.is_settled = False
         self._to_grant -= 1
 
-    def settle_all(
-        self, messages: Iterable[Message], disposition: int = Disposition.ACCEPT
-    ) -> list[Confirmation]:
-        """Settles many; one confirmation each."""
-        return [self.settle(message, disposition) for message in messages]
-
     def _grant(self, count: int) -> None:
         self._to_grant += count
         if self._to_grant >= self._grant_from and not self._is_closed:

@@ -11,7 +11,7 @@ transaction becomes a branch.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -385,8 +385,3 @@ class Transaction:
 
 def _release_if_refused(message: Message, confirmation: Confirmation) -> None:
     release_refused([(message, confirmation)])
-
-
-def all_of(confirmations: Iterable[Confirmation]) -> "asyncio.Future[list[int]]":
-    """One awaitable for many confirmations; raises the first error."""
-    return asyncio.gather(*confirmations)

@@ -5,7 +5,7 @@ recognise a swap as its own when the answer was lost. It is JSON, so that an ope
 """
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, SetName
@@ -82,11 +82,6 @@ class SetMap:
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a cluster map entry: {error}") from error
-
-    def swapped(self, by: Incarnation, **changes: object) -> "SetMap":
-        """This entry with `changes`, signed as the next change of process `by`."""
-        change = self.change + 1 if self.changed_by == by else 1
-        return replace(self, change=change, changed_by=by, **changes)  # type: ignore[arg-type]
 
 
 def default_min_in_sync(brokers: int) -> int:

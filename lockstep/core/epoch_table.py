@@ -44,7 +44,7 @@ class EpochTable:
         return True
 
     def epoch_at(self, index: LogIndex) -> Epoch | None:
-        """The epoch of the record at `index`; 0 for index 0, None where the table was pruned.
+        """The epoch of the record at `index`; 0 for index 0, None before the table's first epoch.
 
         Of an index behind the log's end it says what a record of the last epoch would have: the caller knows the end.
         """
@@ -63,15 +63,6 @@ class EpochTable:
         """The log was cut behind `last`: forget epochs that began after it."""
         place = bisect_right(self._firsts, last)
         del self._epochs[place:], self._firsts[place:]
-
-    def prune(self, below: LogIndex) -> None:
-        """Forget what ended below `below`; `epoch_at(below)` still answers.
-
-        A state's own table is part of its snapshot and hash: prune that only by a rule that is the same on every replica.
-        """
-        place = bisect_right(self._firsts, below) - 1
-        if place > 0:
-            del self._epochs[:place], self._firsts[:place]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, EpochTable):

@@ -84,11 +84,6 @@ def index_of(packed: int) -> LogIndex:
     return LogIndex(packed >> ORDINAL_BITS)
 
 
-def ordinal_of(packed: int) -> int:
-    """The ordinal inside a packed place."""
-    return packed & ORDINAL_MAX
-
-
 def transaction_id(set_name: SetName, key: TransactionKey) -> str:
     """The client's name of a transaction: set, index and epoch (DESIGN T1), as `set/index.epoch`."""
     return f"{set_name}/{key[0]}.{key[1]}"

@@ -77,10 +77,6 @@ class ClusterView:
         brokers = [set_map.primary, *others] if set_map.primary else others
         return [address for broker in brokers if (address := self.address(broker))]
 
-    def primary_address(self, set_name: SetName) -> str | None:
-        set_map = self.set_map(set_name)
-        return self.address(set_map.primary) if set_map is not None and set_map.primary else None
-
     def is_in_sync(self, broker: BrokerId) -> bool:
         """Whether it is in sync in every set that names it, as etcd says: with its memory, not only with its disk (R12)."""
         return all(

@@ -20,7 +20,7 @@ from lockstep.runtime.log_format import make_formatter
 HALT_STATUS = 70
 """Exit status of a process that stopped itself (sysexits' EX_SOFTWARE)."""
 MALLOC_ENVIRONMENT = {
-    # glibc would map and unmap each large buffer: 26-54 page faults per batch of 100 KiB (measurements.md).
+    # glibc would map and unmap each large buffer: 26-54 page faults per batch of 100 KiB.
     "MALLOC_MMAP_THRESHOLD_": "67108864",
     "MALLOC_TRIM_THRESHOLD_": "268435456",
 }

@@ -212,7 +212,7 @@ class StoreClient:
 
 
 def join_appends(requests: Sequence[AnyStoreRequest | None]) -> list[AnyStoreRequest | None]:
-    """Appends in a row become one: the cost of a stream is per message (measurements.md)."""
+    """Appends in a row become one: the cost of a stream is per message."""
     joined: list[AnyStoreRequest | None] = []
     row: list[AppendFrames] = []
 

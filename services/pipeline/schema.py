@@ -61,9 +61,6 @@ COLUMNS: tuple[tuple[str, str], ...] = (
 SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
 """As Spark reads it."""
 
-CONTENT = ("properties", "body")
-"""The columns that are large."""
-
 
 def _names(numbers: type) -> dict[int, str]:
     return {number: name.lower() for name, number in vars(numbers).items() if isinstance(number, int)}

@@ -51,10 +51,6 @@ class CommitHold:
         self.total_ms = 0
         """Of those that are over."""
 
-    @property
-    def is_holding(self) -> bool:
-        return self._since_ms is not None
-
     def ask(self, request: RequestId, in_hand: Iterable[Decided], now: Now) -> None:
         """Answered when nothing is being committed; refused while it rests, and when it ends before. `in_hand`: all that may be
         under way."""

@@ -64,10 +64,6 @@ class ReplicationLog:
         """Frames are kept for every index behind this one."""
         return LogIndex(self._frames[0].header.first - 1) if self._frames else self.framed_end
 
-    @property
-    def retained_bytes(self) -> int:
-        return self._retained_bytes
-
     def append(self, record: AnyRecord, is_durable: bool, content_bytes: int) -> LogIndex:
         """Give the record its index. `content_bytes`: what its messages have."""
         if type(record) is not Begin:

@@ -52,7 +52,6 @@ class TxQueue:
     bytes: int = 0
     """Of the content that it carries."""
     prepare_index: LogIndex | None = None
-    outcome_index: LogIndex | None = None
     is_closed: bool = False
     subscriptions: dict[BrokerId, TxReplicatingSubscription] = field(default_factory=dict)
 
@@ -106,7 +105,6 @@ class TxQueues:
         queue = self.by_key.get(key)
         if queue is not None:
             queue.close()
-            queue.outcome_index = index
             self._ended[key] = index
 
     def joined(self, broker: BrokerId) -> None:

@@ -46,16 +46,6 @@ def test_a_cut_log_has_the_table_of_what_is_left(log: list[tuple[int, int]], las
     assert table == table_of(epochs[:last])
 
 
-@given(LOGS, st.integers(1, 40))
-def test_a_pruned_table_still_knows_everything_from_there_on(log: list[tuple[int, int]], below: int) -> None:
-    epochs = epochs_of(log)
-    table = table_of(epochs)
-    table.prune(LogIndex(below))
-    for place, epoch in enumerate(epochs):
-        answer = table.epoch_at(LogIndex(place + 1))
-        assert answer == epoch or (answer is None and place + 1 < below)
-
-
 def test_an_epoch_begins_once() -> None:
     table = EpochTable()
     assert [table.observe(Epoch(3), LogIndex(index)) for index in (1, 2, 3)] == [True, False, False]
