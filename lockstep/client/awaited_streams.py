@@ -36,6 +36,11 @@ class AwaitedStreams:
         self._look()
         return self._addresses.pop(stream)
 
+    def postpone(self, until: int) -> None:
+        """None of them is given up before that."""
+        self._until = {stream: max(at, until) for stream, at in self._until.items()}
+        self._look()
+
     def give_up(self, now: int, effects: list[Effect]) -> None:
         """Closes those that have been silent for too long."""
         for stream in [stream for stream, until in self._until.items() if until <= now]:

@@ -188,9 +188,12 @@ class SessionCore:
     def _tick(self, now: int, effects: list[e.Effect]) -> None:
         line = self.line
         times = line.times
-        if times.fire(now) > line.settings.heartbeat_ms and times.silence_at is not None:
+        if times.fire(now) > line.settings.heartbeat_ms:
             # This process was stopped, not the primary: what it said meanwhile is still to be read.
-            times.silence_at = max(times.silence_at, now + line.settings.heartbeat_ms)
+            until = now + line.settings.heartbeat_ms
+            line.awaited.postpone(until)
+            if times.silence_at is not None:
+                times.silence_at = max(times.silence_at, until)
         if times.give_up_at is not None and now >= times.give_up_at:
             times.give_up_at = now + line.settings.give_up_ms
             text = f"no primary of {line.set_name} was reached for {line.settings.give_up_ms} ms"
@@ -216,6 +219,8 @@ class SessionCore:
     def _flush(self, now: int, effects: list[e.Effect]) -> None:
         """One write with all that is to be said, when the last one is done."""
         line = self.line
+        if line.state is State.CLOSED:
+            return
         if line.is_closing and not len(line.window) and not line.has_detached:
             if line.state is State.ATTACHED:
                 line.has_detached = True

@@ -85,6 +85,7 @@ def _attach(line: SessionLine, message: sm.SessionAttached, now: int, effects: l
     line.state = State.ATTACHED
     line.awaited.close(effects)
     line.times.give_up_at = None
+    line.times.heartbeat_at = now + line.heartbeat_ms
     line.requests.extend(line.held.openings())
     line.requests.extend(question for _, question in line.questions.values())
     effects.append(

@@ -143,7 +143,8 @@ class SessionLine:
         self.state = State.ATTACHING
         self.times.round_at = None
         self.heartbeat_ms = self.settings.heartbeat_ms
-        self.times.heartbeat_at = now + self.heartbeat_ms
+        # Before it is awaited only: a primary that is in doubt about its log answers this, and the session later.
+        self.times.heartbeat_at = now + min(self.heartbeat_ms, self.settings.attach_ms // 2)
 
     def await_stream(self, now: int, effects: list[e.Effect]) -> None:
         """The stream that is tried has been silent for a while: it may still be answered, and the next candidate is tried."""

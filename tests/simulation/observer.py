@@ -13,6 +13,7 @@ from lockstep.core.replication import Frames, Refuse
 from lockstep.core.store_protocol import AppendFrames, BeginInstall, StateChunk, Truncate
 from lockstep.core.transaction_states import TransactionState
 from tests.simulation import branch_points
+from tests.simulation.attachments_owed import AttachmentsOwed
 from tests.simulation.checkers.record import ReplicaView
 from tests.simulation.committed_log import CommittedLog, HeldLog
 from tests.simulation.history import PromiseBroken
@@ -37,12 +38,14 @@ class Observer:
         """The highest epoch in which a client was told anything under a lease."""
         self.refused: list[tuple[SetName, TransactionKey]] = []
         self._samples = 0
+        self._attachments_owed = AttachmentsOwed()
         self._held: dict[tuple[BrokerId, SetName], HeldLog] = {}
 
     def forget(self, broker: BrokerId) -> None:
         """A new process of this broker holds nothing yet."""
         for key in [key for key in self._held if key[0] == broker]:
             del self._held[key]
+        self._attachments_owed.forget(broker)
 
     def _held_by(self, process: "Broker", set_name: SetName) -> HeldLog:
         key = process.broker, set_name
@@ -60,6 +63,7 @@ class Observer:
 
     def observe(self, process: "Broker", given: AnyInput, effects: list[AnyEffect]) -> None:
         """An input was handled; nothing of its effects has been performed."""
+        self._attachments_owed.observe(process, given, effects)
         if isinstance(given, StoreSaid):
             self._store_said(process, given)
         elif isinstance(given, PrimarySaid):

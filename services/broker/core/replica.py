@@ -150,12 +150,13 @@ class Replica:
             assert self.backup is not None, "who follows has a backup"
             return self.backup.handle(given, now)
         self._note_facts(given)
-        if self.primary is not None:
-            if not isinstance(given, LeaseExtended) or self._lease.is_key_held:
-                self._effects += self.primary.handle(given, now)
-        elif isinstance(given, ClientSaid):
+        # A reign may have ended with the input before this one, which was only taken.
+        is_heard = self.primary is not None and not self.primary.stopped
+        if self.primary is not None and (not isinstance(given, LeaseExtended) or self._lease.is_key_held):
+            self._effects += self.primary.handle(given, now)
+        if not is_heard and isinstance(given, ClientSaid):
             self._turn_away(given)
-        elif isinstance(given, BackupSaid):
+        elif not is_heard and isinstance(given, BackupSaid):
             self._refuse_backup(given)
         if self._parting is not None:
             self._parting.take(given)

@@ -48,6 +48,12 @@ class ClientHearing:
             text = f"epoch {self._context.epoch} does not serve yet: {why}"
             self._streams.turn_away(given.stream, ErrorCode.UNAVAILABLE, text)
 
+    def turn_away_early(self, why: str) -> None:
+        """The epoch ends without having served: nobody waits for it any more."""
+        for stream in self.early.streams:
+            self.early.drop(stream)
+            self._streams.turn_away(stream, ErrorCode.NOT_PRIMARY, why)
+
     def take_early(self) -> None:
         """The epoch serves: what clients said before is taken now."""
         for said in self.early.take():

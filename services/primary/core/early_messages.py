@@ -59,6 +59,11 @@ class EarlyMessages:
                 kept.append(message)
         return tuple(kept)
 
+    @property
+    def streams(self) -> list[int]:
+        """Those on which something waits, sorted."""
+        return sorted(self._by_stream)
+
     def drop(self, stream: int) -> None:
         """The stream is gone."""
         self._turned_away.discard(stream)

@@ -230,6 +230,7 @@ class PrimaryCore:
         self.stopped = reason
         self._note("stopped", reason)
         self.streams.end_all(ErrorCode.NOT_PRIMARY, reason)
+        self.client_hearing.turn_away_early(reason)
         self.context.state.listener = None
 
     def _take(self, given: AnyInput, now: Now) -> None:

@@ -32,7 +32,11 @@ def play(stage: Stage) -> None:
     stage.when(acknowledges(A, stage.log_end(B)), lambda: stage.hold(B, A))
     stage.world.brokers[A] = Broker(stage.world, A, old.host)
     stage.until(lambda: stage.replica(B).commit_index > base, what="a commit in B's epoch")
-    stage.when(writes_frames(A), old.die)
+    writes = writes_frames(A)
+    stage.when(
+        lambda process, effect: process is old and writes(process, effect),
+        lambda: stage.world.pause(old, 60_000_000),
+    )
     old.resume()
     stage.run(0.05)
     old.die()

@@ -7,6 +7,7 @@ from lockstep.client.session_core import SessionCore
 from lockstep.client.session_line import State
 from lockstep.client.session_settings import SessionSettings
 from lockstep.core import commands as c
+from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, SessionId, SessionKey, SetName
@@ -31,6 +32,9 @@ class Brokers:
         self.tried: list[tuple[int, str]] = []
         """When, and where."""
         self.heard: list[e.Effect] = []
+        self.doubtful: set[str] = set()
+        """Those that answer heartbeats, and nothing else yet."""
+        self._beats: list[str] = []
         self._timer: int | None = None
         self.feed(e.Start())
 
@@ -47,8 +51,10 @@ class Brokers:
                 case e.CloseStream(stream):
                     (closed,) = [address for address, its in self.open.items() if its == stream]
                     del self.open[closed]
-                case e.Send(stream, _):
-                    assert stream in self.open.values()
+                case e.Send(stream, messages):
+                    (address,) = [address for address, its in self.open.items() if its == stream]
+                    if address in self.doubtful and rq.Heartbeat() in messages:
+                        self._beats.append(address)
                     self.core.written(stream)
                 case e.ArmTimer(at):
                     self._timer = at
@@ -79,6 +85,10 @@ class Brokers:
                 if address in self.open:
                     self.refuse(address)
             self.now += 1
+            beats, self._beats = self._beats, []
+            for address in beats:
+                if address in self.open:
+                    self.say(address, sm.HeartbeatAnswered(Epoch(1), LogIndex(1), 0))
             while self._timer is not None and self._timer <= self.now:
                 self._timer = None
                 self.feed(e.Tick())
@@ -111,6 +121,29 @@ def test_a_primary_that_takes_long_to_answer_is_not_asked_from_the_beginning_aga
     brokers.submit("a", publish("a"))
     brokers.say("busy", sm.Answers(Epoch(1), LogIndex(10), (sm.CommandAnswered(1, ErrorCode.NONE, "", 0),)))
     assert brokers.of(e.CommandDone) == [e.CommandDone("a", 0)]
+
+
+def test_a_primary_in_doubt_is_known_by_its_heartbeats_and_nobody_else_is_asked() -> None:
+    """Its set is below its minimum: it says that it lives, and attaches the session when it may (R3)."""
+    brokers = Brokers("doubtful", "other")
+    brokers.doubtful.add("doubtful")
+    brokers.wait(500, "other")
+    brokers.tried.clear()
+    brokers.wait(10_000, "other")
+    assert brokers.tried == []
+    brokers.attach("doubtful")
+    assert brokers.core.state is State.ATTACHED
+
+
+def test_a_client_that_was_stopped_itself_hears_what_was_said_on_an_awaited_stream() -> None:
+    brokers = Brokers("other", "busy")
+    brokers.wait(SETTINGS.attach_ms)
+    assert set(brokers.open) == {"busy", "other"}
+    brokers.now += SETTINGS.attach_max_ms
+    brokers.feed(e.Tick())
+    assert [address for _, address in brokers.tried].count("busy") == 1
+    brokers.attach("busy")
+    assert brokers.core.state is State.ATTACHED
 
 
 def test_whoever_was_awaited_and_refuses_may_be_asked_again() -> None:
@@ -177,3 +210,10 @@ def test_the_end_closes_what_is_awaited() -> None:
     brokers.wait(1)
     assert brokers.core.state is State.CLOSED
     assert not brokers.open
+
+
+def test_the_end_is_told_once() -> None:
+    brokers = Brokers("busy")
+    brokers.feed(e.Close())
+    brokers.lose("busy")
+    assert len(brokers.of(e.Closed)) == 1

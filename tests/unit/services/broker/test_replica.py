@@ -4,10 +4,31 @@ import pytest
 from msgspec.structs import replace
 
 from lockstep.core.cluster_map import Member
-from lockstep.core.effects import DropLeaseKey, OpenSubscription, PromoteSelf, PutPresence, RestoreLeaseKey
-from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation
-from lockstep.core.inputs import AcceptDataLoss, HandOver, LeaseLost, PrimarySaid, SwapAnswered, Verdict
+from lockstep.core.effects import (
+    CloseClientStream,
+    DropLeaseKey,
+    OpenSubscription,
+    PromoteSelf,
+    PutPresence,
+    RestoreLeaseKey,
+    TellClient,
+)
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, SessionId, SessionKey
+from lockstep.core.inputs import (
+    AcceptDataLoss,
+    ClientSaid,
+    HandOver,
+    LeaseLost,
+    PrimarySaid,
+    StoreSaid,
+    SwapAnswered,
+    Verdict,
+)
 from lockstep.core.replication import HandedOver
+from lockstep.core.requests import AttachSession
+from lockstep.core.server_messages import AttachRefused
+from lockstep.core.store_protocol import StoreRefused
 from services.backup.core.backup_memory import BackupState
 from tests.unit.services.replicas import (
     SET,
@@ -201,6 +222,42 @@ def test_a_deposed_primary_comes_back_with_another_memory_and_follows() -> None:
     assert bench.wanted(DropLeaseKey)[-1].incarnation == before
     assert bench.wanted(PutPresence)[-1].incarnation == bench.replica.incarnation != before
     assert not bench.wanted(OpenSubscription)[-1].subscribe.is_memory_whole
+
+
+def asks_for_a_session(stream: int) -> ClientSaid:
+    attach = AttachSession(SET, SessionId(f"session-{stream}"), SessionKey(0), Epoch(0), 1_000, 0)
+    return ClientSaid(SET, stream, (attach,))
+
+
+def turned_away(bench: ReplicaBench) -> list[int]:
+    """Streams that were told so, and closed."""
+    told = [each.stream for each in bench.wanted(TellClient) if isinstance(each.message, AttachRefused)]
+    assert told == [each.stream for each in bench.wanted(CloseClientStream)]
+    return told
+
+
+def test_a_reign_that_ends_before_it_serves_turns_away_who_waited_for_that() -> None:
+    bench = asking(B, min_in_sync=2)
+    bench.answer(Verdict.DONE, 11)
+    assert bench.replica.primary is not None and not bench.replica.is_serving
+    bench.feed(asks_for_a_session(5))
+    assert not turned_away(bench)
+    bench.feed(seen(entry(3, B, min_in_sync=2), 12))
+    assert turned_away(bench) == [5]
+
+
+def test_who_comes_right_behind_the_end_of_a_reign_is_turned_away() -> None:
+    """The two were read together, and the reign was told that more follow."""
+    bench = leading()
+    primary, own = bench.replica.primary, bench.own()
+    assert primary is not None
+    deposed = StoreRefused(
+        SET, primary.epoch, own.incarnation, ErrorCode.WRONG_EPOCH, "another has opened it", Epoch(9)
+    )
+    assert bench.replica.handle(StoreSaid(SET, deposed), bench.now, more_follow=True) == []
+    bench.feed(asks_for_a_session(5))
+    assert turned_away(bench) == [5]
+    assert bench.replica.primary is not primary
 
 
 def test_a_hand_over_stops_the_primary_for_a_member_that_is_in_sync_only() -> None:
