@@ -77,6 +77,12 @@ class ClientHearing:
                     behind = place + len(whole[0]) + 1
                 else:
                     self._take(stream, message)
+            else:
+                # Of a stream that was closed, or by a mistake: nobody is to wait for an answer that does not come.
+                self._streams.end(
+                    given.stream, ErrorCode.UNAVAILABLE, "no session is attached on this stream"
+                )
+                break
             place = behind
         self._aftermath.settle()
 

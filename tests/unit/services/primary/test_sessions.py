@@ -2,9 +2,11 @@
 
 from lockstep.core.commands import BeginCommand
 from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import SessionId
 from lockstep.core.inputs import LeaseExtended
 from lockstep.core.requests import (
     CloseConsumer,
+    Describe,
     DetachSession,
     Heartbeat,
 )
@@ -17,7 +19,7 @@ from lockstep.core.server_messages import (
     SessionEnded,
 )
 from services.primary.core.settings import PrimarySettings
-from tests.unit.services.primary.primary_rig import LEASE_MS, SET, Rig, publish
+from tests.unit.services.primary.primary_rig import LEASE_MS, SET, Rig, RigClient, publish
 
 
 def test_what_a_client_has_in_hand_stays_its_own_through_a_lost_stream() -> None:
@@ -155,6 +157,16 @@ def test_an_auto_delete_queue_ends_with_a_session_that_came_back_and_did_not_con
     assert "auto" in rig.state.queues.by_name
     client.say(DetachSession())
     assert "auto" not in rig.state.queues.by_name
+
+
+def test_who_asks_on_a_stream_without_a_session_is_not_left_waiting() -> None:
+    rig = Rig()
+    client = RigClient(rig, SessionId("nobody"))
+    client.stream = rig.new_stream(client)
+    client.say(Describe(1))
+    (ended,) = client.heard_of(SessionEnded)
+    assert ended.code is ErrorCode.UNAVAILABLE, "it says nothing of the session"
+    assert client.is_closed
 
 
 def test_the_number_of_sessions_is_limited() -> None:
