@@ -50,7 +50,9 @@ class Administration:
         """Asks one broker for the cluster and then every broker for itself."""
         request = pb.GetClusterStatusRequest()
         view = await self._directory.call(
-            lambda channel: ClusterStub(channel).GetStatus(request, timeout=CALL_SECONDS), patience_seconds
+            lambda channel: ClusterStub(channel).GetStatus(request, timeout=CALL_SECONDS),
+            patience_seconds,
+            is_quick=True,
         )
         self._directory.learn([member.address for member in view.members])
         answers = await asyncio.gather(

@@ -93,6 +93,7 @@ class Client:
             response = await self._directory.call(
                 lambda channel: TransactionsStub(channel).GetOutcome(request, timeout=CALL_SECONDS),
                 patience_seconds,
+                is_quick=True,
             )
             if response.epoch >= self._epochs.get(set_name, 0):
                 break

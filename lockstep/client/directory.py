@@ -7,14 +7,15 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import grpc.aio
 
-from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from lockstep.client.first_answer import NobodyAnswered, first_answer
+from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, SetName
 from lockstep.runtime.channels import Channels
-from lockstep.runtime.status import error_from, is_ours
 from lockstep.wire.v1 import cluster_pb2 as pb
 from lockstep.wire.v1.cluster_pb2_grpc import ClusterStub
 
@@ -28,12 +29,13 @@ _Result = TypeVar("_Result")
 
 CALL_SECONDS = 2.0
 """One try at one broker."""
+BESIDE_SECONDS = 0.25
+"""Whoever has not answered by then may hang."""
 PATIENCE_SECONDS = 15.0
 """All tries: several failovers."""
 PAUSE_SECONDS = 0.1
 NAMES_MAX = 50_000
 """Names that are remembered; with more of them, the oldest is asked for again."""
-_TRY_ELSEWHERE = {ErrorCode.UNAVAILABLE, ErrorCode.NOT_PRIMARY, ErrorCode.WRONG_EPOCH}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,9 @@ class Directory:
 
     async def _locate(self, kind: "pb.LocateRequest.Kind.ValueType", name: str) -> Place:
         request = pb.LocateRequest(kind=kind, name=name)
-        response = await self.ask(lambda stub: stub.Locate(request, timeout=CALL_SECONDS))
+        response = await self.call(
+            lambda channel: ClusterStub(channel).Locate(request, timeout=CALL_SECONDS), is_quick=True
+        )
         place = Place(SetName(response.resource_set), Epoch(response.epoch), tuple(response.candidates))
         self.remember(kind, name, place)
         self.learn(place.candidates)
@@ -126,22 +130,19 @@ class Directory:
         self,
         call: Callable[[grpc.aio.Channel], Awaitable[_Result]],
         patience_seconds: float = PATIENCE_SECONDS,
+        *,
+        is_quick: bool = False,
     ) -> _Result:
-        """As `ask`, for any service."""
+        """As `ask`, for any service. `is_quick`: whoever can does so at once, so others are asked beside one that is silent."""
         deadline = asyncio.get_running_loop().time() + patience_seconds
         while True:
             addresses = list(dict.fromkeys((*self.addresses, *self._learnt)))
             random.shuffle(addresses)
-            error: LockstepError = Rejected(ErrorCode.UNAVAILABLE, "none of them can be reached")
-            for address in addresses:
-                try:
-                    return await call(self._channels.to(address))
-                except grpc.aio.AioRpcError as failure:
-                    heard = error_from(failure, is_read=True)
-                    if heard.code not in _TRY_ELSEWHERE:
-                        raise heard from failure
-                    if is_ours(failure):
-                        error = heard
+            calls = [partial(call, self._channels.to(address)) for address in addresses]
+            try:
+                return await first_answer(calls, BESIDE_SECONDS if is_quick else None)
+            except NobodyAnswered as nobody:
+                error = nobody.error
             if asyncio.get_running_loop().time() >= deadline:
                 raise Rejected(
                     error.code,

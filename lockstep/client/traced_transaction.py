@@ -35,7 +35,9 @@ class Generations:
         if self._known[0] != epoch:
             request = pb.GetClusterStatusRequest()
             response = await self._directory.call(
-                lambda channel: ClusterStub(channel).GetStatus(request, timeout=CALL_SECONDS), CALL_SECONDS
+                lambda channel: ClusterStub(channel).GetStatus(request, timeout=CALL_SECONDS),
+                CALL_SECONDS,
+                is_quick=True,
             )
             self._known = epoch, response.generation
         return self._known[1]
