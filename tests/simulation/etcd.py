@@ -7,6 +7,7 @@ at most once.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -102,6 +103,9 @@ class Etcd:
         self.detain: Callable[[Call], bool] | None = None
         """A scenario's trigger: a call for which it answers True stays on its way, until `deliver_detained`."""
         self.detained: list[Call] = []
+        self.detain_answer: Callable[[Call], bool] | None = None
+        """The same for the answer of a call, which is executed: it is kept in `detained_answers`, for the script to call."""
+        self.detained_answers: list[Callable[[], None]] = []
         self._streams: list[Side] = []
         self._watchers: list[Side] = []
         self._changed: dict[str, Entry | None] = {}
@@ -264,7 +268,9 @@ class Etcd:
 
     def _answer(self, side: Side, call: Call) -> None:
         answer, options = CallAnswer(call.number, self.execute(call.operation)), self.options
-        if options.answer_lost and self.random.random() < options.answer_lost:
+        if self.detain_answer is not None and self.detain_answer(call):
+            self.detained_answers.append(partial(side.send, answer))
+        elif options.answer_lost and self.random.random() < options.answer_lost:
             self.network.reset(side)
         elif options.answer_slow and self.random.random() < options.answer_slow:
             self.loop.after(int(self.random.random() * options.slow_us), side.send, answer)

@@ -63,7 +63,7 @@ from services.primary.core.primary import PrimaryCore
 _GATHERED = ClientSaid | BackupSaid | StoreSaid
 """What comes often, and decides nothing about who leads."""
 REPLICA_REQUESTS = 1_000_000_000
-"""Requests of the replica itself have numbers from here on; the primary's own swaps stay below."""
+"""Requests of the replica itself have numbers from here on, below those of the primary's own swaps, which its epoch gives."""
 
 
 class Replica:

@@ -113,9 +113,9 @@ class Context:
     doubts: DoubtWatch[TransactionKey]
     """Prepared branches."""
     askers: OutcomeAskers
+    questions: DecisionQuestions
     figures: Figures = field(default_factory=Figures)
     progress: OpenTransactions = field(default_factory=OpenTransactions)
-    questions: DecisionQuestions = field(default_factory=DecisionQuestions)
     selectors: BindingSelectors = field(default_factory=BindingSelectors)
     is_store_low: bool = False
     """The own disk's reserve is touched: nothing is published, so that everything else still finds its place."""

@@ -6,7 +6,7 @@ begins in between is told "prepared" of a branch that must then not go by what t
 
 from dataclasses import dataclass
 
-from lockstep.core.ids import TransactionKey
+from lockstep.core.ids import Epoch, TransactionKey
 
 
 @dataclass(slots=True)
@@ -24,9 +24,10 @@ class Waiting:
 class DecisionQuestions:
     """Lives as long as the epoch."""
 
-    def __init__(self) -> None:
+    def __init__(self, epoch: Epoch) -> None:
         self._waiting: dict[TransactionKey, Waiting] = {}
-        self._last_request = 0
+        self._last_request = epoch << 32
+        """What was asked in an earlier reign of this process may still be answered: votes of this one do not void that."""
 
     def due(
         self, prepared: list[TransactionKey], now_ms: int, every_ms: int, limit: int

@@ -23,7 +23,8 @@ class MapKeeping:
         self._membership = membership
         self._backups = backups
         self._began_ms = now.boottime_ms
-        self._request = 0
+        self._request = context.epoch << 32
+        """What was asked in an earlier reign of this process is answered to nobody."""
         self._retry_ms = 0
         self._presences: dict[BrokerId, Incarnation] | None = None
         self._ever_subscribed: set[Member] = set()

@@ -51,6 +51,7 @@ from services.primary.core.client_streams import ClientStreams
 from services.primary.core.clients import Clients
 from services.primary.core.consuming import deliver
 from services.primary.core.context import Context
+from services.primary.core.decision_questions import DecisionQuestions
 from services.primary.core.dispatch import Dispatch
 from services.primary.core.expiry import Expiry
 from services.primary.core.figures import Figures
@@ -368,4 +369,5 @@ def _take_over(
         now,
         DoubtWatch(settings.in_doubt_ms, settings.in_doubt_warnings_max),
         OutcomeAskers(settings.decisions_asked_max),
+        DecisionQuestions(epoch),
     )

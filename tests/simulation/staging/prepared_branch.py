@@ -4,7 +4,7 @@ from lockstep.core.branch_names import GLOBAL_ID_BYTES, GlobalId, ParticipantNam
 from lockstep.core.cluster_map import Keys
 from lockstep.core.commands import EndCommand, PrepareBranchCommand, SelectDtxCommand, StartCommand
 from lockstep.core.decision_log import DecisionKeys, ParticipantsEntry, Verdict
-from lockstep.core.ids import Incarnation
+from lockstep.core.ids import Incarnation, TransactionKey
 from lockstep.core.xid import Xid
 from tests.simulation.staging.scripted_client import ScriptedClient
 from tests.simulation.staging.stage import Stage
@@ -18,8 +18,8 @@ def xid_of_it(stage: Stage) -> Xid:
     return branch_xid(GLOBAL_ID, 0, generation_tag(_generation(stage)))
 
 
-def prepare(stage: Stage, client: ScriptedClient, xid: Xid) -> None:
-    """Publish to queue `a` in it, end the work, prepare it, and wait for all of that."""
+def prepare(stage: Stage, client: ScriptedClient, xid: Xid) -> TransactionKey:
+    """Publish to queue `a` in it, end the work, prepare it, and wait for all of that; returns its transaction."""
     session, name = client.session, xid.encode()
     stage.done(session.submit(SelectDtxCommand(0)))
     started = stage.done(session.submit(StartCommand(0, name)))
@@ -27,6 +27,7 @@ def prepare(stage: Stage, client: ScriptedClient, xid: Xid) -> None:
     stage.done(client.publish("a", started.transaction))
     stage.done(session.submit(EndCommand(0, name, 0)))
     stage.done(session.submit(PrepareBranchCommand(0, name)))
+    return started.transaction
 
 
 def write_participants(stage: Stage) -> None:

@@ -132,7 +132,7 @@ def test_a_guard_ends_with_its_stream_when_the_same_broker_subscribes_anew() -> 
     bench = PrimaryBench(entry(1, A))
     bench.subscribe(1, B)
     bench.acknowledge(1, B, 1)
-    bench.feed(SwapAnswered(SET, 1, Verdict.FAILED, 0))
+    bench.feed(SwapAnswered(SET, bench.swaps()[-1].request, Verdict.FAILED, 0))
     assert B in bench.core.membership.guards
     bench.subscribe(2, B1, log_end=1, epochs=EPOCH_1)
     bench.feed(BackupStreamClosed(SET, 1))
@@ -241,8 +241,8 @@ def test_two_restarted_members_of_a_set_that_may_lose_nobody_come_in_one_after_t
     for stream, who in ((1, B1), (2, c1)):
         bench.acknowledge(stream, who, 1)
     assert bench.swaps()[-1].set_map.in_sync == (A, B1, C)
-    bench.feed(SwapAnswered(SET, 1, Verdict.DONE, 11))
+    bench.feed(SwapAnswered(SET, bench.swaps()[-1].request, Verdict.DONE, 11))
     assert bench.swaps()[-1].set_map.in_sync == (A, B1, c1)
     assert bench.core.commit_index == 0
-    bench.feed(SwapAnswered(SET, 2, Verdict.DONE, 12))
+    bench.feed(SwapAnswered(SET, bench.swaps()[-1].request, Verdict.DONE, 12))
     assert bench.core.commit_index == 1

@@ -131,6 +131,27 @@ def test_many_askers_are_one_question(rig: Rig, client: RigClient) -> None:
     assert told(client)[-1] == COMMITTED
 
 
+def test_what_was_asked_in_an_earlier_reign_of_this_process_is_not_believed() -> None:
+    """The branch has voted since, and a client asks again: both questions are the first of their reign."""
+    rig = Rig()
+    client = rig.client()
+    client.declare("q")
+    client.ok(SelectDtxCommand(0))
+    key = prepare(rig, client)
+    ask(client, key)
+    (old,) = rig.questions
+    rig = Rig(predecessor=rig)
+    client = rig.client()
+    client.ok(SelectDtxCommand(0))
+    client.ok(PrepareBranchCommand(0, branch_xid(GLOBAL_ID, 0, TAG).encode()))
+    ask(client, key)
+    rig.feed(DecisionHeard(SET, old.request, old.transaction, LogView(GENERATION)))
+    assert told(client) == []
+    assert len(rig.state.transactions.prepared()) == 1
+    answer(rig, UNDECIDED)
+    assert told(client) == [PREPARED]
+
+
 def test_a_vote_that_overtakes_the_answer_voids_it(rig: Rig, client: RigClient) -> None:
     """As for the questions that come by themselves: the log was read before that vote, perhaps."""
     key = prepare(rig, client)
