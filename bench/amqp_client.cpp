@@ -2,9 +2,9 @@
 // client.
 //
 // Law: it works as bench/load.py does: it prepares, says "ready", waits for a line, runs through its warm-up and then counts what
-// begins in so many seconds; then it prints one line of JSON and waits for the end of its input. It costs little beside the proxy that it measures: messages
-// are encoded once, and nothing waits for an answer that may be pipelined. A connection has one transaction with work in it; the
-// next one is declared meanwhile.
+// begins in so many seconds; then it prints one line of JSON and waits for the end of its input. It costs little beside the proxy
+// that it measures: messages are encoded once, and nothing waits for an answer that may be pipelined. A connection has one
+// transaction with work in it; the next one is declared meanwhile.
 //
 //   amqp_client PORT WORKLOAD PREFIX CONNECTIONS SIZE BODY_BYTES WARM_SECONDS SECONDS
 //
@@ -418,15 +418,14 @@ struct Worker {
 };
 
 void work(const Order& order, Worker& worker, double warm_seconds, double seconds, std::promise<void> ready,
-          std::shared_future<void> go) {
+          std::shared_future<int64_t> go) {
   try {
     if (order.workload == Workload::kMove)
       for (const std::string& queue : order.queues) fill(order, queue, kMoved);
     if (order.workload == Workload::kConsume) fill(order, order.queues[0], order.limit);
     worker.client = std::make_unique<Client>(order);
     ready.set_value();
-    go.wait();
-    worker.counts.first = now_us() + static_cast<int64_t>(1e6 * warm_seconds);
+    worker.counts.first = go.get() + static_cast<int64_t>(1e6 * warm_seconds);
     worker.counts.last = worker.counts.first + static_cast<int64_t>(1e6 * seconds);
     worker.client->run(&worker.counts);
     if (order.workload == Workload::kConsume) {
@@ -467,8 +466,8 @@ int main(int count, char** arguments) {
   Order order{std::atoi(arguments[1]), workload_named(arguments[2]), {}, std::atol(arguments[5]), std::atol(arguments[6])};
   if (order.workload == Workload::kConsume) order.limit = order.size;
   int connections = std::atoi(arguments[4]);
-  std::promise<void> go;
-  std::shared_future<void> going = go.get_future().share();
+  std::promise<int64_t> go;
+  std::shared_future<int64_t> going = go.get_future().share();
   std::vector<std::unique_ptr<Worker>> workers;
   std::vector<std::future<void>> ready;
   for (int number = 0; number < connections; ++number) {
@@ -487,7 +486,7 @@ int main(int count, char** arguments) {
   std::fflush(stdout);
   char line[16];
   if (!std::fgets(line, sizeof line, stdin)) return 1;
-  go.set_value();
+  go.set_value(now_us());
   for (auto& worker : workers) worker->thread.join();
   report(workers);
   while (std::fgets(line, sizeof line, stdin)) {

@@ -52,8 +52,8 @@ class Case:
 
     @property
     def messages(self) -> int:
-        """In one transaction: what it takes counts as well as what it publishes."""
-        return 2 * self.size if self.operation == "move" else self.size
+        """In one transaction: what it takes counts as well as what it publishes, and in each of two sets it publishes as many."""
+        return 2 * self.size if self.operation in ("move", "sets") else self.size
 
     @property
     def key(self) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from bench.instructions import can_count, counted_instructions
 from bench.load_programs import measure
 from bench.own_cluster import started
 from bench.own_runs import amqp_program
-from bench.results import Measurement
+from bench.results import Measurement, kind_of
 from bench.scratch import add_directory, run, scratch_directory
 from bench.tables import figure, table
 
@@ -50,6 +50,8 @@ class Entry(msgspec.Struct, frozen=True):
     other_cores: float
     """The most that others used during one of its measurements."""
     cases: dict[str, Hops]
+    slowdown: float = 0.0
+    """The most that processors were slowed down during one of its measurements; 0: not looked for."""
 
 
 def by_hop(repetitions: Sequence[Measurement], instructions: Mapping[str, float] | None = None) -> Hops:
@@ -67,7 +69,7 @@ def _mean(one: Measurement, hop: str) -> float:
     used = [
         value.us_per_message
         for name, value in {**one.processes, **one.clients}.items()
-        if name.partition(" ")[0] == hop
+        if kind_of(name) == hop
     ]
     # Several load programs share one load: together they are the client.
     return sum(used) if hop == "client" else statistics.mean(used) if used else 0.0
@@ -124,21 +126,24 @@ async def main(rounds: int, seconds: float, directory: Path | None, record: Path
                     found.setdefault(title, []).append(one)
         instructions = await counted_instructions(scratch) if can_count() else {}
     machine = described_machine()
+    measured = [one for ones in found.values() for one in ones]
     entry = Entry(
         f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
         commit(),
         machine.processor,
         machine.cores,
         disk,
-        max(one.other_cores for ones in found.values() for one in ones),
+        max(one.other_cores for one in measured),
         {title: by_hop(ones, instructions.get(title)) for title, ones in found.items()},
+        max(one.slowdown for one in measured),
     )
     known = read_record(record)
     console.print(changes(entry, known[-1] if known else None), markup=False, soft_wrap=True)
     if not instructions:
         console.print("instructions are not counted: no valgrind (Debian's name)")
-    if entry.other_cores:
-        console.print(f"others used up to {entry.other_cores:.2f} cores")
+    console.print(
+        f"others used up to {entry.other_cores:.2f} cores, processors were up to {entry.slowdown:.2f} times slower than at best"
+    )
     await asyncio.to_thread(add_to_record, entry, record)
     return 0
 

@@ -4,6 +4,8 @@ SIGKILL of the primary: the supervisor sees the process exit and revokes its lea
 etcd's leader is harmed where etcd has three members: it is no primary's death, but leases are renewed by whoever leads next, so
 what is shown besides is the longest time without a commit in the seconds behind it. How long brokers take to come back into
 the in-sync set: `bench/joining.py`.
+
+Law: trials that were measured count, whatever becomes of those behind them; a series that one of them cut short says so.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 from bench.environment import OtherLoad
+from bench.load_programs import SYSTEM_LOST, reason
 from bench.measuring import SyncProbe
 from bench.processor_speed import SpeedProbe
 from bench.results import Trial
@@ -36,12 +39,19 @@ SETTLING_SECONDS = 3.0
 (etcd issue 15247, which 3.5.1 has), and brokers hear of it when they renew them. That is not to disturb the next trial."""
 COMMIT_SECONDS_MAX = 30.0
 
-Commits = asyncio.Queue[tuple[float, float]]
-"""(begun, committed) of each transaction."""
+Take = Callable[[Trial], None]
+"""What is done with a series."""
+
+
+class Commits(asyncio.Queue[tuple[float, float]]):
+    """(begun, committed) of each transaction of one client."""
+
+    failure: Exception | None = None
+    """Why the last one that was not committed was not."""
 
 
 class NeverCommitted(Exception):
-    """A trial in which no transaction was committed any more: what it worked on cannot be trusted with another one."""
+    """A trial in which no transaction was committed any more: it ends its series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +66,14 @@ class Harm:
     until_healthy: Callable[[], Awaitable[object]]
     watched_seconds: float = 0.0
     """Behind the harm; 0: until the first commit."""
+    commit_seconds_max: float = COMMIT_SECONDS_MAX
+    """Without any commit, until nobody waits for another one."""
 
 
-async def measured_failovers(
-    deployment: Deployment, set_name: str, kills: int, stalls: int, say: Callable[[str], None]
-) -> AsyncIterator[Trial]:
-    """So many trials of each kind, with the primary. Raises `NeverCommitted`."""
+async def measure_failovers(
+    deployment: Deployment, set_name: str, kills: int, stalls: int, take: Take
+) -> None:
+    """So many trials of each kind, with the primary. Raises one of `SYSTEM_LOST`."""
     cluster = deployment.cluster
 
     async def primary() -> ChildProcess:
@@ -72,14 +84,13 @@ async def measured_failovers(
 
     for what, count, is_killed in ((PRIMARY_KILLED, kills, True), (PRIMARY_STALLED, stalls, False)):
         harm = Harm(what, is_killed, primary, restart, deployment.until_in_sync)
-        for trial in await _measured(deployment, set_name, harm, count, say):
-            yield trial
+        await measure_series(deployment, set_name, harm, count, take)
 
 
-async def measured_etcd_failovers(
-    deployment: Deployment, members: EtcdMembers, set_name: str, count: int, say: Callable[[str], None]
-) -> AsyncIterator[Trial]:
-    """So many trials of each kind, with etcd's leader. Raises `NeverCommitted`."""
+async def measure_etcd_failovers(
+    deployment: Deployment, members: EtcdMembers, set_name: str, count: int, take: Take
+) -> None:
+    """So many trials of each kind, with etcd's leader. Raises one of `SYSTEM_LOST`."""
 
     async def until_healthy() -> None:
         await members.until_healthy()
@@ -88,65 +99,77 @@ async def measured_etcd_failovers(
 
     for what, is_killed in ((LEADER_KILLED, True), (LEADER_STALLED, False)):
         harm = Harm(what, is_killed, members.leader, ChildProcess.start, until_healthy, WATCHED_SECONDS)
-        for trial in await _measured(deployment, set_name, harm, count, say):
-            yield trial
+        await measure_series(deployment, set_name, harm, count, take)
 
 
-async def _measured(
-    deployment: Deployment, set_name: str, harm: Harm, count: int, say: Callable[[str], None]
-) -> list[Trial]:
-    """The first commits, and the longest pauses where more was watched."""
+def series_of(what: str, *, is_watched: bool) -> list[str]:
+    """What trials of one harm are called: by their first commits, and by their longest pauses where more was watched."""
+    return [what, f"{what}, {LONGEST_PAUSE}"] if is_watched else [what]
+
+
+async def measure_series(deployment: Deployment, set_name: str, harm: Harm, count: int, take: Take) -> None:
+    """A series of trials, after each of which all is well again; `take` has it as far as it came. Raises one of `SYSTEM_LOST`."""
     if not count:
-        return []
-    others = OtherLoad()
-    async with SyncProbe(deployment.cluster.directory) as probe, SpeedProbe() as speed:
-        others.start()
-        try:
-            found = [await _trial(deployment, set_name, harm) for _ in range(count)]
-        except NeverCommitted as error:
-            raise NeverCommitted(f"W5 {harm.what}: {error}") from error
-        other_cores = others.cores()
-    seconds = {harm.what: [first for first, _ in found]}
-    if harm.watched_seconds:
-        seconds[f"{harm.what}, {LONGEST_PAUSE}"] = [longest for _, longest in found]
-    for what, each in seconds.items():
-        say(f"W5 {what}: {' '.join(f'{one:.2f}' for one in each)} s")
-    return [
-        Trial(
-            what=what,
-            seconds=[round(one, 3) for one in each],
-            sync_ms=round(probe.median_ms, 3),
-            other_cores=round(other_cores, 2),
-            slowdown=round(speed.slowdown, 2),
-        )
-        for what, each in seconds.items()
-    ]
+        return
+    found: list[tuple[float, float]] = []
+    cut_short = "the run ended"
+    others, probe, speed = OtherLoad(), SyncProbe(deployment.cluster.directory), SpeedProbe()
+    others.start()
+    try:
+        async with probe, speed:
+            for _ in range(count):
+                found.append(await _trial(deployment, set_name, harm))
+                await harm.until_healthy()
+        cut_short = ""
+    except NeverCommitted as error:
+        cut_short = reason(error)
+        await harm.until_healthy()
+    except SYSTEM_LOST as error:
+        cut_short = reason(error)
+        raise
+    finally:
+        for place, what in enumerate(series_of(harm.what, is_watched=harm.watched_seconds > 0)):
+            take(
+                Trial(
+                    what=what,
+                    seconds=[round(one[place], 3) for one in found],
+                    sync_ms=round(probe.median_ms, 3),
+                    cut_short=cut_short,
+                    other_cores=round(others.cores(), 2),
+                    slowdown=round(speed.slowdown, 2),
+                )
+            )
 
 
 async def _trial(deployment: Deployment, set_name: str, harm: Harm) -> tuple[float, float]:
-    """As `watched` has it; all is well again afterwards."""
+    """As `watched` has it."""
     victim = await harm.victim()
     async with _committing(deployment, set_name) as commits:
-        await watched(commits, time.monotonic())
+        await watched(commits, time.monotonic(), seconds_max=harm.commit_seconds_max)
         begin = time.monotonic()
         async with _harmed(victim, harm):
-            found = await watched(commits, begin, harm.watched_seconds)
-        await harm.until_healthy()
-    return found
+            return await watched(commits, begin, harm.watched_seconds, harm.commit_seconds_max)
 
 
 @contextlib.asynccontextmanager
 async def _harmed(victim: ChildProcess, harm: Harm) -> AsyncIterator[None]:
-    """What is killed is seen to exit meanwhile."""
+    """What is killed is seen to exit meanwhile. It is undone even if nothing was committed."""
+    never: NeverCommitted | None = None
     if harm.is_killed:
         killing = asyncio.create_task(victim.kill())
+    else:
+        victim.stall()
+    try:
         yield
+    except NeverCommitted as error:
+        never = error
+    if harm.is_killed:
         await killing
         await harm.restart(victim)
     else:
-        victim.stall()
-        yield
         victim.resume()
+    if never is not None:
+        raise never
 
 
 async def watched(
@@ -157,9 +180,13 @@ async def watched(
     first, longest, before = 0.0, 0.0, begin
     while not first or before < begin + seconds:
         try:
-            begun, committed = await asyncio.wait_for(commits.get(), seconds_max)
-        except TimeoutError as error:
-            raise NeverCommitted(f"no transaction committed for {seconds_max:.0f} s") from error
+            async with asyncio.timeout(seconds_max):
+                begun, committed = await commits.get()
+        except TimeoutError:
+            why = f": {reason(commits.failure)}" if commits.failure is not None else ""
+            raise NeverCommitted(
+                f"no transaction committed for {seconds_max:.0f} s{why}"
+            ) from commits.failure
         if committed < begin:
             continue
         longest, before = max(longest, committed - before), committed
@@ -170,15 +197,17 @@ async def watched(
 
 @contextlib.asynccontextmanager
 async def _committing(deployment: Deployment, set_name: str) -> AsyncIterator[Commits]:
-    """Commits all the time."""
-    commits: Commits = asyncio.Queue()
+    """Commits all the time. Raises what ends that."""
+    commits = Commits()
     async with deployment.client() as client:
         task = asyncio.create_task(_commit_on_and_on(client, set_name, commits))
         try:
             yield commits
         finally:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            (ended,) = await asyncio.gather(task, return_exceptions=True)
+            if isinstance(ended, Exception):
+                raise ended
 
 
 async def _commit_on_and_on(client: Client, set_name: str, commits: Commits) -> None:
@@ -189,6 +218,7 @@ async def _commit_on_and_on(client: Client, set_name: str, commits: Commits) -> 
             try:
                 async with session.transaction() as transaction:
                     await transaction.publish(QUEUE, [b"x" * 1024] * MESSAGES)
-            except LockstepError:
+            except LockstepError as error:
+                commits.failure = error
                 continue
             commits.put_nowait((begun, time.monotonic()))

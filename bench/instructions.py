@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bench.chain.counted import COUNTED
 from bench.compiling import compiled
+from bench.programs import running
 
 TRANSACTIONS = 20
 """Of each client, for each hop: after a few a hop does the same again and again."""
@@ -37,7 +38,7 @@ async def counted_instructions(folder: Path) -> dict[str, dict[str, float]]:
     `folder`: for what is compiled and written on the way.
     """
     library = await compiled(_COUNTING, folder, (), _PACKAGES, is_library=True)
-    counting = await asyncio.create_subprocess_exec(
+    command = (
         *("valgrind", "--tool=callgrind", "--collect-atstart=no", f"--callgrind-out-file={folder}/counts"),
         *(
             sys.executable,
@@ -48,17 +49,18 @@ async def counted_instructions(folder: Path) -> dict[str, dict[str, float]]:
             "--transactions",
             str(TRANSACTIONS),
         ),
-        env={**os.environ, "PYTHONHASHSEED": "0"},
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
     )
-    try:
-        async with asyncio.timeout(_SECONDS_MAX):
-            _, output = await counting.communicate()
-    finally:
-        if counting.returncode is None:
-            counting.kill()
-            await counting.wait()
+    async with (
+        asyncio.timeout(_SECONDS_MAX),
+        running(
+            command,
+            # Its journals go with the folder if it is killed.
+            env={**os.environ, "PYTHONHASHSEED": "0", "TMPDIR": str(folder)},
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        ) as counting,
+    ):
+        _, output = await counting.communicate()
     if counting.returncode:
         raise RuntimeError(f"the chain ended with {counting.returncode}: {output.decode()[-2000:]}")
     return by_title(await asyncio.to_thread(_texts, folder))

@@ -16,11 +16,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.deploying import deployed
 from bench.measuring import CpuMeter, SyncProbe, load
 from bench.memory import fill
 from bench.returning import STEPS, Returned, come_back, remove
 from bench.scratch import add_directory, run_on_disk
-from tests.integration.cluster import Deployment, deployed
+from tests.integration.cluster import Deployment
 
 SET, QUEUE = "bench", "deep"
 OPEN_MESSAGES = 1000
@@ -36,7 +37,7 @@ async def main(depth: int, rounds: int, scratch: Path) -> int:
     """Returns the exit status: 0 if the bar is cleared."""
     console = Console()
     found: dict[_Case, list[Returned]] = {case: [] for case in product((True, False), (False, True))}
-    async with deployed(scratch, sets={SET: ["B1", "B2", "B3"]}) as deployment:
+    async with deployed(scratch, sets={SET: ["B1", "B2", "B3"]}) as (deployment, _):
         await fill(deployment, SET, QUEUE, depth)
         primary = await deployment.primary_of(SET)
         newcomer = next(name for name in deployment.cluster.brokers if name != primary)

@@ -2,7 +2,11 @@
 
 Law, of every load program, whoever wrote it: it prepares everything, prints "ready" and waits for a line on its input; then it
 runs through its warm-up, and counts what begins in the measured seconds behind it. Then it prints one line of JSON (`Done`), and
-when its input has ended it removes its queues.
+when its input has ended it removes the queues that it declared.
+
+What counts is all that begins in those seconds, whenever it is confirmed, and nothing else, and they are what it is divided by:
+what is in a window or in a transaction at their begin is not counted, so what is there at their end has to be. They are the same
+for all connections. Where the work is counted instead they are those from the first begin to the last end.
 """
 
 import asyncio
@@ -177,8 +181,9 @@ async def _stream(worker: Worker, counter: Counter) -> None:
             began, confirmation = unconfirmed.popleft()
             await confirmation
             counter.count(began, order.call)
-    for _, confirmation in unconfirmed:
+    for began, confirmation in unconfirmed:
         await confirmation
+        counter.count(began, order.call)
 
 
 async def _consume(worker: Worker, counter: Counter) -> None:

@@ -1,25 +1,29 @@
 """Load programs as child processes: started together, set off together, measured from outside while they work.
 
 Law: what is measured is the middle: from the end of the warm-up to the end of the measured seconds, or of the work where that is
-counted. What a program needs beforehand and afterwards is nobody's.
+counted. What a program needs beforehand and afterwards is nobody's. A load program that fails costs what it was to measure; a
+server that ended or does not serve any more costs what was still to be measured on its system (`SYSTEM_LOST`), and nothing else.
 """
 
 import asyncio
 import contextlib
 import os
 import statistics
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import psycopg
 
 from bench.environment import OtherLoad
 from bench.load import Done
 from bench.measuring import CpuMeter, SyncProbe, percentile
 from bench.processes import family_resident_mib
 from bench.processor_speed import SpeedProbe
+from bench.programs import running
 from bench.results import Measurement, Used
+from lockstep.core.errors import LockstepError
 from lockstep.runtime.process import MALLOC_ENVIRONMENT
 
 LINE_BYTES_MAX = 1 << 28
@@ -27,7 +31,7 @@ LINE_BYTES_MAX = 1 << 28
 READY_SECONDS_MAX = 600.0
 """For one that fills a queue with a million messages first."""
 END_SECONDS_MAX = 120.0
-"""Beyond the measured seconds."""
+"""Beyond the measured seconds, and for what is done behind them."""
 SETTLED_CORES, SETTLED_SECONDS, SETTLING_SECONDS_MAX = 0.3, 0.3, 60.0
 """The servers are done with what was prepared when all of them together use so little for so long; or after so long."""
 SETTLED_LOOKS = 8
@@ -36,6 +40,20 @@ SETTLED_LOOKS = 8
 
 class LoadFailed(Exception):
     """A load program did not do what it was to do."""
+
+
+class ServerEnded(Exception):
+    """A server was there when a measurement began, and not when it ended."""
+
+
+SYSTEM_LOST = (ServerEnded, LockstepError, AssertionError, OSError, psycopg.Error)
+"""What says that a system cannot be measured any more: `AssertionError` is that of a deployment that waited in vain."""
+_REASON_CHARACTERS_MAX = 300
+
+
+def reason(error: Exception) -> str:
+    """An error in one line, with its kind where it does not say more."""
+    return " ".join(str(error).split())[:_REASON_CHARACTERS_MAX] or type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +73,7 @@ class Plan:
 
 
 async def measure(plan: Plan, directory: Path) -> Measurement:
-    """Runs the programs of a plan; `directory` is on the disk that the servers write to. Raises `LoadFailed`."""
+    """Runs the programs of a plan; `directory` is on the disk that the servers write to. Raises `LoadFailed`, `ServerEnded`."""
     async with contextlib.AsyncExitStack() as stack:
         programs = [await stack.enter_async_context(_started(command)) for command in plan.commands]
         await asyncio.gather(*(_line(program, READY_SECONDS_MAX) for program in programs))
@@ -76,17 +94,15 @@ async def measure(plan: Plan, directory: Path) -> Measurement:
             ends = [
                 asyncio.ensure_future(_line(program, plan.seconds + END_SECONDS_MAX)) for program in programs
             ]
+            stack.push_async_callback(_given_up, ends)
             done, _ = await asyncio.wait(ends, timeout=plan.seconds, return_when=asyncio.FIRST_EXCEPTION)
             for end in done:
                 end.result()  # Raises what has failed, before its process is asked what it used.
             used, other_cores = meter.read(), others.cores()
             took = asyncio.get_running_loop().time() - begin
-            memory = {name: family_resident_mib(pid) for name, pid in {**plan.pids, **clients}.items()}
-        results = [msgspec.json.decode(line, type=Done) for line in await asyncio.gather(*ends)]
-        for program in programs:
-            assert program.stdin is not None
-            program.stdin.close()
-        await asyncio.gather(*(program.wait() for program in programs))
+            memory = {**_resident_mib(plan.pids, ServerEnded), **_resident_mib(clients, LoadFailed)}
+        results = [_done(line) for line in await asyncio.gather(*ends)]
+        await asyncio.gather(*map(_ended, programs))
     return _measurement(
         plan,
         results,
@@ -150,29 +166,56 @@ def _measurement(plan: Plan, done: Sequence[Done], clients: Mapping[str, int], s
     )
 
 
-@contextlib.asynccontextmanager
-async def _started(command: Sequence[str]) -> AsyncIterator[asyncio.subprocess.Process]:
-    program = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=LINE_BYTES_MAX,
-        env={**MALLOC_ENVIRONMENT, **os.environ},
-    )
-    try:
-        yield program
-    finally:
-        if program.returncode is None:
-            program.kill()
-            await program.wait()
+def _resident_mib(pids: Mapping[str, int], failure: type[Exception]) -> dict[str, float]:
+    found = {}
+    for name, pid in pids.items():
+        try:
+            found[name] = family_resident_mib(pid)
+        except FileNotFoundError:
+            raise failure(f"{name} ended while it was measured") from None
+    return found
+
+
+def _started(command: Sequence[str]) -> contextlib.AbstractAsyncContextManager[asyncio.subprocess.Process]:
+    pipe = asyncio.subprocess.PIPE
+    environment = {**MALLOC_ENVIRONMENT, **os.environ}
+    return running(command, stdin=pipe, stdout=pipe, limit=LINE_BYTES_MAX, env=environment)
 
 
 async def _line(program: asyncio.subprocess.Process, seconds: float) -> bytes:
     assert program.stdout is not None
     try:
-        line = await asyncio.wait_for(program.stdout.readline(), seconds)
+        async with asyncio.timeout(seconds):
+            line = await program.stdout.readline()
     except TimeoutError:
         raise LoadFailed(f"a load program is silent for {seconds:g} s") from None
     if not line:
         raise LoadFailed(f"a load program ended with {await program.wait()}")
     return line
+
+
+def _done(line: bytes) -> Done:
+    try:
+        return msgspec.json.decode(line, type=Done)
+    except msgspec.DecodeError as error:
+        raise LoadFailed(f"a load program says no result: {error}") from None
+
+
+async def _ended(program: asyncio.subprocess.Process) -> None:
+    """Its queues are removed: those that are left would be in the way of the next one."""
+    assert program.stdin is not None
+    program.stdin.close()
+    try:
+        async with asyncio.timeout(END_SECONDS_MAX):
+            status = await program.wait()
+    except TimeoutError:
+        raise LoadFailed(f"a load program does not end within {END_SECONDS_MAX:g} s") from None
+    if status:
+        raise LoadFailed(f"a load program ended with {status} behind its result")
+
+
+async def _given_up(ends: Sequence[asyncio.Future[bytes]]) -> None:
+    """Nobody waits any more for those that are left."""
+    for end in ends:
+        end.cancel()
+    await asyncio.gather(*ends, return_exceptions=True)

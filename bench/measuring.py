@@ -23,12 +23,6 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
 
 
-def resident_mib(pid: int) -> float:
-    """Resident memory of a process."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
 def peak_resident_mib(pid: int) -> float:
     """The most that a process ever had resident since it began."""
     status = Path(f"/proc/{pid}/status").read_text()

@@ -15,11 +15,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench.measuring import SyncProbe, load, peak_resident_mib, resident_mib
+from bench.deploying import deployed
+from bench.measuring import SyncProbe, load, peak_resident_mib
+from bench.processes import resident_mib
 from bench.returning import come_back, remove
 from bench.scratch import add_directory, run_on_disk
 from lockstep.core.commands import QueueOptions
-from tests.integration.cluster import Deployment, deployed
+from tests.integration.cluster import Deployment
 
 SET = "bench"
 BATCH = 500
@@ -38,7 +40,7 @@ async def main(messages: int, body_bytes: int, limit_mib: int, scratch: Path) ->
     console = Console()
     arguments = ("--resident-body-bytes", str(limit_mib << 20)) if limit_mib else ()
     async with (
-        deployed(scratch, sets={SET: ["B1", "B2", "B3"]}, broker_arguments=arguments) as deployment,
+        deployed(scratch, sets={SET: ["B1", "B2", "B3"]}, broker_arguments=arguments) as (deployment, _),
         SyncProbe(scratch) as probe,
     ):
         primary, newcomer, restarted = await _roles(deployment)

@@ -62,8 +62,8 @@ class FailoverGoal:
         return {"s median": trial.median_seconds, "s worst": trial.worst_seconds}[self.unit]
 
     def result(self, trial: Trial) -> str:
-        """Whether it is reached, and by how much it is not."""
-        return _result(self.value(trial), self.figure, is_most=True)
+        """Whether it is reached, and by how much it is not; by a series that was cut short it is not."""
+        return "missed" if trial.cut_short else _result(self.value(trial), self.figure, is_most=True)
 
     def __str__(self) -> str:
         return f"{self.figure:g} {self.unit}"
@@ -175,6 +175,11 @@ def standings(measurements: Sequence[Measurement]) -> list[Standing]:
 def ratio_line(found: Sequence[Standing]) -> str:
     """The last line of a run with peers."""
     return f"ratios to {PEER}: " + "; ".join(map(str, found))
+
+
+def is_of_must(system: str, case: Case) -> bool:
+    """Whether a measurement of it is one side of a ratio."""
+    return system in (NAME, PEER) and case.key in {must.case.key for must in MUSTS}
 
 
 def exit_status(found: Sequence[Standing]) -> int:

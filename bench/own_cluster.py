@@ -12,13 +12,14 @@ from pathlib import Path
 import msgspec
 
 from bench.cases import Case
+from bench.deploying import deployed
 from bench.load import Order
 from bench.load_programs import Plan
 from lockstep.core.commands import QueueOptions
 from lockstep.runtime.ports import choose_ports
 from lockstep.runtime.supervisor import ChildProcess, wait_for_port
-from tests.integration.cluster import Deployment, deployed
-from tests.integration.etcd_members import EtcdMembers, running_members
+from tests.integration.cluster import Deployment
+from tests.integration.etcd_members import EtcdMembers
 from tests.integration.postgres_process import PostgresProcess
 
 NAME = "lockstep"
@@ -39,13 +40,12 @@ class OwnCluster:
         self,
         deployment: Deployment,
         sets: list[str],
+        etcd: EtcdMembers,
         amqp_program: Path | None,
-        etcd_members: EtcdMembers | None = None,
     ) -> None:
         self.deployment = deployment
         self.sets = sets
-        self.etcd_members = etcd_members
-        """None: the deployment has the one member that it started."""
+        self.etcd = etcd
         self._amqp_program = amqp_program
         self._amqp_queues: list[str] = []
         self._numbers = iter(range(1, 1_000_000))
@@ -58,7 +58,7 @@ class OwnCluster:
     async def plan(
         self, case: Case, *, seconds: float, warm_seconds: float = 1.0, client_processes: int = 1
     ) -> Plan:
-        """How a case is measured here; the connections are shared among so many load programs."""
+        """How a case is measured here; the connections are shared among so many load programs. Raises one of `SYSTEM_LOST`."""
         prefix = f"{case.operation}{next(self._numbers)}"
         warm_seconds = 0.0 if case.is_counted else warm_seconds
         if case.path == "amqp":
@@ -77,7 +77,7 @@ class OwnCluster:
         )
 
     async def pids(self, with_proxy: bool = False) -> dict[str, int]:
-        """Of all processes, by role; of several sets each may have another primary."""
+        """Of all processes, by role; of several sets each may have another primary. Raises one of `SYSTEM_LOST`."""
         cluster = self.deployment.cluster
         primary = await self.deployment.primary_of(self.sets[0])
         found: dict[str, int] = {}
@@ -88,10 +88,8 @@ class OwnCluster:
         if with_proxy:
             found |= {f"proxy {name}": process.pid for name, process in cluster.proxies.items()}
         found |= {f"coordinator {name}": process.pid for name, process in cluster.coordinators.items()}
-        if cluster.etcd is not None:
-            found["etcd"] = cluster.etcd.pid
-        if self.etcd_members is not None:
-            found |= {process.name: process.pid for process in self.etcd_members.processes}
+        members = self.etcd.processes
+        found |= {"etcd" if len(members) == 1 else member.name: member.pid for member in members}
         if self._participant is not None:
             found["participant"] = self._participant.pid
         return found
@@ -191,23 +189,19 @@ async def started(
         f"{SET}{number + 1}": [names[(number + place) % brokers] for place in range(brokers)]
         for number in range(sets)
     }
-    async with contextlib.AsyncExitStack() as stack:
-        etcd = None
-        if etcd_members > 1:
-            etcd = await stack.enter_async_context(running_members(directory / "etcd", etcd_members))
-        deployment = await stack.enter_async_context(
-            deployed(
-                directory,
-                sets=members,
-                brokers=brokers,
-                coordinators=coordinators,
-                proxies=proxies,
-                etcd_endpoints=etcd.endpoints if etcd is not None else "",
-            )
-        )
-        cluster = OwnCluster(deployment, list(members), amqp_program, etcd)
-        stack.push_async_callback(cluster.stop)
-        yield cluster
+    async with deployed(
+        directory,
+        sets=members,
+        brokers=brokers,
+        coordinators=coordinators,
+        proxies=proxies,
+        etcd_members=etcd_members,
+    ) as (deployment, etcd):
+        cluster = OwnCluster(deployment, list(members), etcd, amqp_program)
+        try:
+            yield cluster
+        finally:
+            await cluster.stop()
 
 
 def _options(case: Case) -> QueueOptions:

@@ -1,14 +1,14 @@
 """Patience with a machine that is disturbed: a measurement that came out noisy is made again when it is quiet.
 
-Law: the least disturbed one counts, not the fastest; a run has so much time for that, and then takes what comes.
+Law: the least disturbed one counts, by whichever disturbed it more, other processes or slow processors, and not the fastest; a
+run has so much time for that, and then takes what comes.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 
 from bench.environment import NOISY_SLOWDOWN
-from bench.load_programs import LoadFailed
+from bench.load_programs import SYSTEM_LOST, LoadFailed
 from bench.processor_speed import wait_until_fast
 from bench.results import Measurement
 
@@ -27,7 +27,7 @@ class Patience:
         self.seconds_left = seconds
 
     async def least_noisy(self, once: Callable[[], Awaitable[Measurement]]) -> Measurement:
-        """Measures by `once`, and again while that came out noisy. Raises `LoadFailed` where the first time failed."""
+        """Measures by `once`, and again while that came out noisy. Raises what the first time raises."""
         loop = asyncio.get_running_loop()
         best = await once()
         for _ in range(NOISY_TRIES_MAX - 1):
@@ -35,11 +35,11 @@ class Patience:
                 break
             begin = loop.time()
             await wait_until_fast(NOISY_SLOWDOWN, min(WAIT_SECONDS_MAX, self.seconds_left))
-            with contextlib.suppress(LoadFailed):
-                best = min(best, await once(), key=_disturbance)
+            try:
+                best = min(best, await once(), key=lambda one: one.disturbance)
+            except LoadFailed:
+                pass  # There is one already.
+            except SYSTEM_LOST:
+                break  # Whoever measures on it next will see.
             self.seconds_left -= loop.time() - begin
         return best
-
-
-def _disturbance(one: Measurement) -> tuple[bool, float]:
-    return one.is_noisy, one.slowdown

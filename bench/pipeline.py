@@ -18,6 +18,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
+from bench.deploying import deployed
 from bench.measuring import CpuMeter, SyncProbe, load
 from bench.processes import all_processes, family_seconds
 from bench.scratch import add_directory, run_on_disk
@@ -25,7 +26,7 @@ from lockstep.client.event_offsets import EventOffset
 from lockstep.client.events import EventsClient, Start
 from services.pipeline.columns import as_record_batch
 from services.pipeline.session import make_session
-from tests.integration.cluster import Deployment, deployed
+from tests.integration.cluster import Deployment
 
 BODY = b"x" * 1024
 SET, QUEUE, GROUP = "bench", "q", "bench"
@@ -45,7 +46,7 @@ class Commits:
 
 async def main(events: int, rounds: int, seconds: float, rate: float, scratch: Path) -> None:
     console = Console(width=140)
-    async with deployed(scratch / "cluster", sets={SET: ["B1", "B2", "B3"]}) as deployment:
+    async with deployed(scratch / "cluster", sets={SET: ["B1", "B2", "B3"]}) as (deployment, _):
         addresses = deployment.addresses
         await asyncio.to_thread(_open, addresses)
         await _fill(deployment, events)

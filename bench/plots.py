@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from bench.cases import W7, Case
 from bench.musts import PEER, standings
 from bench.own_cluster import NAME
-from bench.results import Measurement, Run, medians
+from bench.results import Measurement, Run, kind_of, medians
 
 _PROCESSES = ("client", "proxy", "primary", "backup", "store", "etcd")
 
@@ -82,7 +82,7 @@ def _draw_cpu(found: Sequence[Measurement]) -> Figure:
 
 def _of_kind(one: Measurement, kind: str) -> float:
     used = {**one.processes, **one.clients}
-    return sum(value.us_per_message for name, value in used.items() if name.partition(" ")[0] == kind)
+    return sum(value.us_per_message for name, value in used.items() if kind_of(name) == kind)
 
 
 def _draw_latency(found: Sequence[Measurement]) -> Figure:

@@ -48,12 +48,17 @@ def family_seconds(root: int, processes: Mapping[int, Process]) -> float:
     return sum(one.own_seconds + one.reaped_seconds for one in members)
 
 
+def resident_mib(pid: int) -> float:
+    """Resident memory of a process. Raises `FileNotFoundError` if it has ended."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
 def family_resident_mib(root: int) -> float:
-    """Memory of a process; with others below it, the shared part of each counted once."""
+    """Memory of a process; with others below it, the shared part of each counted once. Raises as `resident_mib`."""
     members = family(root, all_processes())
     if len(members) == 1:
-        pages = int(Path(f"/proc/{root}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+        return resident_mib(root)
     return sum(map(_proportional_mib, members))
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.deploying import deployed
 from bench.measuring import SyncProbe
 from bench.scratch import add_directory, run_on_disk
-from tests.integration.cluster import deployed
 from tests.integration.many_branches import Recovery, recover_many
 
 SET = "bench"
@@ -28,7 +28,7 @@ async def main(sizes: list[int], scratch: Path) -> None:
 
 async def _trial(size: int, home: Path) -> tuple[str, ...]:
     async with (
-        deployed(home, sets={SET: ["B1", "B2", "B3"]}) as deployment,
+        deployed(home, sets={SET: ["B1", "B2", "B3"]}) as (deployment, _),
         SyncProbe(home) as probe,
     ):
         done: Recovery = await recover_many(deployment, SET, size)

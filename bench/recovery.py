@@ -18,12 +18,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.deploying import deployed
 from bench.measuring import SyncProbe, cpu_seconds, load
 from bench.memory import fill
 from bench.returning import LogTail
 from bench.scratch import add_directory, run_on_disk
 from lockstep.core.errors import LockstepError
-from tests.integration.cluster import Deployment, deployed
+from tests.integration.cluster import Deployment
 
 SET, QUEUE = "bench", "deep"
 CREDIT = 5000
@@ -62,9 +63,10 @@ async def main(messages: int, passings: list[int], trials: int, brokers: int, sc
         for passed in passings:
             home = scratch / f"passed-{passed}"
             members = [f"B{number + 1}" for number in range(brokers)]
-            histories[passed] = deployment = await stack.enter_async_context(
+            deployment, _ = await stack.enter_async_context(
                 deployed(home, sets={SET: members}, brokers=brokers)
             )
+            histories[passed] = deployment
             await fill(deployment, SET, QUEUE, messages)
             for _ in range(passed):
                 await _pass_through(deployment, messages)

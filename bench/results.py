@@ -30,8 +30,13 @@ class Disturbance(msgspec.Struct, frozen=True, kw_only=True):
     """Of the processors, by what nobody on this machine does (`SpeedProbe`); 1: none, 0: not looked for."""
 
     @property
+    def disturbance(self) -> float:
+        """How much, in what makes it noisy: above 1 it is. Nobody who did not look knows processors that were fast."""
+        return max(self.other_cores / NOISY_CORES, (self.slowdown or NOISY_SLOWDOWN) / NOISY_SLOWDOWN)
+
+    @property
     def is_noisy(self) -> bool:
-        return self.other_cores > NOISY_CORES or self.slowdown > NOISY_SLOWDOWN
+        return self.disturbance > 1
 
 
 class Measurement(Disturbance, frozen=True):
@@ -90,6 +95,8 @@ class Trial(Disturbance, frozen=True):
     seconds: list[float]
     sync_ms: float = 0.0
     """As of a measurement, from the first trial to the last; 0: not measured."""
+    cut_short: str = ""
+    """Why there are fewer than were wanted, and so no goal is reached; "": there are all."""
 
     @property
     def median_seconds(self) -> float:
@@ -98,6 +105,10 @@ class Trial(Disturbance, frozen=True):
     @property
     def worst_seconds(self) -> float:
         return max(self.seconds)
+
+
+NOT_YET = "its turn did not come"
+"""Why something is missing that nothing was wrong with."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -113,6 +124,13 @@ class Run(msgspec.Struct, frozen=True):
     failovers: list[Trial] = []
     syncs: dict[str, str] = {}
     """By system: what it has on disks before it confirms."""
+    missing: dict[str, str] = {}
+    """What was to be measured and was not, and why."""
+
+
+def kind_of(process: str) -> str:
+    """What a process is, by the name that it has in a measurement: of "backup B2" it is "backup"."""
+    return process.partition(" ")[0]
 
 
 def write_run(run: Run, path: Path) -> None:

@@ -1,11 +1,14 @@
 """A benchmark that writes to a disk: its directory, which a sync makes durable, and how it ends.
 
-Law: nothing is measured in a directory of which `measured_disk` says that no result could be accepted.
+Law: nothing is measured in a directory of which `measured_disk` says that no result could be accepted; and whoever ends it by a
+signal that can be heard leaves neither its processes nor its directory behind.
 """
 
 import argparse
+import asyncio
 import contextlib
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
@@ -33,11 +36,33 @@ def scratch_directory(
 
 
 def run(work: Coroutine[None, None, int | None]) -> NoReturn:
-    """Ends with the exit status that `work` returns, None is 0; or with the reason where it raises `Refused`."""
+    """Ends with the exit status that `work` returns, None is 0; or with the reason where it raises `Refused`.
+
+    SIGTERM and SIGINT cancel it, once: what it does to end what it started is not interrupted. Then the status is a shell's.
+    """
+    ended_by: list[signal.Signals] = []
+
+    async def until_ended() -> int | None:
+        working = asyncio.current_task()
+        assert working is not None, "it runs in a task"
+
+        def end(number: signal.Signals) -> None:
+            if not ended_by:
+                ended_by.append(number)
+                working.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, end, number)
+        return await work
+
     try:
-        status = uvloop.run(work)
+        status = uvloop.run(until_ended())
     except Refused as refused:
         sys.exit(f"bench: refused: {refused}")
+    except asyncio.CancelledError:
+        if not ended_by:
+            raise
+        sys.exit(128 + ended_by[0])
     sys.exit(status)
 
 

@@ -1,14 +1,23 @@
 """Runs as sections of Markdown: those of docs/performance.md, and of the file that a run leaves beside its own JSON."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from bench.cases import Case
 from bench.failover import LONGEST_PAUSE, MESSAGES, WATCHED_SECONDS
-from bench.musts import FAILOVER_GOALS, GOALS, GROWTHS, PEER, standings
+from bench.musts import FAILOVER_GOALS, GOALS, GROWTHS, PEER, FailoverGoal, standings
 from bench.own_cluster import NAME
 from bench.results import Disturbance, Measurement, Run, Trial, medians
-from bench.tables import conditions, failovers_table, figure, measurements_table, processes_table, table
+from bench.tables import (
+    conditions,
+    failovers_table,
+    figure,
+    measurements_table,
+    missing_lines,
+    processes_table,
+    table,
+)
 
 LEGEND = """\
 Bodies are of 1 KiB and durable unless a line says otherwise; every server, etcd and the load programs share one
@@ -20,6 +29,8 @@ for, how much longer a small piece of work took on the slower processor than at 
 did that; a line is noisy when that was more than 0.35, or 1.25. `make bench-full` and `make bench-peers` measure a noisy
 one again, as long as their patience lasts, and the least disturbed one counts. "Sync" is the median of one fdatasync of
 4 KiB in the data directory meanwhile. "Full" marks a load program with no time left: then the servers could perhaps do more.
+In the table of goals the least disturbed measurement counts (others in shares of 0.35, slowdown of 1.25, whichever is
+more), of undisturbed ones the newest, and of failovers the series with the most trials, of as many the worse one.
 """
 _TITLES = {
     "W1": "W1: publishing in transactions",
@@ -35,7 +46,7 @@ shown are the seconds from the harm to the first commit of a transaction begun a
 and revokes the lease, hence less than the lease; SIGSTOP is noticed by nobody until the lease ends. etcd's leader is one
 of three members and stays away for {WATCHED_SECONDS:g} s; the {LONGEST_PAUSE} is the longest time without a commit meanwhile.
 """
-_NOT_MEASURED = ("not measured", "-", "-")
+_NOT_MEASURED = ("not measured", "-", "-", "-")
 
 
 def run_sections(run: Run, plots: Sequence[Path], folder: Path) -> list[str]:
@@ -43,7 +54,13 @@ def run_sections(run: Run, plots: Sequence[Path], folder: Path) -> list[str]:
     found = medians(run.measurements)
     if run.kind != "peers":
         return _own(run, found, _images(plots, run, folder))
-    parts = ["## Beside other systems", conditions(run), _syncs(run), _ratios(run)]
+    parts = [
+        "## Beside other systems",
+        conditions(run),
+        _syncs(run),
+        missing_lines(run.missing),
+        _ratios(run),
+    ]
     parts += [_images(plots, run, folder), measurements_table(found, with_system=True)]
     for system in dict.fromkeys(one.system for one in found):
         parts += [
@@ -54,7 +71,7 @@ def run_sections(run: Run, plots: Sequence[Path], folder: Path) -> list[str]:
 
 
 def _own(run: Run, found: Sequence[Measurement], images: str) -> list[str]:
-    parts = ["## Lockstep alone", conditions(run), _syncs(run)]
+    parts = ["## Lockstep alone", conditions(run), _syncs(run), missing_lines(run.missing)]
     if found:
         parts.append(images)
     for workload, title in _TITLES.items():
@@ -68,56 +85,70 @@ def _own(run: Run, found: Sequence[Measurement], images: str) -> list[str]:
 
 
 def goals_table(runs: Sequence[Run]) -> str:
-    """What was reached of every goal, and by how much it is missed: by the last run that has it, of failovers by the one with
-    the most trials."""
-    rates = {one.key: (one, run) for run in runs for one in _sdk(run)}
-    goals = [*_rate_goals(rates), *_failover_goals(runs), *_growths(rates)]
+    """What was reached of every goal, and by how much it is missed: by the least disturbed measurement, of undisturbed ones the
+    newest; of failovers by the series with the most trials, and of as many the worse one."""
+    goals = [*_rate_goals(runs), *_failover_goals(runs), *_growths(runs)]
     rows = [[what, figure_wanted, *(measured or _NOT_MEASURED)] for what, figure_wanted, measured in goals]
-    return table(("goal", "figure", "measured", "result", "fdatasync"), rows)
+    return table(("goal", "figure", "measured", "result", "fdatasync", "commit"), rows)
 
 
-_Rates = Mapping[tuple[str, str], tuple[Measurement, Run]]
 _Goals = Iterator[tuple[str, str, list[str] | None]]
 """(goal, figure, what was measured of it)."""
 
 
-def _rate_goals(rates: _Rates) -> _Goals:
+def _rate_goals(runs: Sequence[Run]) -> _Goals:
     for goal in GOALS:
         said = None
-        if (measured := rates.get(goal.case.key)) is not None:
-            value = goal.value(measured[0])
-            said = [figure(value), goal.result(value), _conditions(*measured)]
+        if (counted := _least_disturbed(runs, goal.case)) is not None:
+            (one,), run = counted
+            value = goal.value(one)
+            said = [figure(value), goal.result(value), *_conditions(run, one)]
         yield f"{goal.case.workload}: {goal.case.title}", f"{goal.figure:,.0f} {goal.unit}", said
 
 
 def _failover_goals(runs: Sequence[Run]) -> _Goals:
-    found: dict[str, tuple[Trial, Run]] = {}
-    for run in runs:
-        for one in run.failovers:
-            before = len(found[one.what][0].seconds) if one.what in found else 1
-            if len(one.seconds) >= before:
-                found[one.what] = one, run
     for goal in FAILOVER_GOALS:
         said = None
-        if (measured := found.get(goal.what)) is not None:
-            trial = measured[0]
-            said = [f"{goal.value(trial):.2f}", goal.result(trial), _conditions(*measured)]
+        if (counted := _worst(runs, goal)) is not None:
+            trial, run = counted
+            said = [f"{goal.value(trial):.2f}", goal.result(trial), *_conditions(run, trial)]
         yield f"W5: {goal.what}", str(goal), said
 
 
-def _growths(rates: _Rates) -> _Goals:
+def _growths(runs: Sequence[Run]) -> _Goals:
     for growth in GROWTHS:
         said = None
-        first, last = rates.get(growth.first.key), rates.get(growth.last.key)
-        if first is not None and last is not None:
-            share = last[0].total_us / first[0].total_us - 1
+        if (counted := _least_disturbed(runs, growth.first, growth.last)) is not None:
+            (first, last), run = counted
+            share = last.total_us / first.total_us - 1
             result = "reached" if share <= growth.share_max else "missed"
-            said = [f"{share:+.0%}", result, _conditions(*last)]
+            said = [f"{share:+.0%}", result, *_conditions(run, first, last)]
         yield f"W7: a transaction's cost, {growth.what}", f"{growth.share_max:+.0%} at most", said
 
 
-def _conditions(one: Disturbance, run: Run) -> str:
-    return f"{1000 / run.disk.syncs_per_second:.2f} ms{', noisy' if one.is_noisy else ''}"
+def _least_disturbed(runs: Sequence[Run], *cases: Case) -> tuple[list[Measurement], Run] | None:
+    """The run that has all of these cases, and its measurements of them."""
+    found = []
+    for run in runs:
+        known = {one.key: one for one in _sdk(run)}
+        if all(case.key in known for case in cases):
+            found.append(([known[case.key] for case in cases], run))
+
+    def place(one: tuple[list[Measurement], Run]) -> tuple[float, float]:
+        disturbance = max(1.0, *(measured.disturbance for measured in one[0]))
+        return disturbance, -one[1].started.timestamp()
+
+    return min(found, key=place, default=None)
+
+
+def _worst(runs: Sequence[Run], goal: FailoverGoal) -> tuple[Trial, Run] | None:
+    found = [(trial, run) for run in runs for trial in run.failovers if trial.what == goal.what]
+    return max(found, key=lambda one: (len(one[0].seconds), goal.value(one[0])), default=None)
+
+
+def _conditions(run: Run, *ones: Disturbance) -> tuple[str, str]:
+    noisy = ", noisy" if any(one.is_noisy for one in ones) else ""
+    return f"{1000 / run.disk.syncs_per_second:.2f} ms{noisy}", run.commit or "-"
 
 
 def _sdk(run: Run) -> list[Measurement]:

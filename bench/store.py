@@ -7,14 +7,17 @@ size took in the same directory just before. `make bench-store`, or `python -m b
 import argparse
 import asyncio
 import os
-import signal
 import statistics
 import sys
 import time
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from bench.measuring import cpu_seconds, resident_mib
+import grpc.aio
+
+from bench.measuring import cpu_seconds, percentile
+from bench.processes import resident_mib
 from bench.scratch import add_directory, run_on_disk
 from lockstep.core.frames import encode_frame
 from lockstep.core.ids import Epoch, Incarnation, LogIndex, QueueId, SetName, TimeMs, place
@@ -40,46 +43,78 @@ from lockstep.core.store_protocol import (
 from lockstep.runtime.channels import open_channel
 from lockstep.runtime.process import ensure_malloc_settings
 from lockstep.runtime.store_codec import decode_answer, encode_request
+from lockstep.runtime.supervisor import POLL_SECONDS, ChildProcess
 
 SET, ME, QUEUE = SetName("bench"), Incarnation("bench"), QueueId(1)
 BODY = os.urandom(1024)
-WINDOW = 2
-"""Groups in flight: what is sent while the last one was being made durable is the next one."""
+WINDOWS = ((1, 1), (1, 2), (1, 64), (10, 1), (10, 2), (10, 32), (100, 1), (100, 2), (100, 8))
+"""Messages of a frame, and frames in flight."""
+READY_SECONDS_MAX = 600.0
+"""A start on a big snapshot reads much."""
 
 
 class Store:
-    """A store process and one stream to it."""
+    """A store process and one stream to it, from `start` to `end`, as often as that is wanted; ended with `async with`."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
-        self.address = f"unix:{data}.sock"
+        self._address = f"unix:{data}.sock"
+        self._starts = count(1)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.end()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     async def start(self) -> None:
-        self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "services.store", "--data", str(self.data), "--listen", self.address),
-            stderr=asyncio.subprocess.PIPE,
+        """Returns when it is ready. Raises `EOFError` if it ends before."""
+        command = (
+            sys.executable,
+            "-m",
+            "services.store",
+            "--data",
+            str(self.data),
+            "--listen",
+            self._address,
         )
-        assert self.process.stderr is not None
-        while b"event=ready" not in await self.process.stderr.readline():
-            pass
-        self.draining = asyncio.ensure_future(self.process.stderr.read())
-        self.channel = open_channel(self.address)
-        method: Any = self.channel.stream_stream("/lockstep.wire.v1.Store/Append")
-        self.call = method()
+        self._process = ChildProcess("store", command, Path(f"{self.data}-{next(self._starts)}.log"))
+        try:
+            await self._process.start()
+            await self._until_ready()
+        except BaseException:
+            await self._process.kill()
+            raise
+        self._channel = open_channel(self._address)
+        method: Any = self._channel.stream_stream("/lockstep.wire.v1.Store/Append")
+        self._call = method()
 
-    async def end(self, number: int = signal.SIGKILL) -> None:
-        self.process.send_signal(number)
-        await self.process.wait()
-        await self.channel.close()
-        await self.draining
+    async def _until_ready(self) -> None:
+        async with asyncio.timeout(READY_SECONDS_MAX):
+            while "event=ready" not in self._process.last_words():
+                if not self._process.is_running:
+                    raise EOFError(f"the store ended: {self._process.last_words()}")
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def end(self) -> None:
+        """SIGKILL."""
+        await self._process.kill()
+        await self._channel.close()
 
     async def send(self, request: AnyStoreRequest) -> None:
-        await self.call.write(encode_request(request))
+        await self._call.write(encode_request(request))
 
     async def receive(self) -> AnyStoreAnswer:
-        while (answer := decode_answer(await self.call.read())) is None:
-            pass
-        return answer
+        """The next answer. Raises `EOFError` where the store has no more to say."""
+        while (data := await self._call.read()) is not grpc.aio.EOF:
+            if (answer := decode_answer(data)) is not None:
+                return answer
+        raise EOFError(f"the store ended its stream: {self._process.last_words()}")
 
 
 def fdatasync_us(directory: Path, size: int) -> float:
@@ -104,46 +139,41 @@ def fdatasync_us(directory: Path, size: int) -> float:
 async def bench_appends(store: Store, first: int, batch: int, seconds: float, window: int) -> int:
     """Sends frames of `batch` messages, `window` requests unanswered at most; prints a line and gives the log's end."""
     sync_us = fdatasync_us(store.data, batch * 1100)
-    sent_at: dict[int, float] = {}
+    sent_frames: asyncio.Queue[tuple[int, float] | None] = asyncio.Queue()
     waits: list[float] = []
     end = sent = first - 1
-    begin, cpu = time.perf_counter(), cpu_seconds(store.process.pid)
+    begin, cpu = time.perf_counter(), cpu_seconds(store.pid)
     room = asyncio.Semaphore(window)
-    unanswered = 0
-    done = asyncio.Event()
     records: list[tuple[AnyRecord, bool]] = [
         (Publish(None, None, 0, (Message((QUEUE,), b"", BODY, is_durable=True),)), True) for _ in range(batch)
     ]
 
     async def receive() -> None:
-        nonlocal end, unanswered
-        while not done.is_set() or unanswered:
-            answer = await store.receive()
-            assert isinstance(answer, Appended), answer
-            now = time.perf_counter()
-            while end < answer.log_end:
-                end += batch
-                waits.append(now - sent_at.pop(end))
-                unanswered -= 1
-                room.release()
+        nonlocal end
+        while (frame := await sent_frames.get()) is not None:
+            last, sent_at = frame
+            while end < last:
+                answer = await store.receive()
+                assert isinstance(answer, Appended), answer
+                end = answer.log_end
+            waits.append(time.perf_counter() - sent_at)
+            room.release()
 
-    receiving = asyncio.ensure_future(receive())
-    while time.perf_counter() - begin < seconds:
-        await room.acquire()
-        frame = encode_frame(Epoch(1), LogIndex(sent + 1), LogIndex(end), TimeMs(1), records)
-        sent += batch
-        sent_at[sent] = time.perf_counter()
-        unanswered += 1
-        await store.send(AppendFrames(SET, Epoch(1), ME, (frame.durable,), LogIndex(end)))
-    done.set()
-    await receiving
-    took, cpu = time.perf_counter() - begin, cpu_seconds(store.process.pid) - cpu
+    async with asyncio.TaskGroup() as working:
+        working.create_task(receive())
+        while time.perf_counter() - begin < seconds:
+            await room.acquire()
+            frame = encode_frame(Epoch(1), LogIndex(sent + 1), LogIndex(end), TimeMs(1), records)
+            sent += batch
+            sent_frames.put_nowait((sent, time.perf_counter()))
+            await store.send(AppendFrames(SET, Epoch(1), ME, (frame.durable,), LogIndex(end)))
+        sent_frames.put_nowait(None)
+    took, cpu = time.perf_counter() - begin, cpu_seconds(store.pid) - cpu
     messages = end - first + 1
-    waits.sort()
     print(
         f"{batch:5d} x 1 KiB, {window:3d} in flight: {messages / batch / took:8,.0f} frames/s {messages / took:9,.0f} msgs/s"
-        f" {messages * 1024 / took / 2**20:7.1f} MiB/s   p50 {waits[len(waits) // 2] * 1e3:6.2f} ms"
-        f"  p99 {waits[len(waits) * 99 // 100] * 1e3:6.2f} ms   store's CPU {cpu / messages * 1e6:5.1f} us/msg"
+        f" {messages * 1024 / took / 2**20:7.1f} MiB/s   p50 {percentile(waits, 0.5) * 1e3:6.2f} ms"
+        f"  p99 {percentile(waits, 0.99) * 1e3:6.2f} ms   store's CPU {cpu / messages * 1e6:5.1f} us/msg"
         f"   fdatasync alone {sync_us:.0f} us"
     )
     return end
@@ -151,7 +181,6 @@ async def bench_appends(store: Store, first: int, batch: int, seconds: float, wi
 
 async def bench_recovery(store: Store, messages: int) -> None:
     """A snapshot of so many durable messages, then a start on it."""
-    await store.start()
     await store.send(OpenSet(SET, Epoch(1), ME))
     assert isinstance(await store.receive(), SetOpened)
     last = LogIndex(messages + 1)
@@ -189,9 +218,8 @@ async def bench_recovery(store: Store, messages: int) -> None:
     print(
         f"{messages:,} messages in the snapshot: installed in {installed:.1f} s; after SIGKILL: process ready {started:.2f} s,"
         f" set open {opened:.2f} s, all {count:,} items sent to the broker {loaded:.2f} s;"
-        f" store's memory {resident_mib(store.process.pid):.0f} MiB"
+        f" store's memory {resident_mib(store.pid):.0f} MiB"
     )
-    await store.end()
 
 
 async def _install(store: Store, items: list[StateItem]) -> None:
@@ -200,20 +228,19 @@ async def _install(store: Store, items: list[StateItem]) -> None:
 
 
 async def main(messages: int, seconds: float, directory: Path) -> None:
-    store = Store(directory / "appends")
-    await store.start()
-    await store.send(OpenSet(SET, Epoch(1), ME))
-    assert isinstance(await store.receive(), SetOpened)
-    declare: list[tuple[AnyRecord, bool]] = [(DeclareQueue(None, "q", True), True)]
-    frame = encode_frame(Epoch(1), LogIndex(1), LogIndex(0), TimeMs(1), declare)
-    await store.send(AppendFrames(SET, Epoch(1), ME, (frame.durable,), LogIndex(0)))
-    assert isinstance(await store.receive(), Appended)
-    end = 1
-    for batch, window in ((1, 1), (1, 2), (1, 64), (10, 1), (10, 2), (10, 32), (100, 1), (100, 2), (100, 8)):
-        end = await bench_appends(store, end + 1, batch, seconds, window)
-    await store.end()
+    async with Store(directory / "appends") as store:
+        await store.send(OpenSet(SET, Epoch(1), ME))
+        assert isinstance(await store.receive(), SetOpened)
+        declare: list[tuple[AnyRecord, bool]] = [(DeclareQueue(None, "q", True), True)]
+        frame = encode_frame(Epoch(1), LogIndex(1), LogIndex(0), TimeMs(1), declare)
+        await store.send(AppendFrames(SET, Epoch(1), ME, (frame.durable,), LogIndex(0)))
+        assert isinstance(await store.receive(), Appended)
+        end = 1
+        for batch, window in WINDOWS:
+            end = await bench_appends(store, end + 1, batch, seconds, window)
     if messages:
-        await bench_recovery(Store(directory / "recovery"), messages)
+        async with Store(directory / "recovery") as store:
+            await bench_recovery(store, messages)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Results as Markdown: the tables of the page, of the terminal and of a run's own file."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bench.environment import NOISY_CORES, NOISY_SLOWDOWN
 from bench.musts import FAILOVER_GOALS
@@ -81,7 +81,7 @@ def failovers_table(trials: Sequence[Trial]) -> str:
     rows = [
         [
             f"W5: {one.what}",
-            str(len(one.seconds)),
+            f"{len(one.seconds)}{', cut short' if one.cut_short else ''}",
             f"{one.median_seconds:.2f}",
             f"{one.worst_seconds:.2f}",
             *_verdict(one),
@@ -104,6 +104,11 @@ def _verdict(trial: Trial) -> tuple[str, str]:
             f"{goal.unit.removeprefix('s ')} {result}" for goal, result in zip(goals, results, strict=True)
         ]
     return ", ".join(map(str, goals)) or "-", ", ".join(dict.fromkeys(results)) or "-"
+
+
+def missing_lines(missing: Mapping[str, str]) -> str:
+    """A list of what was to be measured and was not; "" if that is nothing."""
+    return "\n".join(f"- missing: {what}: {why}" for what, why in missing.items())
 
 
 def conditions(run: Run) -> str:

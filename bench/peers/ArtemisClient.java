@@ -35,6 +35,7 @@ public final class ArtemisClient {
   private static int connections, size;
   private static byte[] body;
   private static double warmSeconds, seconds;
+  private static long first, last; // what begins between them counts
   private static CyclicBarrier ready, go;
 
   private final int number;
@@ -57,8 +58,8 @@ public final class ArtemisClient {
       queues = new Queue[] {session.createQueue(prefix + "-" + number + "-a"), session.createQueue(prefix + "-" + number + "-b")};
       ready.await();
       go.await();
-      begin = System.nanoTime() + (long) (1e9 * warmSeconds);
-      end = begin + (long) (1e9 * seconds);
+      begin = first;
+      end = last;
       switch (workload) {
         case "publish" -> publish();
         case "move" -> move();
@@ -100,7 +101,7 @@ public final class ArtemisClient {
   }
 
   private synchronized void count(long start, int number) {
-    if (start < begin || start >= end) return;
+    if (start < first || start >= last) return;
     operations++;
     messages += number;
     latenciesUs.add((int) ((System.nanoTime() - start) / 1000));
@@ -108,7 +109,7 @@ public final class ArtemisClient {
 
   private void publish() throws JMSException {
     MessageProducer producer = producer(session, queues[0]);
-    for (long start; (start = System.nanoTime()) < end; count(start, size)) {
+    for (long start; (start = System.nanoTime()) < last; count(start, size)) {
       for (int sent = 0; sent < size; sent++) producer.send(message(session));
       session.commit();
     }
@@ -120,7 +121,7 @@ public final class ArtemisClient {
     for (int source = 0; ; source = 1 - source) {
       receive(consumers[source]);
       long start = System.nanoTime();
-      if (start >= end) return;
+      if (start >= last) return;
       for (int taken = 1; taken < size; taken++) receive(consumers[source]);
       for (int sent = 0; sent < size; sent++) producers[1 - source].send(message(session));
       session.commit();
@@ -137,11 +138,10 @@ public final class ArtemisClient {
   private void stream() throws Exception {
     MessageProducer producer = producer(session, queues[0]);
     Semaphore window = new Semaphore(size);
-    for (long start; (start = System.nanoTime()) < end; ) {
-      window.acquire();
+    window.acquire();
+    for (long start; (start = System.nanoTime()) < last; window.acquire())
       producer.send(message(session), new Confirmation(start, window));
-    }
-    window.acquire(size);
+    window.acquire(size - 1);
   }
 
   private final class Confirmation implements CompletionListener {
@@ -201,6 +201,8 @@ public final class ArtemisClient {
     ready.await();
     System.out.println("ready");
     if (System.in.read() < 0) return;
+    first = System.nanoTime() + (long) (1e9 * warmSeconds);
+    last = first + (long) (1e9 * seconds);
     go.await();
     for (Thread thread : threads) thread.join();
     report(clients);

@@ -1,12 +1,15 @@
-"""`python -m bench.peers`: Lockstep and its peers side by side, in one run on one disk; ends with 1 when a must is missed.
+"""`python -m bench.peers`: Lockstep and its peers side by side, in one run on one disk; ends with 1 when a must is missed, or a
+measurement is missing that a must is of.
 
-RabbitMQ has to be there (scripts/setup_peers.sh installs it); PostgreSQL and ActiveMQ Artemis are measured where they are.
+RabbitMQ has to be there (scripts/setup_peers.sh installs it); PostgreSQL and ActiveMQ Artemis are measured where they are, and
+missing where they are not or do not start. What was measured so far is written also where an error or a signal ends the run.
 """
 
 import argparse
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -15,16 +18,18 @@ from bench.cases import W1, W2, W3, W4_XA
 from bench.compiling import compiled
 from bench.database import database_versions, synced_database
 from bench.environment import Disk, Refused, commit, described_machine
+from bench.load_programs import SYSTEM_LOST, reason
 from bench.musts import MUSTS, exit_status, ratio_line, standings
 from bench.own_cluster import started
 from bench.peers import artemis, postgres, rabbitmq
-from bench.peers.rounds import System, run_rounds
+from bench.peers.rounds import Rounds, System
 from bench.report import write_report
-from bench.results import Run, medians
+from bench.results import Measurement, Run, medians
 from bench.scratch import add_directory, run, scratch_directory
-from bench.tables import conditions, measurements_table
+from bench.tables import conditions, measurements_table, missing_lines
 
 OUTPUT = Path("bench/out")
+PEERS = (rabbitmq.NAME, postgres.NAME, artemis.NAME)
 _VERSIONS = {
     rabbitmq.NAME: rabbitmq.versions,
     postgres.NAME: database_versions,
@@ -38,51 +43,73 @@ async def main(given: argparse.Namespace) -> int:
     begun = datetime.now(UTC)
     with scratch_directory(given.directory) as (directory, disk):
         cases = [must.case for must in MUSTS] if given.musts else [*W1, *W2, *W3, *W4_XA]
+        rounds = Rounds(console, directory, given.seconds)
         async with contextlib.AsyncExitStack() as stack:
-            systems = [*await _systems(console, stack, directory, disk, given.peers)]
-            found = await run_rounds(console, cases, systems, given.rounds, given.seconds, directory)
+            systems, left_out = await _systems(console, stack, directory, disk, given.peers)
             syncs = {system.name: system.syncs for system in systems}
+            try:
+                await rounds.run(cases, systems, given.rounds)
+            finally:
+                missing = {**left_out, **rounds.missing}
+                _report(given.output, console, begun, disk, rounds.found, syncs, missing)
+    ratios = standings(rounds.found)
+    console.print(ratio_line(ratios), soft_wrap=True)
+    return 1 if rounds.is_must_missing else exit_status(ratios)
+
+
+def _report(
+    output: Path,
+    console: Console,
+    begun: datetime,
+    disk: Disk,
+    found: list[Measurement],
+    syncs: dict[str, str],
+    missing: dict[str, str],
+) -> None:
+    """Of what was measured, if anything was."""
+    if not found:
+        return
     versions = {
         program: version
         for name in syncs
         if name in _VERSIONS
         for program, version in _VERSIONS[name]().items()
     }
-    made = Run("peers", begun, commit(), described_machine(versions), disk, found, syncs=syncs)
-    write_report(made, given.output)
+    machine = described_machine(versions)
+    made = Run("peers", begun, commit(), machine, disk, found, syncs=syncs, missing=missing)
+    write_report(made, output)
     console.print(conditions(made))
     for name, what in syncs.items():
         console.print(f"{name}: {what}.")
     console.print(measurements_table(medians(found), with_system=True), markup=False, soft_wrap=True)
-    ratios = standings(found)
-    console.print(ratio_line(ratios), soft_wrap=True)
-    return exit_status(ratios)
+    if missing:
+        console.print(missing_lines(missing), markup=False, soft_wrap=True)
 
 
 async def _systems(
     console: Console, stack: contextlib.AsyncExitStack, directory: Path, disk: Disk, names: list[str]
-) -> list[System]:
+) -> tuple[list[System], dict[str, str]]:
+    """Those that are measured, and why others that were asked for are not."""
     systems: list[System] = [await stack.enter_async_context(started(directory / "lockstep"))]
-    if "rabbitmq" in names:
+    left_out: dict[str, str] = {}
+    if rabbitmq.NAME in names:
         program = await compiled(
             rabbitmq.SOURCE, directory, ("rabbitmq", "pthread"), "rabbitmq-server, librabbitmq-dev"
         )
         nodes = await stack.enter_async_context(rabbitmq.RabbitMQ(directory / "rabbitmq"))
         systems += [rabbitmq.RabbitLoad(nodes, program, is_spread=is_spread) for is_spread in (True, False)]
-    if "postgres" in names:
-        systems += await _optional(console, _postgres(stack, directory))
-    if "artemis" in names:
-        systems += await _optional(console, _artemis(stack, directory, 1 / disk.syncs_per_second))
-    return systems
-
-
-async def _optional(console: Console, starting: Coroutine[None, None, System]) -> list[System]:
-    """A peer, if it is there."""
-    try:
-        return [await starting]
-    except Refused as refused:
-        console.print(f"left out: {refused}")
-        return []
+    optional: dict[str, Callable[[], Awaitable[System]]] = {
+        postgres.NAME: partial(_postgres, stack, directory),
+        artemis.NAME: partial(_artemis, stack, directory, 1 / disk.syncs_per_second),
+    }
+    for name, start in optional.items():
+        if name in names:
+            try:
+                systems.append(await start())
+            except (Refused, *SYSTEM_LOST) as error:
+                left_out[name] = reason(error)
+                console.print(f"{name} is left out: {error}", markup=False)
+    return systems, left_out
 
 
 async def _artemis(stack: contextlib.AsyncExitStack, directory: Path, sync_seconds: float) -> System:
@@ -101,7 +128,7 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=3, help="medians are of so many")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     parser.add_argument("--musts", action="store_true", help="only the cases that have a must")
-    parser.add_argument("--peers", nargs="+", default=["rabbitmq", "postgres", "artemis"])
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     add_directory(parser)
     parser.add_argument("--output", type=Path, default=OUTPUT / "peers.json")
     run(main(parser.parse_args()))

@@ -12,6 +12,7 @@ from string import Template
 from bench.cases import RING, Case
 from bench.environment import Refused
 from bench.load_programs import Plan
+from bench.programs import running
 from bench.versions import said_version
 from lockstep.runtime.ports import choose_ports
 from lockstep.runtime.supervisor import ChildProcess, wait_for_port
@@ -60,12 +61,13 @@ class Artemis:
 
     async def __aenter__(self) -> "Artemis":
         await asyncio.to_thread(self._prepare)
-        compiling = await asyncio.create_subprocess_exec(
+        command = (
             *("javac", "-cp", str(self._home / "lib" / "*"), "-d", str(self._classes)),
             *(str(HERE / name) for name in ("ArtemisBroker.java", "ArtemisClient.java")),
         )
-        if await compiling.wait() != 0:
-            raise Refused("the client of Artemis is not compiled")
+        async with running(command) as compiling:
+            if await compiling.wait() != 0:
+                raise Refused("the client of Artemis is not compiled")
         try:
             for server, port in zip(self._servers.values(), self._ports, strict=True):
                 await server.start()

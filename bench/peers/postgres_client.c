@@ -27,13 +27,13 @@ typedef struct {
   uint64_t operations;
   uint32_t *latencies;  // microseconds
   size_t latency_room;
-  double begin, end;
 } Worker;
 
 static const char *conninfo;
 static bool is_two_phase;
 static int size, body_bytes;
 static double warm_seconds, seconds;
+static double first, last;  // what begins between them counts
 static const char **values;
 static int *lengths, *formats;
 static pthread_barrier_t ready, go;
@@ -73,7 +73,7 @@ static void prepare(Worker *worker) {
 }
 
 static void count(Worker *worker, double start) {
-  if (start < worker->begin) return;
+  if (start < first) return;
   if (worker->operations == worker->latency_room) {
     worker->latency_room = worker->latency_room ? 2 * worker->latency_room : 4096;
     worker->latencies = realloc(worker->latencies, worker->latency_room * sizeof *worker->latencies);
@@ -89,9 +89,7 @@ static void *work(void *argument) {
   prepare(worker);
   pthread_barrier_wait(&ready);
   pthread_barrier_wait(&go);
-  worker->begin = now() + warm_seconds;
-  worker->end = worker->begin + seconds;
-  for (double start; (start = now()) < worker->end; count(worker, start)) {
+  for (double start; (start = now()) < last; count(worker, start)) {
     if (is_two_phase) execute(worker, "begin");
     insert(worker);
     if (is_two_phase) execute(worker, prepare_it), execute(worker, commit_it);
@@ -143,6 +141,8 @@ int main(int argument_count, char **arguments) {
   fflush(stdout);
   char line[16];
   if (!fgets(line, sizeof line, stdin)) return 1;
+  first = now() + warm_seconds;
+  last = first + seconds;
   pthread_barrier_wait(&go);
   for (int number = 0; number < connections; number++) pthread_join(threads[number], NULL);
   report(workers, connections);

@@ -11,6 +11,7 @@ from pathlib import Path
 from bench.cases import Case
 from bench.environment import Refused
 from bench.load_programs import Plan
+from bench.programs import running
 from bench.versions import said_version
 from lockstep.runtime.ports import choose_ports
 from lockstep.runtime.supervisor import ChildProcess, wait_for_port
@@ -139,14 +140,15 @@ class RabbitMQ:
         await wait_for_port(node, f"127.0.0.1:{self.ports[self._names.index(name)]}", READY_SECONDS)
 
     async def _control(self, *arguments: str) -> None:
-        process = await asyncio.create_subprocess_exec(
-            *("env", *self._environment(0), str(PROGRAMS / "rabbitmqctl"), *arguments),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        output, _ = await asyncio.wait_for(process.communicate(), READY_SECONDS)
-        if process.returncode != 0:
-            raise SystemExit(f"bench: rabbitmqctl {' '.join(arguments)}: {output.decode(errors='replace')}")
+        command = ("env", *self._environment(0), str(PROGRAMS / "rabbitmqctl"), *arguments)
+        pipe = asyncio.subprocess.PIPE
+        async with (
+            asyncio.timeout(READY_SECONDS),
+            running(command, stdout=pipe, stderr=asyncio.subprocess.STDOUT) as asked,
+        ):
+            output, _ = await asked.communicate()
+        if asked.returncode != 0:
+            raise Refused(f"rabbitmqctl {' '.join(arguments)}: {output.decode(errors='replace')}")
 
     def _node(self, name: str) -> str:
         return f"{name}-{self._cluster}@localhost"
@@ -177,8 +179,12 @@ def versions() -> dict[str, str]:
     """Of the nodes, and of the Erlang that they run on."""
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as home:
         # Its tools leave a cookie in the home of whoever asks.
-        asking = ("env", f"HOME={home}", "RABBITMQ_CONF_ENV_FILE=/dev/null")
-        return {
+        (port,) = choose_ports(1)
+        asking = ("env", f"HOME={home}", f"ERL_EPMD_PORT={port}", "RABBITMQ_CONF_ENV_FILE=/dev/null")
+        found = {
             "RabbitMQ": said_version((*asking, str(PROGRAMS / "rabbitmqctl"), "version"), r"(?m)^(\d\S*)$"),
             "Erlang": said_version((*asking, "erl", "-noshell", "-eval", _SAY_ERLANG), r"OTP (\d\S*)"),
         }
+        # They leave an epmd, too.
+        said_version((*asking, "epmd", "-kill"), "(Killed)")
+        return found

@@ -1,7 +1,8 @@
 // Load on RabbitMQ for bench/peers, on Debian's librabbitmq-dev: one thread and one connection for each client.
 //
 // Law: it works as the harness's own client does (bench/load.py): it prepares, says "ready", waits for a line, runs through its
-// warm-up and then counts for so many seconds; then it prints one line of JSON, and when its input has ended it removes its queues.
+// warm-up and then counts what begins in so many seconds; then it prints one line of JSON, and when its input has ended it removes
+// its queues.
 // Connections go round the given ports.
 //
 //   rabbitmq_client WORKLOAD PORTS CONNECTIONS SIZE BODY_BYTES RING WARM_SECONDS SECONDS PREFIX
@@ -41,6 +42,7 @@ static const char *workload, *prefix;
 static int ports[PORTS_MAX], port_count;
 static long size, body_bytes, ring;
 static double warm_seconds, seconds;
+static double first, last;  // what begins between them counts
 static amqp_bytes_t body;
 static pthread_barrier_t ready, go;
 
@@ -72,8 +74,8 @@ static void publish(Worker *worker, const char *queue) {
   worker->published++;
 }
 
-static void count(Worker *worker, double start, double end, long messages, double first) {
-  if (start < first) return;
+static void count(Worker *worker, double start, double end, long messages) {
+  if (start < first || start >= last) return;
   worker->operations++;
   worker->messages += messages;
   if (worker->latency_count == worker->latency_room) {
@@ -153,19 +155,19 @@ static void take(Worker *worker, amqp_envelope_t *envelope) {
   if (amqp_consume_message(worker->connection, envelope, &long_time, 0).reply_type != AMQP_RESPONSE_NORMAL) fail("no message");
 }
 
-static void run_publish(Worker *worker, double first, double last) {
+static void run_publish(Worker *worker) {
   double start;
   while ((start = now()) < last) {
     for (long number = 0; number < size; number++) publish(worker, worker->queue[0]);
     amqp_tx_commit(worker->connection, 1);
     check(worker->connection, "tx.commit");
     amqp_maybe_release_buffers(worker->connection);
-    count(worker, start, now(), size, first);
+    count(worker, start, now(), size);
   }
 }
 
 // Messages of both queues arrive as they like; those that come of the other queue meanwhile wait in their count.
-static void run_move(Worker *worker, double first, double last) {
+static void run_move(Worker *worker) {
   uint64_t *tags[2] = {malloc(sizeof(uint64_t) * (PREFETCH + 1)), malloc(sizeof(uint64_t) * (PREFETCH + 1))};
   long waiting[2] = {0, 0};
   int from = 0;
@@ -187,12 +189,19 @@ static void run_move(Worker *worker, double first, double last) {
     memmove(tags[from], tags[from] + size, sizeof(uint64_t) * waiting[from]);
     amqp_tx_commit(worker->connection, 1);
     check(worker->connection, "tx.commit");
-    count(worker, start, now(), 2 * size, first);
+    count(worker, start, now(), 2 * size);
     from = !from;
   }
 }
 
-static void run_stream(Worker *worker, double first, double last) {
+// Counts what was confirmed since the last time, and returns how many are counted.
+static uint64_t count_confirmed(Worker *worker, const double *sent_at, uint64_t counted) {
+  for (double end = counted < worker->confirmed ? now() : 0; counted < worker->confirmed; counted++)
+    count(worker, sent_at[counted % size], end, 1);
+  return counted;
+}
+
+static void run_stream(Worker *worker) {
   double *sent_at = malloc(sizeof(double) * size);
   uint64_t counted = 0;
   double time;
@@ -201,10 +210,12 @@ static void run_stream(Worker *worker, double first, double last) {
     publish(worker, worker->queue[0]);
     if (worker->published % 32 == 0) hear(worker, false);
     while (worker->published - worker->confirmed >= (uint64_t)size) hear(worker, true);
-    for (double end = counted < worker->confirmed ? now() : 0; counted < worker->confirmed; counted++)
-      count(worker, sent_at[counted % size], end, 1, first);
+    counted = count_confirmed(worker, sent_at, counted);
   }
-  while (worker->confirmed < worker->published) hear(worker, true);
+  while (counted < worker->published) {
+    hear(worker, true);
+    counted = count_confirmed(worker, sent_at, counted);
+  }
 }
 
 static void run_consume(Worker *worker) {
@@ -258,12 +269,11 @@ static void *work(void *argument) {
   prepare(worker);
   pthread_barrier_wait(&ready);
   pthread_barrier_wait(&go);
-  double first = now() + warm_seconds, last = first + seconds;
   worker->begin = first;
   worker->end = last;
-  if (strcmp(workload, "publish") == 0) run_publish(worker, first, last);
-  else if (strcmp(workload, "move") == 0) run_move(worker, first, last);
-  else if (strcmp(workload, "stream") == 0) run_stream(worker, first, last);
+  if (strcmp(workload, "publish") == 0) run_publish(worker);
+  else if (strcmp(workload, "move") == 0) run_move(worker);
+  else if (strcmp(workload, "stream") == 0) run_stream(worker);
   else run_consume(worker);
   return NULL;
 }
@@ -325,6 +335,8 @@ int main(int argument_count, char **arguments) {
   fflush(stdout);
   char line[16];
   if (!fgets(line, sizeof line, stdin)) return 1;
+  first = now() + warm_seconds;
+  last = first + seconds;
   pthread_barrier_wait(&go);
   for (int number = 0; number < connections; number++) pthread_join(threads[number], NULL);
   report(workers, connections);

@@ -43,7 +43,13 @@ def trial(
     sync_ms: float = 0.2,
     other_cores: float = 0.1,
     slowdown: float = 1.0,
+    cut_short: str = "",
 ) -> Trial:
     return Trial(
-        what=what, seconds=list(seconds), sync_ms=sync_ms, other_cores=other_cores, slowdown=slowdown
+        what=what,
+        seconds=list(seconds),
+        sync_ms=sync_ms,
+        cut_short=cut_short,
+        other_cores=other_cores,
+        slowdown=slowdown,
     )

@@ -59,6 +59,11 @@ def test_a_title_says_what_differs_from_the_usual() -> None:
     assert Case("W6", "publish", 1, 4, rate=1200.0).title == "tx of 1, 4 clients, at 1,200 tx/s"
 
 
+def test_messages_of_a_transaction_are_those_of_all_its_queues() -> None:
+    found = [Case("W1", operation, 10, 1).messages for operation in ("publish", "move", "sets", "postgres")]
+    assert found == [10, 20, 20, 10]
+
+
 def test_each_connection_has_a_queue_of_its_own_or_two_to_move_between() -> None:
     assert names(order("publish", 2)) == [["p-0"], ["p-1"]]
     assert names(order("move", 2)) == [["p-0-a", "p-0-b"], ["p-1-a", "p-1-b"]]

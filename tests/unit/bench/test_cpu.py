@@ -56,6 +56,13 @@ def test_entries_are_added_behind_those_that_are_there(tmp_path: Path) -> None:
     assert read_record(record) == [entry(20.0), entry(10.0)]
 
 
+def test_an_entry_from_before_processors_were_looked_at_is_read(tmp_path: Path) -> None:
+    record = tmp_path / "record.jsonl"
+    add_to_record(replace(entry(20.0), slowdown=1.5), record)
+    record.write_text(record.read_text().replace(',"slowdown":1.5', ""))
+    assert read_record(record) == [replace(entry(20.0), slowdown=0.0)]
+
+
 def test_a_change_is_shown_beside_what_it_was() -> None:
     shown = changes(entry(10.0), entry(20.0)).splitlines()
     assert shown[-1] == "| one | 3.0 (3.0) | - | 10.0 (20.0) | - | - | 1,000 |"

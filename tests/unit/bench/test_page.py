@@ -5,6 +5,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec import structs
+
+from bench.cases import W7, Case
 from bench.environment import Disk, Machine
 from bench.failover import LEADER_KILLED, PRIMARY_KILLED, PRIMARY_STALLED
 from bench.musts import GOALS, GROWTHS, MUSTS, PEER
@@ -80,19 +83,60 @@ def test_goals_of_failovers_stand_among_the_others_measured_or_not() -> None:
     found = run("full", [], [trial(PRIMARY_KILLED, 0.3, 0.6, 1.8, slowdown=1.3)])
     lines = [line for line in goals_table([found]).splitlines() if line.startswith("| W5: ")]
     assert lines == [
-        f"| W5: {PRIMARY_KILLED} | 0.5 s median | 0.60 | 20 % above | 0.20 ms, noisy |",
-        f"| W5: {PRIMARY_KILLED} | 1.5 s worst | 1.80 | 20 % above | 0.20 ms, noisy |",
-        f"| W5: {PRIMARY_STALLED} | 3.5 s worst | not measured | - | - |",
+        f"| W5: {PRIMARY_KILLED} | 0.5 s median | 0.60 | 20 % above | 0.20 ms, noisy | abc |",
+        f"| W5: {PRIMARY_KILLED} | 1.5 s worst | 1.80 | 20 % above | 0.20 ms, noisy | abc |",
+        f"| W5: {PRIMARY_STALLED} | 3.5 s worst | not measured | - | - | - |",
     ]
 
 
-def test_of_failovers_the_run_with_the_most_trials_counts_and_then_the_last() -> None:
+def test_of_failovers_the_run_with_the_most_trials_counts_and_then_the_worse_one() -> None:
     runs = [
         run(kind, [], [trial(PRIMARY_STALLED, *each)]) for kind, each in (("a", (3.0, 4.2)), ("b", (3.1,)))
     ]
     assert f"| W5: {PRIMARY_STALLED} | 3.5 s worst | 4.20 | 20 % above |" in goals_table(runs)
-    runs.append(run("c", [], [trial(PRIMARY_STALLED, 3.2, 3.3)]))
-    assert f"| W5: {PRIMARY_STALLED} | 3.5 s worst | 3.30 | reached |" in goals_table(runs)
+    for better, worse in ((3.3, 4.2), (7.0, 7.0)):
+        runs.insert(1, run("c", [], [trial(PRIMARY_STALLED, 3.2, better)]))
+        assert f"| W5: {PRIMARY_STALLED} | 3.5 s worst | {worse:.2f} |" in goals_table(runs)
+
+
+def test_a_series_of_failovers_that_was_cut_short_reaches_no_goal_and_says_so() -> None:
+    short = trial(PRIMARY_STALLED, 3.2, cut_short="nothing committed")
+    assert f"| W5: {PRIMARY_STALLED} | 3.5 s worst | 3.20 | missed |" in goals_table(
+        [run("full", [], [short])]
+    )
+    assert f"| W5: {PRIMARY_STALLED} | 1, cut short | 3.20 |" in failovers_table([short])
+
+
+def test_of_several_runs_the_least_disturbed_measurement_counts_and_of_undisturbed_ones_the_newest() -> None:
+    case = GOALS[0].case
+
+    def counted(*each: tuple[float, float]) -> str:
+        """Of measurements with these slowdowns, one a day; their rates are their places."""
+        runs = [
+            structs.replace(
+                run("short", [measurement(case, 10.0 * place, slowdown=slowdown, other_cores=cores)]),
+                started=datetime(2026, 1, place, tzinfo=UTC),
+                commit=f"of {place}",
+            )
+            for place, (slowdown, cores) in enumerate(each, 1)
+        ]
+        answers = {goals_table(some).splitlines()[2].split(" | ")[-1] for some in (runs, runs[::-1])}
+        assert len(answers) == 1, "the order of the files decides nothing"
+        return answers.pop()
+
+    assert counted((1.0, 0.0), (1.2, 0.1), (1.3, 0.0)) == "of 2 |"
+    assert counted((1.9, 0.0), (1.6, 0.0), (1.0, 0.7)) == "of 2 |"
+    assert counted((0.0, 0.0), (1.5, 0.0)) == "of 1 |"
+
+
+def test_a_growth_is_of_two_measurements_of_one_run() -> None:
+    growth = GROWTHS[0]
+    first = run("full", [measurement(growth.first, 100.0)])
+    both = run(
+        "full",
+        [measurement(growth.first, 100.0, slowdown=1.5), measurement(growth.last, 100.0, slowdown=1.5)],
+    )
+    assert "| +0% | reached | 0.20 ms, noisy |" in goals_table([first, both])
 
 
 def test_goals_say_by_how_much_they_are_missed() -> None:
@@ -102,8 +146,8 @@ def test_goals_say_by_how_much_they_are_missed() -> None:
         measurement(second.case, 10 * second.figure),
     ]
     lines = goals_table([run("short", found)]).splitlines()[2:]
-    assert lines[0] == "| W1: tx of 100, 4 clients | 70,000 msgs/s | 35,000 | 50 % below | 0.20 ms |"
-    assert lines[3] == "| W1: tx of 1, 4 clients | 2,400 tx/s | 2,400 | reached | 0.20 ms |"
+    assert lines[0] == "| W1: tx of 100, 4 clients | 70,000 msgs/s | 35,000 | 50 % below | 0.20 ms | abc |"
+    assert lines[3] == "| W1: tx of 1, 4 clients | 2,400 tx/s | 2,400 | reached | 0.20 ms | abc |"
     assert "not measured" in lines[1]
 
 
@@ -117,11 +161,11 @@ def test_a_latency_is_to_be_low_and_a_cost_is_not_to_grow() -> None:
         measurement(depth.last, 100.0, primary_us=27.5),
     ]
     lines = goals_table([run("full", found)]).splitlines()
-    assert "| W1: tx of 1, 1 client | 2 ms p50 | 2.0 | reached | 0.20 ms |" in lines
-    assert "| W1: tx of 1, 1 client | 4 ms p99 | 5.0 | 25 % above | 0.20 ms |" in lines
-    assert lines[-3].endswith("| +20% at most | +20% | reached | 0.20 ms |")
-    assert lines[-2].endswith("| +20% at most | +21% | missed | 0.20 ms |")
-    assert lines[-1].endswith("| +20% at most | not measured | - | - |")
+    assert "| W1: tx of 1, 1 client | 2 ms p50 | 2.0 | reached | 0.20 ms | abc |" in lines
+    assert "| W1: tx of 1, 1 client | 4 ms p99 | 5.0 | 25 % above | 0.20 ms | abc |" in lines
+    assert lines[-3].endswith("| +20% at most | +20% | reached | 0.20 ms | abc |")
+    assert lines[-2].endswith("| +20% at most | +21% | missed | 0.20 ms | abc |")
+    assert lines[-1].endswith("| +20% at most | not measured | - | - | - |")
 
 
 def test_a_goal_is_not_looked_for_in_another_workload() -> None:
@@ -163,7 +207,7 @@ def test_a_run_leaves_its_figures_its_tables_and_its_plots(tmp_path: Path) -> No
     write_report(of, tmp_path / "mine.json")
     assert read_run(tmp_path / "mine.json") == of
     text = (tmp_path / "mine.md").read_text()
-    assert "| W1: tx of 100, 4 clients | 70,000 msgs/s | 50.0 | 100 % below | 0.20 ms |" in text
+    assert "| W1: tx of 100, 4 clients | 70,000 msgs/s | 50.0 | 100 % below | 0.20 ms | abc |" in text
     images = re.findall(r"!\[.*\]\((.*)\)", text)
     assert images
     assert all((tmp_path / image).read_bytes().startswith(b"\x89PNG") for image in images)
@@ -175,3 +219,20 @@ def test_plots_are_drawn_of_what_there_is(tmp_path: Path) -> None:
     names = [path.name for path in draw(run("peers", found), tmp_path)]
     assert names == ["peers-throughput.png", "peers-cpu.png", "peers-ratios.png"]
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in names)
+
+
+def test_latency_and_scale_are_drawn_where_they_were_measured(tmp_path: Path) -> None:
+    found = [measurement(Case("W6", "publish", 10, 4, rate=100.0), 1000.0)]
+    found += [measurement(case, 1000.0) for case in (*W7["queues"], W7["brokers"][0])]
+    names = [path.name for path in draw(run("full", found), tmp_path)]
+    assert names == ["full-latency.png", "full-scale.png"]
+    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in names)
+
+
+def test_what_is_missing_stands_in_the_section_of_its_run() -> None:
+    case = MUSTS[0].case
+    for kind in ("full", "peers"):
+        lacking = structs.replace(
+            run(kind, [measurement(case, 60.0)]), missing={"W2 tx": "a load program ended with 3"}
+        )
+        assert "- missing: W2 tx: a load program ended with 3" in page([lacking], [], "", "").splitlines()

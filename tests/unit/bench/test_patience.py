@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from bench import patience
-from bench.load_programs import LoadFailed
+from bench.load_programs import LoadFailed, ServerEnded
 from bench.patience import NOISY_TRIES_MAX, Patience
 from bench.results import Measurement
 from tests.unit.bench.made import measurement
@@ -51,6 +51,26 @@ async def test_of_noisy_ones_the_least_disturbed_counts_and_not_the_fastest() ->
     _, once = measuring(made(30.0, 1.5), made(10.0, 1.3), made(40.0, 1.6), made(20.0, 1.4), made(50.0, 1.0))
     assert NOISY_TRIES_MAX == 4
     assert (await Patience(60.0).least_noisy(once)).messages_per_second == 10.0
+
+
+async def test_others_and_slow_processors_disturb_alike() -> None:
+    _, once = measuring(
+        made(10.0, 1.3, other_cores=0.7), made(20.0, 1.9), made(30.0, 1.0, other_cores=0.6), made(40.0, 2.0)
+    )
+    assert (await Patience(60.0).least_noisy(once)).messages_per_second == 20.0
+
+
+async def test_a_system_that_is_lost_when_it_is_measured_again_leaves_the_first() -> None:
+    found: list[Measurement | Exception] = [made(10.0, 1.5), ServerEnded("store B1 ended"), made(20.0, 1.0)]
+
+    async def once() -> Measurement:
+        one = found.pop(0)
+        if isinstance(one, Exception):
+            raise one
+        return one
+
+    assert (await Patience(60.0).least_noisy(once)).messages_per_second == 10.0
+    assert len(found) == 1, "nobody asks it again"
 
 
 async def test_without_patience_what_comes_is_taken() -> None:

@@ -1,5 +1,8 @@
 """Where a benchmark that writes to a disk is refused, and how it ends."""
 
+import asyncio
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -67,4 +70,27 @@ def test_nothing_is_run_where_the_disk_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="bench: refused: no disk"):
         run_on_disk(work.run, tmp_path, refused)
     assert work.places == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_whoever_ends_it_leaves_no_directory_and_what_it_ends_itself_is_ended(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    ended: list[Path] = []
+
+    async def work(scratch: Path) -> None:
+        (scratch / "data").write_text("much")
+        os.kill(os.getpid(), number)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            os.kill(os.getpid(), number)
+            await asyncio.sleep(0.05)
+            ended.append(scratch)
+
+    with pytest.raises(SystemExit) as end:
+        run_on_disk(work, tmp_path, on_disk)
+    assert end.value.code == 128 + number
+    assert len(ended) == 1
     assert list(tmp_path.iterdir()) == []
