@@ -37,6 +37,9 @@ from services.broker.core.lease_keeper import (
     StoreAnswered,
 )
 
+RUNNING_KEY_SECONDS = 0.5
+"""Before it is put again, where that failed."""
+
 _log = logging.getLogger("lockstep.lease")
 
 
@@ -161,10 +164,14 @@ class LeaseLoop:
 
     async def _put_running_key(self, lease_id: int) -> None:
         put = Put(self._view.running_key(self._broker), self._process.encode(), lease_id)
-        try:
-            await self._etcd.transact([], [put])
-        except (EtcdRejected, EtcdInDoubt) as error:
-            _log.warning("event=running_key_failed %s", error.message)
+        while self._keeper.lease_id == lease_id and not self._is_stopped:
+            try:
+                await self._etcd.transact([], [put])
+            except (EtcdRejected, EtcdInDoubt) as error:
+                _log.warning("event=running_key_failed %s", error.message)
+                await asyncio.sleep(RUNNING_KEY_SECONDS)
+            else:
+                return
 
     async def _renew(self, lease_id: int) -> None:
         sent_ms = boottime_ms()

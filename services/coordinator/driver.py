@@ -81,9 +81,13 @@ class CoordinatorDriver:
         try:
             self.feed(make(request))
             return await answer
+        except asyncio.CancelledError:
+            # Also of one that was answered in the same turn: nobody has heard the answer.
+            self._waiting.pop(request, None)
+            self.feed(RequestDropped(request))
+            raise
         finally:
-            if self._waiting.pop(request, None) is not None:
-                self.feed(RequestDropped(request))
+            self._waiting.pop(request, None)
 
     def feed(self, given: Input) -> None:
         """Handles it to its end, and performs what comes of it."""

@@ -22,6 +22,8 @@ _log = logging.getLogger("lockstep.postgres")
 
 CONNECT_SECONDS = 3
 """Below the time of a coordinator's call (5 s)."""
+SILENCE_SECONDS = 15
+"""A machine that is gone without a word is noticed: its server cannot give a statement up, and does not say that it ended."""
 TABLE = """
 create table if not exists lockstep_outcomes (
     gid text primary key, is_commit boolean not null, ended_at timestamptz not null default now())
@@ -149,6 +151,10 @@ class Database:
             self._dsn,
             autocommit=True,
             connect_timeout=CONNECT_SECONDS,
+            keepalives_idle=SILENCE_SECONDS // 3,
+            keepalives_interval=SILENCE_SECONDS // 3,
+            keepalives_count=2,
+            tcp_user_timeout=SILENCE_SECONDS * 1000,
             options=self._options,
             application_name="lockstep",
         )

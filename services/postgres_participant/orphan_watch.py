@@ -35,12 +35,15 @@ class OrphanWatch:
         rounds = 0
         while True:
             try:
-                await self.look()
-                if rounds % ROUNDS_PER_FORGETTING == 0:
-                    await self._database.forget(self._settings.outcome_seconds)
+                async with asyncio.timeout(self._settings.orphan_round_seconds):
+                    await self.look()
+                    if rounds % ROUNDS_PER_FORGETTING == 0:
+                        await self._database.forget(self._settings.outcome_seconds)
                 rounds += 1
             except LockstepError as error:
                 _log.warning("event=orphans_not_seen %s", error.message)
+            except TimeoutError:
+                _log.warning("event=orphans_not_seen not within %g s", self._settings.orphan_round_seconds)
             await asyncio.sleep(self._settings.orphan_every_seconds)
 
     async def look(self) -> None:

@@ -28,6 +28,8 @@ class ParticipantSettings:
     """Between two looks for prepared transactions that nobody ends."""
     orphan_age_seconds: float = 10.0
     """Below it a prepared transaction is left to its coordinator: most are ended within a second."""
+    orphan_round_seconds: float = 60.0
+    """A look that takes longer begins anew: its database may hang, and then it gives no statement up."""
     orphans_max: int = 200
     """Looked at in one round, the oldest first: each costs a read of etcd."""
     outcome_seconds: float = 7 * 24 * 3600.0

@@ -45,7 +45,7 @@ class PostgresProcess:
         self._user = next((name for name in USERS if _exists(name)), "nobody") if os.getuid() == 0 else None
         self._process: subprocess.Popen[bytes] | None = None
         self.dsn = f"host=127.0.0.1 port={port} user=lockstep dbname=postgres"
-        self._port = port
+        self.port = port
 
     async def create(self) -> None:
         """Makes the data directory."""
@@ -88,7 +88,7 @@ class PostgresProcess:
 
     def _spawn(self) -> "subprocess.Popen[bytes]":
         settings = {
-            "port": str(self._port),
+            "port": str(self.port),
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": str(self._directory),
             "max_prepared_transactions": "50",

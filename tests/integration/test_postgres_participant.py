@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from typing import cast
 
 import psycopg
 import pytest
@@ -10,11 +11,15 @@ from lockstep.core.branch_names import branch_xid, generation_tag, new_global_id
 from lockstep.core.errors import InDoubt, Rejected
 from lockstep.core.postgres_gid import gid_of
 from lockstep.core.xid import Xid
+from lockstep.runtime.decision_log import DecisionLogReader
+from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.xid_codec import decode_xid, encode_xid
 from lockstep.wire.v1 import coordinator_pb2
 from lockstep.wire.v1 import participant_pb2 as pb
-from services.postgres_participant.database import BranchFacts, Database
+from services.postgres_participant.database import BranchFacts, Database, PreparedBranch
+from services.postgres_participant.orphan_watch import OrphanWatch
 from services.postgres_participant.participant_service import ParticipantService
+from services.postgres_participant.settings import ParticipantSettings
 from tests.integration.postgres_process import PostgresProcess
 
 _ids = iter(range(1_000))
@@ -176,3 +181,76 @@ async def test_the_service_answers_as_the_protocol_says(database: Database, bran
     malformed = coordinator_pb2.BranchXid(format_id=1, global_id=bytes(65))
     with pytest.raises(Rejected):
         await service._prepare(pb.ParticipantPrepareRequest(name="rows", xid=malformed))
+
+
+class Relay:
+    """A way to the database, on which answers may stop without a word."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.is_silent = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> int:
+        """Returns its port."""
+        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_database, to_database = await asyncio.open_connection("127.0.0.1", self._port)
+        self._tasks.append(asyncio.ensure_future(self._carry(reader, to_database)))
+        self._tasks.append(asyncio.ensure_future(self._carry(from_database, writer)))
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(1 << 16):
+                if not self.is_silent:
+                    writer.write(data)
+        finally:
+            writer.close()
+
+
+class Looking(Database):
+    """Says how often it was asked what is prepared, and how often it answered."""
+
+    asked = answered = 0
+
+    async def prepared(self) -> list[PreparedBranch]:
+        self.asked += 1
+        found = await super().prepared()
+        self.answered += 1
+        return found
+
+
+async def test_a_database_that_vanishes_without_a_word_is_asked_again_when_it_is_back(
+    postgres: PostgresProcess,
+) -> None:
+    relay = Relay(postgres.port)
+    port = await relay.start()
+    database = Looking(postgres.dsn.replace(f"port={postgres.port}", f"port={port}"), 1, 1.0)
+    given = ParticipantSettings(
+        "db", "", "", "", "c", orphan_every_seconds=0.1, orphan_round_seconds=1.0, orphans_max=0
+    )
+    reader = DecisionLogReader(cast(EtcdClient, None), "c")
+    watching = asyncio.ensure_future(OrphanWatch(given, database, reader).run())
+    async with asyncio.timeout(60):
+        while not database.answered:
+            await asyncio.sleep(0.05)
+        relay.is_silent, asked = True, database.asked
+        while database.asked < asked + 3:
+            await asyncio.sleep(0.05)
+        relay.is_silent, answered = False, database.answered
+        while database.answered == answered:
+            await asyncio.sleep(0.05)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    await database.close()
+    await relay.close()

@@ -187,6 +187,7 @@ class Coordinator:
         transaction = self._new_transaction(asked.global_id, asked.generation, asked.participants, aim)
         transaction.join(asked.request, now)
         transaction.begin(now, looks_first=asked.is_closed)
+        self._forget_ended(transaction)  # One that is too old ends at once.
 
     def _inquire(self, asked: OutcomeAsked, now: Now) -> None:
         known = self._transactions.get(asked.global_id)
@@ -261,6 +262,7 @@ class Coordinator:
                         late.global_id, late.generation, late.listed, Verdict.ABORT, NOTHING_FOUND
                     )
                     transaction.begin(now, looks_first=False)
+                    self._forget_ended(transaction)
 
     def _listed(self, listed: LogListed, now: Now) -> None:
         if not self._listing.take(listed.ticket):

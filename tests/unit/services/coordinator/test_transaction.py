@@ -467,6 +467,17 @@ def test_a_commit_that_comes_too_late_is_not_begun() -> None:
     assert rig.participants.told == [[], []] and not rig.log.outcomes
 
 
+@pytest.mark.parametrize("is_fence", [False, True])
+def test_whoever_asks_behind_a_commit_that_came_too_late_is_answered(is_fence: bool) -> None:
+    rig = Rig()
+    rig.now_ms += LIMITS.age_ms_max + 1
+    rig.commit()
+    asked = rig.outcome(fence=True) if is_fence else rig.commit()
+    rig.run()
+    assert asked in rig.answers
+    assert not rig.core.transactions
+
+
 # Time-outs of open transactions
 
 
