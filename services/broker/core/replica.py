@@ -45,7 +45,7 @@ from lockstep.core.inputs import (
 )
 from lockstep.core.replication import HandedOver, SubscriptionRefused
 from lockstep.core.server_messages import AttachRefused
-from lockstep.core.store_protocol import Appended
+from lockstep.core.store_protocol import Appended, SetOpened
 from services.backup.core.backup import BackupCore
 from services.backup.core.backup_memory import BackupState, FoundDamage
 from services.broker.core.candidate import Candidate
@@ -61,7 +61,7 @@ from services.primary.core.observers import TransactionObserverFactory
 from services.primary.core.primary import PrimaryCore
 
 _GATHERED = ClientSaid | BackupSaid | StoreSaid
-"""What comes often, and decides nothing about who leads."""
+"""What comes often, and decides nothing about who leads, unless a store was opened."""
 REPLICA_REQUESTS = 1_000_000_000
 """Requests of the replica itself have numbers from here on, below those of the primary's own swaps, which its epoch gives."""
 
@@ -142,7 +142,7 @@ class Replica:
 
     def handle(self, given: AnyInput, now: Now, more_follow: bool = False) -> list[AnyEffect]:
         """Take one input; returns effects to perform in order. `more_follow`: what it causes may wait for the next input."""
-        if more_follow and isinstance(given, _GATHERED) and self.is_serving:
+        if more_follow and isinstance(given, _GATHERED) and self.is_serving and not _is_opening(given):
             assert self.primary is not None, "who serves leads"
             self.primary.take(given, now)
             return []
@@ -195,6 +195,8 @@ class Replica:
                     self._put_presence()
             case LeaseLost():
                 self._lease.lost()
+            case StoreSaid(answer=SetOpened() as opened):
+                self._facts.opened(opened)
             case StoreConnected():
                 self._is_store_connected = True
             case StoreLost():
@@ -466,3 +468,7 @@ class Replica:
 
     def _note(self, event: str, details: str) -> None:
         self._effects.append(Note(self.set_name, event, details))
+
+
+def _is_opening(given: AnyInput) -> bool:
+    return type(given) is StoreSaid and type(given.answer) is SetOpened

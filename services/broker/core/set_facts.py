@@ -28,7 +28,7 @@ class SetFacts:
         self._judged: SetOpened | None = None
         self._is_generation_other = False
         self._remembered = (0, "")
-        """(revision, generation) that the store was told."""
+        """(revision, generation) that the store has, or was told."""
 
     @property
     def is_led(self) -> bool:
@@ -86,6 +86,10 @@ class SetFacts:
     def store_lost(self) -> None:
         """What it was told may not have reached it."""
         self._remembered = (0, "")
+
+    def opened(self, opened: SetOpened) -> None:
+        """What the store has, from itself: what it was told before it may have refused."""
+        self._remembered = (opened.map_revision, opened.generation)
 
     def remember(self, epoch: Epoch, incarnation: Incarnation) -> TellStore | None:
         """Let the store keep the entry, unless it has it or must not."""

@@ -433,6 +433,26 @@ def test_the_store_remembers_the_entry_that_a_promotion_wrote() -> None:
     assert b'"epoch":2' in bench.store.map_bytes
 
 
+@pytest.mark.parametrize("leads", [True, False])
+def test_an_entry_that_the_store_refused_is_told_again_when_it_is_open_again(leads: bool) -> None:
+    if leads:
+        bench = leading()
+        primary = bench.replica.primary
+        assert primary is not None
+        newer = seen(primary.membership.set_map, 14)
+    else:
+        bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3), commit=2))
+        bench.feed(seen(entry(1, B, OLD), 10))
+        newer = seen(entry(1, B, OLD, C), 14)
+    bench.store.is_failing = True
+    bench.feed(newer)
+    bench.pass_ms(200)
+    assert bench.store.map_revision < 14
+    bench.store.is_failing = False
+    bench.pass_ms(2_000)
+    assert bench.store.map_revision == 14
+
+
 # --- damaged disks ----------------------------------------------------------------------------------------------------
 
 
