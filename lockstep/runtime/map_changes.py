@@ -128,9 +128,10 @@ class MapChanges:
             entry = await self._etcd.get(lease_key)
         except (EtcdRejected, EtcdInDoubt):
             entry = None
-        # Its own key may be there: under the lease before, or by an attempt whose answer was lost.
+        # Its own key may be there: under the lease before, or by an attempt whose answer was lost. By its revision: what is
+        # executed late, under a lease that is no more, is not to take it from the lease that has it then.
         is_own = entry is not None and entry.value == holder
-        key_is = ValueEquals(lease_key, holder) if is_own else Absent(lease_key)
+        key_is = ModRevisionEquals(lease_key, entry.mod_revision) if entry and is_own else Absent(lease_key)
         await self._swap_under_lease(effect, [*self._entry_is(effect), key_is], [], lease_key, holder)
 
     async def _swap_under_lease(

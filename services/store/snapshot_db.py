@@ -72,9 +72,26 @@ class SnapshotDb:
                 assert type(key) is bytes  # in raw mode all are
                 items.append(new(StateItem, (key[1:], value, True)))
                 size += len(key) + len(value) + _ITEM_BYTES
+            if why := self._why_ended(_ITEM + (items[-1].key + b"\0" if items else from_key)):
+                raise SnapshotCorrupt(why) if _is_corruption(why) else SnapshotFailed(errno.EIO, why)
         except Exception as error:
             raise self._translated(error) from error
         return tuple(items), True
+
+    def _why_ended(self, key: bytes) -> str:
+        """What kept an iteration from going on at `key`, "" if nothing is there: at an error it ends as at the last item.
+
+        Text, and no exception: with one its frames would keep the iterator, and an iterator keeps the database's lock.
+        """
+        iterator = self._open().iter(_scanning(_ITEM_BYTES))
+        iterator.seek(key)
+        if iterator.valid():
+            return "an iteration ended before the last item"
+        try:
+            iterator.status()
+        except Exception as error:
+            return str(error)
+        return ""
 
     def read_values(self, keys: tuple[bytes, ...]) -> tuple[bytes | None, ...]:
         if not keys:
@@ -167,11 +184,15 @@ class SnapshotDb:
         except Exception:
             self._database = None
         text = str(error)
-        if "orruption" in text or "checksum" in text.lower():
+        if _is_corruption(text):
             return SnapshotCorrupt(text)
         failed = SnapshotFailed(text)
         failed.errno = 28 if "o space left" in text else 5
         return failed
+
+
+def _is_corruption(text: str) -> bool:
+    return "orruption" in text or "checksum" in text.lower()
 
 
 def _scanning(bytes_max: int) -> ReadOptions:

@@ -209,17 +209,24 @@ class BrokerEtcd:
 
                 self._transact(set_name, effect.request, promote)
             case RestoreLeaseKey():
+                holder = effect.incarnation.encode()
 
-                def restore(etcd: Etcd) -> object:
+                def restore(etcd: Etcd, key_revision: int) -> object:
                     is_same = etcd.mod_revision(map_key) == effect.expected_revision
-                    key = etcd.get(lease_key)
-                    is_free = key is None or key.value == effect.incarnation.encode()
-                    if not is_same or not is_free or lease not in etcd.leases:
+                    if (
+                        not is_same
+                        or etcd.mod_revision(lease_key) != key_revision
+                        or lease not in etcd.leases
+                    ):
                         return 0
-                    etcd.put(lease_key, effect.incarnation.encode(), lease)
+                    etcd.put(lease_key, holder, lease)
                     return effect.expected_revision
 
-                self._transact(set_name, effect.request, restore)
+                def found(key: object) -> None:
+                    revision = key.mod_revision if isinstance(key, Entry) and key.value == holder else 0
+                    self._transact(set_name, effect.request, lambda etcd: restore(etcd, revision))
+
+                self.session.call(lambda etcd: etcd.get(lease_key), lambda key: self._broker.post(found, key))
             case DropLeaseKey():
 
                 def drop(etcd: Etcd) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.effects import AnyEffect, Note, PromoteSelf
-from lockstep.core.ids import BrokerId, Incarnation, SetName
+from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName
 from lockstep.core.inputs import SwapAnswered, Verdict
 from services.backup.core.backup import BackupCore
 from services.broker.core.promotion import Candidacy, Standing, candidacy, data_loss_candidacy
@@ -49,13 +49,22 @@ class Candidate:
         self._attempts = 0
         self._not_before_ms = 0
         self._unled_since_ms: int | None = None
-        self._is_loss_accepted = False
+        self._loss_accepted_in: Epoch | None = None
         self._is_damage_accepted = False
 
     def accept_data_loss(self) -> bool:
-        """R7: only while nobody leads; answers whether it is so. Forgotten as soon as somebody does."""
-        self._is_loss_accepted = self._is_damage_accepted = not self._facts.is_led
-        return self._is_loss_accepted
+        """R7: only while nobody leads; answers whether it is so. Forgotten as soon as somebody does, seen or not: what is given up
+        is what the present epoch had, and nothing of a later one.
+        """
+        set_map, is_accepted = self._facts.set_map, not self._facts.is_led
+        self._loss_accepted_in = set_map.epoch if set_map is not None and is_accepted else None
+        self._is_damage_accepted = is_accepted
+        return is_accepted
+
+    @property
+    def _is_loss_accepted(self) -> bool:
+        set_map = self._facts.set_map
+        return set_map is not None and set_map.epoch == self._loss_accepted_in
 
     def takes_damage(self) -> bool:
         """Whether the operator's command may be given to the own damaged disk: once, and only while nobody leads."""
@@ -69,12 +78,12 @@ class Candidate:
 
     def forget(self) -> None:
         """What was asked is of no interest any more."""
-        self.asked, self._is_answer_pending, self._is_loss_accepted = None, False, False
+        self.asked, self._is_answer_pending, self._loss_accepted_in = None, False, None
 
     def stand(self, backup: BackupCore | None, incarnation: Incarnation, now: Now) -> list[AnyEffect]:
         """Ask to be promoted when nobody leads and this replica may."""
         if self._facts.is_led:
-            self._unled_since_ms, self._is_loss_accepted = None, False
+            self._unled_since_ms = self._loss_accepted_in = None
             return []
         if self._unled_since_ms is None:
             self._unled_since_ms = now.boottime_ms

@@ -26,7 +26,7 @@ from lockstep.core.store_protocol import (
 )
 from services.primary.core.context import Context
 from services.primary.core.membership import Membership
-from services.primary.core.reign import ReignOver
+from services.primary.core.reign import DiskDamaged, ReignOver
 
 
 class OwnStore:
@@ -104,7 +104,10 @@ class OwnStore:
         agreed = agreement(ours, log.framed_end, opened.epochs, opened.log_end)
         needed = max(self._membership.durable[self._own], log.retained_from, opened.commit_index)
         if opened.disk != self._own.disk or opened.damage or agreed < needed:
-            self._note("damaged", opened.damage or f"the own disk ends at {opened.log_end}, agreed {agreed}")
+            details = opened.damage or f"the own disk ends at {opened.log_end}, agreed {agreed}"
+            self._note("damaged", details)
+            if opened.disk == self._own.disk and agreed < self._membership.durable[self._own]:
+                raise DiskDamaged(f"it lost what it had acknowledged: {details}")
             raise ReignOver("the own store lost what it had acknowledged")
         self._is_open = True
         self._in_flight.clear()

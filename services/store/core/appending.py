@@ -120,7 +120,7 @@ def append(the: StoredSet, requests: list[Waiting]) -> Procedure[None]:
     if group is not None and group.accepted:
         # All of them came from the writer: one answer covers them.
         stream, request = group.accepted[-1]
-        end = group.journal.end
+        end = the.acknowledged_end = group.journal.end
         the.reply(stream, Appended(request.set_name, request.epoch, request.incarnation, end, the.room))
     if refused is not None:
         stream, request, refusal = refused
@@ -182,6 +182,7 @@ def truncate(the: StoredSet, stream: int, request: Truncate) -> Procedure[None]:
 def _cut(the: StoredSet, journal: Journal, after: LogIndex, plan: Cut) -> Procedure[None]:
     yield from the.change_chain()
     yield from the.wait_for(Lane.READ)
+    the.acknowledged_end = min(the.acknowledged_end, after)
     try:
         void = (*plan.given_up, *([the.spare] if the.spare is not None else []))
         the.spare = None

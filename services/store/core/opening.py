@@ -50,6 +50,9 @@ def open_set(the: StoredSet, stream: int, request: OpenSet) -> Procedure[None]:
         message = f"epoch {request.epoch} is below {the.meta.highest_epoch}"
         the.refuse(stream, request, ErrorCode.WRONG_EPOCH, message)
         return
+    if is_higher(request.epoch, the) and not the.damage:
+        # What was told of records that are not here is no word on those that a later epoch may have in their places (R7, R11).
+        the.commit_told = the.commit_index
     yield from raise_epoch(the, request.epoch)
     the.writer = (stream, request.incarnation)
     the.reply(stream, the.opened(request))
@@ -117,7 +120,7 @@ def accept_damage(the: StoredSet, stream: int, request: AcceptDamage) -> Procedu
         else:
             end = Seal(journal.next_number, SEGMENT_HEADER_BYTES, the.number_max)
         yield from seal(the, end, commit_index=the.commit_index)
-        the.commit_reached = LogIndex(0)
+        the.commit_reached = the.acknowledged_end = LogIndex(0)
         yield from read_set(the)
     the.reply(stream, the.opened(request))
 
@@ -136,6 +139,10 @@ def read_set(the: StoredSet) -> Procedure[None]:
         found.damage = f"the log ends at {found.journal.end}, but {the.commit_reached} was acknowledged here"
         found.commit_index = the.commit_reached
         yield from write_meta(the, commit_index=the.commit_reached)
+    elif not found.damage and found.journal.end < the.acknowledged_end:
+        found.damage = (
+            f"the log ends at {found.journal.end}, but {the.acknowledged_end} was acknowledged here"
+        )
     if the.corruption:
         found.damage, found.snapshot = the.corruption, None
         found.journal = Journal(LogIndex(0), EpochTable(), TimeMs(0), found.number_max + 1)
@@ -173,7 +180,7 @@ def _read_meta(the: StoredSet) -> Procedure[None]:
 def _start_empty(the: StoredSet) -> Procedure[None]:
     """Finish what a mark says; what was here before is deleted, or moved away if it was set aside."""
     segments = yield from list_segments()
-    the.commit_reached = the.flushed_index = LogIndex(0)
+    the.commit_reached = the.acknowledged_end = the.flushed_index = LogIndex(0)
     if the.meta.mark == MARK_ASIDE:
         yield (MoveAside(the.meta.disk or (yield from make_disk_id())),)
     else:

@@ -110,6 +110,8 @@ class StoredSet:
         """Highest commit index of the set as a broker told it or the disk knew it; may be above the log's end."""
         self.commit_reached = LogIndex(0)
         """Highest commit index that the log has reached in this process: one that ends below it has lost something."""
+        self.acknowledged_end = LogIndex(0)
+        """Last index that this process called durable, and has not begun to cut since: the same is true of it."""
         self.number_max = 0
         """Highest segment number ever used."""
         self.spare: int | None = None

@@ -380,6 +380,23 @@ def test_data_loss_that_was_accepted_is_forgotten_when_somebody_leads() -> None:
     assert bench.wanted(PromoteSelf) == []
 
 
+def test_data_loss_that_was_accepted_gives_up_nothing_of_an_epoch_that_was_not_seen_then() -> None:
+    """C led meanwhile, and what it acknowledged is on its disk and B's."""
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3)))
+    bench.hold_lease()
+    bench.feed(seen(entry(4, B, C), 10))
+    bench.see_presences()
+    bench.see_key(None)
+    bench.feed(LeaseLost(SET))
+    bench.feed(AcceptDataLoss(SET))
+    bench.pass_ms(60_000)
+    bench.feed(seen(entry(5, C, B), 50))
+    bench.see_key(None)
+    bench.hold_lease(8)
+    bench.pass_ms(500)
+    assert bench.wanted(PromoteSelf) == []
+
+
 def damaged_last_member() -> ReplicaBench:
     store = MemoryStore("disk-a", *frames(1, 1, 3), commit=5)
     store.damage = "the log ends at 3, but 5 was acknowledged"
@@ -504,6 +521,25 @@ def test_a_damaged_member_that_may_not_be_removed_stays_while_nobody_leads() -> 
     bench.feed(seen(entry(1, B, OLD, min_in_sync=2), 10))
     bench.pass_ms(1_000)
     assert other.disk == "disk-a"
+
+
+def test_a_primary_whose_disk_lost_what_it_acknowledged_does_not_stand_with_the_rest() -> None:
+    """Its store knows nothing of it: who is alone in the set waits for an operator's word (R7, R10)."""
+    bench = leading()
+    bench.lose_store()
+    bench.store.frames.pop()
+    bench.store.commit_index = min(bench.store.commit_index, bench.store.log_end)
+    asked = len(bench.wanted(PromoteSelf))
+    bench.find_store()
+    assert bench.replica.primary is None
+    bench.see_presences(bench.own())
+    bench.see_key(None)
+    for _ in range(20):
+        bench.hold_lease()
+        bench.pass_ms(200)
+    assert len(bench.wanted(PromoteSelf)) == asked
+    assert bench.replica.backup is not None
+    assert bench.replica.backup.state is BackupState.DAMAGED
 
 
 def test_a_primary_whose_disk_is_damaged_stops() -> None:

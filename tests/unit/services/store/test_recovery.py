@@ -6,7 +6,7 @@ import msgspec.structs
 import pytest
 
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import DiskId, Epoch, LogIndex, QueueId
+from lockstep.core.ids import DiskId, Epoch, LogIndex, QueueId, SetName
 from lockstep.core.records import AnyRecord, DeclareQueue, Message, Publish
 from lockstep.core.store_protocol import (
     AcceptDamage,
@@ -17,6 +17,7 @@ from lockstep.core.store_protocol import (
     Truncate,
     Truncated,
 )
+from services.store.core.disk import DiskError, DiskProblem, Step, SyncSegment
 from services.store.core.journal_format import (
     GROUP_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -463,3 +464,45 @@ def tick(rig: StoreRig, count: int) -> None:
     for _ in range(count):
         rig.feed(Tick())
         rig.run()
+
+
+def test_what_this_process_acknowledged_and_a_failing_write_spoiled_is_damage() -> None:
+    """Groups share sectors: one that cannot be written may take the end of the one before it along."""
+    rig = rig_with(5, limits=ONE_SEGMENT)
+
+    def spoil(set_name: SetName, step: Step) -> None:
+        if isinstance(step, SyncSegment):
+            rig.disk.fault = None
+            flip(rig, 5)
+            raise DiskError(DiskProblem.FAILED, "EIO", step)
+
+    rig.disk.fault = spoil
+    assert isinstance(rig.append(frame(6)), StoreRefused)
+    opened = rig.open(1)
+    assert (opened.log_end, opened.damage) == (4, "the log ends at 4, but 5 was acknowledged here")
+
+
+def test_what_was_acknowledged_and_cut_since_is_missed_by_nobody() -> None:
+    rig = rig_with(5, limits=ONE_SEGMENT)
+    assert isinstance(rig.truncate(3), Truncated)
+
+    def fail(set_name: SetName, step: Step) -> None:
+        if isinstance(step, SyncSegment):
+            rig.disk.fault = None
+            raise DiskError(DiskProblem.FAILED, "EIO", step)
+
+    rig.disk.fault = fail
+    assert isinstance(rig.append(frame(4)), StoreRefused)
+    assert rig.open(1).damage == ""
+
+
+def test_a_commit_index_beyond_the_log_is_no_word_on_what_a_later_epoch_puts_there() -> None:
+    """A learner was told it, and an operator has the set go on with what the learner has (R7)."""
+    rig = StoreRig(ONE_SEGMENT)
+    rig.open(5)
+    for index in (1, 2, 3):
+        rig.append_ok(frame(index, epoch=5), commit=100, epoch=5)
+    assert rig.open(7).commit_index == 3
+    rig.append_ok(frame(4, epoch=7), commit=3, epoch=7)
+    assert rig.open(7).commit_index == 3
+    assert isinstance(rig.truncate(3, epoch=7), Truncated)
