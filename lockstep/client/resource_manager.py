@@ -134,6 +134,11 @@ class ResourceManager:
         )
         return Branch(xid, key, self._batches)
 
+    def works_in(self, branch: Branch) -> bool:
+        """Whether its session works in this very branch still, as far as is known: it has not ended with its epoch or session,
+        and its xid is not that of a later one."""
+        return self._session.core.window.branches.get(branch.xid.encode()) == branch.key
+
     async def end(self, xid: Xid, *, fail: bool = False, suspend: bool = False) -> XaStatus:
         """Ends this session's work in a branch (`RBROLLBACK`: it can only be rolled back), or suspends it."""
         return await self._ends(xid, [("end", c.EndCommand(0, _encoded(xid, "end"), 0, fail, suspend))])

@@ -53,8 +53,8 @@ class Candidate:
         self._is_damage_accepted = False
 
     def accept_data_loss(self) -> bool:
-        """R7: only while nobody leads; answers whether it is so. Forgotten as soon as somebody does, seen or not: what is given up
-        is what the present epoch had, and nothing of a later one.
+        """R7: only while nobody leads; answers whether it is so. Forgotten as soon as somebody does, seen or not: given up is
+        what the present epoch had, and nothing of a later one.
         """
         set_map, is_accepted = self._facts.set_map, not self._facts.is_led
         self._loss_accepted_in = set_map.epoch if set_map is not None and is_accepted else None

@@ -84,6 +84,22 @@ async def test_who_works_in_one_branch_after_the_other_has_their_transactions_be
     assert before[3:] == [c.CommitBranchCommand] * 3, "their begins were there long before"
 
 
+async def test_a_session_works_in_a_branch_until_its_end_or_that_of_its_epoch(
+    broker: FakeBroker, manager: ResourceManager
+) -> None:
+    """A later one of the same name is another branch."""
+    xid = Xid(1, b"g", b"b")
+    first = await manager.start(xid)
+    assert manager.works_in(first)
+    await manager.end(xid)
+    assert not manager.works_in(first)
+    second = await manager.start_soon(xid)
+    assert [manager.works_in(branch) for branch in (first, second)] == [False, True]
+    broker.worlds["one"].fail_over(0)
+    broker.hang_up()
+    await eventually(lambda: not manager.works_in(second))
+
+
 @pytest.mark.parametrize(("timeout_ms", "left"), [(0, 1), (5_000, 0)])
 async def test_the_transaction_of_a_start_that_is_cancelled_is_the_next_ones(
     session: Session,
