@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 
 from lockstep.core.branch_names import (
+    GENERATION_TAG_CHARACTERS,
     GenerationTag,
     GlobalId,
     ParticipantName,
@@ -138,6 +139,48 @@ def fate(view: LogView, begun_in: GenerationTag) -> Fate:
     if not view.generation or generation_tag(view.generation) != begun_in:
         return Fate.ASK_AN_OPERATOR
     return Fate.ROLL_BACK
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionSeen:
+    """The highest revision that an answer of etcd had, and the cluster's generation that came with it. Noted when a question is
+    sent and kept for its answer, which may well be behind one that overtook it.
+    """
+
+    revision: int = 0
+    generation: str | None = None
+    """Its tag; None: nothing was seen yet."""
+
+
+class SetBackWatch:
+    """Notices an etcd that was set back. Lives as long as its process, which gives it what etcd answers.
+
+    Law: while the cluster keeps its generation, etcd is never behind what was known when it was asked. One that is was set back
+    and lacks decisions; it lacks them for good, also when its revision has passed what was seen. So nothing is believed from
+    then on, until it shows a generation that was never seen here: a map that was rebuilt (DESIGN R1, histories 13 and 26).
+    """
+
+    def __init__(self) -> None:
+        self.seen = RevisionSeen()
+        self.is_set_back = False
+        self._generations_past: set[str | None] = set()
+
+    def take(self, revision: int, generation: str, asked: RevisionSeen) -> bool:
+        """Whether this answer may be believed; `generation`: or its tag, "": there was none; `asked`: `seen` at the sending."""
+        tag, known = generation[:GENERATION_TAG_CHARACTERS], self.seen.generation
+        if tag == known:
+            if asked.generation == known and revision < asked.revision:
+                self.is_set_back = True
+            self.seen = RevisionSeen(max(revision, self.seen.revision), tag)
+        elif asked.generation != known:
+            # It was asked before a change of the generation that another answer has shown.
+            return False
+        elif tag in self._generations_past:
+            self.is_set_back = True
+        else:
+            self._generations_past.add(known)
+            self.seen, self.is_set_back = RevisionSeen(revision, tag), False
+        return not self.is_set_back
 
 
 @dataclass(frozen=True, slots=True)

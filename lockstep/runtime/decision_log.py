@@ -8,7 +8,15 @@ import logging
 
 from lockstep.core.branch_names import GlobalId
 from lockstep.core.cluster_map import Keys
-from lockstep.core.decision_log import DecisionKeys, LogView, OutcomeEntry, ParticipantsEntry, Verdict
+from lockstep.core.decision_log import (
+    DecisionKeys,
+    LogView,
+    OutcomeEntry,
+    ParticipantsEntry,
+    RevisionSeen,
+    SetBackWatch,
+    Verdict,
+)
 from lockstep.runtime.etcd import (
     Entry,
     EtcdClient,
@@ -50,29 +58,41 @@ def view_from(result: TransactionResult) -> LogView:
     )
 
 
+def is_believed(watch: SetBackWatch, revision: int, generation: str, asked: RevisionSeen) -> bool:
+    """As `SetBackWatch.take`; an operator is told, once, when it notices that etcd was set back."""
+    was_set_back, seen = watch.is_set_back, watch.seen
+    answer = watch.take(revision, generation, asked)
+    if watch.is_set_back and not was_set_back:
+        _log.error(
+            "event=log_set_back revision=%d generation=%s seen=%d seen_generation=%s: etcd lacks what it had, and decisions "
+            "with it; this process believes nothing of the decision log until rebuild-map has made another generation",
+            revision,
+            generation,
+            seen.revision,
+            seen.generation,
+        )
+    return answer
+
+
 class DecisionLogReader:
-    """Lives as long as its process. Remembers the highest revision that it has seen: an etcd that answers a later question from
-    behind that one was set back, and nothing may be concluded from what it lacks (DESIGN R1, history 26).
-    """
+    """Lives as long as its process. From an etcd that it has seen set back, nothing may be concluded (DESIGN R1, history 26)."""
 
     def __init__(self, etcd: EtcdClient, cluster: str) -> None:
         self._etcd = etcd
         self._cluster = cluster
-        self._revision_seen = 0
+        self._watch = SetBackWatch()
 
     async def read(self, global_id: GlobalId) -> LogView | None:
-        """What the log says now; None: it does not answer, or with less than it knew before."""
-        seen = self._revision_seen  # An answer may be behind one that overtook it.
+        """What the log says now; None: it does not answer, or was set back."""
+        asked = self._watch.seen
         try:
             # It changes nothing, so that a doubt about it is a read that failed.
             result = await self._etcd.transact([], view_operations(self._cluster, global_id))
         except (EtcdRejected, EtcdInDoubt):
             return None
-        if result.revision < seen:
-            return None
-        self._revision_seen = max(self._revision_seen, result.revision)
         try:
-            return view_from(result)
+            view = view_from(result)
         except ValueError as error:
             _log.error("transaction=%s event=log_not_understood %s", global_id.hex(), error)
             return None
+        return view if is_believed(self._watch, view.revision, view.generation, asked) else None

@@ -1,6 +1,7 @@
 """Changes of the decision log as transactions of etcd, and what their results mean to the core: the part without any call.
 
-Law: a change is one transaction with the compares that its effect names. Refused, it says what was there at the same moment.
+Law: a change is one transaction with the compares that its effect names. Refused, it says what was there at the same moment. To
+an etcd that was set back nothing is written that rests on what it lacks: no list, and no decision (DESIGN R1).
 """
 
 import logging
@@ -9,10 +10,17 @@ from typing import Protocol
 
 from lockstep.core.branch_names import GenerationTag, GlobalId
 from lockstep.core.cluster_map import Keys
-from lockstep.core.decision_log import DecisionKeys, LogView, ParticipantsEntry, Verdict
+from lockstep.core.decision_log import (
+    DecisionKeys,
+    LogView,
+    ParticipantsEntry,
+    RevisionSeen,
+    SetBackWatch,
+    Verdict,
+)
 from lockstep.core.ids import Incarnation
 from lockstep.core.xa import XaStatus
-from lockstep.runtime.decision_log import VIEW_KEYS, view_from, view_operations
+from lockstep.runtime.decision_log import VIEW_KEYS, is_believed, view_from, view_operations
 from lockstep.runtime.etcd_values import (
     Absent,
     Compare,
@@ -60,13 +68,18 @@ class Registered(Protocol):
 class LogChanges:
     """Lives as long as the process."""
 
-    def __init__(self, cluster: str, presence: Registered) -> None:
+    def __init__(self, cluster: str, presence: Registered, watch: SetBackWatch | None = None) -> None:
+        """`watch`: what this process has seen of etcd elsewhere too."""
         self._cluster = cluster
         self._presence = presence
         self._generation_key = Keys(cluster).generation
-        self.revision_seen = 0
-        """The highest that an answer of etcd had; to be noted when a call is sent, and given with its answer."""
+        self._watch = SetBackWatch() if watch is None else watch
         self.keys = DecisionKeys(cluster)
+
+    @property
+    def revision_seen(self) -> RevisionSeen:
+        """To be noted when a call is sent, and given with its answer."""
+        return self._watch.seen
 
     def view_operations(self, global_id: GlobalId) -> list[Get]:
         """What a read reads, and a refused change."""
@@ -75,6 +88,8 @@ class LogChanges:
     def change(self, effect: AnyLogChange, outcome_lease: int) -> Change | None:
         """What is compared and done; None: nothing may be sent. `outcome_lease`: under which an ordinary outcome stays."""
         match effect:
+            case WriteParticipants() | Decide() if self._watch.is_set_back:
+                return None
             case WriteParticipants():
                 if self._presence.revision == 0 or self._presence.generation != effect.entry.generation:
                     # Not registered; or begun in another history, which a read will tell.
@@ -88,16 +103,17 @@ class LogChanges:
                 return self._deleting(effect, outcome_lease)
 
     def changed(
-        self, effect: AnyLogChange, result: TransactionResult, seen: int
+        self, effect: AnyLogChange, result: TransactionResult, seen: RevisionSeen
     ) -> LogWritten | LogRefused | LogInDoubt:
         """What became of a change; `seen`: `revision_seen` when it was sent. Raises `ValueError` where somebody else wrote."""
         if result.succeeded:
+            self._note(effect, result.revision, seen)
             return LogWritten(effect.ticket, result.revision)
         assert len(result.responses) == VIEW_KEYS, "a refused change has read instead"
         view = self._view(result, seen)
         return LogInDoubt(effect.ticket) if view is None else LogRefused(effect.ticket, view)
 
-    def read(self, effect: ReadLog, result: TransactionResult, seen: int) -> LogRead | LogInDoubt:
+    def read(self, effect: ReadLog, result: TransactionResult, seen: RevisionSeen) -> LogRead | LogInDoubt:
         """What a read has read; `seen` as for `changed`. Raises `ValueError` where somebody else wrote."""
         view = self._view(result, seen)
         return LogInDoubt(effect.ticket) if view is None else LogRead(effect.ticket, view)
@@ -128,16 +144,20 @@ class LogChanges:
 
     # Inside
 
-    def _view(self, result: TransactionResult, seen: int) -> LogView | None:
-        """None: etcd is behind what it said before it was asked. It was set back; what it lacks proves nothing (DESIGN R1).
+    def _view(self, result: TransactionResult, seen: RevisionSeen) -> LogView | None:
+        """None: etcd was set back; what it lacks proves nothing (DESIGN R1)."""
+        view = view_from(result)
+        return view if is_believed(self._watch, view.revision, view.generation, seen) else None
 
-        An answer may well be behind one that was asked for later and overtook it.
-        """
-        if result.revision < seen:
-            _log.error("event=log_set_back revision=%d seen=%d", result.revision, seen)
-            return None
-        self.revision_seen = max(self.revision_seen, result.revision)
-        return view_from(result)
+    def _note(self, effect: AnyLogChange, revision: int, seen: RevisionSeen) -> None:
+        """The revision of a change that was made, where a compare has shown the generation."""
+        match effect:
+            case WriteParticipants():
+                is_believed(self._watch, revision, effect.entry.generation, seen)
+            case Decide():
+                is_believed(self._watch, revision, effect.generation, seen)
+            case DeleteTransaction():
+                pass
 
     def _writing(self, effect: WriteParticipants) -> Change:
         keys, global_id = self.keys, effect.global_id

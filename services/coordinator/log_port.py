@@ -5,12 +5,12 @@ it is in doubt, and the core reads.
 """
 
 import logging
-import time
 from dataclasses import replace
 
 from lockstep.core.branch_names import GlobalId
 from lockstep.core.decision_log import OutcomeEntry
 from lockstep.core.xa import XaStatus
+from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.etcd import (
     Delete,
     EtcdClient,
@@ -42,10 +42,11 @@ class LogPort:
 
     def __init__(self, etcd: EtcdClient, cluster: str, presence: Presence, outcome_ms: int) -> None:
         self._etcd = etcd
-        self._changes = LogChanges(cluster, presence)
-        self._outcome_seconds = outcome_ms / 1000
+        self._changes = LogChanges(cluster, presence, presence.watch)
+        self._outcome_ms = outcome_ms
         self._outcome_lease_id = 0
-        self._outcome_lease_until = 0.0
+        self._outcome_lease_until_ms = 0
+        """CLOCK_BOOTTIME: etcd's leases go on while this machine sleeps."""
 
     async def perform(self, effect: AnyLogEffect) -> AnyLogAnswer:
         """Never raises for what etcd does."""
@@ -63,7 +64,7 @@ class LogPort:
                 case _:
                     return await self._change(effect)
         except LeaseGone:
-            self._outcome_lease_until = 0.0
+            self._outcome_lease_until_ms = 0
             return LogInDoubt(effect.ticket)
         except (EtcdRejected, EtcdInDoubt) as error:
             _log.debug("event=log_in_doubt %s", error.message)
@@ -109,8 +110,8 @@ class LogPort:
 
     async def _outcome_lease(self) -> int:
         """One under which an outcome stays for the retention at least. Raises `EtcdRejected` or `EtcdInDoubt`."""
-        now, rotation = time.monotonic(), self._outcome_seconds / ROTATIONS_PER_RETENTION
-        if now >= self._outcome_lease_until:
-            granted = await self._etcd.lease_grant(int(self._outcome_seconds + rotation) + 1)
-            self._outcome_lease_id, self._outcome_lease_until = granted.lease_id, now + rotation
+        now_ms, rotation_ms = boottime_ms(), self._outcome_ms // ROTATIONS_PER_RETENTION
+        if now_ms >= self._outcome_lease_until_ms:
+            granted = await self._etcd.lease_grant((self._outcome_ms + rotation_ms) // 1_000 + 1)
+            self._outcome_lease_id, self._outcome_lease_until_ms = granted.lease_id, now_ms + rotation_ms
         return self._outcome_lease_id

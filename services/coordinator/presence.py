@@ -2,7 +2,8 @@
 Its value is the address by which clients find it.
 
 Law: participants are written only while the key stands, by comparing its revision. A process that stood still for longer than its
-lease finds its writes refused, and registers anew before it begins anything.
+lease finds its writes refused, and registers anew before it begins anything. So does one whose key is not as it wrote it, though
+its lease lives: a registration in doubt may be executed late, and takes the key along when its own lease ends.
 """
 
 import asyncio
@@ -11,8 +12,9 @@ import uuid
 
 from lockstep.core.branch_names import GenerationTag, generation_tag
 from lockstep.core.cluster_map import Keys
-from lockstep.core.decision_log import DecisionKeys
+from lockstep.core.decision_log import DecisionKeys, SetBackWatch
 from lockstep.core.ids import Incarnation
+from lockstep.runtime.decision_log import is_believed
 from lockstep.runtime.etcd import Absent, EtcdClient, EtcdInDoubt, EtcdRejected, Get, GetDone, LeaseGone, Put
 
 _log = logging.getLogger("lockstep.coordinator")
@@ -38,6 +40,8 @@ class Presence:
         self.generation: GenerationTag | None = None
         """Of the cluster, as last read."""
         self.generation_value = b""
+        self.watch = SetBackWatch()
+        """Given all that is read here, which is often."""
         self._lease_id = 0
         self._is_registered = asyncio.Event()
 
@@ -54,7 +58,10 @@ class Presence:
                     await self._register()
                 else:
                     await self._etcd.lease_renew(self._lease_id)
-                    await self._read_generation()
+                    if await self._read() != self.revision:
+                        _log.warning("event=presence_lost reason=key_not_ours")
+                        self.revision = 0
+                        continue
                 is_reachable = True
             except LeaseGone:
                 _log.warning("event=presence_lost")
@@ -78,7 +85,7 @@ class Presence:
                 _log.info("event=lease_left reason=etcd_unreachable")
 
     async def _register(self) -> None:
-        await self._read_generation()
+        await self._read()
         lease = await self._etcd.lease_grant(self._lease_seconds)
         self._lease_id = lease.lease_id
         written = await self._etcd.transact([], [Put(self.key, self._address.encode(), lease.lease_id)])
@@ -86,12 +93,18 @@ class Presence:
         self._is_registered.set()
         _log.info("event=registered key=%s revision=%d", self.key, self.revision)
 
-    async def _read_generation(self) -> None:
-        """Makes one where the cluster has none yet, as a broker that comes first does."""
-        made = Put(self._generation_key, str(uuid.uuid4()).encode())
-        read = Get(self._generation_key)
-        result = await self._etcd.transact([Absent(self._generation_key)], [made, read], [read])
-        found = result.responses[-1]
-        assert isinstance(found, GetDone) and found.entry is not None, "there is one now"
-        self.generation_value = found.entry.value
-        self.generation = generation_tag(found.entry.value.decode(errors="replace"))
+    async def _read(self) -> int:
+        """The generation, which it makes where the cluster has none yet, as a broker that comes first does; returns the revision
+        of the key, 0 if there is none.
+        """
+        made, asked = Put(self._generation_key, str(uuid.uuid4()).encode()), self.watch.seen
+        reads = [Get(self._generation_key), Get(self.key)]
+        result = await self._etcd.transact([Absent(self._generation_key)], [made, *reads], reads)
+        generation, key = result.responses[-2:]
+        assert isinstance(generation, GetDone) and generation.entry is not None, "there is one now"
+        assert isinstance(key, GetDone), "it was read"
+        self.generation_value = generation.entry.value
+        value = generation.entry.value.decode(errors="replace")
+        self.generation = generation_tag(value)
+        is_believed(self.watch, result.revision, value, asked)
+        return key.entry.mod_revision if key.entry is not None else 0

@@ -2,7 +2,8 @@
 
 Law: nothing depends on them. They are forgotten when the process ends and when there are too many; any coordinator can end a
 transaction that it never heard of. A time-out rolls back over the log, because the client may be committing it elsewhere at
-this moment: the log decides that race, and branches that were prepared are never told anything but its decision.
+this moment: the log decides that race, and branches that were prepared are never told anything but its decision. Where more were
+enlisted than its client names, it may be committed in one phase, without the log: then the log keeps no outcome of the time-out.
 """
 
 from dataclasses import dataclass, field

@@ -56,6 +56,8 @@ class Transaction:
         self._found_revision = found_revision
         self._is_decided = False
         """Whether the decision key stands: the verdict is more than our own."""
+        self._is_time_out = False
+        """Whether the decision is the ABORT of a time-out of ours, where the log had nothing."""
         self._replaces = 0
         self._hazards = Hazards(context, global_id)
         self._log = LogTurn(context, self, global_id)
@@ -118,6 +120,7 @@ class Transaction:
                 assert sent is not None, "something was written"
                 self.revision = revision
                 if sent.decision is not None:
+                    self._is_time_out = self._found_revision == NOTHING_FOUND
                     self._follow(sent.decision, now)
                 elif self.aim is Verdict.ABORT:
                     self._decide(Verdict.ABORT, now)
@@ -129,8 +132,11 @@ class Transaction:
                 self._follow(self.aim, now, is_news=True)
             case Phase.DELETING:
                 self._reached(Step.LOG_DELETED)
-                self._hazards.report(self.branches, self.verdict)
-                self._end(STATES[self.verdict])
+                if self._was_committed_alone:
+                    self._context.say(Note("committed_in_one_phase", self.global_id))
+                else:
+                    self._hazards.report(self.branches, self.verdict)
+                self._end(self._state)
             case _:
                 raise AssertionError(f"nothing is written while {self.phase.value}")
 
@@ -193,7 +199,7 @@ class Transaction:
             self._count(now)
         if self.phase is Phase.COMPLETING and now.boottime_ms >= self._answer_ms:
             self._answer()
-        self.waiters.answer_late(STATES[self.verdict] if self._is_decided else State.UNDECIDED, now)
+        self.waiters.answer_late(self._state if self._is_decided else State.UNDECIDED, now)
 
     def _prepare(self, now: Now) -> None:
         self._enter(Phase.PREPARING)
@@ -274,7 +280,7 @@ class Transaction:
         elif self.phase is Phase.WRITING and self._replaces == 0 and self._may_begin(view, now):
             self._log.again(now)
         else:
-            self._end(STATES[self.verdict])
+            self._end(self._state)
 
     def _found(self, entry: ParticipantsEntry, revision: int, now: Now) -> None:
         """An undecided list is in the log, ours or another coordinator's."""
@@ -307,7 +313,7 @@ class Transaction:
             self._propose(now)
         else:
             # Signed by the coordinator that is to commit it; or finished, and written again. Our votes are not for it.
-            self._end(State.NOT_KNOWN if self.phase is Phase.DECIDING else STATES[self.verdict])
+            self._end(State.NOT_KNOWN if self.phase is Phase.DECIDING else self._state)
 
     def _leave_to_operators(self, view: LogView) -> None:
         """Undecided, in a log that may have lost its decision: whatever is decided now could contradict it (history 26)."""
@@ -353,6 +359,8 @@ class Transaction:
             case Phase.DELETING:
                 decision = self.verdict if self._is_decided else None
                 outcome = OutcomeEntry(self.verdict, *self._told_of_ends()) if self.verdict else None
+                if self._was_committed_alone:
+                    outcome = None
                 self._log.delete(self.revision, decision, outcome)
             case _:
                 raise AssertionError(f"nothing is written while {self.phase.value}")
@@ -368,12 +376,25 @@ class Transaction:
 
     # Telling
 
+    @property
+    def _was_committed_alone(self) -> bool:
+        """A branch has committed that no log knew of before our time-out: its client ended it in one phase, elsewhere, and its
+        participant's word is the outcome. The log keeps none, which means: ask a participant.
+        """
+        return self._is_time_out and Completion.COMMITTED in self.branches.completions
+
+    @property
+    def _state(self) -> State:
+        return State.NOT_KNOWN if self._was_committed_alone else STATES[self.verdict]
+
     def _answer(self) -> None:
         hazards, heuristic = self._told_of_ends()
-        self.waiters.answer(STATES[self.verdict], hazards, self.branches.pending, heuristic)
+        self.waiters.answer(self._state, hazards, self.branches.pending, heuristic)
 
     def _told_of_ends(self) -> tuple[tuple[tuple[ParticipantName, str], ...], XaStatus]:
         """The hazards, and what they make of the whole."""
+        if self._was_committed_alone:
+            return (), XaStatus.OK
         return self._hazards.named(self.branches), self._hazards.status(self.branches, self.verdict)
 
     def _reached(self, step: Step) -> None:

@@ -30,7 +30,8 @@ class Vote(Enum):
     NO = "no"
     """It cannot commit; it is rolled back, or will be when it is told."""
     COMMITTED = "committed"
-    """It has committed: somebody's decision was COMMIT."""
+    """It has committed: by a decision, which the log has then; by an operator's; or because it had nothing to commit, where its
+    first answer was lost. Like OK, it says nothing of the others."""
     UNKNOWN_BRANCH = "unknown branch"
     """It never heard of the branch, or has forgotten it."""
     UNREACHABLE = "unreachable"
@@ -81,14 +82,16 @@ def heuristic_status(verdict: Verdict, ends: Collection[Completion]) -> XaStatus
     return XaStatus.HEURCOM if is_committed else XaStatus.HEURRB
 
 
+_YES = {Vote.OK, Vote.COMMITTED}
+
+
 def verdict_of(votes: list[Vote | None], is_late: bool) -> Verdict | None:
     """What the votes so far ask for; None: wait. `is_late`: the time to prepare is over.
 
-    One that has committed proves that COMMIT was decided before. A "no" needs nobody else's vote. A missing vote is no "yes".
+    A "no" needs nobody else's vote. A missing vote is no "yes". One that has committed proves no decision: while the log has
+    none, none explains it. If COMMIT was decided meanwhile, the log says so to whoever decides.
     """
-    if Vote.COMMITTED in votes:
-        return Verdict.COMMIT
-    if Vote.NO in votes or (Vote.UNKNOWN_BRANCH in votes and Vote.OK in votes):
+    if Vote.NO in votes or (Vote.UNKNOWN_BRANCH in votes and not _YES.isdisjoint(votes)):
         return Verdict.ABORT
     if None in votes:
         return Verdict.ABORT if is_late else None

@@ -106,6 +106,16 @@ class _TakesSilenceForYes(Transaction):
         super()._decide(Verdict.COMMIT if is_silent and self.aim is Verdict.COMMIT else verdict, now)
 
 
+class _CommittedProvesCommit(Transaction):
+    """A participant that answers prepare with "committed" is taken for a decision, and nobody else's vote is waited for."""
+
+    def _count(self, now: Now) -> None:
+        if Vote.COMMITTED in self.branches.votes:
+            self._decide(Verdict.COMMIT, now)
+        else:
+            super()._count(now)
+
+
 class GivesUpCompleting(Transaction):
     """A participant that does not answer the end of its branch is taken for one that has."""
 
@@ -186,6 +196,7 @@ MUTATIONS: dict[str, Callable[[int], World]] = {
     "recoverer rolls back without winning": _with_coordinator(coordinator_of(RollsBackUnasked)),
     "participants not written ahead": _with_coordinator(coordinator_of(_NotWrittenAhead)),
     "silence taken for a yes": _with_coordinator(coordinator_of(_TakesSilenceForYes)),
+    "committed taken for a decision": _with_coordinator(coordinator_of(_CommittedProvesCommit)),
     "completion not repeated": lambda seed: World(
         seed, coordinator_of(GivesUpCompleting), long_outages=6, transactions=60
     ),

@@ -88,9 +88,8 @@ class Participant:
             case BranchState.OPEN | BranchState.PREPARED:
                 branch.state = BranchState.PREPARED
                 return Vote.OK
-            case BranchState.READ_ONLY:
-                return Vote.READ_ONLY
-            case BranchState.COMMITTED:
+            case BranchState.COMMITTED | BranchState.READ_ONLY:
+                # What had nothing to commit is kept as committed, as resource sets keep it.
                 return Vote.COMMITTED
             case BranchState.ROLLED_BACK:
                 return Vote.NO

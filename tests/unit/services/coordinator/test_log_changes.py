@@ -1,11 +1,40 @@
 """What results of etcd mean to the coordinator's core."""
 
-from lockstep.core.branch_names import GenerationTag, GlobalId, new_global_id
-from lockstep.runtime.etcd_values import GetDone, TransactionResult
-from services.coordinator.core.messages import LogInDoubt, LogRead, ReadLog, Ticket
-from services.coordinator.log_changes import LogChanges
+import logging
+from typing import cast
 
-READ = ReadLog(Ticket(1), GlobalId(new_global_id(1, bytes(10))))
+import pytest
+
+from lockstep.core.branch_names import GenerationTag, GlobalId, ParticipantName, new_global_id
+from lockstep.core.cluster_map import Keys
+from lockstep.core.decision_log import OutcomeEntry, ParticipantsEntry, Verdict
+from lockstep.core.ids import Incarnation
+from lockstep.runtime.etcd import EtcdClient
+from lockstep.runtime.etcd_values import Entry, GetDone, TransactionResult
+from services.coordinator.core.messages import (
+    Decide,
+    DeleteTransaction,
+    LogInDoubt,
+    LogRead,
+    LogWritten,
+    ReadLog,
+    Ticket,
+    WriteParticipants,
+)
+from services.coordinator.log_changes import LogChanges
+from services.coordinator.log_port import LogPort
+from services.coordinator.presence import Presence
+from tests.unit.services.coordinator.etcd_in_memory import EtcdInMemory
+
+TAG = GenerationTag("12345678")
+ID = GlobalId(new_global_id(1, bytes(10)))
+TICKET = Ticket(1)
+READ = ReadLog(TICKET, ID)
+WRITE = WriteParticipants(
+    TICKET, ID, ParticipantsEntry((ParticipantName("set:a"),), TAG, Incarnation("me"), 1)
+)
+DECIDE = Decide(TICKET, ID, 5, Verdict.ABORT, TAG)
+DELETE = DeleteTransaction(TICKET, ID, 5, Verdict.COMMIT, OutcomeEntry(Verdict.COMMIT))
 
 
 class Registration:
@@ -13,24 +42,76 @@ class Registration:
 
     key = "/me"
     revision = 1
-    generation: GenerationTag | None = GenerationTag("12345678")
+    generation: GenerationTag | None = TAG
     generation_value = b"12345678-"
 
 
-def view_at(revision: int) -> TransactionResult:
-    """Nothing is there."""
-    return TransactionResult(True, revision, [GetDone(None)] * 4)
+def view_at(revision: int, generation: bytes = Registration.generation_value) -> TransactionResult:
+    """Nothing of the transaction is there."""
+    entry = Entry("generation", generation, 1, 1, 0)
+    return TransactionResult(True, revision, [GetDone(entry), *[GetDone(None)] * 3])
+
+
+def set_back() -> LogChanges:
+    changes = LogChanges("c", Registration())
+    changes.read(READ, view_at(7), changes.revision_seen)
+    changes.read(READ, view_at(6), changes.revision_seen)
+    return changes
 
 
 def test_an_answer_that_was_overtaken_by_a_later_one_is_no_sign_of_an_etcd_set_back() -> None:
     changes = LogChanges("c", Registration())
+    changes.read(READ, view_at(5), changes.revision_seen)
     seen = changes.revision_seen
     assert isinstance(changes.read(READ, view_at(7), seen), LogRead)
     assert isinstance(changes.read(READ, view_at(6), seen), LogRead)
+    assert isinstance(changes.read(READ, view_at(7), changes.revision_seen), LogRead)
 
 
 def test_an_answer_from_before_what_was_known_when_it_was_asked_for_is_in_doubt() -> None:
     changes = LogChanges("c", Registration())
-    changes.read(READ, view_at(7), changes.revision_seen)
-    changes.read(READ, view_at(6), 0)
-    assert changes.read(READ, view_at(6), changes.revision_seen) == LogInDoubt(READ.ticket)
+    first = changes.revision_seen
+    changes.read(READ, view_at(7), first)
+    changes.read(READ, view_at(6), first)
+    assert changes.read(READ, view_at(6), changes.revision_seen) == LogInDoubt(TICKET)
+
+
+def test_an_etcd_that_was_set_back_is_not_believed_when_its_revision_has_passed_what_was_seen() -> None:
+    changes = set_back()
+    for revision in (7, 8, 100):
+        assert changes.read(READ, view_at(revision), changes.revision_seen) == LogInDoubt(TICKET)
+    assert isinstance(changes.read(READ, view_at(3, b"87654321-"), changes.revision_seen), LogRead)
+
+
+def test_an_etcd_that_was_set_back_is_written_no_list_and_no_decision() -> None:
+    """Their compares would take what it lacks for something that never was."""
+    changes = set_back()
+    assert changes.change(WRITE, 0) is None and changes.change(DECIDE, 0) is None
+    assert changes.change(DELETE, 0) is not None, "of which every participant has acknowledged the end"
+
+
+@pytest.mark.parametrize("effect", [WRITE, DECIDE])
+def test_a_change_that_was_made_tells_of_an_etcd_set_back_too(effect: WriteParticipants | Decide) -> None:
+    changes = LogChanges("c", Registration())
+    for revision in (7, 6):
+        done = changes.changed(effect, TransactionResult(True, revision, []), changes.revision_seen)
+        assert done == LogWritten(TICKET, revision), "made is made"
+    assert changes.change(WRITE, 0) is None
+
+
+def test_an_operator_is_told_once_of_an_etcd_that_was_set_back(caplog: pytest.LogCaptureFixture) -> None:
+    changes = set_back()
+    changes.read(READ, view_at(8), changes.revision_seen)
+    (told,) = caplog.records
+    assert told.levelno == logging.ERROR
+    assert told.getMessage().startswith("event=log_set_back revision=6 generation=12345678- seen=7 ")
+
+
+async def test_what_the_presence_has_seen_counts_for_the_log_too() -> None:
+    etcd = EtcdInMemory()
+    presence = Presence(cast(EtcdClient, etcd), "c", Incarnation("me"), "here:1", 5)
+    port = LogPort(cast(EtcdClient, etcd), "c", presence, 60_000)
+    etcd.put(Keys("c").generation, Registration.generation_value)
+    assert isinstance(await port.perform(READ), LogRead)
+    presence.watch.take(etcd.revision + 5, TAG, presence.watch.seen)
+    assert await port.perform(READ) == LogInDoubt(TICKET)

@@ -529,6 +529,37 @@ def test_a_time_out_of_a_single_participant_is_left_to_that_participant() -> Non
     assert rig.participants.told == [[], []] and rig.core.open_count == 0
 
 
+@pytest.mark.parametrize("other", [Completion.UNKNOWN_BRANCH, Completion.ROLLED_BACK])
+def test_a_time_out_leaves_no_outcome_behind_what_was_committed_in_one_phase_elsewhere(
+    other: Completion,
+) -> None:
+    """The second was enlisted by a call that its client gave up: it names, and commits, the first alone."""
+    rig = Rig()
+    begin_and_enlist(rig, 2)
+    second = Rig("C2", rig.log, rig.participants)
+    committed = second.commit(1)
+    second.run()
+    rig.participants.ends = {0: Completion.COMMITTED, 1: other}
+    rig.pass_time(LIMITS.recovery_every_ms + 1_200)
+    for fence in (False, True):
+        asked = second.outcome(fence=fence)
+        second.run()
+        assert (second.state(committed), second.state(asked)) == (C, State.NOT_KNOWN)
+    assert [note.event for note in rig.notes] == ["timed_out", "committed_in_one_phase"]
+    assert not rig.log.participants and not rig.log.decisions and not rig.log.outcomes
+
+
+def test_whoever_waits_for_a_time_out_hears_nothing_of_what_was_committed_in_one_phase_elsewhere() -> None:
+    rig = Rig()
+    begin_and_enlist(rig, 2)
+    rig.participants.ends = {0: Completion.COMMITTED, 1: Completion.UNREACHABLE}
+    rig.pass_time(LIMITS.recovery_every_ms + 1_200)
+    asked = rig.rollback()
+    rig.participants.ends[1] = Completion.ROLLED_BACK
+    rig.pass_time(LIMITS.retry_ms_max + 100)
+    assert rig.answers[asked] == OutcomeAnswer(asked, State.NOT_KNOWN)
+
+
 # Closing
 
 

@@ -5,9 +5,10 @@ import itertools
 import pytest
 
 from lockstep.core.decision_log import Verdict
-from services.coordinator.core.messages import State
-from services.coordinator.core.votes import Verb, Vote, verdict_of
-from tests.unit.services.coordinator.rig import LIMITS, Participants, Rig
+from lockstep.core.xa import XaStatus
+from services.coordinator.core.messages import Decide, OutcomeAnswer, State, TellBranch
+from services.coordinator.core.votes import Completion, Verb, Vote, verdict_of
+from tests.unit.services.coordinator.rig import ID, LIMITS, Participants, Rig, names
 
 OK, READ_ONLY, NO = Vote.OK, Vote.READ_ONLY, Vote.NO
 COMMITTED, UNKNOWN, UNREACHABLE = Vote.COMMITTED, Vote.UNKNOWN_BRANCH, Vote.UNREACHABLE
@@ -26,17 +27,17 @@ OUTCOMES = {
     (READ_ONLY, UNKNOWN): A,
     (READ_ONLY, UNREACHABLE): A,
     (NO, NO): A,
-    (NO, COMMITTED): C,
+    (NO, COMMITTED): A,
     (NO, UNKNOWN): A,
     (NO, UNREACHABLE): A,
     (COMMITTED, COMMITTED): C,
-    (COMMITTED, UNKNOWN): C,
-    (COMMITTED, UNREACHABLE): C,
+    (COMMITTED, UNKNOWN): A,
+    (COMMITTED, UNREACHABLE): A,
     (UNKNOWN, UNKNOWN): S,
     (UNKNOWN, UNREACHABLE): A,
     (UNREACHABLE, UNREACHABLE): A,
 }
-"""(NO, COMMITTED) is decided by whoever votes first: a "no" needs nobody else. See below."""
+"""With nothing decided in the log: what a decision made of it is that decision's."""
 
 
 def test_every_combination_is_listed() -> None:
@@ -49,7 +50,6 @@ def test_every_combination_is_listed() -> None:
     [
         pytest.param(ordered, state, id="-".join(vote.name for vote in ordered))
         for pair, state in OUTCOMES.items()
-        if set(pair) != {NO, COMMITTED}
         for ordered in sorted({pair, pair[::-1]}, key=str)
     ],
 )
@@ -57,26 +57,52 @@ def test_two_votes_make_the_outcome(votes: tuple[Vote, Vote], expected: State) -
     rig = Rig(participants=Participants(votes))
     request = rig.commit()
     rig.run()
-    if UNREACHABLE in votes and COMMITTED not in votes and NO not in votes:
+    if UNREACHABLE in votes and NO not in votes:
         assert rig.state(request) is None, "who has not voted is waited for"
         rig.pass_time(LIMITS.prepare_ms)
     assert rig.state(request) is expected
     ends = {C: Verb.COMMIT, A: Verb.ROLL_BACK}
     for vote, verb in zip(votes, rig.participants.verbs(), strict=True):
         # Behind a vote that decides alone, the second one is not heard any more.
-        is_finished = expected is S or (vote is READ_ONLY and votes[0] not in (NO, COMMITTED))
+        is_finished = expected is S or (vote is READ_ONLY and votes[0] is not NO)
         assert verb is (None if is_finished else ends[expected])
     assert not rig.log.participants and not rig.log.decisions
     assert not rig.core.transactions
 
 
-@pytest.mark.parametrize("first", [NO, COMMITTED])
-def test_a_no_is_not_waited_with_and_a_commit_that_was_decided_is_followed(first: Vote) -> None:
-    rest = COMMITTED if first is NO else NO
-    rig = Rig(participants=Participants([first, rest]))
+@pytest.mark.parametrize("rest", [OK, NO, UNKNOWN, UNREACHABLE])
+def test_one_that_has_committed_waits_for_the_others_and_the_mixture_is_reported(rest: Vote) -> None:
+    """An operator committed it and had it forgotten; no decision can explain it, so that it decides nothing."""
+    assert verdict_of([COMMITTED, None], is_late=False) is None
+    rig = Rig(participants=Participants([COMMITTED, rest]))
+    rig.participants.ends[0] = Completion.COMMITTED
     request = rig.commit()
     rig.run()
-    assert rig.state(request) is (A if first is NO else C)
+    rig.pass_time(LIMITS.prepare_ms)
+    answer = rig.answers[request]
+    assert isinstance(answer, OutcomeAnswer)
+    if rest is OK:
+        assert (answer.state, answer.hazards) == (C, ()) and not rig.notes
+    else:
+        assert (answer.state, answer.heuristic) == (A, XaStatus.HEURMIX)
+        assert answer.hazards == rig.log.outcomes[ID].hazards == ((names(1)[0], "committed"),)
+        assert [note.event for note in rig.notes] == ["hazard"]
+
+
+def test_a_decision_that_explains_who_has_committed_is_followed() -> None:
+    """Another coordinator decides and completes while this one, under the same list, collects votes."""
+    first = Rig("C1")
+    request = first.commit()
+    (decide,) = first.run(lambda effect: isinstance(effect, Decide))
+    second = Rig("C2", first.log, Participants([COMMITTED, UNKNOWN]))
+    other = second.commit()
+    held = second.run(lambda effect: isinstance(effect, TellBranch))
+    first.perform(decide)
+    second.waiting.extend(held)
+    second.run()
+    first.run()
+    assert first.state(request) is second.state(other) is C
+    assert second.participants.verbs() == [Verb.COMMIT, Verb.COMMIT]
 
 
 @pytest.mark.parametrize("missing", [1, 2, 3])

@@ -1,0 +1,130 @@
+"""Reads of the decision log, and what is believed of an etcd that was set back."""
+
+import logging
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+
+from lockstep.core.branch_names import ParticipantName, generation_tag, new_global_id
+from lockstep.core.cluster_map import Keys
+from lockstep.core.decision_log import (
+    DecisionKeys,
+    Fate,
+    ParticipantsEntry,
+    RevisionSeen,
+    SetBackWatch,
+    Verdict,
+    fate,
+)
+from lockstep.core.ids import Incarnation
+from lockstep.runtime.decision_log import DecisionLogReader
+from lockstep.runtime.etcd import EtcdClient
+from lockstep.runtime.etcd_values import Compare, Entry, Get, GetDone, TransactionResult
+
+FIRST, SECOND = "aaaaaaaa-1", "bbbbbbbb-2"
+ID = new_global_id(1, bytes(10))
+
+
+class Etcd:
+    """Answers reads as the test says."""
+
+    def __init__(self) -> None:
+        self.revision = 100
+        self.generation = FIRST
+        self.values: dict[str, bytes] = {}
+
+    async def transact(self, _: Sequence[Compare], reads: Sequence[Get]) -> TransactionResult:
+        values = {**self.values, Keys("c").generation: self.generation.encode()}
+        found = [
+            GetDone(Entry(one.key, values[one.key], 1, 1, 0) if one.key in values else None) for one in reads
+        ]
+        return TransactionResult(True, self.revision, found)
+
+
+def committed() -> dict[str, bytes]:
+    keys, names = DecisionKeys("c"), (ParticipantName("set:a"), ParticipantName("set:b"))
+    entry = ParticipantsEntry(names, generation_tag(FIRST), Incarnation("me"), 1)
+    return {keys.participants(ID): entry.encode(), keys.decision(ID): Verdict.COMMIT.encode()}
+
+
+async def test_histories_13_and_26_what_an_etcd_lacks_that_was_set_back_is_never_believed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Not either when its revision has passed what was seen: that branch's decision was COMMIT."""
+    etcd = Etcd()
+    reader = DecisionLogReader(cast(EtcdClient, etcd), "c")
+    etcd.values = committed()
+    view = await reader.read(ID)
+    assert view is not None and fate(view, generation_tag(FIRST)) is Fate.COMMIT
+    etcd.values = {}
+    for revision in (90, 95, 100, 101, 1_000):
+        etcd.revision = revision
+        assert await reader.read(ID) is None
+    (told,) = caplog.records
+    assert told.levelno == logging.ERROR and "event=log_set_back revision=90" in told.getMessage()
+    etcd.generation = SECOND
+    view = await reader.read(ID)
+    assert view is not None and fate(view, generation_tag(FIRST)) is Fate.ASK_AN_OPERATOR
+
+
+async def test_a_new_etcd_with_a_new_generation_is_believed_from_its_first_revision() -> None:
+    etcd = Etcd()
+    reader = DecisionLogReader(cast(EtcdClient, etcd), "c")
+    await reader.read(ID)
+    etcd.revision, etcd.generation = 3, SECOND
+    view = await reader.read(ID)
+    assert view is not None and view.revision == 3
+
+
+# The watch
+
+
+def seen(*answers: tuple[int, str]) -> SetBackWatch:
+    """Each asked when the one before was answered."""
+    watch = SetBackWatch()
+    for revision, generation in answers:
+        watch.take(revision, generation, watch.seen)
+    return watch
+
+
+def test_a_revision_that_stays_or_grows_is_believed() -> None:
+    watch = seen((5, FIRST), (5, FIRST), (7, FIRST))
+    assert not watch.is_set_back and watch.seen == RevisionSeen(7, generation_tag(FIRST))
+
+
+def test_answers_that_overtook_each_other_are_believed() -> None:
+    watch = SetBackWatch()
+    asked = watch.seen
+    assert all(watch.take(revision, FIRST, asked) for revision in (7, 5, 6))
+    assert watch.take(7, FIRST, watch.seen)
+
+
+def test_a_generation_of_before_is_set_back_even_at_a_higher_revision() -> None:
+    """A backup of before the map was rebuilt: what was begun in that generation is not to be presumed aborted again."""
+    watch = seen((5, FIRST), (7, SECOND), (9, FIRST))
+    assert watch.is_set_back
+    assert not watch.take(10, SECOND, watch.seen), "what it got meanwhile is not known"
+    assert watch.take(1, "cccccccc-3", watch.seen)
+
+
+def test_an_etcd_that_has_lost_its_generation_gets_a_new_one() -> None:
+    watch = seen((5, FIRST), (1, ""))
+    assert watch.take(2, SECOND, watch.seen)
+    assert not watch.take(20, FIRST, watch.seen)
+
+
+@pytest.mark.parametrize("revision", [6, 600])
+def test_an_answer_that_a_change_of_the_generation_overtook_says_nothing(revision: int) -> None:
+    watch = seen((5, FIRST))
+    asked = watch.seen
+    assert watch.take(3, SECOND, asked)
+    assert not watch.take(revision, FIRST, asked)
+    assert not watch.is_set_back and watch.take(3, SECOND, watch.seen)
+
+
+def test_an_answer_of_another_etcd_than_it_was_asked_for_is_not_compared_with_what_was_known_then() -> None:
+    watch = seen((500, FIRST))
+    asked = watch.seen
+    assert watch.take(3, SECOND, asked) and watch.take(8, SECOND, watch.seen)
+    assert watch.take(4, SECOND, asked) and not watch.is_set_back

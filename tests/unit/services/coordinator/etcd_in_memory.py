@@ -1,0 +1,108 @@
+"""An etcd for one coordinator, in memory: keys with revisions, leases that the test ends, and answers that it loses.
+
+Law: as etcd's own: a change is made whole at one new revision, or not at all; a key goes with the lease under which it
+was put last.
+"""
+
+from collections.abc import Sequence
+
+from lockstep.core.errors import ErrorCode
+from lockstep.runtime.etcd_values import (
+    Absent,
+    Compare,
+    Delete,
+    DeleteDone,
+    Entry,
+    EtcdInDoubt,
+    Get,
+    GetDone,
+    LeaseGone,
+    LeaseGranted,
+    ModRevisionEquals,
+    Operation,
+    OperationDone,
+    Put,
+    PutDone,
+    TransactionResult,
+    ValueEquals,
+)
+
+
+class EtcdInMemory:
+    """Lives as long as its test."""
+
+    def __init__(self) -> None:
+        self.revision = 100
+        self.entries: dict[str, Entry] = {}
+        self.granted: list[LeaseGranted] = []
+        self.ended: set[int] = set()
+        self.delayed: list[Put] = []
+        """Without an answer, and not executed yet."""
+        self.delays_next_of = ""
+        """The key whose next put is delayed; "": none."""
+
+    def put(self, key: str, value: bytes, lease_id: int = 0) -> None:
+        """At a new revision."""
+        self.revision += 1
+        self._put(Put(key, value, lease_id))
+
+    def execute_delayed(self) -> None:
+        for put in self.delayed:
+            self.put(put.key, put.value, put.lease_id)
+        self.delayed.clear()
+
+    def end_lease(self, lease_id: int) -> None:
+        self.ended.add(lease_id)
+        self.revision += 1
+        self.entries = {key: one for key, one in self.entries.items() if one.lease_id != lease_id}
+
+    async def lease_grant(self, ttl_seconds: int) -> LeaseGranted:
+        self.granted.append(LeaseGranted(len(self.granted) + 1, ttl_seconds))
+        return self.granted[-1]
+
+    async def lease_renew(self, lease_id: int) -> int:
+        if lease_id in self.ended:
+            raise LeaseGone(lease_id)
+        return self.granted[lease_id - 1].ttl_seconds
+
+    async def transact(
+        self,
+        compares: Sequence[Compare],
+        on_success: Sequence[Operation],
+        on_failure: Sequence[Operation] = (),
+    ) -> TransactionResult:
+        succeeded = all(self._holds(compare) for compare in compares)
+        operations = on_success if succeeded else on_failure
+        puts = [one for one in operations if isinstance(one, Put)]
+        delayed = [one for one in puts if one.key == self.delays_next_of]
+        if delayed:
+            self.delayed += delayed
+            self.delays_next_of = ""
+            raise EtcdInDoubt(ErrorCode.UNAVAILABLE, "no answer")
+        self.revision += any(not isinstance(one, Get) for one in operations)
+        return TransactionResult(succeeded, self.revision, [self._do(one) for one in operations])
+
+    def _holds(self, compare: Compare) -> bool:
+        entry = self.entries.get(compare.key)
+        match compare:
+            case Absent():
+                return entry is None
+            case ModRevisionEquals():
+                return (entry.mod_revision if entry is not None else 0) == compare.revision
+            case ValueEquals():
+                return entry is not None and entry.value == compare.value
+
+    def _do(self, operation: Operation) -> OperationDone:
+        match operation:
+            case Put():
+                self._put(operation)
+                return PutDone()
+            case Delete():
+                return DeleteDone(self.entries.pop(operation.key, None) is not None)
+            case Get():
+                return GetDone(self.entries.get(operation.key))
+
+    def _put(self, put: Put) -> None:
+        before = self.entries.get(put.key)
+        created = before.create_revision if before is not None else self.revision
+        self.entries[put.key] = Entry(put.key, put.value, created, self.revision, put.lease_id)
