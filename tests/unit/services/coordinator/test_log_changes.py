@@ -24,7 +24,7 @@ from services.coordinator.core.messages import (
 from services.coordinator.log_changes import LogChanges
 from services.coordinator.log_port import LogPort
 from services.coordinator.presence import Presence
-from tests.unit.services.coordinator.etcd_in_memory import EtcdInMemory
+from tests.unit.services.etcd_in_memory import EtcdInMemory
 
 TAG = GenerationTag("12345678")
 ID = GlobalId(new_global_id(1, bytes(10)))

@@ -11,7 +11,7 @@ from lockstep.core.decision_log import DecisionKeys
 from lockstep.core.ids import Incarnation
 from lockstep.runtime.etcd import EtcdClient
 from services.coordinator.presence import RENEWALS_PER_LEASE, Presence
-from tests.unit.services.coordinator.etcd_in_memory import EtcdInMemory
+from tests.unit.services.etcd_in_memory import EtcdInMemory
 
 LEASE_SECONDS = 1
 """Renewed every 0.2 s."""

@@ -1,4 +1,4 @@
-"""An etcd for one coordinator, in memory: keys with revisions, leases that the test ends, and answers that it loses.
+"""An etcd in memory: keys with revisions, leases that the test ends, and answers that it loses.
 
 Law: as etcd's own: a change is made whole at one new revision, or not at all; a key goes with the lease under which it
 was put last.
@@ -36,8 +36,8 @@ class EtcdInMemory:
         self.entries: dict[str, Entry] = {}
         self.granted: list[LeaseGranted] = []
         self.ended: set[int] = set()
-        self.delayed: list[Put] = []
-        """Without an answer, and not executed yet."""
+        self.delayed: list[tuple[Sequence[Compare], Sequence[Operation]]] = []
+        """Transactions without an answer, which are not executed yet."""
         self.delays_next_of = ""
         """The key whose next put is delayed; "": none."""
 
@@ -46,15 +46,18 @@ class EtcdInMemory:
         self.revision += 1
         self._put(Put(key, value, lease_id))
 
-    def execute_delayed(self) -> None:
-        for put in self.delayed:
-            self.put(put.key, put.value, put.lease_id)
-        self.delayed.clear()
+    def execute_delayed(self) -> list[bool]:
+        """Answers which of them were done."""
+        delayed, self.delayed = self.delayed, []
+        return [self._execute(compares, operations, ()).succeeded for compares, operations in delayed]
 
     def end_lease(self, lease_id: int) -> None:
         self.ended.add(lease_id)
         self.revision += 1
         self.entries = {key: one for key, one in self.entries.items() if one.lease_id != lease_id}
+
+    async def get(self, key: str) -> Entry | None:
+        return self.entries.get(key)
 
     async def lease_grant(self, ttl_seconds: int) -> LeaseGranted:
         self.granted.append(LeaseGranted(len(self.granted) + 1, ttl_seconds))
@@ -71,14 +74,17 @@ class EtcdInMemory:
         on_success: Sequence[Operation],
         on_failure: Sequence[Operation] = (),
     ) -> TransactionResult:
-        succeeded = all(self._holds(compare) for compare in compares)
-        operations = on_success if succeeded else on_failure
-        puts = [one for one in operations if isinstance(one, Put)]
-        delayed = [one for one in puts if one.key == self.delays_next_of]
-        if delayed:
-            self.delayed += delayed
+        if any(isinstance(one, Put) and one.key == self.delays_next_of for one in on_success):
+            self.delayed.append((compares, on_success))
             self.delays_next_of = ""
             raise EtcdInDoubt(ErrorCode.UNAVAILABLE, "no answer")
+        return self._execute(compares, on_success, on_failure)
+
+    def _execute(
+        self, compares: Sequence[Compare], on_success: Sequence[Operation], on_failure: Sequence[Operation]
+    ) -> TransactionResult:
+        succeeded = all(self._holds(compare) for compare in compares)
+        operations = on_success if succeeded else on_failure
         self.revision += any(not isinstance(one, Get) for one in operations)
         return TransactionResult(succeeded, self.revision, [self._do(one) for one in operations])
 
