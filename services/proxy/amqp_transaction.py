@@ -106,13 +106,18 @@ class AmqpTransaction:
         queue: str,
         epoch: Epoch,
         positions: Sequence[QueuePosition],
+        check: Callable[[], None],
         done: Callable[[BaseException | None], None],
     ) -> None:
-        """Takes messages from their queue if it commits; `done` hears whether they were taken, else they are held as before."""
+        """Takes messages from their queue if it commits; `done` hears whether they were taken, else they are held as before.
+
+        `check` raises `Rejected` if they may not be asked for any more when their turn comes.
+        """
 
         async def step() -> None:
             try:
                 self._check_time()
+                check()
                 confirmation = await self._transaction.accept_deliveries(place, queue, epoch, positions)
             except LockstepError as error:
                 self._note(error)

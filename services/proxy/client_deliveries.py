@@ -1,7 +1,9 @@
 """The deliveries that a client has of one link, and what becomes of them (AMQP 1.0, 3.4 and 4.4.2).
 
 Law: each delivery's outcome is told to the broker once, and to the client only when it stands; nothing is accepted that the
-client has not. A delivery that is settled is forgotten at once: the engine uses its memory for the next one.
+client has not. A delivery that is settled is forgotten at once: the engine uses its memory for the next one. A delivery is void
+when its epoch is over or its session lost, until its message comes again: the broker hears nothing of it, because the session
+that followed in the same epoch may hold the message, by the same name, for another client.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,6 +12,7 @@ from typing import NamedTuple, Protocol
 from lockstep.client.command_batches import CommandBatches, Confirmation
 from lockstep.client.set_session import SetSession
 from lockstep.core.commands import Disposition
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import Epoch, QueuePosition
 from services.proxy.amqp_transaction import AmqpTransaction
 from services.proxy.engine_path import path
@@ -58,6 +61,18 @@ class _Owed:
         """None: it is settled. The engine uses a settled delivery's memory for the next one, so its handle must not be used."""
 
 
+class _Retired:
+    """A delivery of which the client has said in a transaction what becomes of it; until the broker knows."""
+
+    __slots__ = ("is_void", "name", "waiting")
+
+    def __init__(self, epoch: Epoch, position: QueuePosition, waiting: _Owed | None) -> None:
+        self.name = epoch, position
+        self.waiting = waiting
+        """What waits for the transaction's end to be settled."""
+        self.is_void = False
+
+
 class ClientDeliveries:
     """Lives as long as its link, which drives it."""
 
@@ -67,36 +82,46 @@ class ClientDeliveries:
         self.sent: dict[Handle, tuple[Epoch, QueuePosition]] = {}
         """Deliveries that the client has and that are not settled."""
         self._stale: dict[QueuePosition, Handle] = {}
-        """Those of them whose epoch is over, as far as they did not come again."""
+        """Those of them that are void."""
+        self._reclaimed: set[QueuePosition] = set()
+        """What was void and came again, whichever link it came to; until the broker knows what becomes of it."""
         self._owed: dict[Handle, _Owed] = {}
         """Deliveries of which the client has said what becomes of them, and that wait for our settling them."""
         self._settles: dict[tuple[Epoch, int], list[tuple[QueuePosition, _Owed | None]]] = {}
         """Outcomes of this turn: (epoch, disposition) -> positions, each with the delivery that waits for its confirmation."""
         self._excluded: dict[tuple[Epoch, int], list[QueuePosition]] = {}
-        self._retired: dict[tuple[bytes, Epoch], list[tuple[QueuePosition, _Owed | None]]] = {}
-        """The same inside transactions."""
+        self._retired: dict[tuple[bytes, Epoch], list[_Retired]] = {}
+        """Acceptances of this turn inside transactions."""
+        self._untold: dict[tuple[Epoch, QueuePosition], _Retired] = {}
+        """All of transactions that the broker does not know of yet, and that are not void."""
         self._is_over = False
 
     def end(self) -> dict[Epoch, list[QueuePosition]]:
-        """The link is gone: answers what its client has not settled, by the epochs of the deliveries."""
+        """The link is gone: answers what its client has not settled and is not void, by the epochs of the deliveries."""
         self._is_over = True
-        self._owner.reclaims.forget(self.source.queue, self._stale, self)
+        self._owner.reclaims.forget(self.source.queue, (*self._stale, *self._reclaimed), self)
         left: dict[Epoch, list[QueuePosition]] = {}
-        for epoch, position in self.sent.values():
-            left.setdefault(epoch, []).append(position)
+        for delivery, (epoch, position) in self.sent.items():
+            if self._stale.get(position) != delivery:
+                left.setdefault(epoch, []).append(position)
         self.sent.clear()
         return left
 
     # --- failover ---
 
     def void(self, epoch: Epoch, positions: Collection[QueuePosition]) -> None:
-        """The epoch is over in which these were delivered."""
+        """The epoch is over in which these were delivered, or their session is lost."""
+        for position in positions:
+            if (retired := self._untold.pop((epoch, position), None)) is not None:
+                retired.is_void = True
+                self._reclaimed.discard(position)
         stale = {
             position: handle
             for handle, (its_epoch, position) in self.sent.items()
             if its_epoch == epoch and position in positions
         }
         self._stale.update(stale)
+        self._reclaimed.difference_update(stale)
         self._owner.reclaims.expect(self.source.queue, stale, self)
 
     def reclaim(self, epoch: Epoch, position: QueuePosition) -> bool:
@@ -105,7 +130,23 @@ class ClientDeliveries:
         if handle is None or self.sent.get(handle, (epoch, 0))[1] != position:
             return False
         self.sent[handle] = epoch, position
+        self._reclaimed.add(position)
         return True
+
+    def _forget(self, delivery: Handle, position: QueuePosition) -> bool:
+        """The client has said what becomes of it; answers whether it is void. If its message comes again, it is not this one."""
+        del self.sent[delivery]
+        if self._stale.get(position) != delivery:
+            return False
+        del self._stale[position]
+        self._owner.reclaims.forget(self.source.queue, (position,), self)
+        return True
+
+    def _told(self, position: QueuePosition) -> None:
+        """The broker knows what becomes of it."""
+        if position in self._reclaimed:
+            self._reclaimed.remove(position)
+            self._owner.reclaims.forget(self.source.queue, (position,), self)
 
     # --- outcomes ---
 
@@ -125,11 +166,11 @@ class ClientDeliveries:
         if state == StateCode.TRANSACTIONAL:
             return self._retire(delivery, epoch, position, is_settled)
         disposition = _DISPOSITIONS.get(state, Disposition.RELEASE)
-        del self.sent[delivery]
-        if self.source.is_browser:
+        if self._forget(delivery, position) or self.source.is_browser:
             path.settle(delivery)
             self._owner.wrote()
             return False
+        self._told(position)
         if state == StateCode.MODIFIED:
             has_failed, is_excluded = path.remote_modified(delivery)
             disposition = Disposition.FAIL if has_failed else Disposition.RELEASE
@@ -148,24 +189,32 @@ class ClientDeliveries:
         except ValueError:
             said = None
         found = self._owner.transaction(said.transaction) if said is not None else None
-        del self.sent[delivery]
+        is_void = self._forget(delivery, position)
         if said is None or found is None:
             # Of no transaction that is open: it did not happen, and the message is free again.
             path.settle(delivery)
+            if is_void:
+                return False
+            self._told(position)
             self._settles.setdefault((epoch, Disposition.RELEASE), []).append((position, None))
             return True
-        waiting = self._settle_or_owe(delivery, is_settled)
+        retired = _Retired(epoch, position, self._settle_or_owe(delivery, is_settled))
+        if is_void:
+            retired.is_void = True
+        else:
+            self._untold[retired.name] = retired
         if said.outcome == StateCode.ACCEPTED:
-            self._retired.setdefault((said.transaction, epoch), []).append((position, waiting))
+            self._retired.setdefault((said.transaction, epoch), []).append(retired)
             return True
         disposition = _DISPOSITIONS.get(said.outcome, Disposition.RELEASE)
         if said.outcome == StateCode.MODIFIED and not said.has_failed:
             disposition = Disposition.RELEASE
 
         def end(is_committed: bool) -> None:
-            self.give(epoch, [position], disposition if is_committed else Disposition.RELEASE)
-            if waiting is not None:
-                self._settle_owed([waiting])
+            if known := self._tell([retired]):
+                self.give(epoch, known, disposition if is_committed else Disposition.RELEASE)
+            if retired.waiting is not None:
+                self._settle_owed([retired.waiting])
 
         found.at_end(end)
         return False
@@ -188,21 +237,36 @@ class ClientDeliveries:
             for (name, epoch), entries in retired.items():
                 self._retire_batch(name, epoch, entries)
 
-    def _retire_batch(
-        self, name: bytes, epoch: Epoch, entries: Sequence[tuple[QueuePosition, _Owed | None]]
-    ) -> None:
-        positions = [position for position, _ in entries]
-        waiting = [owed for _, owed in entries if owed is not None]
+    def _tell(self, entries: Sequence[_Retired]) -> list[QueuePosition]:
+        """Those that are not void: the broker knows of them from now on."""
+        told = [retired for retired in entries if not retired.is_void]
+        for retired in told:
+            if self._untold.get(retired.name) is retired:
+                del self._untold[retired.name]
+                self._told(retired.name[1])
+        return [retired.name[1] for retired in told]
+
+    def _retire_batch(self, name: bytes, epoch: Epoch, entries: Sequence[_Retired]) -> None:
+        waiting = [retired.waiting for retired in entries if retired.waiting is not None]
         found = self._owner.transaction(name)
         if found is None:
-            self.give(epoch, positions, Disposition.RELEASE)
+            if free := self._tell(entries):
+                self.give(epoch, free, Disposition.RELEASE)
             self._settle_owed(waiting)
             return
 
+        def check() -> None:
+            if any(retired.is_void for retired in entries):
+                text = f"deliveries of queue {self.source.queue!r} from epoch {epoch} are void"
+                raise Rejected(ErrorCode.STALE_DELIVERY, text, queue=self.source.queue, delivery_epoch=epoch)
+
         def taken(error: BaseException | None) -> None:
+            known = self._tell(entries)
             if error is not None:
-                # Still in this session's hands, unless they are stale: then this is refused as well, and does no harm.
-                self.give(epoch, positions, Disposition.RELEASE)
+                # Still in the session's hands, unless that is lost: of what was under way then nobody says that it is void.
+                is_lost = isinstance(error, LockstepError) and error.code is ErrorCode.UNKNOWN_SESSION
+                if known and not is_lost:
+                    self.give(epoch, known, Disposition.RELEASE)
             elif waiting and not self._is_over:
                 state = transactional(name, StateCode.ACCEPTED)
                 for owed in waiting:
@@ -211,7 +275,8 @@ class ClientDeliveries:
                 self._owner.wrote()
 
         place = self.source.session, self.source.batches
-        found.accept(place, self.source.queue, epoch, positions, taken)
+        positions = [retired.name[1] for retired in entries]
+        found.accept(place, self.source.queue, epoch, positions, check, taken)
         if waiting:
             found.at_end(lambda _: self._settle_owed(waiting))
 

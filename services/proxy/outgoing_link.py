@@ -184,6 +184,7 @@ class OutgoingLink:
             if its_epoch != epoch or message.position not in gone
         )
         self._deliveries.void(epoch, gone)
+        self._owner.reclaims.void(self.source.queue, epoch, gone)
         self._balance()
 
     def drained(self) -> None:

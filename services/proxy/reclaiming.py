@@ -1,11 +1,11 @@
-"""Deliveries that clients still have of an epoch that is over: the new primary delivers their messages again, and they are these.
+"""Deliveries that clients still have and that are void: their messages are delivered again, and they are these.
 
 Law: a message that comes again is not sent again to a client that has it and has not said what becomes of it; the delivery
 that the client has is from then on the new one (DESIGN T6: the session holds it). What comes to another worker, or not at
 all, is void: what the client says of it is refused.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from lockstep.core.ids import Epoch, QueuePosition
@@ -16,6 +16,7 @@ class Holder(Protocol):
     """Whose client has deliveries."""
 
     def reclaim(self, epoch: Epoch, position: QueuePosition) -> bool: ...
+    def void(self, epoch: Epoch, positions: Collection[QueuePosition]) -> None: ...
 
 
 class Reclaims:
@@ -23,20 +24,34 @@ class Reclaims:
 
     def __init__(self) -> None:
         self._holders: dict[tuple[str, QueuePosition], Holder] = {}
+        self._reclaimed: dict[tuple[str, QueuePosition], Holder] = {}
+        """Who has what came again: the session may have it for another link."""
 
     def __len__(self) -> int:
         return len(self._holders)
 
     def expect(self, queue: str, positions: Iterable[QueuePosition], holder: Holder) -> None:
-        """The holder's client has these, of an epoch that is over."""
+        """The holder's client has these, and they are void."""
         for position in positions:
             self._holders[queue, position] = holder
 
     def forget(self, queue: str, positions: Iterable[QueuePosition], holder: Holder) -> None:
         """It has not any more."""
         for position in positions:
-            if self._holders.get((queue, position)) is holder:
-                del self._holders[queue, position]
+            for known in self._holders, self._reclaimed:
+                if known.get((queue, position)) is holder:
+                    del known[queue, position]
+
+    def void(self, queue: str, epoch: Epoch, positions: Iterable[QueuePosition]) -> None:
+        """What came again is void once more: tells its holders, of whichever link the session says so."""
+        if not self._reclaimed:
+            return
+        voided: dict[Holder, set[QueuePosition]] = {}
+        for position in positions:
+            if (holder := self._reclaimed.pop((queue, position), None)) is not None:
+                voided.setdefault(holder, set()).add(position)
+        for holder, its_positions in voided.items():
+            holder.void(epoch, its_positions)
 
     def take(
         self, queue: str, epoch: Epoch, messages: tuple[DeliveredMessage, ...]
@@ -47,6 +62,8 @@ class Reclaims:
         fresh = []
         for message in messages:
             holder = self._holders.pop((queue, message.position), None)
-            if holder is None or not holder.reclaim(epoch, message.position):
+            if holder is not None and holder.reclaim(epoch, message.position):
+                self._reclaimed[queue, message.position] = holder
+            else:
                 fresh.append(message)
         return tuple(fresh)

@@ -58,7 +58,7 @@ def begun(timeout_seconds: float = 0) -> tuple[RecordedWork, AmqpTransaction, li
 
 async def test_a_commit_is_handed_on_with_what_came_right_before_it() -> None:
     work, transaction, done = begun()
-    transaction.accept(PLACE, "q", Epoch(1), (QueuePosition(1),), done.append)
+    transaction.accept(PLACE, "q", Epoch(1), (QueuePosition(1),), lambda: None, done.append)
     transaction.publish(TARGET, MESSAGES, done.append)
     committing = asyncio.ensure_future(transaction.commit())
     asyncio.get_running_loop().call_soon(work.heard.append, "a write of the session")
@@ -66,6 +66,26 @@ async def test_a_commit_is_handed_on_with_what_came_right_before_it() -> None:
     assert work.heard == ["accept", "publish", "commit", "a write of the session"]
     await asyncio.sleep(0)
     assert done == [None, None]
+
+
+async def test_an_accept_that_is_void_when_its_turn_comes_is_not_asked_for_and_fails_the_commit() -> None:
+    work, transaction, done = begun()
+    posted, voided = asyncio.Event(), False
+
+    def check() -> None:
+        if voided:
+            raise Rejected(ErrorCode.STALE_DELIVERY, "void")
+
+    transaction.wait_for(posted)
+    transaction.accept(PLACE, "q", Epoch(1), (QueuePosition(1),), check, done.append)
+    await asyncio.sleep(0)
+    voided = True
+    posted.set()
+    with pytest.raises(Rejected) as raised:
+        await transaction.commit()
+    assert raised.value.code is ErrorCode.ROLLED_BACK
+    assert work.heard == ["rollback"]
+    assert [cast(Rejected, error).code for error in done] == [ErrorCode.STALE_DELIVERY]
 
 
 async def test_what_is_not_discharged_in_time_is_rolled_back_and_can_do_nothing_more() -> None:
@@ -77,7 +97,7 @@ async def test_what_is_not_discharged_in_time_is_rolled_back_and_can_do_nothing_
         await asyncio.sleep(0.005)
     assert transaction.is_late
     transaction.publish(TARGET, MESSAGES, done.append)
-    transaction.accept(PLACE, "q", Epoch(1), (QueuePosition(1),), done.append)
+    transaction.accept(PLACE, "q", Epoch(1), (QueuePosition(1),), lambda: None, done.append)
     with pytest.raises(Rejected) as raised:
         await transaction.commit()
     assert raised.value.code is ErrorCode.ROLLED_BACK

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
+import pytest
 from proton import Collector, Connection, Delivery, Described, Event, Link, Sender, Transport, ulong
 
 from lockstep.client.command_batches import CommandBatches, Confirmation
@@ -11,6 +12,7 @@ from lockstep.client.set_session import SetSession
 from lockstep.client.transaction_state import TransactionState
 from lockstep.core.amqp.sections import EMPTY_HEADER
 from lockstep.core.commands import Disposition
+from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition
 from lockstep.core.server_messages import DeliveredMessage
 from services.proxy.amqp_transaction import AmqpTransaction, Work
@@ -65,7 +67,7 @@ class Broker:
 
 
 class RolledBackWork:
-    """A transaction that a failover has ended; its accept is under way."""
+    """A transaction that never commits; its accept is under way."""
 
     def __init__(self, broker: Broker) -> None:
         self.state = TransactionState.OPEN
@@ -83,9 +85,10 @@ class RolledBackWork:
 class Rig:
     """A client with one receiving link, the engine, and the link on it; also what the link needs of its connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, reclaims: Reclaims | None = None) -> None:
+        """`reclaims`: of a worker that has other clients as well."""
         self.broker = Broker()
-        self.reclaims = Reclaims()
+        self.reclaims = Reclaims() if reclaims is None else reclaims
         self.returning = Returning()
         self.traffic = Traffic()
         self.transactions: dict[bytes, AmqpTransaction] = {}
@@ -164,10 +167,16 @@ class Rig:
         self.link.deliver("q", epoch, tuple(messages))
         self.exchange()
 
-    def fail_over(self, *positions: int) -> None:
-        """The epoch is over in which these were delivered."""
+    def void(self, *positions: int, epoch: Epoch = EPOCH) -> None:
+        """The epoch is over in which these were delivered, or their session is lost."""
         assert self.link is not None
-        self.link.void(EPOCH, tuple(map(QueuePosition, positions)))
+        self.link.void(epoch, tuple(map(QueuePosition, positions)))
+
+    def begin(self) -> AmqpTransaction:
+        """The client's transaction."""
+        transaction = AmqpTransaction(NAME, cast(Work, RolledBackWork(self.broker)), 0)
+        self.transactions[NAME] = transaction
+        return transaction
 
     # --- Owner ---
 
@@ -188,6 +197,13 @@ class Rig:
 
     def end_link(self, link: Link, condition: Condition) -> None:
         raise AssertionError(condition)
+
+
+def say_in_transaction(delivery: Delivery, outcome: StateCode) -> None:
+    """The client's outcome of a delivery, if its transaction commits."""
+    fields: list[Any] = [NAME, Described(ulong(outcome), [])]
+    delivery.local.data = fields
+    delivery.update(StateCode.TRANSACTIONAL)
 
 
 async def test_delivery_that_its_client_settled_meanwhile_is_not_answered() -> None:
@@ -213,12 +229,9 @@ async def test_delivery_that_its_client_settled_meanwhile_is_not_answered() -> N
 
 async def test_retirement_that_is_confirmed_behind_the_end_of_its_transaction_is_not_answered() -> None:
     rig = Rig()
-    transaction = AmqpTransaction(NAME, cast(Work, RolledBackWork(rig.broker)), 0)
-    rig.transactions[NAME] = transaction
+    transaction = rig.begin()
     first = rig.deliver()
-    fields: list[Any] = [NAME, Described(ulong(StateCode.ACCEPTED), [])]
-    first.local.data = fields
-    first.update(StateCode.TRANSACTIONAL)
+    say_in_transaction(first, StateCode.ACCEPTED)
     rig.exchange()
     await transaction.rollback()
     rig.exchange()
@@ -246,7 +259,7 @@ async def test_accept_that_its_client_leaves_to_be_settled_is_settled_when_confi
 async def test_delivery_that_comes_again_after_a_failover_is_the_one_that_the_client_has() -> None:
     rig = Rig()
     first, second = rig.deliver(), rig.deliver()
-    rig.fail_over(1, 2)
+    rig.void(1, 2)
     rig.deliver_again(Epoch(2), 1, 2, 3)
     assert len(rig.received) == 3
     for delivery in (first, second):
@@ -260,25 +273,153 @@ async def test_delivery_that_comes_again_after_a_failover_is_the_one_that_the_cl
 async def test_delivery_of_which_the_client_has_spoken_meanwhile_comes_again() -> None:
     rig = Rig()
     first = rig.deliver()
-    rig.fail_over(1)
+    rig.void(1)
     first.update(Delivery.ACCEPTED)
     first.settle()
     rig.exchange()
-    rig.deliver_again(Epoch(2), 1)
+    assert len(rig.reclaims) == 0
+    rig.deliver_again(EPOCH, 1)
     assert len(rig.received) == 2
-    assert rig.broker.epochs == [EPOCH]
+    assert rig.broker.settled == []
+    rig.received[-1].update(Delivery.ACCEPTED)
+    rig.received[-1].settle()
+    rig.exchange()
+    assert rig.broker.settled == [((QueuePosition(1),), Disposition.ACCEPT)]
 
 
-async def test_delivery_that_does_not_come_again_stays_of_its_epoch() -> None:
+@pytest.mark.parametrize(
+    "state", [StateCode.ACCEPTED, StateCode.REJECTED, StateCode.RELEASED, StateCode.MODIFIED]
+)
+async def test_what_the_client_says_of_a_void_delivery_is_answered_and_not_told(
+    state: StateCode,
+) -> None:
+    rig = Rig()
+    first, second = rig.deliver(), rig.deliver()
+    rig.void(1)
+    for delivery in (first, second):
+        delivery.local.undeliverable = state == StateCode.MODIFIED
+        delivery.update(state)
+    rig.exchange()
+    assert [positions for positions, _ in rig.broker.settled] == [(QueuePosition(2),)]
+    assert rig.heard[0] == ("1", 0, True)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_void_delivery_is_not_given_back_when_the_link_ends(is_lost: bool) -> None:
+    rig = Rig()
+    for _ in range(2):
+        rig.deliver()
+    rig.void(1)
+    assert rig.link is not None
+    rig.link.end(is_lost=is_lost)
+    disposition = Disposition.FAIL if is_lost else Disposition.RELEASE
+    assert rig.broker.settled == [((QueuePosition(2),), disposition)]
+    assert len(rig.reclaims) == 0
+
+
+async def test_void_delivery_that_did_not_come_again_is_not_another_that_did() -> None:
     rig = Rig()
     first = rig.deliver()
-    rig.fail_over(1)
+    rig.void(1)
     assert len(rig.reclaims) == 1
     rig.deliver_again(Epoch(2), 5)
-    first.update(Delivery.ACCEPTED)
-    first.settle()
+    for delivery in (first, rig.received[-1]):
+        delivery.update(Delivery.ACCEPTED)
+        delivery.settle()
     rig.exchange()
-    assert rig.broker.epochs == [EPOCH]
-    assert rig.link is not None
-    rig.link.end(is_lost=False)
-    assert len(rig.reclaims) == 0
+    assert rig.broker.settled == [((QueuePosition(5),), Disposition.ACCEPT)]
+    assert rig.broker.epochs == [Epoch(2)]
+
+
+async def test_delivery_that_came_again_to_another_link_is_void_when_the_session_says_so_there() -> None:
+    reclaims = Reclaims()
+    rig, other = Rig(reclaims), Rig(reclaims)
+    first, second = rig.deliver(), rig.deliver()
+    rig.void(1, 2)
+    other.deliver_again(Epoch(2), 1, 2)
+    assert other.received == []
+    rig.begin()
+    say_in_transaction(second, StateCode.REJECTED)
+    rig.exchange()
+    other.void(1, 2, epoch=Epoch(2))
+    first.update(Delivery.ACCEPTED)
+    rig.exchange()
+    await rig.transactions[NAME].rollback()
+    assert rig.broker.settled == []
+    rig.exchange()
+    assert sorted(rig.heard) == [("1", 0, True), ("2", 0, True)]
+
+
+# --- in transactions ---
+
+
+@pytest.mark.parametrize("is_void_before", [True, False])
+async def test_void_delivery_is_not_accepted_in_a_transaction_and_fails_its_commit(
+    is_void_before: bool,
+) -> None:
+    rig = Rig()
+    transaction = rig.begin()
+    posted = asyncio.Event()
+    transaction.wait_for(posted)
+    first, second = rig.deliver(), rig.deliver()
+    if is_void_before:
+        rig.void(1)
+    for delivery in (first, second):
+        say_in_transaction(delivery, StateCode.ACCEPTED)
+    rig.exchange()
+    if not is_void_before:
+        rig.void(1)
+    posted.set()
+    with pytest.raises(Rejected) as raised:
+        await transaction.commit()
+    assert raised.value.code is ErrorCode.ROLLED_BACK
+    # The other one goes back to the queue.
+    assert rig.broker.settled == [((QueuePosition(2),), Disposition.RELEASE)]
+    rig.exchange()
+    assert rig.heard == [("1", 0, True), ("2", 0, True)]
+
+
+@pytest.mark.parametrize("is_void_before", [True, False])
+@pytest.mark.parametrize("outcome", [StateCode.REJECTED, StateCode.RELEASED, StateCode.MODIFIED])
+async def test_end_of_a_transaction_gives_back_nothing_void(outcome: StateCode, is_void_before: bool) -> None:
+    rig = Rig()
+    transaction = rig.begin()
+    first, second = rig.deliver(), rig.deliver()
+    if is_void_before:
+        rig.void(1)
+    for delivery in (first, second):
+        say_in_transaction(delivery, outcome)
+    rig.exchange()
+    if not is_void_before:
+        rig.void(1)
+    await transaction.rollback()
+    assert rig.broker.settled == [((QueuePosition(2),), Disposition.RELEASE)]
+    rig.exchange()
+    assert rig.heard == [("1", 0, True), ("2", 0, True)]
+
+
+async def test_void_delivery_in_a_transaction_that_is_not_open_is_answered_and_not_told() -> None:
+    rig = Rig()
+    first, second = rig.deliver(), rig.deliver()
+    rig.void(1)
+    for delivery in (first, second):
+        say_in_transaction(delivery, StateCode.ACCEPTED)
+    rig.exchange()
+    assert rig.broker.settled == [((QueuePosition(2),), Disposition.RELEASE)]
+    assert rig.heard == [("1", 0, True), ("2", 0, True)]
+
+
+@pytest.mark.parametrize(
+    ("code", "given_back"), [(ErrorCode.UNKNOWN_SESSION, 0), (ErrorCode.ROLLBACK_ONLY, 1)]
+)
+async def test_accept_that_was_under_way_when_the_session_was_lost_is_not_given_back(
+    code: ErrorCode, given_back: int
+) -> None:
+    rig = Rig()
+    rig.begin()
+    say_in_transaction(rig.deliver(), StateCode.ACCEPTED)
+    rig.exchange()
+    await asyncio.sleep(0)
+    rig.broker.confirmations[0].set_exception(Rejected(code, "refused"))
+    await asyncio.sleep(0)
+    assert rig.broker.settled[1:] == [((QueuePosition(1),), Disposition.RELEASE)] * given_back
