@@ -49,10 +49,8 @@ class Administration:
     ) -> ClusterStatus:
         """Asks one broker for the cluster and then every broker for itself."""
         request = pb.GetClusterStatusRequest()
-        view = await self._directory.call(
-            lambda channel: ClusterStub(channel).GetStatus(request, timeout=CALL_SECONDS),
-            patience_seconds,
-            is_quick=True,
+        view = await self._directory.ask(
+            lambda stub: stub.GetStatus(request, timeout=CALL_SECONDS), patience_seconds, is_quick=True
         )
         self._directory.learn([member.address for member in view.members])
         answers = await asyncio.gather(

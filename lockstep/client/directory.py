@@ -84,9 +84,7 @@ class Directory:
 
     async def _locate(self, kind: "pb.LocateRequest.Kind.ValueType", name: str) -> Place:
         request = pb.LocateRequest(kind=kind, name=name)
-        response = await self.call(
-            lambda channel: ClusterStub(channel).Locate(request, timeout=CALL_SECONDS), is_quick=True
-        )
+        response = await self.ask(lambda stub: stub.Locate(request, timeout=CALL_SECONDS), is_quick=True)
         place = Place(SetName(response.resource_set), Epoch(response.epoch), tuple(response.candidates))
         self.remember(kind, name, place)
         self.learn(place.candidates)
@@ -122,9 +120,19 @@ class Directory:
         for address in addresses:
             self._learnt[address] = None
 
-    async def ask(self, call: "Callable[[ClusterAsyncStub], Awaitable[_Result]]") -> _Result:
-        """Calls any broker for something that may be repeated, until one answers; raises what the last one said."""
-        return await self.call(lambda channel: call(ClusterStub(channel)))
+    async def ask(
+        self,
+        call: "Callable[[ClusterAsyncStub], Awaitable[_Result]]",
+        patience_seconds: float = PATIENCE_SECONDS,
+        *,
+        is_quick: bool = False,
+    ) -> _Result:
+        """Calls any broker for something that may be repeated, until one answers; raises what the last one said. `is_quick`:
+        whoever can does so at once, so others are asked beside one that is silent.
+        """
+        return await self.call(
+            lambda channel: call(ClusterStub(channel)), patience_seconds, is_quick=is_quick
+        )
 
     async def call(
         self,
@@ -133,7 +141,7 @@ class Directory:
         *,
         is_quick: bool = False,
     ) -> _Result:
-        """As `ask`, for any service. `is_quick`: whoever can does so at once, so others are asked beside one that is silent."""
+        """As `ask`, for any service."""
         deadline = asyncio.get_running_loop().time() + patience_seconds
         while True:
             addresses = list(dict.fromkeys((*self.addresses, *self._learnt)))

@@ -14,7 +14,6 @@ from lockstep.core.errors import LockstepError
 from lockstep.core.ids import parse_transaction_id
 from lockstep.runtime.tracing import Span, Trace, now_ns, trace_of, trace_of_distributed
 from lockstep.wire.v1 import cluster_pb2 as pb
-from lockstep.wire.v1.cluster_pb2_grpc import ClusterStub
 
 if TYPE_CHECKING:
     from lockstep.runtime.tracing_sdk import Tracing
@@ -34,10 +33,8 @@ class Generations:
         """A new generation is a new epoch, too. Raises `LockstepError` when no broker answers."""
         if self._known[0] != epoch:
             request = pb.GetClusterStatusRequest()
-            response = await self._directory.call(
-                lambda channel: ClusterStub(channel).GetStatus(request, timeout=CALL_SECONDS),
-                CALL_SECONDS,
-                is_quick=True,
+            response = await self._directory.ask(
+                lambda stub: stub.GetStatus(request, timeout=CALL_SECONDS), CALL_SECONDS, is_quick=True
             )
             self._known = epoch, response.generation
         return self._known[1]

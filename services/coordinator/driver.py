@@ -83,7 +83,6 @@ class CoordinatorDriver:
             return await answer
         except asyncio.CancelledError:
             # Also of one that was answered in the same turn: nobody has heard the answer.
-            self._waiting.pop(request, None)
             self.feed(RequestDropped(request))
             raise
         finally:

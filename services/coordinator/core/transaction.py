@@ -358,9 +358,9 @@ class Transaction:
                 self._log.decide(self.revision, self.aim, self.generation)
             case Phase.DELETING:
                 decision = self.verdict if self._is_decided else None
-                outcome = OutcomeEntry(self.verdict, *self._told_of_ends()) if self.verdict else None
-                if self._was_committed_alone:
-                    outcome = None
+                outcome = None
+                if self.verdict is not None and not self._was_committed_alone:
+                    outcome = OutcomeEntry(self.verdict, *self._told_of_ends())
                 self._log.delete(self.revision, decision, outcome)
             case _:
                 raise AssertionError(f"nothing is written while {self.phase.value}")
