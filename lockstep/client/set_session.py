@@ -340,12 +340,15 @@ class SetSession:
             return instead
 
     def _tick(self) -> None:
+        if not self.is_attached:
+            self.before_write()  # As in `_hear`.
         stream = self._streams.get(self.core.line.stream)
         self.feed(e.Tick(stream is not None and stream.has_moved()))
 
     def _hear(self, event: e.Received | e.StreamLost) -> None:
-        # What is settled is no longer in hand when a new epoch voids that: its credit was granted already.
-        if not self.is_attached:
+        # What is settled is no longer in hand when a new epoch voids that, for its credit was granted already; and what gathers
+        # ends with its session: the next one may hold the same messages for somebody else.
+        if not self.is_attached or _ends_session(event):
             self.before_write()
         if isinstance(event, e.StreamLost):
             del self._streams[event.stream]
@@ -365,6 +368,12 @@ class SetSession:
                 future.set_result(None)
         if not self._closed.done():
             self._closed.set_result(None)
+
+
+def _ends_session(event: e.Received | e.StreamLost) -> bool:
+    return isinstance(event, e.Received) and any(
+        type(message) is sm.SessionEnded for message in event.messages
+    )
 
 
 def key_of(done: e.Done) -> tuple[LogIndex, Epoch]:

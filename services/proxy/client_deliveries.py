@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from lockstep.client.command_batches import CommandBatches, Confirmation
 from lockstep.client.set_session import SetSession
 from lockstep.core.commands import Disposition
-from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition
 from services.proxy.amqp_transaction import AmqpTransaction
 from services.proxy.engine_path import path
@@ -264,8 +264,7 @@ class ClientDeliveries:
             known = self._tell(entries)
             if error is not None:
                 # Still in the session's hands, unless that is lost: of what was under way then nobody says that it is void.
-                is_lost = isinstance(error, LockstepError) and error.code is ErrorCode.UNKNOWN_SESSION
-                if known and not is_lost:
+                if known and self.source.session.lost_sessions == lost_sessions:
                     self.give(epoch, known, Disposition.RELEASE)
             elif waiting and not self._is_over:
                 state = transactional(name, StateCode.ACCEPTED)
@@ -274,6 +273,7 @@ class ClientDeliveries:
                         path.update(owed.handle, state)
                 self._owner.wrote()
 
+        lost_sessions = self.source.session.lost_sessions
         place = self.source.session, self.source.batches
         positions = [retired.name[1] for retired in entries]
         found.accept(place, self.source.queue, epoch, positions, check, taken)

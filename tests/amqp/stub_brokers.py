@@ -119,6 +119,7 @@ class StubSet:
     """Its queues have `DELIVERIES_MAX` messages for each consumer."""
 
     set_name = "stub"
+    lost_sessions = 0
 
     def __init__(self) -> None:
         self._consumers: dict[int, Any] = {}

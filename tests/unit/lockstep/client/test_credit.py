@@ -7,7 +7,11 @@ import pytest
 
 from lockstep.client import Rejected, Session
 from lockstep.client.consumer import Consumer
+from lockstep.client.session_events import Received
+from lockstep.core import commands as c
 from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.server_messages import SessionEnded
 from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 
 
@@ -62,4 +66,36 @@ async def test_what_is_accepted_while_a_new_primary_attaches_the_session_gives_c
     await eventually(lambda: port.is_attached)
     await asyncio.gather(*answers, return_exceptions=True)
     assert credit_of(session) <= 4
+    await consumer.close()
+
+
+@pytest.mark.parametrize("how", ["ended", "no primary in time"])
+async def test_what_is_accepted_as_the_session_is_lost_is_not_told_to_the_next_one(
+    broker: FakeBroker, session: Session, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = await opened(broker, session, 4)
+    await broker.deliver("one", 1, "a", 1, 2, 3, 4)
+    messages = [await anext(consumer) for _ in range(4)]
+    port = next(iter(session._sets.values()))[0]
+    line = port.core.line
+    if how == "ended":
+        answers = [message.accept() for message in messages]
+        ended = SessionEnded(Epoch(1), LogIndex(1), ErrorCode.UNKNOWN_SESSION, "it was silent for too long")
+        port._hear(Received(line.stream, (ended,)))
+    else:
+        monkeypatch.setattr(line, "connect", lambda *_: None)
+        broker.hang_up()
+        await eventually(lambda: not port.is_attached)
+        answers = [message.accept() for message in messages]
+        line.times.give_up_at = 0
+        port._tick()
+        monkeypatch.undo()
+        line.times.round_at = 0
+        port._tick()
+    assert port.lost_sessions == 1
+    refused = await asyncio.gather(*answers, return_exceptions=True)
+    assert [type(error) for error in refused] == [Rejected] * 4
+    await session.publish("a", b"in the next session")
+    assert not [command for command in broker.worlds["one"].executed() if isinstance(command, c.SettleCommand)]
+    assert credit_of(session) == 4
     await consumer.close()
