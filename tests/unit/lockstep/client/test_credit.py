@@ -96,6 +96,8 @@ async def test_what_is_accepted_as_the_session_is_lost_is_not_told_to_the_next_o
     refused = await asyncio.gather(*answers, return_exceptions=True)
     assert [type(error) for error in refused] == [Rejected] * 4
     await session.publish("a", b"in the next session")
-    assert not [command for command in broker.worlds["one"].executed() if isinstance(command, c.SettleCommand)]
+    assert not [
+        command for command in broker.worlds["one"].executed() if isinstance(command, c.SettleCommand)
+    ]
     assert credit_of(session) == 4
     await consumer.close()
