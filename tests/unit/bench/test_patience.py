@@ -19,12 +19,18 @@ def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "wait_until_fast", at_once)
 
 
-def measuring(*found: Measurement) -> tuple[list[Measurement], Callable[[], Awaitable[Measurement]]]:
-    """What is left to be found, and who finds it."""
+Found = Measurement | LoadFailed | ServerEnded
+
+
+def measuring(*found: Found) -> tuple[list[Found], Callable[[], Awaitable[Measurement]]]:
+    """What is left to be found, or to fail, and who finds it."""
     left = list(found)
 
     async def once() -> Measurement:
-        return left.pop(0)
+        one = left.pop(0)
+        if isinstance(one, Exception):
+            raise one
+        return one
 
     return left, once
 
@@ -61,16 +67,9 @@ async def test_others_and_slow_processors_disturb_alike() -> None:
 
 
 async def test_a_system_that_is_lost_when_it_is_measured_again_leaves_the_first() -> None:
-    found: list[Measurement | Exception] = [made(10.0, 1.5), ServerEnded("store B1 ended"), made(20.0, 1.0)]
-
-    async def once() -> Measurement:
-        one = found.pop(0)
-        if isinstance(one, Exception):
-            raise one
-        return one
-
+    left, once = measuring(made(10.0, 1.5), ServerEnded("store B1 ended"), made(20.0, 1.0))
     assert (await Patience(60.0).least_noisy(once)).messages_per_second == 10.0
-    assert len(found) == 1, "nobody asks it again"
+    assert len(left) == 1, "nobody asks it again"
 
 
 async def test_without_patience_what_comes_is_taken() -> None:
@@ -79,21 +78,10 @@ async def test_without_patience_what_comes_is_taken() -> None:
 
 
 async def test_what_fails_when_it_is_measured_again_leaves_the_first() -> None:
-    found: list[Measurement | LoadFailed] = [
-        made(10.0, 1.5),
-        LoadFailed("gone"),
-        LoadFailed("gone"),
-        LoadFailed("gone"),
-    ]
-
-    async def once() -> Measurement:
-        one = found.pop(0)
-        if isinstance(one, LoadFailed):
-            raise one
-        return one
-
+    gone = LoadFailed("gone")
+    left, once = measuring(made(10.0, 1.5), gone, gone, gone)
     assert (await Patience(60.0).least_noisy(once)).messages_per_second == 10.0
-    assert not found
-    found.append(LoadFailed("at once"))
+    assert not left
+    left.append(LoadFailed("at once"))
     with pytest.raises(LoadFailed):
         await Patience(60.0).least_noisy(once)
