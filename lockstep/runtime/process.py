@@ -1,4 +1,5 @@
-"""What every process of Lockstep does around its own code: malloc settings, logging, the event loop, and stopping at once.
+"""What every process of Lockstep does around its own code: malloc settings, logging, the event loop, starting, and stopping at
+once.
 
 Law: a bug of ours stops the process (CONVENTIONS, Failure): a stopped broker is safe, one that goes on after a broken
 assumption is not. Only `halt` ends it that way, and it never returns.
@@ -13,6 +14,7 @@ import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
+import grpc.aio
 import uvloop
 
 from lockstep.runtime.log_format import make_formatter
@@ -25,17 +27,29 @@ MALLOC_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": "268435456",
 }
 
+_LOG_LEVEL = "LOCKSTEP_LOG"
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _log = logging.getLogger("lockstep.process")
 
 
+class CannotStart(Exception):
+    """What keeps a program from starting: a sentence for whoever started it."""
+
+
 def run_program(main: Callable[[], Coroutine[Any, Any, int]]) -> NoReturn:
-    """Runs a service's `main` on uvloop and exits with its status; starts the program anew first if malloc's settings lack."""
+    """Runs a service's `main` on uvloop and exits with its status, 1 after `CannotStart`; starts the program anew first if
+    malloc's settings lack.
+    """
     ensure_malloc_settings()
     set_up_logging()
     tune_garbage_collection()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.get_loop().set_exception_handler(_halt_on_loop_error)
-        status = runner.run(main())
+        try:
+            status = runner.run(main())
+        except CannotStart as error:
+            _log.error("%s", error)
+            status = 1
     sys.exit(status)
 
 
@@ -47,15 +61,26 @@ def ensure_malloc_settings() -> None:
 
 
 def set_up_logging() -> None:
-    """One line per event on stderr; `LOCKSTEP_LOG` names the level (default INFO), `LOCKSTEP_LOG_FORMAT` the form."""
+    """One line per event on stderr; `LOCKSTEP_LOG` names the level (default INFO), `LOCKSTEP_LOG_FORMAT` the form.
+
+    Raises `SystemExit`, with a sentence, for a level or a form that is none.
+    """
     handler = logging.StreamHandler(sys.stderr)
     try:
         handler.setFormatter(make_formatter())
+        level = _level(os.environ.get(_LOG_LEVEL, "INFO"))
     except ValueError as error:
         sys.exit(str(error))
-    logging.basicConfig(level=os.environ.get("LOCKSTEP_LOG", "INFO").upper(), handlers=[handler])
+    logging.basicConfig(level=level, handlers=[handler])
     for foreign in ("grpc", "asyncio"):
         logging.getLogger(foreign).setLevel(max(logging.INFO, logging.getLogger().level))
+
+
+def _level(name: str) -> str:
+    level = name.upper()
+    if level not in logging.getLevelNamesMapping():
+        raise ValueError(f"{_LOG_LEVEL} is one of {', '.join(_LEVELS)}, not {name!r}")
+    return level
 
 
 def tune_garbage_collection() -> None:
@@ -63,6 +88,32 @@ def tune_garbage_collection() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 100)
+
+
+async def started(starting: Coroutine[Any, Any, None], stopping: asyncio.Event) -> bool:
+    """Whether `starting` came to its end before `stopping` was set, which gives it up. Raises what it raised.
+
+    A start may wait for other processes for ever; whoever is told to stop meanwhile stops.
+    """
+    work, stop = asyncio.ensure_future(starting), asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
+            return True
+        return False
+    finally:
+        for task in (work, stop):
+            task.cancel()
+        await asyncio.gather(work, stop, return_exceptions=True)
+
+
+def bind(server: grpc.aio.Server, address: str) -> int:
+    """The port, of a server that does not serve yet. Raises `CannotStart` where the address cannot be had."""
+    try:
+        return server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise CannotStart(str(error)) from error
 
 
 def halt(reason: str, error: BaseException | None = None) -> NoReturn:

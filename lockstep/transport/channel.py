@@ -1,10 +1,16 @@
 """A gRPC client on the event loop: `grpc.aio.Channel`, as far as it is used.
 
-Law: a channel has one connection at a time, made when it is first used and again when a call wants one.
+Law: a channel has one connection at a time, made when it is first used and again when a call wants one. A name that has several
+addresses is reached while one of them is.
 """
 
 import asyncio
 import contextlib
+import ipaddress
+import random
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,6 +33,10 @@ CONNECT_SECONDS = 2.0
 """So long an attempt may take. One given up sooner than a busy server, or a long way, lets it succeed is made for ever; a longer
 one may wait for the answer to a packet that was lost while the network was.
 """
+ATTEMPT_SECONDS = 0.25
+"""Behind the beginning of an attempt at one address of a name the next one begins, though the first has not failed (RFC 8305)."""
+_Connect = Callable[[Callable[[], Connection]], Awaitable[object]]
+"""Opens a connection to one address."""
 
 
 class Channel:
@@ -169,7 +179,7 @@ class Channel:
                 connection = await self._made()
         except (OSError, TimeoutError, ValueError) as error:
             self._pause_seconds = min(max(2 * self._pause_seconds, PAUSE_SECONDS), PAUSE_SECONDS_MAX)
-            self._fail(f"failed to connect to {self._address}: {error or type(error).__name__}")
+            self._fail(f"failed to connect to {self._address}: {str(error) or type(error).__name__}")
             return
         self._pause_seconds = 0.0
         self._connection = connection
@@ -178,6 +188,49 @@ class Channel:
 
     async def _made(self) -> Connection:
         """A connection whose other side has answered. Raises `OSError`."""
+        loop = asyncio.get_running_loop()
+        if self._address.startswith("unix:"):
+            path = self._address.removeprefix("unix:")
+            return await self._made_by(lambda make: loop.create_unix_connection(make, path))
+        host, _, port = self._address.rpartition(":")
+        hosts = await _hosts(host.strip("[]"), int(port))
+        # In the same order again, who is gone would be tried first each time.
+        random.shuffle(hosts)
+        ways = [partial(_connect, host, int(port)) for host in hosts]
+        return await (self._made_by(ways[0]) if len(ways) == 1 else self._made_by_first(ways))
+
+    async def _made_by_first(self, ways: Sequence[_Connect]) -> Connection:
+        """By the first way on which somebody answers; what has begun on the others is given up."""
+        attempts: dict[asyncio.Task[Connection], None] = {}
+        failures: list[OSError] = []
+        waiting = list(ways)
+        try:
+            while waiting or len(failures) < len(attempts):
+                if waiting:
+                    attempts[asyncio.ensure_future(self._made_by(waiting.pop(0)))] = None
+                under_way = [attempt for attempt in attempts if not attempt.done()]
+                await asyncio.wait(
+                    under_way,
+                    timeout=ATTEMPT_SECONDS if waiting else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for attempt in under_way:
+                    if attempt.done():
+                        try:
+                            connection = attempt.result()
+                        except OSError as error:
+                            failures.append(error)
+                        else:
+                            del attempts[attempt]
+                            return connection
+        finally:
+            await _give_up(list(attempts))
+        texts = list(dict.fromkeys(map(str, failures)))
+        if len(texts) == 1:
+            raise failures[0]
+        raise OSError(f"Multiple exceptions: {', '.join(texts)}")
+
+    async def _made_by(self, connect: _Connect) -> Connection:
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = loop.create_future()
 
@@ -195,16 +248,13 @@ class Channel:
                 loop.call_soon(self.open_waiting)
 
         connection = Connection(None, answered, lost)
-        if self._address.startswith("unix:"):
-            await loop.create_unix_connection(lambda: connection, self._address.removeprefix("unix:"))
-        else:
-            host, _, port = self._address.rpartition(":")
-            await loop.create_connection(lambda: connection, host.strip("[]"), int(port))
         try:
+            await connect(lambda: connection)
             await ready
             if connection.is_lost:
                 raise ConnectionResetError("lost at once")
         except BaseException:
+            ready.cancel()
             connection.close("it was given up")
             raise
         return connection
@@ -227,3 +277,29 @@ class Channel:
             return
         while self._waiting and connection.has_room:
             self._waiting.pop(0).open(connection)
+
+
+async def _connect(host: str, port: int, make: Callable[[], Connection]) -> object:
+    return await asyncio.get_running_loop().create_connection(make, host, port)
+
+
+async def _hosts(host: str, port: int) -> list[str]:
+    """The addresses of a name, each once; of one that is an address itself, that one."""
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(host)
+        return [host]
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    places = [place for _, _, _, _, place in found]
+    # Behind the two that all have, one of IPv6 has its flow and its scope.
+    scopes = [f"%{place[3]}" if len(place) > 3 and place[3] else "" for place in places]
+    hosts = [f"{place[0]}{scope}" for place, scope in zip(places, scopes, strict=True)]
+    return list(dict.fromkeys(hosts))
+
+
+async def _give_up(attempts: Sequence["asyncio.Task[Connection]"]) -> None:
+    """Leaves nothing of them."""
+    for attempt in attempts:
+        attempt.cancel()
+    for result in await asyncio.gather(*attempts, return_exceptions=True):
+        if isinstance(result, Connection):
+            result.close("another one was first")

@@ -19,7 +19,7 @@ from lockstep.runtime.driver import Driver
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.etcd_watcher import EtcdWatcher
 from lockstep.runtime.health import READY, Health
-from lockstep.runtime.process import spawn
+from lockstep.runtime.process import bind, spawn, started
 from lockstep.runtime.pulses import Pulses
 from lockstep.runtime.reflection import add_services
 from lockstep.runtime.registration import register
@@ -39,14 +39,14 @@ async def serve(settings: BackupProcessSettings) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with EtcdClient(settings.etcd) as etcd:
         process = BackupProcess(settings, etcd)
-        await process.start()
-        await stopping.wait()
+        if await started(process.start(), stopping):
+            await stopping.wait()
         await process.stop()
     return 0
 
 
 class BackupProcess:
-    """All of one backup process; from `start` to `stop`."""
+    """All of one backup process; from `start`, which may be given up, to `stop`."""
 
     def __init__(self, settings: BackupProcessSettings, etcd: EtcdClient) -> None:
         self._settings = settings
@@ -76,7 +76,7 @@ class BackupProcess:
         health = Health({READY: lambda: self._view.is_in_sync(self._settings.broker)})
         add_services(self._server, (health.handlers(),))
         if self._settings.health_listen:
-            self._server.add_insecure_port(self._settings.health_listen)
+            bind(self._server, self._settings.health_listen)
         await self._server.start()
         _log.info("broker=%s event=started process=%s role=backup", self._settings.broker, self._process)
 

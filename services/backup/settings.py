@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lockstep.core.ids import BrokerId
+from lockstep.runtime.arguments import etcd_endpoints, listen_address_or_none
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,11 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> BackupProcessSett
     parser.add_argument(
         "--store", required=True, metavar="ADDRESS", help="host:port or unix:path of its store"
     )
-    parser.add_argument("--etcd", required=True, metavar="URL[,URL...]")
+    parser.add_argument("--etcd", required=True, type=etcd_endpoints, metavar="URL[,URL...]")
     parser.add_argument("--cluster", required=True, metavar="NAME")
-    parser.add_argument("--health-listen", default="", metavar="HOST:PORT", help="gRPC health")
+    parser.add_argument(
+        "--health-listen", default="", type=listen_address_or_none, metavar="HOST:PORT", help="gRPC health"
+    )
     given = parser.parse_args(arguments)
     return BackupProcessSettings(
         BrokerId(given.id), given.store, given.etcd, given.cluster, given.health_listen

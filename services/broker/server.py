@@ -37,7 +37,7 @@ from lockstep.runtime.etcd_watcher import EtcdWatcher
 from lockstep.runtime.health import READY, STARTED, Health
 from lockstep.runtime.map_changes import MapChanges
 from lockstep.runtime.metrics import serve_metrics
-from lockstep.runtime.process import spawn
+from lockstep.runtime.process import bind, spawn, started
 from lockstep.runtime.pulses import PULSE_SECONDS, Pulses
 from lockstep.runtime.reflection import add_services
 from lockstep.runtime.registration import register
@@ -93,14 +93,14 @@ async def serve(settings: BrokerSettings) -> int:
     name_service("broker")
     async with EtcdClient(settings.etcd, ETCD_TIMEOUT_SECONDS) as etcd:
         broker = Broker(settings, etcd)
-        await broker.start()
-        await stopping.wait()
+        if await started(broker.start(), stopping):
+            await stopping.wait()
         await broker.stop()
     return 0
 
 
 class Broker:
-    """All of one broker process; from `start` to `stop`."""
+    """All of one broker process; from `start`, which may be given up, to `stop`."""
 
     def __init__(self, settings: BrokerSettings, etcd: EtcdClient) -> None:
         self._settings = settings
@@ -168,18 +168,17 @@ class Broker:
             self._watcher.read_set,
         )
         self._samples = BrokerSamples(
-            driver, self._sessions, self._primary_service, self._lease, report, self._events.planner
+            driver, self._sessions, self._primary_service, self._lease, report, own_disk, self._events.planner
         )
         self._health = Health(
             {READY: lambda: view.is_in_sync(settings.broker), STARTED: report.has_opened_its_store}
         )
-        self._server: grpc.aio.Server | None = None
+        self._server = make_server()
         self._tasks: list[asyncio.Task[None]] = []
         self._cleanup = contextlib.ExitStack()
 
     async def start(self) -> None:
-        settings = self._settings
-        self._server = server = make_server()
+        settings, server = self._settings, self._server
         add_services(
             server,
             (
@@ -198,7 +197,7 @@ class Broker:
         host, _, port = settings.listen.rpartition(":")
         is_bound = port == "0"
         if is_bound:
-            port = str(server.add_insecure_port(settings.listen))
+            port = str(bind(server, settings.listen))
         address = settings.advertise or f"{host}:{port}"
         await register(self._etcd, self._view.keys, MemberEntry(settings.broker, address, self._process))
         if settings.metrics_port:
@@ -215,7 +214,7 @@ class Broker:
         self._tasks.append(spawn(self._own_disk.look(), "look at the disk"))
         if not is_bound:
             # Not before: whoever waits for the port may count on the registration.
-            server.add_insecure_port(settings.listen)
+            bind(server, settings.listen)
         await server.start()
         _log.info("broker=%s event=started process=%s address=%s", settings.broker, self._process, address)
 
@@ -225,7 +224,6 @@ class Broker:
         await hand_over(settings.broker, self._driver, self._view, settings.hand_over_seconds)
         await self._lease.stop()
         await self._cluster.stopped()
-        assert self._server is not None, "stopped after it was started"
         await self._server.stop(SERVER_GRACE_SECONDS)
         for task in self._tasks:
             task.cancel()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lockstep.core.ids import BrokerId
+from lockstep.runtime.arguments import etcd_endpoints, listen_address
 from services.backup.core.settings import BackupSettings
 from services.broker.core.lease_keeper import LeaseSettings
 from services.primary.core.settings import PrimarySettings
@@ -46,11 +47,11 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> BrokerSettings:
     """Raises `SystemExit`, with a usage line, for arguments that are none."""
     parser = argparse.ArgumentParser(prog="services.broker", description="A broker of Lockstep.")
     parser.add_argument("--id", required=True, help="name of this broker, such as B1")
-    parser.add_argument("--listen", required=True, metavar="HOST:PORT")
+    parser.add_argument("--listen", required=True, type=listen_address, metavar="HOST:PORT")
     parser.add_argument(
         "--store", required=True, metavar="ADDRESS", help="host:port or unix:path of its store"
     )
-    parser.add_argument("--etcd", required=True, metavar="URL[,URL...]")
+    parser.add_argument("--etcd", required=True, type=etcd_endpoints, metavar="URL[,URL...]")
     parser.add_argument("--cluster", required=True, metavar="NAME")
     parser.add_argument("--advertise", default="", metavar="HOST:PORT")
     parser.add_argument("--lease-file", type=Path, metavar="PATH")

@@ -15,7 +15,7 @@ from lockstep.runtime.channels import Channels, make_server
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.health import Health
 from lockstep.runtime.metrics import serve_metrics
-from lockstep.runtime.process import spawn
+from lockstep.runtime.process import bind, spawn, started
 from lockstep.runtime.reflection import add_services
 from lockstep.runtime.tracing import name_service
 from services.coordinator.coordinator_service import CoordinatorService
@@ -47,7 +47,7 @@ async def serve(settings: CoordinatorSettings) -> int:
         host, _, port = settings.listen.rpartition(":")
         is_bound = port == "0"
         if is_bound:
-            port = str(server.add_insecure_port(settings.listen))
+            port = str(bind(server, settings.listen))
         address = settings.advertise or f"{host}:{port}"
         presence = Presence(etcd, settings.cluster, process, address, settings.lease_seconds)
         log = LogPort(etcd, settings.cluster, presence, settings.limits.outcome_ms)
@@ -60,17 +60,17 @@ async def serve(settings: CoordinatorSettings) -> int:
         service = CoordinatorService(driver, presence, ports, log)
         add_services(server, (service.handlers(), Health().handlers()))
         tasks = [spawn(presence.run(), "presence")]
-        await presence.registered()
         with contextlib.ExitStack() as cleanup:
-            if settings.metrics_port:
-                cleanup.callback(serve_metrics(settings.metrics_port, [CoordinatorSamples(driver).read]))
-            if not is_bound:
-                # Not before: whoever waits for the port may count on the registration.
-                server.add_insecure_port(settings.listen)
-            await server.start()
-            tasks.append(spawn(driver.run_ticks(), "ticks"))
-            _log.info("event=ready address=%s process=%s", address, process)
-            await stopping.wait()
+            if await started(presence.registered(), stopping):
+                if settings.metrics_port:
+                    cleanup.callback(serve_metrics(settings.metrics_port, [CoordinatorSamples(driver).read]))
+                if not is_bound:
+                    # Not before: whoever waits for the port may count on the registration.
+                    bind(server, settings.listen)
+                await server.start()
+                tasks.append(spawn(driver.run_ticks(), "ticks"))
+                _log.info("event=ready address=%s process=%s", address, process)
+                await stopping.wait()
             _log.info("event=stopping in_hand=%d", len(driver.core.transactions))
             await server.stop(SERVER_GRACE_SECONDS)
             for task in tasks:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from lockstep.runtime.arguments import etcd_endpoints, listen_address
 from services.coordinator.core.settings import CoordinatorLimits
 from services.coordinator.core.steps import STEPS
 
@@ -50,8 +51,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> CoordinatorSettin
     parser = argparse.ArgumentParser(
         prog="services.coordinator", description="A coordinator of distributed transactions of Lockstep."
     )
-    parser.add_argument("--listen", required=True, metavar="HOST:PORT")
-    parser.add_argument("--etcd", required=True, metavar="URL[,URL...]")
+    parser.add_argument("--listen", required=True, type=listen_address, metavar="HOST:PORT")
+    parser.add_argument("--etcd", required=True, type=etcd_endpoints, metavar="URL[,URL...]")
     parser.add_argument("--cluster", required=True, metavar="NAME")
     parser.add_argument("--advertise", default="", metavar="HOST:PORT")
     parser.add_argument("--metrics-port", type=int, default=0, metavar="PORT")

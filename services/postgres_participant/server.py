@@ -13,7 +13,7 @@ from lockstep.runtime.channels import make_server
 from lockstep.runtime.decision_log import DecisionLogReader
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.health import Health
-from lockstep.runtime.process import spawn
+from lockstep.runtime.process import bind, spawn
 from lockstep.runtime.reflection import add_services
 from services.postgres_participant.database import Database
 from services.postgres_participant.orphan_watch import OrphanWatch
@@ -38,7 +38,7 @@ async def serve(settings: ParticipantSettings) -> int:
         server = make_server()
         service = ParticipantService(settings.name, database)
         add_services(server, (service.handlers(), Health().handlers()))
-        port = server.add_insecure_port(settings.listen)
+        port = bind(server, settings.listen)
         await server.start()
         tasks = [spawn(watch.run(), "orphans"), spawn(_check(database), "check of the database")]
         _log.info(

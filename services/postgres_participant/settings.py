@@ -4,6 +4,8 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lockstep.runtime.arguments import etcd_endpoints, listen_address
+
 
 @dataclass(frozen=True, slots=True)
 class ParticipantSettings:
@@ -44,9 +46,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> ParticipantSettin
         description="PostgreSQL in distributed transactions of Lockstep.",
     )
     parser.add_argument("--name", required=True, help="last part of its name, such as orders")
-    parser.add_argument("--listen", required=True, metavar="HOST:PORT")
+    parser.add_argument("--listen", required=True, type=listen_address, metavar="HOST:PORT")
     parser.add_argument("--dsn", required=True, help="of the database, as psql takes it")
-    parser.add_argument("--etcd", required=True, metavar="URL[,URL...]")
+    parser.add_argument("--etcd", required=True, type=etcd_endpoints, metavar="URL[,URL...]")
     parser.add_argument("--cluster", required=True, metavar="NAME")
     parser.add_argument("--orphan-every-seconds", type=float, default=5.0, metavar="S")
     parser.add_argument("--orphan-age-seconds", type=float, default=10.0, metavar="S")

@@ -15,14 +15,16 @@ from pathlib import Path
 
 import grpc.aio
 
+from lockstep.core.errors import Rejected
 from lockstep.runtime.channels import make_server
 from lockstep.runtime.forking import collect_nothing_in_forks
 from lockstep.runtime.health import Health
 from lockstep.runtime.metrics import serve_metrics
+from lockstep.runtime.process import CannotStart, bind, started
 from lockstep.runtime.reflection import add_services
 from lockstep.runtime.tracing import name_service
 from services.proxy.samples import ProxySamples
-from services.proxy.security.settings import TlsSettings
+from services.proxy.security.settings import SecuritySettings
 from services.proxy.security.tls_files import TlsFiles
 from services.proxy.security.users import Users
 from services.proxy.security.users_file import UsersFile
@@ -43,17 +45,37 @@ async def serve(settings: ProxySettings) -> int:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    users, tls = _read_files(settings.security)
     if settings.workers > 1 and WORKER not in os.environ:
         return await _supervise(settings, stopping)
-    return await _work(settings, stopping)
+    return await _work(settings, stopping, users, tls)
 
 
-async def _work(settings: ProxySettings, stopping: asyncio.Event) -> int:
+def _read_files(security: SecuritySettings) -> tuple[Users | None, TlsFiles | None]:
+    """Raises `CannotStart` for those that are not good; before any worker is started, which would only be started again."""
+    try:
+        users = UsersFile(security.users) if security.users else None
+    except (OSError, ValueError) as error:
+        raise CannotStart(f"the users file {security.users} cannot be used: {error}") from error
+    try:
+        return users, TlsFiles(security.tls) if security.tls is not None else None
+    except ValueError as error:
+        raise CannotStart(f"the files for TLS cannot be used: {error}") from error
+
+
+async def _work(
+    settings: ProxySettings, stopping: asyncio.Event, users: Users | None, tls: TlsFiles | None
+) -> int:
     name_service("proxy")
-    users: Users | None = UsersFile(settings.security.users) if settings.security.users else None
     worker = Worker(settings, users)
-    await worker.start()
-    tls = settings.security.tls
+    try:
+        is_started = await started(worker.start(), stopping)
+    except Rejected as error:
+        await worker.stop()
+        raise CannotStart(f"no broker answers: {error.message}") from error
+    if not is_started:
+        await worker.stop()
+        return 0
     with contextlib.ExitStack() as cleanup:
         if settings.metrics_port:
             port = settings.metrics_port + int(os.environ.get(WORKER, "0"))
@@ -75,17 +97,21 @@ async def _work(settings: ProxySettings, stopping: asyncio.Event) -> int:
     return 0
 
 
-async def _listen(worker: Worker, address: str, tls: TlsSettings | None) -> asyncio.Server:
+async def _listen(worker: Worker, address: str, tls: TlsFiles | None) -> asyncio.Server:
     host, _, port = address.rpartition(":")
-    return await asyncio.get_running_loop().create_server(
-        lambda: worker.socket(tls),
-        host,
-        int(port),
-        backlog=BACKLOG,
-        reuse_port=True,
-        ssl=None if tls is None else TlsFiles(tls).context,
-        ssl_handshake_timeout=None if tls is None else worker.settings.limits.handshake_seconds,
-    )
+    settings = worker.settings
+    try:
+        return await asyncio.get_running_loop().create_server(
+            lambda: worker.socket(None if tls is None else settings.security.tls),
+            host,
+            int(port),
+            backlog=BACKLOG,
+            reuse_port=True,
+            ssl=None if tls is None else tls.context,
+            ssl_handshake_timeout=None if tls is None else settings.limits.handshake_seconds,
+        )
+    except OSError as error:
+        raise CannotStart(f"failed to bind {address}: {error}") from error
 
 
 async def _serve_health(address: str) -> grpc.aio.Server:
@@ -94,7 +120,7 @@ async def _serve_health(address: str) -> grpc.aio.Server:
     add_services(server, (Health().handlers(),))
     if address:
         host, _, port = address.rpartition(":")
-        server.add_insecure_port(f"{host}:{int(port) + int(os.environ.get(WORKER, '0'))}")
+        bind(server, f"{host}:{int(port) + int(os.environ.get(WORKER, '0'))}")
     await server.start()
     return server
 
@@ -128,7 +154,11 @@ def _hold(address: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     holder = socket.socket(family, socket.SOCK_STREAM)
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    holder.bind((host, int(port)))
+    try:
+        holder.bind((host, int(port)))
+    except OSError as error:
+        holder.close()
+        raise CannotStart(f"failed to bind {address}: {error}") from error
     return holder
 
 

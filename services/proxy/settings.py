@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from lockstep.runtime.arguments import listen_address, listen_address_or_none
 from lockstep.runtime.well_known_ports import AMQP_PORT
 from services.proxy.security.settings import SecuritySettings, add_security_arguments, security_of
 
@@ -84,15 +85,17 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> ProxySettings:
     limits = ProxyLimits()
     parser = argparse.ArgumentParser(prog="services.proxy", description="AMQP 1.0 for clients of Lockstep.")
     parser.add_argument("--brokers", required=True, metavar="HOST:PORT[,...]")
-    parser.add_argument("--listen", default=LISTEN, metavar="HOST:PORT")
-    parser.add_argument("--listen-tls", default="", metavar="HOST:PORT")
+    parser.add_argument("--listen", default=LISTEN, type=listen_address, metavar="HOST:PORT")
+    parser.add_argument("--listen-tls", default="", type=listen_address_or_none, metavar="HOST:PORT")
     parser.add_argument(
         "--advertise", default="", metavar="HOST:PORT[,...]", help="all proxies, for failover"
     )
     parser.add_argument("--port-file", default="", metavar="PATH")
     parser.add_argument("--workers", type=int, default=1, metavar="N")
     parser.add_argument("--metrics-port", type=int, default=0, metavar="PORT")
-    parser.add_argument("--health-listen", default="", metavar="HOST:PORT", help="gRPC health")
+    parser.add_argument(
+        "--health-listen", default="", type=listen_address_or_none, metavar="HOST:PORT", help="gRPC health"
+    )
     parser.add_argument("--no-create-queues", dest="create_queues", action="store_false")
     parser.add_argument("--no-create-topics", dest="create_topics", action="store_false")
     parser.add_argument("--idle-seconds", type=float, default=limits.idle_seconds, metavar="N")

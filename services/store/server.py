@@ -21,7 +21,7 @@ from lockstep.runtime.channels import make_server
 from lockstep.runtime.health import Health
 from lockstep.runtime.metrics import serve_metrics
 from lockstep.runtime.outbox import Outbox
-from lockstep.runtime.process import spawn
+from lockstep.runtime.process import CannotStart, bind, spawn
 from lockstep.runtime.reflection import add_services
 from lockstep.runtime.rpc import Context, hear, service, stream_stream, unary, unary_stream
 from lockstep.runtime.store_codec import HEARTBEAT, decode_request, encode_answer
@@ -242,17 +242,18 @@ async def serve(settings: StoreSettings) -> int:
     try:
         disk = DirectoryDisk(settings.data, settings.is_prefilled)
     except DirectoryInUse as error:
-        _log.error("%s", error)
-        return 1
+        raise CannotStart(str(error)) from error
+    except OSError as error:
+        raise CannotStart(f"the data directory cannot be used: {error}") from error
     store = StoreServer(settings, disk)
     server = make_server()
     add_services(server, (store.handlers(), Health().handlers()))
-    port = server.add_insecure_port(settings.listen)
+    port = bind(server, settings.listen)
     await server.start()
     health = make_server()
     add_services(health, (Health().handlers(),))
     if settings.health_listen:
-        health.add_insecure_port(settings.health_listen)
+        bind(health, settings.health_listen)
     await health.start()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lockstep.runtime.arguments import listen_address_or_none, listen_address_or_path
 from services.store.core.limits import MIB, StoreLimits
 
 
@@ -42,11 +43,21 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> StoreSettings:
     defaults = StoreLimits()
     parser = argparse.ArgumentParser(prog="services.store", description="A store of Lockstep.")
     parser.add_argument("--data", required=True, type=Path, metavar="DIR")
-    parser.add_argument("--listen", required=True, metavar="ADDRESS", help="host:port or unix:path")
+    parser.add_argument(
+        "--listen",
+        required=True,
+        type=listen_address_or_path,
+        metavar="ADDRESS",
+        help="host:port or unix:path",
+    )
     parser.add_argument("--metrics-port", type=int, default=0, metavar="PORT")
     parser.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST")
     parser.add_argument(
-        "--health-listen", default="", metavar="HOST:PORT", help="gRPC health, for a store at unix:path"
+        "--health-listen",
+        default="",
+        type=listen_address_or_none,
+        metavar="HOST:PORT",
+        help="gRPC health, for a store at unix:path",
     )
     parser.add_argument("--segment-bytes", type=int, default=defaults.segment_bytes, metavar="N")
     parser.add_argument("--reserve-bytes", type=int, default=defaults.reserve_bytes, metavar="N")
