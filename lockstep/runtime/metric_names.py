@@ -43,6 +43,12 @@ _ALL = (
     MetricName(
         "lockstep_lease_left_seconds", _GAUGE, "For how long the lease still allows serving.", (BROKER,)
     ),
+    MetricName(
+        "lockstep_lost_sets",
+        _GAUGE,
+        "Resource sets that were on its disk when it started and that etcd does not have: alarm on it.",
+        (BROKER,),
+    ),
     # A replica, whatever its role.
     MetricName("lockstep_epoch", _GAUGE, "Epoch of the replica.", (BROKER,), _SET),
     MetricName("lockstep_commit_index", _GAUGE, "Highest index known to be committed.", (BROKER,), _SET),
@@ -85,8 +91,29 @@ _ALL = (
         _SET,
     ),
     # A resource set, told by its primary while it serves.
-    MetricName("lockstep_in_sync_size", _GAUGE, "Members of the in-sync set.", (BROKER,), _SET),
+    MetricName(
+        "lockstep_in_sync_size",
+        _GAUGE,
+        "Members of the in-sync set, as etcd has it: no swap takes it below the minimum.",
+        (BROKER,),
+        _SET,
+    ),
+    MetricName(
+        "lockstep_in_sync_reachable",
+        _GAUGE,
+        "Those of them that have a stream at their primary, and itself.",
+        (BROKER,),
+        _SET,
+    ),
     MetricName("lockstep_min_in_sync", _GAUGE, "Fewer than these complete nothing.", (BROKER,), _SET),
+    MetricName("lockstep_set_brokers", _GAUGE, "Brokers that the set was given.", (BROKER,), _SET),
+    MetricName(
+        "lockstep_commit_waiting_seconds",
+        _GAUGE,
+        "Age of the oldest record that is appended and not committed; 0: there is none.",
+        (BROKER,),
+        _SET,
+    ),
     MetricName(
         "lockstep_replication_lag_entries",
         _GAUGE,

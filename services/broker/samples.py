@@ -9,6 +9,7 @@ from services.broker.core.replica import Replica
 from services.broker.event_samples import event_samples
 from services.broker.events.planner import Planner
 from services.broker.lease_loop import LeaseLoop
+from services.broker.own_disk import OwnDisk
 from services.broker.set_samples import set_samples
 from services.broker.status_report import StatusReport
 from services.primary.server import PrimaryService
@@ -25,6 +26,7 @@ class BrokerSamples:
         primary: PrimaryService,
         lease: LeaseLoop,
         report: StatusReport,
+        own_disk: OwnDisk,
         planner: Planner,
     ) -> None:
         self._driver = driver
@@ -32,6 +34,7 @@ class BrokerSamples:
         self._primary = primary
         self._lease = lease
         self._report = report
+        self._own_disk = own_disk
         self._planner = planner
 
     def read(self) -> Iterator[Sample]:
@@ -44,6 +47,7 @@ class BrokerSamples:
         yield Sample("lockstep_backup_waiting_bytes", self._primary.waiting_bytes())
         left_ms = max(0, self._lease.serve_until_ms - boottime_ms())
         yield Sample("lockstep_lease_left_seconds", left_ms / 1000)
+        yield Sample("lockstep_lost_sets", len(self._own_disk.lost_sets))
         for set_name in driver.set_names:
             core = driver.core(set_name)
             if isinstance(core, Replica):

@@ -6,6 +6,7 @@ Law: what is true of the set is told by its serving primary alone, so a sum over
 from collections.abc import Iterator
 from heapq import nlargest
 
+from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.metrics import Sample
 from lockstep.wire.v1 import cluster_pb2 as pb
 from services.broker.core.replica import Replica
@@ -52,7 +53,12 @@ def _counted(core: Replica, labels: dict[str, str]) -> Iterator[Sample]:
 def _of_set(primary: PrimaryCore, report: pb.Replica, labels: dict[str, str]) -> Iterator[Sample]:
     set_map = primary.membership.set_map
     yield Sample("lockstep_in_sync_size", len(set_map.in_sync), labels)
+    yield Sample("lockstep_in_sync_reachable", primary.in_sync_reachable, labels)
     yield Sample("lockstep_min_in_sync", set_map.min_in_sync, labels)
+    yield Sample("lockstep_set_brokers", len(set_map.brokers), labels)
+    since_ms = primary.waits_since_ms
+    waiting_ms = boottime_ms() - since_ms if since_ms else 0
+    yield Sample("lockstep_commit_waiting_seconds", waiting_ms / 1000, labels)
     for follower in report.followers:
         lag = max(0, report.log_end - follower.durable_index)
         yield Sample("lockstep_replication_lag_entries", lag, {**labels, "backup": follower.broker})

@@ -21,6 +21,8 @@ from tests.integration.scraper import Scraper, plot
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SETS = {"east": ["B1", "B2", "B3"], "west": ["B2", "B3", "B1"]}
+MIN_IN_SYNC = 2
+WAITING_SECONDS = 3.0
 DOUBT_SECONDS = 2.0
 ARTEFACT = Path(__file__).parents[2] / "build" / "artefacts" / "metrics-of-a-failover.png"
 
@@ -69,6 +71,7 @@ async def _do_everything(deployment: Deployment, session: Session, run: Run) -> 
         try:
             await _write_over_sets(session)
             await _lose_a_backup(deployment, run)
+            await _stall_the_backups(deployment, run)
             await _leave_a_branch_in_doubt(session, run)
             await _kill_the_primary(deployment, session, run)
         finally:
@@ -104,6 +107,32 @@ async def _lose_a_backup(deployment: Deployment, run: Run) -> None:
     await run.seen.until(
         "three in sync",
         lambda: run.between("lockstep_in_sync_size", "backup started", set="east")[-1:] == [3.0],
+    )
+
+
+async def _stall_the_backups(deployment: Deployment, run: Run) -> None:
+    primary = await deployment.primary_of("east")
+    backups = [deployment[name].broker for name in SETS["east"] if name != primary]
+    run.mark("backups stalled")
+    for backup in backups:
+        backup.stall()
+    try:
+        await run.seen.until(
+            "fewer than the minimum are reached, and writes wait",
+            lambda: (
+                min(run.between("lockstep_in_sync_reachable", "backups stalled", set="east"), default=3) == 1
+                and max(run.between("lockstep_commit_waiting_seconds", "backups stalled", set="east"))
+                > WAITING_SECONDS
+            ),
+        )
+    finally:
+        for backup in backups:
+            backup.resume()
+    run.mark("backups resumed")
+    await deployment.until_in_sync()
+    await run.seen.until(
+        "three are reached",
+        lambda: run.between("lockstep_in_sync_reachable", "backups resumed", set="east")[-1:] == [3.0],
     )
 
 
@@ -161,6 +190,18 @@ async def test_a_lost_backup_and_its_return_are_seen_in_the_in_sync_set(run: Run
     assert run.between("lockstep_in_sync_size", "all in sync", set="east")[-1] == 3
     lagging = {one.labels["backup"] for one in run.seen.of("lockstep_replication_lag_entries", set="east")}
     assert len(lagging) >= 2
+
+
+async def test_a_set_that_completes_nothing_is_seen_though_the_map_keeps_its_minimum(run: Run) -> None:
+    stalled = "backups stalled", "backups resumed"
+    assert set(run.between("lockstep_min_in_sync", *stalled, set="east")) == {MIN_IN_SYNC}
+    assert min(run.between("lockstep_in_sync_size", *stalled, set="east")) >= MIN_IN_SYNC
+    assert min(run.between("lockstep_in_sync_reachable", *stalled, set="east")) == 1
+    waited = max(run.between("lockstep_commit_waiting_seconds", *stalled, set="east"))
+    assert WAITING_SECONDS < waited < run.marks["backups resumed"] - run.marks["backups stalled"] + 1.0
+    assert run.between("lockstep_commit_waiting_seconds", "all in sync", set="east")[-1] < WAITING_SECONDS
+    assert {one.value for one in run.seen.of("lockstep_set_brokers", set="east")} == {3.0}
+    assert {one.value for one in run.seen.of("lockstep_lost_sets")} == {0.0}
 
 
 async def test_a_branch_in_doubt_is_seen_with_its_age_until_it_ends(run: Run) -> None:

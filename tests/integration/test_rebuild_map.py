@@ -13,6 +13,7 @@ from lockstep.client.client import Client
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.runtime.local_cluster import LocalCluster
 from tests.integration.cluster import SETS, Deployment, deployed
+from tests.integration.metrics import metric
 
 
 async def lockstep(cluster: LocalCluster, *arguments: str) -> tuple[int, str, str]:
@@ -71,7 +72,7 @@ async def test_everything_is_there_again_after_etcd_lost_its_data(tmp_path: Path
         epochs = {one.name: one.epoch for one in (await before.status()).view.sets}
         await lose_everything_but_the_disks(before.cluster)
 
-    async with LocalCluster(tmp_path, first_port=0) as cluster:
+    async with LocalCluster(tmp_path, first_port=0, with_metrics=True) as cluster:
         deployment = Deployment(cluster)
         await deployment.until(
             "the brokers know what they have lost",
@@ -81,6 +82,8 @@ async def test_everything_is_there_again_after_etcd_lost_its_data(tmp_path: Path
             ),
         )
         await nothing_starts(deployment)
+        ports = [port for name, port in cluster.metrics_ports.items() if name.startswith("broker")]
+        assert [await metric(port, "lockstep_lost_sets") for port in ports] == [len(SETS)] * 3
 
         listed = await rebuild_map(cluster, "--dry-run")
         assert not listed["is_written"] and not (await deployment.status()).view.sets

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 import yaml
 
 from lockstep.runtime.metric_names import NAMES, Kind
-from tests.unit.deploy.promql import Asked, labels_grouped_by, metrics_in
+from tests.unit.deploy.promql import Asked, Mismatch, labels_grouped_by, labels_of_result, metrics_in
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "observability/dashboards/lockstep.json").read_text())
@@ -19,6 +21,7 @@ RULES: list[dict[str, Any]] = [
     for group in yaml.safe_load((DEPLOY / "observability/alerts.yaml").read_text())["groups"]
     for rule in group["rules"]
 ]
+RULE_TESTS = Path(__file__).with_name("alert_histories.yaml")
 OF_SCRAPING = {"job", "instance"}
 """Labels that Prometheus adds."""
 OTHERS = {"up", "process_resident_memory_bytes"}
@@ -79,6 +82,51 @@ def test_counters_are_read_by_their_growth(expression: str, text: str) -> None:
             assert re.search(read, expression), f"{asked.metric} in {expression}"
 
 
+def labels_of_metric(name: str) -> set[str]:
+    return labels_of(Asked(name, frozenset()))
+
+
+@pytest.mark.parametrize(("expression", "text"), EXPRESSIONS)
+def test_what_is_compared_has_the_same_labels(expression: str, text: str) -> None:
+    found = labels_of_result(expression, labels_of_metric)
+    assert found is not None, f"{expression} is a number"
+    assert set(re.findall(r"\$labels\.(\w+)", text)) <= found, f"{text} of {sorted(found)}"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "count by (set) (lockstep_epoch) > lockstep_in_sync_size",
+        "lockstep_in_sync_size and sum by (set) (lockstep_epoch)",
+        "lockstep_in_sync_size and on (queue) lockstep_epoch",
+        "lockstep_epoch unless lockstep_lost_sets",
+        "sum(lockstep_epoch) / sum by (set) (lockstep_epoch)",
+    ],
+)
+def test_what_never_matches_is_found(expression: str) -> None:
+    with pytest.raises(Mismatch):
+        labels_of_result(expression, labels_of_metric)
+
+
+def test_which_labels_count_may_be_said() -> None:
+    for expression in (
+        "lockstep_in_sync_size and on (set) (count by (set) (lockstep_epoch) > 2)",
+        "lockstep_in_sync_size > on (set) count by (set) (lockstep_epoch)",
+        "lockstep_epoch and ignoring (set) lockstep_lost_sets",
+    ):
+        assert labels_of_result(expression, labels_of_metric) is not None
+
+
+def test_alerts_fire_when_they_should_and_stay_silent_otherwise() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian's package prometheus): the rules were not run")
+    ran = subprocess.run(
+        (promtool, "test", "rules", str(RULE_TESTS)), capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
 def test_parentheses_are_closed() -> None:
     for _, expression, _ in targets():
         assert [expression.count(one) for one in "([{"] == [expression.count(one) for one in ")]}"]
@@ -115,7 +163,8 @@ def test_what_explains_a_failure_is_on_the_dashboard() -> None:
     }
     for name in (
         *("tx_open", "tx_prepared", "tx_in_doubt_oldest_seconds", "tx_total", "commit_seconds"),
-        *("epoch", "in_sync_size", "fenced_requests_total", "failover_seconds", "session_resumes_total"),
+        *("epoch", "in_sync_size", "in_sync_reachable", "commit_waiting_seconds"),
+        *("fenced_requests_total", "failover_seconds", "session_resumes_total"),
         *("replication_lag_entries", "journal_fsync_seconds", "event_lag_entries"),
         *("queue_messages", "messages_enqueued_total", "messages_dequeued_total"),
     ):

@@ -3,13 +3,13 @@
 import pytest
 
 from lockstep.core.ids import Epoch, LogIndex
-from lockstep.core.inputs import BackupSaid, Tick
+from lockstep.core.inputs import BackupSaid, BackupStreamClosed, StoreConnected, StoreLost, Tick
 from lockstep.core.replication import Acknowledge
 from services.primary.core.figures import FAILOVER
 from tests.unit.services.primary.primary_rig import SET, Rig, publish
 from tests.unit.services.replicas import PrimaryBench, entry, member
 
-A, B = member("a"), member("b")
+A, B, C = member("a"), member("b"), member("c")
 
 
 def test_transactions_are_counted_by_how_they_ended() -> None:
@@ -57,6 +57,50 @@ def test_a_commit_lasts_from_the_append_until_the_commit_index_is_behind_it() ->
     figures = rig.core.context.figures.commit_seconds
     # Two frames were on their way, and what came meanwhile went into a third: each counts from its first record.
     assert figures.sum - before == pytest.approx(0.75)
+
+
+def test_what_waits_to_be_committed_is_told_since_it_was_appended() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.declare("q")
+    assert rig.core.waits_since_ms == 0
+    rig.holds_store = True
+    appended_ms = rig.boottime_ms
+    client.command(publish("q", b"first"))
+    rig.boottime_ms += 250
+    client.command(publish("q", b"second"))
+    assert rig.core.waits_since_ms == appended_ms
+    rig.acknowledge()
+    assert rig.core.waits_since_ms == 0
+
+
+def test_what_finds_no_frame_at_once_waits_too() -> None:
+    bench = PrimaryBench(entry(2, A))
+    bench.feed(StoreLost(SET))
+    bench.write("q")
+    assert bench.core.waits_since_ms == bench.now.boottime_ms
+    bench.feed(StoreConnected(SET))
+    bench.feed(Tick(SET))
+    assert bench.core.waits_since_ms == 0
+
+
+def test_members_are_reached_while_they_have_a_stream() -> None:
+    bench = PrimaryBench(entry(2, A, B, C, min_in_sync=2))
+    assert bench.core.in_sync_reachable == 1
+    bench.subscribe(1, B)
+    bench.subscribe(2, C)
+    assert bench.core.in_sync_reachable == 3
+    bench.feed(BackupStreamClosed(SET, 1))
+    bench.feed(BackupStreamClosed(SET, 2))
+    # The map keeps as many as the minimum; nobody but the primary is there.
+    assert bench.core.in_sync_reachable == 1 < bench.core.membership.set_map.min_in_sync
+
+
+def test_a_learner_and_another_memory_of_a_member_are_not_reached_members() -> None:
+    bench = PrimaryBench(entry(2, A, B, learners=(C,)))
+    bench.subscribe(1, member("b", 1))
+    bench.subscribe(2, C)
+    assert bench.core.in_sync_reachable == 1
 
 
 def test_a_word_of_a_lower_epoch_is_counted() -> None:
