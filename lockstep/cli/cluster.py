@@ -3,9 +3,11 @@
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from lockstep.cli.connection import (
     DEFAULT_BROKERS,
+    SECONDS_MAX,
     Brokers,
     Json,
     console,
@@ -39,7 +41,7 @@ def promote(
 
 def step_down(
     address: Annotated[str, typer.Argument(help="host:port of the broker that is about to be stopped.")],
-    seconds: Annotated[float, typer.Option(min=0, help="How long to wait.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=0, max=SECONDS_MAX, help="How long to wait.")] = 60.0,
     json: Json = False,
 ) -> None:
     """Before a broker is stopped: hand over what it leads, wait until those that stay are enough. Exit status 1: they are not."""
@@ -50,9 +52,9 @@ def step_down(
             print_json({"address": address, "may_stop": not obstacles, "obstacles": obstacles})
         else:
             for one in obstacles:
-                console.print(one, markup=False, highlight=False)
+                console.print(one)
             if not obstacles:
-                console.print(f"{address} may stop.", highlight=False)
+                console.print(f"{address} may stop.")
         if obstacles:
             raise typer.Exit(1)
 
@@ -191,18 +193,19 @@ def _show_rebuilt(response: pb.RebuildMapResponse) -> None:
                 str(disk.highest_epoch),
                 str(disk.map_revision),
                 "yes" if disk.broker in one.in_sync else "no" if one.in_sync else "",
-                f"[red]{disk.trouble}" if disk.trouble else "",
+                Text(disk.trouble, style="red"),
             )
     show_table(made)
     console.print()
     for broker in response.silent_brokers:
-        console.print(f"[red]{broker} could not be asked.")
+        console.print(f"{broker} could not be asked.", style="red")
     for one in response.sets:
-        console.print(_fate(one, is_written=bool(response.generation)))
+        is_well = _VERDICTS.get(one.verdict, "stuck") != "stuck"
+        console.print(_fate(one, is_written=bool(response.generation)), style=None if is_well else "red")
     if response.generation:
         console.print(f"Generation {response.generation}; {response.names} names are in the directory again.")
     for name in response.disputed_names:
-        console.print(f"[red]{name} is a name of more than one set.")
+        console.print(f"{name} is a name of more than one set.", style="red")
 
 
 def _fate(one: pb.RebuildMapResponse.RebuiltSet, is_written: bool) -> str:
@@ -220,4 +223,4 @@ def _fate(one: pb.RebuildMapResponse.RebuiltSet, is_written: bool) -> str:
                 f"Set {one.name} {verb} above epoch {one.epoch} from {', '.join(one.in_sync)}{given_up}{led}."
             )
         case _:
-            return f"[red]Set {one.name} cannot be rebuilt: {one.problem}."
+            return f"Set {one.name} cannot be rebuilt: {one.problem}."

@@ -6,7 +6,8 @@ Law: an error is one sentence on stderr and exit status 1; with --json, stdout c
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import Annotated, Any, NoReturn
 
@@ -16,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lockstep.client import Client, Rejected, connect
-from lockstep.core.errors import InDoubt, LockstepError
+from lockstep.core.errors import ErrorCode, InDoubt, LockstepError
 from lockstep.runtime.well_known_ports import FIRST_PORT
 
 DEFAULT_BROKERS = ",".join(f"127.0.0.1:{FIRST_PORT + place}" for place in range(3))
@@ -36,8 +37,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 WIDTH = 160
 """Columns that a table may take even where the terminal has fewer."""
 
-console = Console(soft_wrap=True)
-errors = Console(stderr=True, soft_wrap=True)
+SECONDS_MAX = 86_400.0
+"""What a command may be told to wait: a day."""
+
+# What is printed has names of others in it, such as jobs[eu] or :100:, and says what it says.
+console = Console(soft_wrap=True, markup=False, emoji=False, highlight=False)
+errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 
 def run(coroutine: Awaitable[Any]) -> None:
@@ -46,20 +51,43 @@ def run(coroutine: Awaitable[Any]) -> None:
     async def main() -> None:
         await coroutine
 
+    with one_sentence(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+
+
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """What a command fails with in this block ends the process, with one sentence."""
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(main())
+        yield
     except LockstepError as error:
         fail(error)
+    except ExceptionGroup as group:
+        ours, others = group.split(LockstepError)
+        if ours is None or others is not None:
+            raise
+        fail(_first_of(ours))
+    except UnicodeEncodeError as error:
+        fail(Rejected(ErrorCode.INVALID_ARGUMENT, f"{error.object!r} cannot be said in {error.encoding}"))
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
+    except OSError as error:
+        if error.errno is None:
+            raise  # A time-out of our own that nobody took.
+        text = str(error) if error.filename is None else f"{error.filename}: {error.strerror}"
+        fail(Rejected(ErrorCode.UNAVAILABLE, text))
+
+
+def _first_of(group: ExceptionGroup[LockstepError]) -> LockstepError:
+    first = group.exceptions[0]
+    return _first_of(first) if isinstance(first, ExceptionGroup) else first
 
 
 def fail(error: LockstepError) -> NoReturn:
     doubt = "in doubt: " if isinstance(error, InDoubt) else ""
-    errors.print(f"lockstep: {doubt}{error.message}", style="red", markup=False, highlight=False)
+    errors.print(f"lockstep: {doubt}{error.message}", style="red")
     sys.exit(1)
 
 
@@ -95,7 +123,10 @@ def _plain(value: object) -> object:
 def show_table(made: Table) -> None:
     """As wide as it needs to be: a figure that is cut off is worth nothing."""
     # The width of a print is cut to that of its console.
-    Console(width=max(console.width, WIDTH), soft_wrap=True).print(made)
+    wide = Console(
+        width=max(console.width, WIDTH), soft_wrap=True, markup=False, emoji=False, highlight=False
+    )
+    wide.print(made)
 
 
 def table(*columns: str, title: str | None = None) -> Table:
@@ -114,6 +145,7 @@ __all__ = [
     "Rejected",
     "console",
     "errors",
+    "one_sentence",
     "run",
     "table",
     "with_client",

@@ -5,6 +5,7 @@ from typing import Any
 
 from lockstep.client import Client
 from lockstep.core.branch_names import GLOBAL_ID_BYTES
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.xa import XaStatus
 from lockstep.wire.v1 import coordinator_pb2 as pb
 
@@ -23,19 +24,29 @@ class Decided:
 
     transactions: dict[bytes, pb.ListDistributedResponse.Transaction] = field(default_factory=dict)
     heuristics: dict[bytes, pb.ListDistributedResponse.Heuristic] = field(default_factory=dict)
+    silence: str = ""
+    """Why no coordinator has answered; "": one has, or there is none."""
 
     def decision(self, global_id: bytes) -> str:
         """What was decided, in words; "": a coordinator knows nothing."""
         entry = self.transactions.get(global_id) or self.heuristics.get(global_id)
         return state_name(entry.state) if entry is not None else ""
 
+    def check(self) -> None:
+        """Raises `Rejected` (UNAVAILABLE) where no coordinator has answered. What is known without that is shown before."""
+        if self.silence:
+            raise Rejected(ErrorCode.UNAVAILABLE, self.silence)
+
 
 async def decided(client: Client) -> Decided:
     if not await client.coordinators.are_known():
         return Decided()
-    response = await client.coordinators.call(
-        "List", pb.ListDistributedRequest(), pb.ListDistributedResponse(), CALL_SECONDS
-    )
+    try:
+        response = await client.coordinators.call(
+            "List", pb.ListDistributedRequest(), pb.ListDistributedResponse(), CALL_SECONDS
+        )
+    except LockstepError as error:
+        return Decided(silence=error.message)
     return Decided(
         {one.transaction_id: one for one in response.transactions},
         {one.transaction_id: one for one in response.heuristics},

@@ -1,6 +1,5 @@
 """`lockstep events`: committed events, and the groups that read them."""
 
-import sys
 from collections.abc import Callable
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from lockstep.cli.connection import (
     Json,
     console,
     fail,
+    one_sentence,
     print_json,
     print_json_line,
     show_table,
@@ -20,7 +20,7 @@ from lockstep.cli.connection import (
 from lockstep.client.event_offsets import EventOffset, Offsets
 from lockstep.client.event_rows import Event, events_in
 from lockstep.client.events import EventsClient, Start
-from lockstep.core.errors import LockstepError
+from lockstep.core.errors import ErrorCode, Rejected
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -29,17 +29,19 @@ Group = Annotated[str, typer.Argument(help="Name of the group.")]
 
 @app.command("groups")
 def groups(brokers: Brokers = DEFAULT_BROKERS, json: Json = False) -> None:
-    """List groups and what they have acknowledged."""
+    """List groups and what they have acknowledged. Close one that was left behind, and have its reader open it anew."""
 
     def command(client: EventsClient) -> None:
-        found = client.subscriptions()
+        found, left_behind = client.subscriptions(), client.left_behind()
         if json:
-            print_json({name: _plain(offsets) for name, offsets in found.items()})
+            notes = {name: {"left_behind": set_names} for name, set_names in left_behind.items()}
+            print_json({name: _plain(offsets) | notes.get(name, {}) for name, offsets in found.items()})
             return
-        made = table("group", "resource set", "#acknowledged", "#epoch")
+        made = table("group", "resource set", "#acknowledged", "#epoch", "")
         for name, offsets in found.items():
             for set_name, offset in offsets.items():
-                made.add_row(name, set_name, str(offset.index), str(offset.epoch))
+                note = "left behind" if set_name in left_behind.get(name, ()) else ""
+                made.add_row(name, set_name, str(offset.index), str(offset.epoch), note)
         show_table(made)
 
     _with_events(brokers, command)
@@ -91,29 +93,35 @@ def tail(
         while True:
             for batch in client.tail(set_name, position):
                 for event in events_in(batch):
-                    print_json_line(_as_json(event)) if json else console.print(_line(event), markup=False)
+                    print_json_line(_as_json(event)) if json else console.print(_line(event))
                 position = EventOffset.of(batch.end)
 
     _with_events(brokers, command)
 
 
 def _with_events(brokers: str, command: Callable[[EventsClient], None]) -> None:
+    with one_sentence(), _client(brokers) as client:
+        command(client)
+
+
+def _client(brokers: str) -> EventsClient:
     try:
-        with EventsClient(brokers) as client:
-            command(client)
-    except LockstepError as error:
-        fail(error)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(0)
+        return EventsClient(brokers)
+    except ValueError as error:
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, str(error)) from error
 
 
 def _offset(text: str) -> EventOffset:
     index, _, epoch = text.partition(".")
-    if not (index.isascii() and index.isdigit() and epoch.isascii() and epoch.isdigit()):
-        raise typer.BadParameter(f"index.epoch, such as 1200.3, not {text!r}", param_hint="--behind")
+    if not (_is_number(index) and _is_number(epoch)):
+        sentence = f"--behind takes index.epoch, such as 1200.3, not {text[:80]!r}"
+        fail(Rejected(ErrorCode.INVALID_ARGUMENT, sentence))
     return EventOffset(int(index), int(epoch))
+
+
+def _is_number(text: str) -> bool:
+    """As the wire has room for."""
+    return text.isascii() and text.isdigit() and len(text) <= 20 and int(text) < 1 << 64
 
 
 def _plain(offsets: Offsets) -> dict[str, str]:

@@ -15,6 +15,7 @@ from lockstep.cli.connection import (
     table,
     with_client,
 )
+from lockstep.cli.set_answers import ask_sets
 from lockstep.client import Client, ErrorCode, Rejected
 
 app = typer.Typer(no_args_is_help=True)
@@ -79,17 +80,20 @@ def list_exchanges(set_name: SetName = "", brokers: Brokers = DEFAULT_BROKERS, j
         status = await client.administration.status()
         names = [set_name] if set_name else [entry.name for entry in status.view.sets]
         async with client.session() as session:
-            found = [
-                (name, *exchange) for name in names for exchange in (await session.describe(name)).exchanges
-            ]
+            answers = await ask_sets(names, session.describe)
+        found = [
+            (name, *exchange) for name, described in answers.said.items() for exchange in described.exchanges
+        ]
         if json:
             keys = ("set", "exchange", "kind", "is_durable")
             print_json([dict(zip(keys, exchange, strict=True)) for exchange in found])
+            answers.check()
             return
         exchanges = table("SET", "EXCHANGE", "KIND", "DURABLE")
         for name, exchange, kind, is_durable in found:
             exchanges.add_row(name, exchange, kind, "yes" if is_durable else "no")
         show_table(exchanges)
+        answers.check()
 
     with_client(brokers, command)
 

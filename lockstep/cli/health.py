@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from lockstep.cli.connection import Json, console, print_json
+from lockstep.cli.connection import Json, console, one_sentence, print_json
 from lockstep.runtime.health_check import ask
 
 
@@ -14,10 +14,11 @@ def health(
     json: Json = False,
 ) -> None:
     """Ask a process whether it serves (grpc.health.v1). Exit status 1: it does not."""
-    said = ask(address, name)
+    with one_sentence():
+        said = ask(address, name)
     if json:
         print_json({"address": address, "name": name, "status": said})
     else:
-        console.print(said, highlight=False)
+        console.print(said)
     if said != "SERVING":
         raise typer.Exit(1)

@@ -1,6 +1,7 @@
 """`lockstep publish`, `consume`, `browse` and `outcome`: messages and transactions by hand."""
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,7 @@ import typer
 
 from lockstep.cli.connection import (
     DEFAULT_BROKERS,
+    SECONDS_MAX,
     Brokers,
     Json,
     console,
@@ -38,7 +40,7 @@ def publish(
     """Publish messages; returns when they are durable at every in-sync broker."""
 
     async def command(client: Client) -> None:
-        bodies = [text.encode() for text in body or ()]
+        bodies = [os.fsencode(text) for text in body or ()]
         if file is not None:
             bodies += _lines(file)
         if not bodies:
@@ -71,7 +73,8 @@ def consume(
     queue: Queue,
     count: Annotated[int, typer.Option("--count", "-n", help="Stop after so many; 0: go on.")] = 0,
     wait_seconds: Annotated[
-        float, typer.Option("--wait", help="Stop when nothing came for so long; 0: go on.")
+        float,
+        typer.Option("--wait", min=0, max=SECONDS_MAX, help="Stop when nothing came for so long; 0: go on."),
     ] = 0.0,
     credit: Annotated[int, typer.Option(help="Messages on their way at a time.")] = 100,
     brokers: Brokers = DEFAULT_BROKERS,

@@ -14,6 +14,7 @@ from lockstep.cli.connection import (
     table,
     with_client,
 )
+from lockstep.cli.set_answers import ask_sets
 from lockstep.client import Client, QueueOptions
 
 app = typer.Typer(no_args_is_help=True)
@@ -74,7 +75,8 @@ def list_queues(set_name: SetName = "", brokers: Brokers = DEFAULT_BROKERS, json
         status = await client.administration.status()
         names = [set_name] if set_name else [entry.name for entry in status.view.sets]
         async with client.session() as session:
-            found = [(name, queue) for name in names for queue in (await session.describe(name)).queues]
+            answers = await ask_sets(names, session.describe)
+        found = [(name, queue) for name, described in answers.said.items() for queue in described.queues]
         if json:
             print_json(
                 [
@@ -90,6 +92,7 @@ def list_queues(set_name: SetName = "", brokers: Brokers = DEFAULT_BROKERS, json
                     for name, queue in found
                 ]
             )
+            answers.check()
             return
         queues = table("SET", "QUEUE", "DURABLE", "#MESSAGES", "#BYTES", "#HELD", "#CONSUMERS")
         for name, queue in found:
@@ -97,6 +100,7 @@ def list_queues(set_name: SetName = "", brokers: Brokers = DEFAULT_BROKERS, json
             figures = (queue.length, queue.bytes, queue.held, queue.consumers)
             queues.add_row(name, queue.name, durable, *map(str, figures))
         show_table(queues)
+        answers.check()
 
     with_client(brokers, command)
 

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from lockstep.cli.connection import (
     DEFAULT_BROKERS,
@@ -34,7 +35,11 @@ def create(
     brokers: Annotated[str, typer.Option("--brokers", help="Broker ids, the first primary first: B1,B2,B3.")],
     min_in_sync: Annotated[
         int,
-        typer.Option(help="Fewest members with which anything completes; 0: 1 up to two brokers, else 2."),
+        typer.Option(
+            min=0,
+            max=99,
+            help="Fewest members with which anything completes; 0: 1 up to two brokers, else 2.",
+        ),
     ] = 0,
     if_absent: Annotated[
         bool, typer.Option("--if-absent", help="Leave a set of that name as it is, and succeed.")
@@ -75,7 +80,9 @@ def list_sets(brokers: Brokers = DEFAULT_BROKERS, json: Json = False) -> None:
             return
         sets = table("SET", "#EPOCH", "PRIMARY", "IN SYNC", "BROKERS", "#MIN")
         for entry in found.view.sets:
-            primary = entry.primary if entry.is_led else f"{entry.primary or '-'} [yellow](not led)"
+            primary = Text(entry.primary if entry.is_led else entry.primary or "-")
+            if not entry.is_led:
+                primary.append(" (not led)", style="yellow")
             sets.add_row(
                 entry.name,
                 str(entry.epoch),

@@ -4,6 +4,7 @@ import asyncio
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from lockstep.cli.connection import (
     DEFAULT_BROKERS,
@@ -50,9 +51,9 @@ def status(
         else:
             show(found, state_hash)
             if coordinators is None:
-                console.print("[red]etcd does not say which coordinators there are")
+                console.print("etcd does not say which coordinators there are", style="red")
             elif coordinators:
-                console.print(f"Coordinators: {', '.join(coordinators)}", highlight=False)
+                console.print(f"Coordinators: {', '.join(coordinators)}")
 
     with_client(brokers, command)
 
@@ -136,7 +137,7 @@ def show(status: ClusterStatus, with_hash: bool) -> None:
     for member in status.view.members:
         answers = status.brokers.get(member.broker) is not None
         state = "up" if answers else "does not answer" if member.incarnation else "down"
-        members.add_row(member.broker, member.address, f"[green]{state}" if answers else f"[red]{state}")
+        members.add_row(member.broker, member.address, Text(state, style="green" if answers else "red"))
     show_table(members)
     console.print()
     columns = (
@@ -156,8 +157,9 @@ def show(status: ClusterStatus, with_hash: bool) -> None:
         ends = [replica.log_end for replica in _replicas(status, entry)]
         for place, broker in enumerate(entry.brokers):
             replica = status.replica(broker, entry.name)
-            row = [entry.name if place == 0 else "", broker]
-            in_sync = "[green]yes" if broker in entry.in_sync else "[yellow]no"
+            row: list[str | Text] = [entry.name if place == 0 else "", broker]
+            is_in_sync = broker in entry.in_sync
+            in_sync = Text("yes" if is_in_sync else "no", style="green" if is_in_sync else "yellow")
             if replica is None:
                 row += [
                     "-",
@@ -178,14 +180,15 @@ def show(status: ClusterStatus, with_hash: bool) -> None:
                     str(replica.prepared_transactions),
                     str(replica.messages),
                     *([replica.state_hash[:16]] if with_hash else []),
-                    f"[red]{replica.trouble}" if replica.trouble else "",
+                    Text(replica.trouble, style="red"),
                 ]
             replicas.add_row(*row)
     lost = lost_sets(status)
     for name, holders in lost.items():
         console.print(
-            f"[red]Set {name} is on the disks of {', '.join(holders)} and not in etcd:"
-            " see lockstep cluster rebuild-map --dry-run"
+            f"Set {name} is on the disks of {', '.join(holders)} and not in etcd:"
+            " see lockstep cluster rebuild-map --dry-run",
+            style="red",
         )
     if status.view.sets:
         show_table(replicas)
@@ -198,6 +201,5 @@ def _replicas(status: ClusterStatus, entry: pb.GetClusterStatusResponse.Resource
     return [replica for replica in found if replica is not None]
 
 
-def _role(replica: pb.Replica) -> str:
-    role = ROLES.get(replica.role, "unknown")
-    return f"[bold]{role}" if replica.role == pb.ROLE_PRIMARY else role
+def _role(replica: pb.Replica) -> Text:
+    return Text(ROLES.get(replica.role, "unknown"), style="bold" if replica.role == pb.ROLE_PRIMARY else "")

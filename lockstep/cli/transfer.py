@@ -21,6 +21,16 @@ from lockstep.client import (
     Session,
     Transaction,
 )
+from lockstep.client.command_batches import Confirmation
+
+_FAILOVER = {
+    ErrorCode.ROLLED_BACK,
+    ErrorCode.STALE_DELIVERY,
+    ErrorCode.UNAVAILABLE,
+    ErrorCode.UNKNOWN_SESSION,
+    ErrorCode.UNKNOWN_TRANSACTION,
+}
+"""Why an operation fails whose primary or session was lost: the same may go well the next time. Any other refusal stays one."""
 
 
 @dataclass(slots=True)
@@ -49,16 +59,17 @@ def transfer(
 
     async def command(client: Client) -> None:
         async with client.session() as session:
-            wanted = count or await length(client, session, source)
+            wanted = count or (await session.describe_queue(source)).length
             moved = Moved()
             started = time.monotonic()
             columns = (
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeRemainingColumn(),
             )
-            with Progress(*columns, console=errors, disable=json, transient=True) as progress:
+            is_shown = errors.is_terminal and not json
+            with Progress(*columns, console=errors, disable=not is_shown, transient=True) as progress:
                 task = progress.add_task(f"{source} -> {', '.join(targets)}", total=wanted)
                 async with await session.consume(source, credit=4 * batch) as consumer:
                     while moved.messages < wanted:
@@ -87,16 +98,6 @@ def transfer(
     with_client(brokers, command)
 
 
-async def length(client: Client, session: Session, queue: str) -> int:
-    """Messages in a queue now; raises `Rejected` (NOT_FOUND)."""
-    status = await client.administration.status()
-    for entry in status.view.sets:
-        for found in (await session.describe(entry.name)).queues:
-            if found.name == queue:
-                return found.length
-    raise Rejected(ErrorCode.NOT_FOUND, f"no queue {queue!r}", queue=queue)
-
-
 async def take(consumer: Consumer, count: int, wait_seconds: float) -> list[Message]:
     """Up to `count` messages: waits for the first, and takes what has come with it."""
     first = await consumer.next(wait_seconds)
@@ -107,9 +108,13 @@ async def take(consumer: Consumer, count: int, wait_seconds: float) -> list[Mess
 
 
 async def move(session: Session, taken: list[Message], targets: list[str], moved: Moved) -> str | None:
-    """One transaction; its id, or None when it was rolled back: its messages are back in the source."""
+    """One transaction; its id, or None when a failover rolled it back: its messages are back in the source.
+
+    They are there as well when this raises `Rejected`: somebody refuses them, and would do so again.
+    """
     transaction = session.transaction()
     moved.under_way.add(transaction)
+    published: list[tuple[str, Confirmation]] = []
     try:
         async with transaction:
             await transaction.accept(*taken)
@@ -117,10 +122,13 @@ async def move(session: Session, taken: list[Message], targets: list[str], moved
                 copies = [
                     OutgoingMessage(message.properties, message.body, message.is_durable) for message in taken
                 ]
-                await transaction.publish(target, copies)
+                published.append((target, await transaction.publish(target, copies)))
     except Rejected as rejected:
         if rejected.code not in (ErrorCode.ROLLED_BACK, ErrorCode.STALE_DELIVERY):
             raise
+        cause = rejected.__cause__
+        if isinstance(cause, Rejected) and cause.code not in _FAILOVER:
+            raise _refused(cause, taken[0].queue, published, moved.messages) from cause
         moved.rolled_back += 1
         return None
     finally:
@@ -129,3 +137,16 @@ async def move(session: Session, taken: list[Message], targets: list[str], moved
     moved.committed += 1
     moved.messages += len(taken)
     return transaction.id
+
+
+def _refused(cause: Rejected, source: str, published: list[tuple[str, Confirmation]], moved: int) -> Rejected:
+    """Why nothing more is moved, with the name of the queue that does not take it."""
+    refusing = (
+        target for target, sent in published if sent.done() and not sent.cancelled() and sent.exception()
+    )
+    target = next(refusing, source)
+    return Rejected(
+        cause.code,
+        f"{target} refuses messages of {source}, after {moved} were moved: {cause.message}",
+        queue=target,
+    )

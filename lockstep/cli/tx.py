@@ -1,5 +1,6 @@
 """`lockstep tx`: branches of distributed transactions, and what operators do with those that are in doubt."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
@@ -26,6 +27,7 @@ from lockstep.cli.decided import (
     parse_global_id,
     state_name,
 )
+from lockstep.cli.set_answers import SetAnswers, ask_sets
 from lockstep.client import Client, ErrorCode, Rejected, connect
 from lockstep.client.resource_manager import ResourceManager
 from lockstep.core.branch_names import FORMAT_ID, branch_name
@@ -57,8 +59,7 @@ CoordinatorList = Annotated[
         help="Addresses of coordinators, host:port, separated by commas; none: those that the brokers know.",
     ),
 ]
-_Found = list[tuple[str, BranchDescription]]
-"""(set, branch)."""
+_Branches = SetAnswers[list[BranchDescription]]
 
 
 @app.command("list")
@@ -71,11 +72,13 @@ def list_branches(
     """Branches that are prepared or were ended heuristically, the oldest first, and what was decided."""
 
     async def command(client: Client) -> None:
-        found = sorted(await _branches(client, with_open=everything), key=lambda each: each[1].since_ms)
-        known = await decided(client)
+        answers, known = await asyncio.gather(_branches(client, with_open=everything), decided(client))
+        found = sorted(_by_set(answers), key=lambda each: each[1].since_ms)
         if json:
             kept = [heuristic_as_json(one) for one in known.heuristics.values()]
             print_json([_as_json(set_name, branch, known) for set_name, branch in found] + kept)
+            answers.check()
+            known.check()
             return
         made = table("xid", "set", "state", "decision", "#age", "#operations", "sessions")
         for set_name, branch in found:
@@ -93,6 +96,8 @@ def list_branches(
             name, age = one["distributed_transaction"], f"{one['age_seconds']:.0f} s"
             made.add_row(name, "", one["state"], one["decision"], age, "", "")
         show_table(made)
+        answers.check()
+        known.check()
 
     _with_coordinators(brokers, coordinators, command)
 
@@ -109,27 +114,32 @@ def show(
     async def command(client: Client) -> None:
         transaction = parse_global_id(xid)
         wanted = _parse(xid) if transaction is None else None
-        known = await decided(client)
+        answers, known = await asyncio.gather(_branches(client, with_open=True), decided(client))
         family = (wanted.format_id, wanted.global_id) if wanted is not None else (FORMAT_ID, transaction)
         found = [
             (set_name, branch)
-            for set_name, branch in await _branches(client, with_open=True)
+            for set_name, branch in _by_set(answers)
             if Xid.decode(branch.xid)[:2] == family
         ]
         kept = known.heuristics.get(family[1] or b"")
         is_there = any(wanted in (None, Xid.decode(branch.xid)) for _, branch in found)
         if not is_there and kept is None:
-            raise _unknown(xid)
+            known.check()
+            raise _unknown(xid, answers)
         shown = [_as_json(set_name, branch, known) for set_name, branch in found]
         shown += [heuristic_as_json(kept)] if kept is not None else []
         if json:
             print_json(shown)
+            answers.check()
+            known.check()
             return
         for each in shown:
             made = table("", "")
             for name, value in each.items():
                 made.add_row(name, str(value))
             show_table(made)
+        answers.check()
+        known.check()
 
     _with_coordinators(brokers, coordinators, command)
 
@@ -170,7 +180,7 @@ def forget_heuristic(
             )
             return
         wanted = _parse(xid)
-        set_name, manager, _ = await _locate(client, wanted)
+        set_name, manager = await _locate(client, wanted)
         await manager.forget(wanted)
         _say(json, {"xid": str(wanted), "set": set_name, "state": "forgotten"})
 
@@ -206,7 +216,7 @@ def _end(xid: str, heuristic: bool, brokers: str, json: bool, *, is_commit: bool
                 ErrorCode.INVALID_ARGUMENT,
                 f"{verb} of {wanted} in its coordinator's place: say so with --heuristic",
             )
-        set_name, manager, _ = await _locate(client, wanted)
+        set_name, manager = await _locate(client, wanted)
         await manager.end_heuristically(wanted, commit=is_commit)
         state = "heuristically committed" if is_commit else "heuristically rolled back"
         _say(json, {"xid": str(wanted), "set": set_name, "state": state})
@@ -222,28 +232,44 @@ def _with_coordinators(brokers: str, coordinators: str, command: Callable[[Clien
     run(main())
 
 
-async def _managers(client: Client) -> dict[str, ResourceManager]:
+async def _branches(client: Client, *, with_open: bool) -> _Branches:
     session = client.session()
+
+    async def recover(set_name: str) -> list[BranchDescription]:
+        return await (await session.resource_manager(set_name)).recover(with_open=with_open)
+
+    return await ask_sets(await _set_names(client), recover)
+
+
+async def _set_names(client: Client) -> list[str]:
     status = await client.administration.status()
-    return {one.name: await session.resource_manager(one.name) for one in status.view.sets}
+    return [one.name for one in status.view.sets]
 
 
-async def _branches(client: Client, *, with_open: bool) -> _Found:
-    found: _Found = []
-    for set_name, manager in (await _managers(client)).items():
-        found += [(set_name, branch) for branch in await manager.recover(with_open=with_open)]
-    return found
+def _by_set(answers: _Branches) -> list[tuple[str, BranchDescription]]:
+    return [(set_name, branch) for set_name, branches in answers.said.items() for branch in branches]
 
 
-async def _locate(client: Client, wanted: Xid) -> tuple[str, ResourceManager, BranchDescription]:
-    for set_name, manager in (await _managers(client)).items():
-        for branch in await manager.recover(with_open=True):
-            if Xid.decode(branch.xid) == wanted:
-                return set_name, manager, branch
-    raise _unknown(str(wanted))
+async def _locate(client: Client, wanted: Xid) -> tuple[str, ResourceManager]:
+    """The set that has a branch, whether or not the others answer; raises `Rejected` where none does."""
+    session = client.session()
+
+    async def find(set_name: str) -> ResourceManager | None:
+        manager = await session.resource_manager(set_name)
+        xids = [Xid.decode(branch.xid) for branch in await manager.recover(with_open=True)]
+        return manager if wanted in xids else None
+
+    answers = await ask_sets(await _set_names(client), find, is_enough=lambda found: found is not None)
+    for set_name, manager in answers.said.items():
+        if manager is not None:
+            return set_name, manager
+    raise _unknown(str(wanted), answers)
 
 
-def _unknown(xid: str) -> Rejected:
+def _unknown(xid: str, answers: SetAnswers[Any]) -> Rejected:
+    if answers.silent:
+        text = f"no resource set that answers has a branch {xid}; {answers.silence}"
+        return Rejected(ErrorCode.UNAVAILABLE, text, xid=xid)
     return Rejected(ErrorCode.NOT_FOUND, f"no resource set has a branch {xid}", xid=xid)
 
 

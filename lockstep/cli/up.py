@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
-from lockstep.cli.connection import Json, console, print_json_line, run, show_table, table
+from lockstep.cli.connection import Json, console, fail, print_json_line, run, show_table, table
 from lockstep.cli.status import lost_sets
 from lockstep.client import Client, ErrorCode, Rejected, connect
 from lockstep.runtime.local_cluster import LocalCluster
@@ -18,6 +19,7 @@ from lockstep.runtime.well_known_ports import AMQP_PORT, FIRST_PORT
 from lockstep.wire.v1 import cluster_pb2 as pb
 
 READY_SECONDS = 30.0
+PORT_MAX = 65_535
 LOST_SECONDS = 3.0
 """How long an old directory whose etcd knows of no set is looked at: it may never have had one."""
 
@@ -43,6 +45,10 @@ def up(
 
     Ctrl-C stops it.
     """
+    for wanted in (port, port + brokers - 1, amqp_port):
+        if not 0 <= wanted <= PORT_MAX:
+            text = f"port {wanted} is not between 0 and {PORT_MAX}"
+            fail(Rejected(ErrorCode.INVALID_ARGUMENT, text))
     cluster = LocalCluster(
         data,
         brokers=brokers,
@@ -157,7 +163,7 @@ def _tell_trouble(trouble: str, json: bool) -> None:
     if json and trouble:
         print_json_line({"trouble": trouble})
     elif trouble:
-        console.print(f"[red]{trouble}", highlight=False)
+        console.print(trouble, style="red")
 
 
 def _tell_lost(lost: dict[str, list[str]], json: bool) -> None:
@@ -165,8 +171,9 @@ def _tell_lost(lost: dict[str, list[str]], json: bool) -> None:
         print_json_line({"lost_sets": lost})
     for name, holders in () if json else lost.items():
         console.print(
-            f"[red]etcd has lost its data: set {name} is on the disks of {', '.join(holders)} and not in etcd."
-            " See lockstep cluster rebuild-map --dry-run"
+            f"etcd has lost its data: set {name} is on the disks of {', '.join(holders)} and not in etcd."
+            " See lockstep cluster rebuild-map --dry-run",
+            style="red",
         )
 
 
@@ -218,8 +225,7 @@ async def _watch(cluster: LocalCluster, restart: bool, json: bool) -> None:
                 if json:
                     print_json_line({"exited": label, "status": process.status})
                 else:
-                    console.print(
-                        f"[red]{label} exited with status {process.status}[/red] (log: {process.log})"
-                    )
+                    exited = f"{label} exited with status {process.status}"
+                    console.print(Text.assemble((exited, "red"), f" (log: {process.log})"))
                 if restart:
                     await start()

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from lockstep.cli.connection import Json, console, print_json, run, show_table, table
 from lockstep.cli.demo.pipeline import Audited, missing, run_pipeline
@@ -48,12 +49,13 @@ async def play(messages: int, movers: int, batch: int, data: Path | None, pipeli
     directory = data or Path(tempfile.mkdtemp(prefix="lockstep-demo-"))
     columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
-        with Progress(*columns, console=console, disable=json, transient=True) as progress:
+        is_shown = console.is_terminal and not json
+        with Progress(*columns, console=console, disable=not is_shown, transient=True) as progress:
             task = progress.add_task("Starting", total=None)
 
             def say(text: str) -> None:
                 if not json:
-                    progress.console.print(f"{time.monotonic() - started:5.1f} s  {text}", highlight=False)
+                    progress.console.print(f"{time.monotonic() - started:5.1f} s  {text}")
 
             def show(what: str, completed: int, total: int) -> None:
                 progress.update(task, description=what, completed=completed, total=total)
@@ -130,8 +132,8 @@ def show_result(result: Result, audited: Audited | None, seconds: float) -> None
     rows.show_header = False
 
     def row(name: str, value: object, is_good: bool | None = None) -> None:
-        style = "" if is_good is None else "[bold green]" if is_good else "[bold red]"
-        rows.add_row(name, f"{style}{value}")
+        style = "" if is_good is None else "bold green" if is_good else "bold red"
+        rows.add_row(name, Text(str(value), style=style))
 
     row("Messages in", f"{account.messages_in:,}")
     row(
@@ -167,4 +169,4 @@ def show_result(result: Result, audited: Audited | None, seconds: float) -> None
     show_table(rows)
     is_clean = result.is_clean and (audited is None or audited.is_clean)
     verdict = "Nothing lost, nothing duplicated, nothing torn." if is_clean else "SOMETHING IS WRONG."
-    console.print(f"\n[bold]{verdict}[/bold] {seconds:.1f} s in all.")
+    console.print(Text.assemble("\n", (verdict, "bold"), f" {seconds:.1f} s in all."))

@@ -2,58 +2,54 @@
 
 import asyncio
 import json
-import threading
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from lockstep.cli import status
+from lockstep.cli.connection import run
 from lockstep.cli.main import app
-from lockstep.core.commands import DeclareQueueCommand
-from tests.unit.lockstep.client.fake_broker import FakeBroker
+from lockstep.client import ErrorCode, Rejected
+from lockstep.client.administration import ClusterStatus
+from lockstep.core.commands import DeclareQueueCommand, PublishCommand
+from lockstep.wire.v1 import cluster_pb2 as pb
+from tests.unit.lockstep.cli.served_broker import ServedBroker, queue_named, serving
 from tests.unit.lockstep.client.session_bench import bodies
 
 runner = CliRunner()
 
 
+# Markup, emoji and colours of the terminal to whoever prints them as such.
+NAMES = ["plain", "jobs[eu]", "a[/b]", ":100:", "[red]", "5\\[x]"]
+
+
 @pytest.fixture(scope="module")
-def broker() -> Iterator[FakeBroker]:
-    """On an event loop of its own: a command runs one itself."""
-    ready = threading.Event()
-    running: list[FakeBroker] = []
-    loop = asyncio.new_event_loop()
-    stopping = asyncio.Event()
-
-    async def serve() -> None:
-        async with FakeBroker("one") as served:
-            served.directory["q"] = "one"
-            running.append(served)
-            ready.set()
-            await stopping.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    assert ready.wait(30)
-    yield running[0]
-    loop.call_soon_threadsafe(stopping.set)
-    thread.join(30)
-    loop.close()
+def broker() -> Iterator[ServedBroker]:
+    broker = ServedBroker("one")
+    broker.directory |= dict.fromkeys(("q", *NAMES), "one")
+    broker.queues["one"] = tuple(map(queue_named, NAMES))
+    broker.exchanges["one"] = tuple((name, "topic", True) for name in NAMES)
+    with serving(broker):
+        yield broker
 
 
-def test_publish_says_what_it_did(broker: FakeBroker) -> None:
+def test_publish_says_what_it_did(broker: ServedBroker) -> None:
     result = runner.invoke(app, ["publish", "q", "a", "b", "-b", broker.address])
     assert (result.exit_code, result.stdout) == (0, "Published 2 messages to q.\n")
     assert bodies(broker.worlds["one"].executed())[-2:] == ["a", "b"]
 
 
-def test_json_is_json_and_nothing_else(broker: FakeBroker) -> None:
+def test_json_is_json_and_nothing_else(broker: ServedBroker) -> None:
     result = runner.invoke(
         app, ["publish", "q", "--file", "-", "--json", "-b", broker.address], input="1\n2\n3\n"
     )
     assert json.loads(result.stdout) == {"target": "q", "messages": 3}
 
 
-def test_a_queue_is_declared_with_its_options(broker: FakeBroker) -> None:
+def test_a_queue_is_declared_with_its_options(broker: ServedBroker) -> None:
     arguments = [
         "queue",
         "declare",
@@ -92,8 +88,118 @@ def test_a_queue_is_declared_with_its_options(broker: FakeBroker) -> None:
             ["cluster", "recover", "s", "B1"],
             "lockstep: starting s from the disk of B1 loses what only other disks had: say so with --accept-data-loss\n",
         ),
+        (["publish", "\udcff", "x"], "lockstep: '\\udcff' cannot be said in utf-8\n"),
+        (["outcome", ":100:"], "lockstep: not a transaction id: ':100:'\n"),
+        (
+            ["tx", "commit", "a[/b]"],
+            "lockstep: an xid is format:global:branch, the ids in hexadecimal, not 'a[/b]'\n",
+        ),
+        (["events", "open", "\udcff"], "lockstep: '\\udcff' cannot be said in utf-8\n"),
+        (
+            ["events", "tail", "one", "--behind", "99999999999999999999.1"],
+            "lockstep: --behind takes index.epoch, such as 1200.3, not '99999999999999999999.1'\n",
+        ),
+        (
+            ["events", "tail", "one", "--behind", "9" * 5000 + ".1"],
+            f"lockstep: --behind takes index.epoch, such as 1200.3, not '{'9' * 80}'\n",
+        ),
+        (
+            ["events", "tail", "one", "--behind", "a[/b]"],
+            "lockstep: --behind takes index.epoch, such as 1200.3, not 'a[/b]'\n",
+        ),
     ],
 )
-def test_an_error_is_one_sentence(broker: FakeBroker, arguments: list[str], sentence: str) -> None:
+def test_an_error_is_one_sentence(broker: ServedBroker, arguments: list[str], sentence: str) -> None:
     result = runner.invoke(app, [*arguments, "-b", broker.address])
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", sentence)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["up", "--port", "70000"], "port 70000 is not between 0 and 65535"),
+        (["up", "--port", "-1"], "port -1 is not between 0 and 65535"),
+        (["up", "--port", "65534", "--brokers", "3"], "port 65536 is not between 0 and 65535"),
+        (["up", "--amqp-port", "70000"], "port 70000 is not between 0 and 65535"),
+        (["up", "--data", "/proc/nope"], "/proc/nope: No such file or directory"),
+        (["up", "--data", "/dev/null"], "/dev/null: File exists"),
+        (["demo", "--data", "/proc/nope", "--no-pipeline"], "/proc/nope: No such file or directory"),
+        (["events", "groups", "-b", ""], "no address of a broker"),
+        (["status", "-b", ""], "no address of a broker"),
+        (["health", "\udcff"], r"'\udcff' cannot be said in utf-8"),
+        (["step-down", "\udcff"], r"'\udcff' cannot be said in utf-8"),
+    ],
+)
+def test_so_is_one_that_needs_no_cluster(tmp_path: Path, arguments: list[str], sentence: str) -> None:
+    if arguments[0] == "up" and "--data" not in arguments:
+        arguments = [*arguments, "--data", str(tmp_path / "data")]
+    result = runner.invoke(app, arguments)
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"lockstep: {sentence}\n")
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", [["publish", "q", "x"], ["queue", "declare", "q", "--set", "one"]])
+def test_a_time_to_live_that_cannot_be_said_is_refused(broker: ServedBroker, command: list[str]) -> None:
+    result = runner.invoke(app, [*command, "--ttl-ms", "99999999999999", "-b", broker.address])
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    assert result.stderr.startswith("lockstep: ")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_printed_as_they_are(broker: ServedBroker, name: str) -> None:
+    for arguments, said in (
+        (["publish", name, "x"], f"Published 1 message to {name}."),
+        (["queue", "declare", name, "--set", "one"], f"Declared queue {name}."),
+        (["queue", "purge", name], f"Removed 0 messages from queue {name}."),
+        (["queue", "delete", name], f"Deleted queue {name} and 0 messages in it."),
+    ):
+        broker.directory[name] = "one"
+        result = runner.invoke(app, [*arguments, "-b", broker.address])
+        assert (result.exit_code, result.stderr) == (0, ""), result.exception
+        assert result.stdout == f"{said}\n"
+
+
+def test_so_they_are_where_something_was_moved(broker: ServedBroker) -> None:
+    result = runner.invoke(app, ["transfer", "a[/b]", "jobs[eu]", ":100:", "-b", broker.address])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("Moved 0 messages from a[/b] to jobs[eu], :100: in 0 transactions")
+
+
+def test_tables_have_names_as_they_are(broker: ServedBroker) -> None:
+    for group in ("queue", "exchange"):
+        result = runner.invoke(app, [group, "list", "-b", broker.address])
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert [line.split()[1] for line in result.stdout.splitlines()[1:]] == NAMES
+
+
+def test_what_is_red_is_said_without_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = pb.GetClusterStatusResponse(broker="B1", lost_sets=["a[/b]"])
+    replica = answer.replicas.add(resource_set="jobs[eu]", role=pb.ROLE_PRIMARY, trouble="[/x] :100:")
+    answer.sets.add(name=replica.resource_set, primary="B1", is_led=True, brokers=["B1"])
+    answer.members.add(broker="B1", address="[::1]:1")
+    status.show(ClusterStatus(answer, {"B1": answer}), with_hash=False)
+    said = capsys.readouterr().out
+    for text in ("[::1]:1  up", "jobs[eu]", "primary", "[/x] :100:", "Set a[/b] is on the disks of B1"):
+        assert text in said
+
+
+def test_what_several_tasks_fail_with_is_one_sentence_too(capsys: pytest.CaptureFixture[str]) -> None:
+    async def refused() -> None:
+        raise Rejected(ErrorCode.STORE_FULL, "the store is full")
+
+    async def both() -> None:
+        async with asyncio.TaskGroup() as outer, asyncio.TaskGroup() as inner:
+            outer.create_task(refused())
+            inner.create_task(refused())
+
+    with pytest.raises(SystemExit) as ended:
+        run(both())
+    assert (ended.value.code, capsys.readouterr().err) == (1, "lockstep: the store is full\n")
+
+
+def test_a_body_need_not_be_text(broker: ServedBroker) -> None:
+    result = runner.invoke(app, ["publish", "q", os.fsdecode(b"\xff\0\xc3"), "-b", broker.address])
+    assert (result.exit_code, result.stderr) == (0, "")
+    published = broker.worlds["one"].executed()[-1]
+    assert isinstance(published, PublishCommand)
+    assert published.messages[0].body == b"\xff\0\xc3"
