@@ -5,13 +5,18 @@ too: a transaction that is below both in one of its sets is below both in all of
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lockstep.client.event_offsets import EventOffset
+from lockstep.client.events import EventsClient
 from lockstep.wire.v1 import events_pb2 as pb
+from services.pipeline.options import MAX_EVENTS, SourceOptions
 
 Cut = dict[str, EventOffset]
+STILL_SECONDS = 1.0
+"""Plans that stay where they are for so long have come to the end: what is committed behind it is no event, or a transaction in
+doubt holds it back. What is being committed, and a quiet moment, take less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +35,54 @@ def cut_of(plan: pb.PlanResponse) -> Cut:
     return {planned.to.resource_set: EventOffset.of(planned.to) for planned in plan.ranges}
 
 
-def next_cut(start: Mapping[str, EventOffset], planned: Cut, target: Mapping[str, EventOffset] | None) -> Cut:
+def plans_in_a_row(
+    client: EventsClient, options: SourceOptions, known: Cut, until: Mapping[str, int] | None = None
+) -> list[pb.PlanResponse]:
+    """Plans, one behind the other, from `known` on: one alone may end long before the present, as brokers look only so far.
+
+    `until`: the index in each set at which they are enough; None: what is committed when this is called. They go a bit beyond it,
+    or end before it where nothing moves them for STILL_SECONDS.
+    """
+
+    def plan(start: Cut, max_events: int = 0, wait_seconds: float = 0.0) -> pb.PlanResponse:
+        return client.plan(
+            options.group,
+            start,
+            max_events=max_events,
+            wait_seconds=wait_seconds,
+            hold_seconds_max=options.hold_seconds,
+        )
+
+    plans = [plan(known)]
+    while plans[-1].has_more:
+        cut = cut_of(plans[-1])
+        until = until if until is not None else client.committed(plans[0])
+        if all(name in cut and cut[name].index >= index for name, index in until.items()):
+            break
+        further = plan(cut, wait_seconds=STILL_SECONDS)
+        if cut_of(further) == cut:
+            # Where transactions hold each other, brokers look further for a plan with a limit.
+            further = plan(cut, max_events=MAX_EVENTS)
+        if cut_of(further) == cut:
+            break
+        plans.append(further)
+    return plans
+
+
+def next_cut(start: Mapping[str, EventOffset], planned: Cut, way: Sequence[Cut] = ()) -> Cut:
     """The end of the next micro-batch; `start` itself when there is nothing for it.
 
-    `target`: what the query ends at. A plan may have gone by it in one set and not have moved in another, where the target still
-    lies ahead: then the target is the end, so that the query reaches it.
+    `way`: cuts up to the one that the query ends at, its target; empty: it goes on. A plan may have gone by the target in one set
+    and not have moved in another, where the target still lies ahead: then the next cut of the way is the end, so that the query
+    reaches it.
     """
-    cut = planned if target is None else _bounded(start, planned, target)
-    if target is not None and cut == dict(start):
-        cut = _bounded(start, dict(target), target)
+    if not way:
+        return planned
+    cut = _bounded(start, planned, way[-1])
+    for further in way:
+        if cut != dict(start):
+            break
+        cut = _bounded(start, further, further)
     return cut
 
 
@@ -52,24 +96,27 @@ def _bounded(start: Mapping[str, EventOffset], planned: Cut, target: Mapping[str
 
 
 def parts_of(
-    begin: Mapping[str, EventOffset], end: Mapping[str, EventOffset], plan: pb.PlanResponse | None
+    begin: Mapping[str, EventOffset], end: Mapping[str, EventOffset], plans: Iterable[pb.PlanResponse]
 ) -> list[PlannedPart]:
-    """One part for each set with something in it, long ones split where the plan says so.
+    """One part for each set with something in it, long ones split where a plan says so, or ends.
 
-    `plan`: the one that gave `end`, if it is still known.
+    `plans`: those that led to `end`, in order, as far as they are still known.
     """
-    ranges = {planned.to.resource_set: planned for planned in plan.ranges} if plan is not None else {}
+    splits: dict[str, list[EventOffset]] = {}
+    brokers: dict[str, tuple[str, ...]] = {}
+    for plan in plans:
+        for planned in plan.ranges:
+            found = splits.setdefault(planned.to.resource_set, [])
+            found += map(EventOffset.of, (*planned.splits, planned.to))
+            brokers[planned.to.resource_set] = tuple(planned.brokers)
     parts = []
     for name, last in sorted(end.items()):
         # A set of which nobody has said where it begins is read from its beginning: if that is gone, the brokers say so.
         first = begin.get(name, EventOffset(0, 0))
-        planned = ranges.get(name)
-        splits = planned.splits if planned is not None else ()
-        brokers = tuple(planned.brokers) if planned is not None else ()
-        between = [EventOffset.of(one) for one in splits if first.index < one.index < last.index]
+        between = [one for one in splits.get(name, ()) if first.index < one.index < last.index]
         for at, until in itertools.pairwise([first, *between, last]):
             if until.index > at.index:
-                parts.append(PlannedPart(name, at, until, brokers))
+                parts.append(PlannedPart(name, at, until, brokers.get(name, ())))
     return parts
 
 

@@ -76,12 +76,12 @@ class LockstepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._connected: EventsClient | None = None
         self._plan: pb.PlanResponse | None = None
         """The last one: its splits and brokers are for the batch that it ends."""
-        self._target: dict[str, EventOffset] | None = None
-        """Of a query that ends when all is read."""
+        self._way: list[dict[str, EventOffset]] = []
+        """Of a query that ends when all is read: cuts up to there."""
 
     def __getstate__(self) -> dict[str, Any]:
-        # What goes to workers: neither the connection nor the plan.
-        return {**vars(self), "_connected": None, "_plan": None, "_target": None}
+        # What goes to workers: neither the connection nor plans.
+        return {**vars(self), "_connected": None, "_plan": None, "_way": []}
 
     def initialOffset(self) -> dict[str, Any]:
         from services.pipeline.options import plain
@@ -93,12 +93,11 @@ class LockstepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(limit) if limit else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        from services.pipeline.planning import cut_of
+        from services.pipeline.planning import cut_of, plans_in_a_row
 
         options = self._parsed()
         options.open(self._client())
-        plan = self._client().plan(options.group, {}, hold_seconds_max=options.hold_seconds)
-        self._target = cut_of(plan)
+        self._way = [cut_of(plan) for plan in plans_in_a_row(self._client(), options, {})]
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         from services.pipeline.options import MAX_EVENTS, offsets_from, plain
@@ -106,7 +105,7 @@ class LockstepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         options, known = self._parsed(), offsets_from(start)
         events_max = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
-        wait_seconds = options.wait_seconds if self._target is None else 0.0
+        wait_seconds = 0.0 if self._way else options.wait_seconds
         while True:
             self._plan = plan = self._client().plan(
                 options.group,
@@ -126,7 +125,7 @@ class LockstepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else:
                 break
             wait_seconds = 0.0
-        return plain(next_cut(known, cut_of(plan), self._target))
+        return plain(next_cut(known, cut_of(plan), self._way))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         from services.pipeline.options import offsets_from
@@ -135,7 +134,7 @@ class LockstepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if begins.keys() < ends.keys():
             # A resource set that came later begins where the group stands in it: nothing of it is acknowledged yet.
             begins = {**self._parsed().open(self._client()), **begins}
-        return _parts(begins, ends, self._plan)
+        return _parts(begins, ends, [self._plan] if self._plan is not None else [])
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Part), "as `partitions` made it"
@@ -172,15 +171,17 @@ class LockstepReader(DataSourceReader):
         import json
 
         from services.pipeline.options import SourceOptions, offsets_from
-        from services.pipeline.planning import cut_of
+        from services.pipeline.planning import cut_of, plans_in_a_row
 
         options = SourceOptions.parse(self._options)
+        given = offsets_from(json.loads(options.end)) if options.end else None
+        until = {name: offset.index for name, offset in given.items()} if given is not None else None
         with options.connect() as client:
             begins = options.open(client)
-            plan = client.plan(options.group, begins, hold_seconds_max=options.hold_seconds)
-        ends = offsets_from(json.loads(options.end)) if options.end else cut_of(plan)
+            plans = plans_in_a_row(client, options, begins, until)
+        ends = given if given is not None else cut_of(plans[-1])
         # Spark wants one at least; what it gets instead of none reads nothing.
-        return _parts(begins, ends, plan) or [Part("", (0, 0), (0, 0), ())]
+        return _parts(begins, ends, plans) or [Part("", (0, 0), (0, 0), ())]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from services.pipeline.options import SourceOptions
@@ -190,7 +191,7 @@ class LockstepReader(DataSourceReader):
 
 
 def _parts(
-    begins: dict[str, EventOffset], ends: dict[str, EventOffset], plan: pb.PlanResponse | None
+    begins: dict[str, EventOffset], ends: dict[str, EventOffset], plans: list[pb.PlanResponse]
 ) -> list[InputPartition]:
     from services.pipeline.planning import parts_of
 
@@ -198,7 +199,7 @@ def _parts(
         Part(
             one.resource_set, (one.begin.index, one.begin.epoch), (one.end.index, one.end.epoch), one.brokers
         )
-        for one in parts_of(begins, ends, plan)
+        for one in parts_of(begins, ends, plans)
     ]
 
 

@@ -7,6 +7,7 @@ number down. A number that is written down is not moved again, and a batch of wh
 
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, Row
@@ -143,4 +144,7 @@ def _type(kind: DataType) -> str:
 
 
 def _value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        # Spark gives local times of the worker, which a session of another zone would take for its own.
+        return value.astimezone(UTC)
     return bytes(value) if isinstance(value, bytearray) else value

@@ -1,5 +1,6 @@
 """Each sink takes a micro-batch once, though Spark runs it again; and what it holds is the log."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,35 @@ def test_a_batch_of_which_postgres_lost_rows_is_not_taken(
             ("b",),
             ("c",),
         ]
+
+
+@pytest.fixture
+def workers_in_berlin(spark: SparkSession) -> Iterator[None]:
+    """Spark starts other workers where their environment is another."""
+    environment = spark.sparkContext.environment
+    environment["TZ"] = "Europe/Berlin"
+    yield
+    del environment["TZ"]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+@pytest.mark.usefixtures("workers_in_berlin")
+def test_postgres_has_the_times_of_events_whatever_the_zones_of_workers_and_server(
+    spark: SparkSession, postgres: PostgresProcess, zone: str
+) -> None:
+    # In summer, and in both of the hours from two to three of the night in which it ends.
+    times = [1_750_000_000, 1_761_438_600, 1_761_438_600 + 3600]
+    rows = spark.createDataFrame([(time,) for time in times], "n bigint").selectExpr(
+        "n", "timestamp_seconds(n) AS at", "IF(n = 0, timestamp_seconds(n), NULL) AS none"
+    )
+    table = f"times_{zone.rpartition('/')[2].lower()}"
+    url = f"{postgres.dsn} options='-c timezone={zone}'"
+    insert_once(url, table, table)(rows, 0)
+    with psycopg.connect(url) as connection:
+        found: list[Any] = connection.execute(
+            f"SELECT n, extract(epoch FROM at)::bigint, none FROM {table} ORDER BY n"
+        ).fetchall()
+    assert found == [(time, time, None) for time in times]
 
 
 @pytest.mark.parametrize("sink", ["delta", "postgres"])

@@ -10,40 +10,58 @@ def at(**indexes: int) -> dict[str, EventOffset]:
 
 
 def test_without_a_target_the_plan_is_the_cut() -> None:
-    assert next_cut(at(east=1), at(east=5, west=2), None) == at(east=5, west=2)
+    assert next_cut(at(east=1), at(east=5, west=2)) == at(east=5, west=2)
 
 
 def test_no_cut_goes_by_the_target_and_none_goes_back() -> None:
-    assert next_cut(at(east=1, west=4), at(east=9, west=4), at(east=5, west=3)) == at(east=5, west=4)
+    assert next_cut(at(east=1, west=4), at(east=9, west=4), [at(east=5, west=3)]) == at(east=5, west=4)
 
 
 def test_a_query_reaches_its_target_though_the_plan_moves_only_where_it_has_arrived() -> None:
     start, target = at(east=5, west=1), at(east=5, west=8)
-    assert next_cut(start, at(east=9, west=1), target) == target
+    assert next_cut(start, at(east=9, west=1), [target]) == target
+
+
+def test_a_plan_that_does_not_move_is_passed_by_the_next_cut_on_the_way() -> None:
+    way = [at(east=3, west=1), at(east=5, west=4), at(east=8, west=9)]
+    assert next_cut(at(east=3, west=2), at(east=3, west=2), way) == at(east=5, west=4)
+    assert next_cut(at(east=3, west=2), at(east=7, west=2), way) == at(east=7, west=2)
 
 
 def test_a_query_at_its_target_gets_nothing_more() -> None:
     start = at(east=5, west=8)
-    assert next_cut(start, at(east=9, west=9, north=4), at(east=5, west=8)) == start
+    assert next_cut(start, at(east=9, west=9, north=4), [at(east=5, west=8)]) == start
 
 
 def test_a_set_that_came_after_the_start_is_read_up_to_the_target() -> None:
-    assert next_cut(at(east=5), at(east=5, west=3), at(east=5, west=2)) == at(east=5, west=2)
+    assert next_cut(at(east=5), at(east=5, west=3), [at(east=5, west=2)]) == at(east=5, west=2)
 
 
 def test_parts_are_split_where_the_plan_says_so_and_empty_ranges_have_none() -> None:
     plan = pb.PlanResponse()
     planned = plan.ranges.add(to=EventOffset(30, 1).in_set("east"), brokers=["b:1", "a:1"])
     planned.splits.extend(EventOffset(index, 1).in_set("east") for index in (5, 10, 20, 30))
-    parts = parts_of(at(east=5, west=4), at(east=30, west=4), plan)
+    parts = parts_of(at(east=5, west=4), at(east=30, west=4), [plan])
     assert parts == [
         PlannedPart("east", EventOffset(first, 1), EventOffset(last, 1), ("b:1", "a:1"))
         for first, last in ((5, 10), (10, 20), (20, 30))
     ]
 
 
+def test_a_range_of_several_plans_is_split_where_each_says_so_and_where_it_ends() -> None:
+    plans = []
+    for splits, end in (((5, 10), 20), ((), 20), ((25,), 30)):
+        plan = pb.PlanResponse()
+        planned = plan.ranges.add(to=EventOffset(end, 1).in_set("east"), brokers=[f"{end}:1"])
+        planned.splits.extend(EventOffset(index, 1).in_set("east") for index in splits)
+        plans.append(plan)
+    parts = parts_of(at(east=0), at(east=30), plans)
+    assert [part.end.index for part in parts] == [5, 10, 20, 25, 30]
+    assert {part.brokers for part in parts} == {("30:1",)}
+
+
 def test_a_batch_whose_plan_is_forgotten_has_one_part_for_each_set() -> None:
-    parts = parts_of(at(east=5), at(east=30, west=2), None)
+    parts = parts_of(at(east=5), at(east=30, west=2), [])
     assert parts == [
         PlannedPart("east", EventOffset(5, 1), EventOffset(30, 1)),
         PlannedPart("west", EventOffset(0, 0), EventOffset(2, 1)),

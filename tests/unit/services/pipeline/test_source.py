@@ -1,6 +1,8 @@
 """The readers of the source as Spark calls them, without a JVM."""
 
 import pickle
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -163,6 +165,37 @@ def test_a_query_ends_at_its_target_although_a_set_is_held_back_afterwards(
     assert ends[-1] == {"east": [300, 1], "north": [0, 0], "west": [50, 1]}
 
 
+def test_a_query_reaches_what_was_committed_though_a_plan_ends_before(
+    broker: FakeEvents, reader: LockstepStreamReader
+) -> None:
+    start = reader.initialOffset()
+    broker.described_max = 2
+    reader.prepareForTriggerAvailableNow()
+    broker.described_max = 0
+    found: list[tuple[str, int, int]] = []
+    while (end := reader.latestOffset(start, ReadMaxRows(20))) != start:
+        batch = rows(reader, list(reader.partitions(start, end)))
+        assert len(batch) <= 20 + 3
+        found += batch
+        start = end
+    assert sorted(found) == expected(broker)
+
+
+def test_a_query_that_is_held_far_from_its_target_goes_there_by_what_was_planned(
+    broker: FakeEvents, reader: LockstepStreamReader
+) -> None:
+    start = reader.initialOffset()
+    broker.described_max = 2
+    reader.prepareForTriggerAvailableNow()
+    broker.holds = {"east", "west"}
+    ends = []
+    while (end := reader.latestOffset(start, ReadMaxRows(20))) != start:
+        assert len(rows(reader, list(reader.partitions(start, end)))) <= 2 * (2 + 3)
+        ends.append(end)
+        start = end
+    assert ends[-1] == {"east": [300, 1], "north": [0, 0], "west": [50, 1]}
+
+
 def test_commit_acknowledges_and_a_new_checkpoint_begins_there(
     broker: FakeEvents, serving: Serving, reader: LockstepStreamReader
 ) -> None:
@@ -204,6 +237,58 @@ def test_the_batch_reader_reads_what_is_kept_up_to_an_end(broker: FakeEvents, se
     assert rows(reader, list(reader.partitions())) == expected(broker)
     some = LockstepReader(options(serving, end='{"east": [20, 1]}'))
     assert rows(some, list(some.partitions())) == expected(broker)[:4]
+
+
+def test_the_batch_reader_reaches_what_was_committed_though_a_plan_ends_before(
+    broker: FakeEvents, serving: Serving
+) -> None:
+    broker.described_max = 2
+    reader = LockstepReader(options(serving))
+    parts: list[Any] = list(reader.partitions())
+    assert rows(reader, parts) == expected(broker)
+    assert [part.end[0] for part in parts if part.resource_set == "west"] == [20, 40, 50]
+
+
+def test_the_batch_reader_ends_though_more_is_committed_than_a_plan_looks_at() -> None:
+    logs = {"east": log_of(30, 1), "west": log_of(5, 1)}
+
+    def grow() -> None:
+        logs["east"] += log_of(3, 1, first=len(logs["east"]) + 1)
+
+    growing = FakeEvents(logs, described_max=2, before_plan=grow)
+    with Serving(growing) as serving:
+        reader = LockstepReader(options(serving))
+        found: list[Any] = []
+        planning = threading.Thread(target=lambda: found.extend(reader.partitions()), daemon=True)
+        planning.start()
+        planning.join(10)
+        assert 35 <= len(rows(reader, found)) < 40
+        assert len(growing.plans) < 30
+
+
+def test_the_batch_reader_waits_for_what_is_being_committed(broker: FakeEvents, serving: Serving) -> None:
+    broker.holds = {"east", "west"}
+    threading.Timer(0.3, broker.holds.clear).start()
+    reader = LockstepReader(options(serving))
+    assert rows(reader, list(reader.partitions())) == expected(broker)
+
+
+def test_the_batch_reader_goes_on_where_only_a_plan_with_a_limit_does(
+    broker: FakeEvents, serving: Serving
+) -> None:
+    broker.unlimited_holds = {"east", "west"}
+    reader = LockstepReader(options(serving))
+    assert rows(reader, list(reader.partitions())) == expected(broker)
+
+
+def test_records_without_events_and_what_is_held_for_ever_end_a_batch(
+    broker: FakeEvents, serving: Serving
+) -> None:
+    broker.other_records, broker.holds = 7, {"west"}
+    reader = LockstepReader(options(serving))
+    began = time.monotonic()
+    assert rows(reader, list(reader.partitions())) == expected(broker)[:60]
+    assert time.monotonic() - began < 8
 
 
 def test_the_batch_reader_of_nothing_has_no_rows(serving: Serving) -> None:
