@@ -1,16 +1,18 @@
 """The client for programs without an event loop: the same words, and calls that return when they are done.
 
 Law: one background thread runs one event loop for all clients of the process; every call is the asyncio client's, run there.
-Calls may come from any thread.
+Calls may come from any thread. Whoever is interrupted in a call, by an exception of a signal's handler, ends it, and what it has
+taken all the same is put back. A process that is forked has its own thread, and can do nothing with the clients of the other one.
 """
 
 import asyncio
 import atexit
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import uvloop
 
@@ -21,15 +23,17 @@ from lockstep.client import session as asynchronous_session
 from lockstep.client import transaction as asynchronous_transaction
 from lockstep.client.administration import ClusterStatus
 from lockstep.client.outcome import Outcome
-from lockstep.client.outgoing import Headers, Outgoing
+from lockstep.client.outgoing import Headers, Outgoing, listed
 from lockstep.client.session_settings import SessionSettings
 from lockstep.client.transaction_state import TransactionState
-from lockstep.core.commands import QueueOptions
+from lockstep.core.commands import OutgoingMessage, QueueOptions
+from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import QueuePosition
 from lockstep.core.server_messages import (
     DeliveredMessage,
     Description,
 )
+from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
 
 _Result = TypeVar("_Result")
@@ -42,13 +46,30 @@ class _Loop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self.is_elsewhere = False
+        """Its thread is one of the process that this one was forked from."""
 
-    def run(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
-        """Runs it there and waits for its result."""
-        return self.start(coroutine).result()
+    def run(
+        self, coroutine: Coroutine[Any, Any, _Result], put_back: Callable[[_Result], object] | None = None
+    ) -> _Result:
+        """Runs it there and waits for its result. Raises `Rejected` (ILLEGAL_STATE) if the thread is another process's.
 
-    def start(self, coroutine: Coroutine[Any, Any, _Result]) -> "Future[_Result]":
-        return asyncio.run_coroutine_threadsafe(coroutine, self._running())
+        Being interrupted cancels it; `put_back` is called there with a result that came all the same.
+        """
+        if self.is_elsewhere:
+            coroutine.close()
+            text = "it was made in the process that this one was forked from: connect here"
+            raise Rejected(ErrorCode.ILLEGAL_STATE, text)
+        call: _Call[_Result] | None = None
+        try:
+            call = _Call(self._running(), coroutine, put_back)
+            return call.answer.result()
+        except BaseException:
+            if call is not None:
+                call.give_up()
+            raise
+        finally:
+            call = None  # It has the error, and the error this frame.
 
     def call(self, call: Callable[[], _Result]) -> _Result:
         """Runs a plain function there."""
@@ -57,6 +78,12 @@ class _Loop:
             return call()
 
         return self.run(called())
+
+    def leave(self) -> None:
+        """In a child of the process: the thread was not copied, and its sockets are the other process's."""
+        # The lock may have been copied as it was held.
+        self._lock = threading.Lock()
+        self.is_elsewhere = self._loop is not None
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -68,23 +95,91 @@ class _Loop:
             return self._loop
 
     def _stop(self) -> None:
-        if self._loop is not None and self._thread is not None:
+        if self._loop is not None and self._thread is not None and not self.is_elsewhere:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(timeout=1.0)
 
 
+class _Call(Generic[_Result]):
+    """One call, until its caller has what came of it, or does not wait any more. All but `give_up` runs on the loop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        coroutine: Coroutine[Any, Any, _Result],
+        put_back: Callable[[_Result], object] | None,
+    ) -> None:
+        self.answer: Future[_Result] = Future()
+        self._loop = loop
+        self._put_back = put_back
+        self._task: asyncio.Task[_Result] | None = None
+        self._is_given_up = False
+        loop.call_soon_threadsafe(self._begin, coroutine)
+
+    def give_up(self) -> None:
+        """Its caller does not wait any more, and may have missed what came of it."""
+        self._loop.call_soon_threadsafe(self._cancel)
+
+    def _begin(self, coroutine: Coroutine[Any, Any, _Result]) -> None:
+        self._task = asyncio.ensure_future(coroutine)
+        self._task.add_done_callback(self._done)
+
+    def _cancel(self) -> None:
+        self._is_given_up = True
+        if self._task is not None and not self._task.cancel():
+            self._done(self._task)
+
+    def _done(self, task: asyncio.Task[_Result]) -> None:
+        if task.cancelled():
+            self.answer.cancel()
+        elif self._is_given_up:
+            put_back, self._put_back = self._put_back, None
+            if task.exception() is None and put_back is not None:
+                put_back(task.result())
+        elif (error := task.exception()) is not None:
+            self.answer.set_exception(error)
+        else:
+            self.answer.set_result(task.result())
+
+
 _loop = _Loop()
+_left: list[_Loop] = []
+"""Of the processes that this one was forked from: not to be taken apart, for their sockets are those processes'."""
+
+
+def _forked() -> None:
+    global _loop
+    _loop.leave()
+    if _loop.is_elsewhere:
+        _left.append(_loop)
+        _loop = _Loop()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def connect(addresses: str | Sequence[str], *, settings: SessionSettings | None = None) -> "Client":
     """As `lockstep.connect`."""
-    return Client(_loop.run(asynchronous.connect(addresses, settings=settings)))
+    connecting = asynchronous.connect(addresses, settings=settings)
+    return Client(_loop.run(connecting, lambda client: asyncio.ensure_future(client.close())))
 
 
-class _Closing:
+class _OnLoop:
+    """What lives on the event loop."""
+
+    def __init__(self) -> None:
+        self._loop = _loop
+
+
+class _Closing(_OnLoop):
     """What ends with its `with` block."""
 
     def close(self) -> None:
+        """Does nothing in a process that is forked: it is the other one's still."""
+        if not self._loop.is_elsewhere:
+            self._close()
+
+    def _close(self) -> None:
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -100,52 +195,54 @@ class Client(_Closing):
     """As `lockstep.client.Client`."""
 
     def __init__(self, inner: asynchronous.Client) -> None:
+        super().__init__()
         self._inner = inner
 
-    def close(self) -> None:
-        _loop.run(self._inner.close())
+    def _close(self) -> None:
+        self._loop.run(self._inner.close())
 
     def session(self) -> "Session":
-        return Session(_loop.call(self._inner.session))
+        return Session(self._loop.call(self._inner.session))
 
     def get_outcome(self, transaction_id: str, *, fence: bool = False) -> Outcome:
-        return _loop.run(self._inner.get_outcome(transaction_id, fence=fence))
+        return self._loop.run(self._inner.get_outcome(transaction_id, fence=fence))
 
     def status(self, *, with_state_hash: bool = False) -> ClusterStatus:
-        return _loop.run(self._inner.administration.status(with_state_hash=with_state_hash))
+        return self._loop.run(self._inner.administration.status(with_state_hash=with_state_hash))
 
 
 class Session(_Closing):
     """As `lockstep.client.Session`."""
 
     def __init__(self, inner: asynchronous_session.Session) -> None:
+        super().__init__()
         self._inner = inner
 
-    def close(self) -> None:
-        _loop.run(self._inner.close())
+    def _close(self) -> None:
+        self._loop.run(self._inner.close())
 
     def declare_queue(self, name: str, options: QueueOptions | None = None, *, set_name: str = "") -> int:
-        return _loop.run(self._inner.declare_queue(name, options, set_name=set_name))
+        return self._loop.run(self._inner.declare_queue(name, options, set_name=set_name))
 
     def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        return _loop.run(self._inner.delete_queue(name, if_unused=if_unused, if_empty=if_empty))
+        return self._loop.run(self._inner.delete_queue(name, if_unused=if_unused, if_empty=if_empty))
 
     def purge_queue(self, name: str) -> int:
-        return _loop.run(self._inner.purge_queue(name))
+        return self._loop.run(self._inner.purge_queue(name))
 
     def declare_exchange(
         self, name: str, kind: str = "direct", *, durable: bool = True, set_name: str = ""
     ) -> int:
-        return _loop.run(self._inner.declare_exchange(name, kind, durable=durable, set_name=set_name))
+        return self._loop.run(self._inner.declare_exchange(name, kind, durable=durable, set_name=set_name))
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
-        _loop.run(self._inner.delete_exchange(name, if_unused=if_unused))
+        self._loop.run(self._inner.delete_exchange(name, if_unused=if_unused))
 
     def bind(self, exchange: str, queue: str, key: str = "", arguments: Headers = ()) -> None:
-        _loop.run(self._inner.bind(exchange, queue, key, arguments))
+        self._loop.run(self._inner.bind(exchange, queue, key, arguments))
 
     def unbind(self, exchange: str, queue: str, key: str = "", arguments: Headers = ()) -> None:
-        _loop.run(self._inner.unbind(exchange, queue, key, arguments))
+        self._loop.run(self._inner.unbind(exchange, queue, key, arguments))
 
     def publish(
         self,
@@ -158,10 +255,10 @@ class Session(_Closing):
         ttl_ms: int = 0,
         headers: Headers = (),
     ) -> None:
-        _loop.run(
+        self._loop.run(
             self._inner.publish(
                 routing_key,
-                messages,
+                _listed(messages),
                 exchange=exchange,
                 properties=properties,
                 durable=durable,
@@ -173,9 +270,8 @@ class Session(_Closing):
     def consume(
         self, queue: str, *, credit: int = 100, exclusive: bool = False, selector: str = ""
     ) -> "Consumer":
-        return Consumer(
-            _loop.run(self._inner.consume(queue, credit=credit, exclusive=exclusive, selector=selector))
-        )
+        opening = self._inner.consume(queue, credit=credit, exclusive=exclusive, selector=selector)
+        return Consumer(self._loop.run(opening, lambda consumer: asyncio.ensure_future(consumer.close())))
 
     def browse(self, queue: str, *, after: int = 0, limit: int | None = None) -> Iterator[DeliveredMessage]:
         messages = self._inner.browse(queue, after=after, limit=limit)
@@ -183,7 +279,7 @@ class Session(_Closing):
         async def next_message() -> DeliveredMessage | None:
             return await anext(messages, None)
 
-        while (message := _loop.run(next_message())) is not None:
+        while (message := self._loop.run(next_message())) is not None:
             yield message
 
     def transaction(self, *, timeout_ms: int = 0) -> "Transaction":
@@ -193,13 +289,14 @@ class Session(_Closing):
         return DistributedTransaction(self._inner.distributed_transaction(timeout_ms=timeout_ms))
 
     def describe(self, set_name: str) -> Description:
-        return _loop.run(self._inner.describe(set_name))
+        return self._loop.run(self._inner.describe(set_name))
 
 
-class Message:
+class Message(_OnLoop):
     """As `lockstep.client.Message`; each call returns when the message is settled for good."""
 
     def __init__(self, inner: asynchronous_consumer.Message) -> None:
+        super().__init__()
         self.inner = inner
         self.queue: str = inner.queue
         self.body: bytes = inner.body
@@ -209,6 +306,11 @@ class Message:
 
     def __repr__(self) -> str:
         return repr(self.inner)
+
+    @property
+    def is_void(self) -> bool:
+        """Its epoch or session is over: the queue has it again."""
+        return self.inner.is_void
 
     def accept(self) -> None:
         self._settle(self.inner.accept)
@@ -222,42 +324,49 @@ class Message:
     def reject(self) -> None:
         self._settle(self.inner.reject)
 
-    @staticmethod
-    def _settle(settle: "Callable[[], asyncio.Future[int]]") -> None:
+    def _settle(self, settle: "Callable[[], asyncio.Future[int]]") -> None:
         async def settled() -> None:
             await settle()
 
-        _loop.run(settled())
+        self._loop.run(settled())
 
 
 class Consumer(_Closing):
     """As `lockstep.client.Consumer`."""
 
     def __init__(self, inner: asynchronous_consumer.Consumer) -> None:
+        super().__init__()
         self._inner = inner
 
-    def close(self) -> None:
-        _loop.run(self._inner.close())
+    def _close(self) -> None:
+        self._loop.run(self._inner.close())
 
     def __iter__(self) -> Iterator[Message]:
         while True:
             try:
-                yield Message(_loop.run(self._inner.__anext__()))
+                message = self._loop.run(self._inner.__anext__(), self._inner.put_back)
             except StopAsyncIteration:
                 return
+            yield Message(message)
 
     def next(self, timeout_seconds: float) -> Message | None:
         """The next message, or None when none came in time."""
-        message = _loop.run(self._inner.next(timeout_seconds))
+
+        def put_back(taken: asynchronous_consumer.Message | None) -> None:
+            if taken is not None:
+                self._inner.put_back(taken)
+
+        message = self._loop.run(self._inner.next(timeout_seconds), put_back)
         return None if message is None else Message(message)
 
 
-class Transaction:
+class Transaction(_OnLoop):
     """As `lockstep.client.Transaction`."""
 
     def __init__(
         self, inner: asynchronous_transaction.Transaction | distributed_transaction.DistributedTransaction
     ) -> None:
+        super().__init__()
         self._inner = inner
 
     @property
@@ -279,10 +388,12 @@ class Transaction:
         ttl_ms: int = 0,
         headers: Headers = (),
     ) -> None:
+        listed = _listed(messages)
+
         async def published() -> None:
             await self._inner.publish(
                 routing_key,
-                messages,
+                listed,
                 exchange=exchange,
                 properties=properties,
                 durable=durable,
@@ -290,16 +401,16 @@ class Transaction:
                 headers=headers,
             )
 
-        _loop.run(published())
+        self._loop.run(published())
 
     def accept(self, *messages: Message) -> None:
-        _loop.run(self._inner.accept(*(message.inner for message in messages)))
+        self._loop.run(self._inner.accept(*(message.inner for message in messages)))
 
     def commit(self) -> None:
-        _loop.run(self._inner.commit())
+        self._loop.run(self._inner.commit())
 
     def rollback(self) -> None:
-        _loop.run(self._inner.rollback())
+        self._loop.run(self._inner.rollback())
 
     def __enter__(self) -> Self:
         return self
@@ -307,7 +418,8 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _loop.run(self._inner.__aexit__(kind, error, trace))
+        if error is None or not self._loop.is_elsewhere:
+            self._loop.run(self._inner.__aexit__(kind, error, trace))
 
 
 class PostgresConnection(Protocol):
@@ -324,11 +436,16 @@ class DistributedTransaction(Transaction):
         super().__init__(inner)
         self._distributed = inner
 
+    @property
+    def heuristic(self) -> XaStatus:
+        """After a commit: whether an operator has ended a participant otherwise than decided, such as `HEURMIX`."""
+        return self._distributed.heuristic
+
     def enlist(self, participant: str) -> Xid:
-        return _loop.run(self._distributed.enlist(participant))
+        return self._loop.run(self._distributed.enlist(participant))
 
     def enlist_postgres(self, connection: PostgresConnection, participant: str) -> None:
-        _loop.run(self._distributed.enlist_postgres(_InThread(connection), participant))
+        self._loop.run(self._distributed.enlist_postgres(_InThread(connection), participant))
 
 
 class _InThread:
@@ -342,3 +459,10 @@ class _InThread:
 
     async def rollback(self) -> None:
         await asyncio.to_thread(self._connection.rollback)
+
+
+def _listed(messages: Outgoing) -> Outgoing:
+    """An iterator is read in the thread that it is of; others would wait for it on the event loop."""
+    if isinstance(messages, bytes | bytearray | memoryview | OutgoingMessage | list | tuple):
+        return messages
+    return listed(messages)

@@ -45,6 +45,7 @@ class Client:
         self._channels = Channels()
         self._directory = Directory(self._channels, addresses)
         self._settings = settings
+        self._is_closed = False
         self._epochs: dict[SetName, Epoch] = {}
         self._open: weakref.WeakSet[SetSession] = weakref.WeakSet()
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -60,7 +61,8 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Closes its sessions and channels."""
+        """Closes its sessions and channels; nothing is opened or asked afterwards."""
+        self._is_closed = True
         await asyncio.gather(*(session.close() for session in list(self._sessions)))
         # Those of sessions that nobody holds any more, and that nobody has closed.
         await asyncio.gather(*(session.close() for session in list(self._open) if not session.is_closed))
@@ -68,7 +70,8 @@ class Client:
 
     def session(self, *, in_order: bool = True) -> Session:
         """A new session; nothing is sent before it is used. `in_order` False: it carries many clients' work, and only what one
-        target or transaction gets is kept in the order of the calls."""
+        target or transaction gets is kept in the order of the calls. Raises `Rejected` (ILLEGAL_STATE) when it is closed."""
+        self._check_open()
         session = Session(self._directory, self._open_in, self._ask_fenced, self.coordinators, in_order)
         self._sessions.add(session)
         return session
@@ -81,6 +84,12 @@ class Client:
         `transaction_id`: set/index.epoch, or the 32 hexadecimal digits of a distributed one. Of such a one coordinators forget
         a rollback when all participants have heard it, and a commit some time after: then it is UNKNOWN.
         """
+        self._check_open()
+        return await self._outcome(transaction_id, fence, patience_seconds)
+
+    async def _outcome(
+        self, transaction_id: str, fence: bool, patience_seconds: float = PATIENCE_SECONDS
+    ) -> Outcome:
         if len(transaction_id) == 2 * GLOBAL_ID_BYTES and "/" not in transaction_id:
             return await self._distributed_outcome(transaction_id, fence, patience_seconds)
         try:
@@ -122,8 +131,14 @@ class Client:
         )
         return Outcome(transaction_id, _DISTRIBUTED[response.state], 0, Epoch(0), LogIndex(0))
 
+    def _check_open(self) -> None:
+        """Nobody would close the channels that are opened from here on."""
+        if self._is_closed:
+            raise Rejected(ErrorCode.ILLEGAL_STATE, "the client is closed")
+
     def _ask_fenced(self, transaction_id: str) -> "asyncio.Future[Outcome]":
-        return asyncio.ensure_future(self.get_outcome(transaction_id, fence=True))
+        """For its sessions, which ask while they are closed, too."""
+        return asyncio.ensure_future(self._outcome(transaction_id, fence=True))
 
     def _open_in(self, place: Place) -> SetSession:
         candidates = place.candidates or self._directory.addresses

@@ -7,6 +7,7 @@ delivered before a failover is void after it: the queue has it again, and settli
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -134,6 +135,16 @@ class Consumer:
         """The next message that has arrived already, or None."""
         return self._arrived.popleft() if self._arrived else None
 
+    def put_back(self, message: Message) -> None:
+        """What was taken, and reached nobody: it is the next one again; if this is closed, its queue has it again."""
+        if message.is_void or message.is_settled:
+            return
+        if self._is_closed:
+            message.release()
+            return
+        self._arrived.appendleft(message)
+        self._wake()
+
     async def next(self, timeout_seconds: float) -> Message | None:
         """The next message, or None when none came in time."""
         # Not `wait_for`: where a message arrives as the caller is cancelled, that goes on as if nobody had asked it to end.
@@ -259,6 +270,16 @@ def release_refused(accepts: Iterable[tuple[Message, Confirmation]]) -> None:
         if is_refused and not message.is_void:
             message.consumer.take_back(message)
             message.release()
+
+
+def release_when_refused(accepts: Iterable[tuple[Message, Confirmation]]) -> None:
+    """As `release_refused`; of what is not answered yet, too, when it is."""
+    for message, confirmation in accepts:
+        confirmation.add_done_callback(partial(_release_if_refused, message))
+
+
+def _release_if_refused(message: Message, confirmation: Confirmation) -> None:
+    release_refused([(message, confirmation)])
 
 
 def stale(message: Message) -> Rejected:

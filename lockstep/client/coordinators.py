@@ -40,7 +40,7 @@ class Coordinators:
     async def call(
         self, method: str, request: Message, response: _Response, patience_seconds: float = PATIENCE_SECONDS
     ) -> _Response:
-        """Asks one coordinator after the other. Raises `Rejected` (it did not happen) or `InDoubt`."""
+        """Asks one coordinator after the other. Raises `Rejected` (it did not happen) or `InDoubt`, of no transaction by name."""
         deadline = asyncio.get_running_loop().time() + patience_seconds
         data = request.SerializeToString()
         await self._find(min(NONE_SECONDS, patience_seconds))

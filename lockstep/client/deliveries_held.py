@@ -15,6 +15,7 @@ from lockstep.core.requests import (
     DrainConsumer,
     HeldDeliveries,
     OpenConsumer,
+    UnansweredSettle,
 )
 from lockstep.core.server_messages import Deliveries
 
@@ -111,14 +112,28 @@ class DeliveriesHeld:
                 if command.delivery_epoch != self.epoch:
                     self._earlier[command.queue, position] = command.delivery_epoch
 
+    def by_queue(self) -> dict[str, set[QueuePosition]]:
+        """All that is held."""
+        return {queue: set(held) for queue, held in self._held.items()}
+
     def in_hand(self, unsettled: Iterable[SettleCommand]) -> tuple[HeldDeliveries, ...]:
         """What a resumption names: all that is held, and what settles without an answer name."""
-        positions = {queue: set(held) for queue, held in self._held.items()}
+        positions = self.by_queue()
         for command in unsettled:
             positions.setdefault(command.queue, set()).update(command.positions)
         return tuple(
             HeldDeliveries(queue, self.epoch, tuple(sorted(positions[queue]))) for queue in sorted(positions)
         )
+
+    def settling(self, unsettled: Iterable[SettleCommand]) -> tuple[UnansweredSettle, ...]:
+        """What a resumption says of settles without an answer: what they name beyond all that is held."""
+        found = []
+        for command in unsettled:
+            held = self._held.get(command.queue, {})
+            positions = tuple(position for position in command.positions if position not in held)
+            if positions:
+                found.append(UnansweredSettle(command.number, command.queue, positions))
+        return tuple(found)
 
     def enter(self, epoch: Epoch, kept_from: Epoch) -> list[Effect]:
         """What comes next is of `epoch`; what is held of one before `kept_from` is void from now on."""

@@ -13,12 +13,12 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from lockstep.client.command_batches import Confirmation
-from lockstep.client.consumer import Message, release_refused
+from lockstep.client.consumer import Message, release_when_refused
 from lockstep.client.coordinators import Coordinators
 from lockstep.client.outgoing import Headers, Outgoing
 from lockstep.client.resource_manager import Branch, ResourceManager
 from lockstep.client.transaction_state import TransactionState
-from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 from lockstep.core.ids import SetName, TransactionKey
 from lockstep.core.postgres_gid import gid_of
 from lockstep.core.xa import XaStatus
@@ -28,6 +28,10 @@ from lockstep.wire.v1 import coordinator_pb2 as pb
 
 ENDED_SECONDS = 20.0
 """How long a branch without a session waits to be prepared: longer than a commit tries to reach a coordinator."""
+
+UNDO_SECONDS = 0.5
+"""For the ends of what is rolled back, before coordinators are told of it: some rounds. A set without a primary must not keep the
+others' locks, and where work has not ended coordinators try again."""
 
 
 class SetPort(Protocol):
@@ -186,6 +190,9 @@ class DistributedTransaction:
         except Rejected:
             await self._undo()
             raise
+        except InDoubt as doubt:
+            details = {**doubt.details, "transaction_id": self.id}
+            raise InDoubt(doubt.code, doubt.message, **details) from doubt
         self.heuristic = XaStatus(committed.heuristic)
         if committed.state == pb.DISTRIBUTED_STATE_COMMITTED:
             self.state = TransactionState.COMMITTED
@@ -217,6 +224,14 @@ class DistributedTransaction:
     # Inside
 
     async def _enlist(self, participants: Sequence[str]) -> list[Xid]:
+        try:
+            return await self._enlist_in_turn(participants)
+        except InDoubt as doubt:
+            # It may be in a coordinator's list. Nothing is done under it, and none of these can commit by that.
+            text = f"it was not enlisted: {doubt.message}"
+            raise Rejected(ErrorCode.UNAVAILABLE, text, **doubt.details) from doubt
+
+    async def _enlist_in_turn(self, participants: Sequence[str]) -> list[Xid]:
         async with self._enlisting:
             if not self._id:
                 begin = pb.BeginDistributedRequest(timeout_ms=self._timeout_ms, participants=participants)
@@ -262,14 +277,15 @@ class DistributedTransaction:
 
     async def _undo(self) -> None:
         self.state = TransactionState.ROLLED_BACK
-        for manager, branch in self._branches.values():
-            await _quietly(manager.end(branch.xid, fail=True))
-        release_refused(self._accepts)
-        for connection, _ in self._connections:
-            with contextlib.suppress(
-                Exception
-            ):  # Its driver's own; a connection that is gone has no transaction.
-                await connection.rollback()
+        # Being cancelled cancels the waiting only: nobody else would end it.
+        await asyncio.shield(asyncio.ensure_future(self._roll_back()))
+
+    async def _roll_back(self) -> None:
+        ends = [_quietly(manager.end(branch.xid, fail=True)) for manager, branch in self._branches.values()]
+        ends += [_rolled_back(connection) for connection, _ in self._connections]
+        if ends:
+            await asyncio.wait(map(asyncio.ensure_future, ends), timeout=UNDO_SECONDS)
+        release_when_refused(self._accepts)
         if not self._participants:
             return
         request = pb.RollbackDistributedRequest(
@@ -293,6 +309,11 @@ class DistributedTransaction:
         return Rejected(
             ErrorCode.ROLLED_BACK, f"transaction {self.id} was rolled back: {why}", transaction_id=self.id
         )
+
+
+async def _rolled_back(connection: PostgresConnection) -> None:
+    with contextlib.suppress(Exception):  # Its driver's own; a connection that is gone has no transaction.
+        await connection.rollback()
 
 
 async def _quietly(call: Awaitable[object]) -> None:

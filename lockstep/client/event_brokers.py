@@ -59,6 +59,21 @@ class EventBrokers:
             except grpc.RpcError as failure:
                 search.fail(address, failure)
 
+    def committed(self, resource_set: str, first: Sequence[str], patience_seconds: float) -> int:
+        """Up to which index a set is committed now, as the first broker with a replica of it knows. Raises `Rejected`."""
+        request = cluster_pb2.LocateRequest(kind=cluster_pb2.LocateRequest.KIND_SET, name=resource_set)
+        search = self.search(first, patience_seconds)
+        while True:
+            address = search.next()
+            try:
+                answer = ClusterStub(self.to(address)).Locate(request, timeout=STATUS_SECONDS)
+            except grpc.RpcError as failure:
+                search.fail(address, failure)
+                continue
+            if answer.commit_index:
+                return answer.commit_index
+            search.pass_by(address, f"no replica of {resource_set!r}")
+
     def addresses(self) -> list[str]:
         """All that are known, in a random order, so that readers spread."""
         known = list(dict.fromkeys((*self._given, *self._learnt)))
@@ -106,9 +121,9 @@ class Search:
             raise error from failure
         self._give_up_late(address, error.code, error.message, failure)
 
-    def end_early(self, address: str) -> None:
-        """A stream ended, without an error, before all was there: as `fail`."""
-        self._give_up_late(address, ErrorCode.UNAVAILABLE, "a stream that ended too early", None)
+    def pass_by(self, address: str, why: str) -> None:
+        """It answered, without an error, less than was asked for: as `fail`."""
+        self._give_up_late(address, ErrorCode.UNAVAILABLE, why, None)
 
     def _give_up_late(self, address: str, code: ErrorCode, message: str, cause: grpc.RpcError | None) -> None:
         if time.monotonic() >= self._deadline:

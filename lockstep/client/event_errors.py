@@ -12,7 +12,9 @@ from lockstep.runtime.status import error_from, is_ours
 
 
 class EventsOutOfRange(Rejected):
-    """The log no longer has what was asked for: nobody had it kept, or more was owed than the brokers keep."""
+    """The log no longer has what was asked for: nobody had it kept, or more was owed than the brokers keep. Or the group was left
+    behind.
+    """
 
 
 class OffsetMismatch(Rejected):

@@ -62,7 +62,7 @@ def read_range(
             with _Watch(call, stall_seconds) as watch:
                 while (batch := watch.next()) is not None:
                     held.append(batch)
-                    if _is_whole(batch):
+                    if is_whole(batch):
                         at = EventOffset.of(batch.end)
                         search.succeed()
                         yield from held
@@ -71,10 +71,11 @@ def read_range(
             search.fail(address, failure)
         else:
             if at.index < wanted.end.index:
-                search.end_early(address)
+                search.pass_by(address, "a stream that ended too early")
 
 
-def _is_whole(batch: pb.EventBatch) -> bool:
+def is_whole(batch: pb.EventBatch) -> bool:
+    """Whether no transaction of it goes on in the next one."""
     return not batch.transactions or batch.transactions[-1].index <= batch.end.index
 
 

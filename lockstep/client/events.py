@@ -14,7 +14,8 @@ import grpc
 from lockstep.client.event_brokers import EventBrokers
 from lockstep.client.event_errors import event_error
 from lockstep.client.event_offsets import EventOffset, Offsets, as_messages, offsets_of
-from lockstep.client.event_reading import Range, read_range
+from lockstep.client.event_reading import Range, is_whole, read_range
+from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.runtime.channels import ChannelTls
 from lockstep.wire.v1 import events_pb2 as pb
 from lockstep.wire.v1.events_pb2_grpc import EventsStub
@@ -69,7 +70,10 @@ class EventsClient:
         start: "pb.OpenSubscriptionRequest.Start.ValueType" = Start.START_LATEST,
         offsets: Offsets | None = None,
     ) -> Subscription:
-        """Opens a group, or finds it where it stands. `offsets`: with START_OFFSETS."""
+        """Opens a group, or finds it where it stands. `offsets`: with START_OFFSETS.
+
+        Raises `EventsOutOfRange` for a group that was left behind, and where one is to begin with what is gone.
+        """
         request = pb.OpenSubscriptionRequest(group=group, start=start, offsets=as_messages(offsets or {}))
         answer: pb.OpenSubscriptionResponse = self._call("OpenSubscription", request)
         return Subscription(offsets_of(answer.offsets), answer.is_new)
@@ -80,8 +84,11 @@ class EventsClient:
 
     def subscriptions(self) -> dict[str, dict[str, EventOffset]]:
         """What each group has acknowledged."""
-        answer: pb.ListSubscriptionsResponse = self._call("ListSubscriptions", pb.ListSubscriptionsRequest())
-        return {one.group: offsets_of(one.acknowledged) for one in answer.subscriptions}
+        return {one.group: offsets_of(one.acknowledged) for one in self._listed()}
+
+    def left_behind(self) -> dict[str, list[str]]:
+        """Groups that were left behind, each with the resource sets that did so. They go nowhere until they are closed."""
+        return {one.group: list(one.left_behind) for one in self._listed() if one.left_behind}
 
     def plan(
         self,
@@ -92,7 +99,8 @@ class EventsClient:
         wait_seconds: float = 0.0,
         hold_seconds_max: float = 0.0,
     ) -> pb.PlanResponse:
-        """The next consistent cut behind `known`; after `wait_seconds` without anything new, `known` again.
+        """A consistent cut behind `known`; after `wait_seconds` without anything new, `known` again. It may lie before what is
+        committed by now: `has_more` says so.
 
         `max_events` 0: no limit. `hold_seconds_max`: of a transaction whose sibling has no outcome; 0: for ever.
         """
@@ -106,6 +114,15 @@ class EventsClient:
         )
         answer: pb.PlanResponse = self._call("Plan", request, wait_seconds)
         return answer
+
+    def committed(self, plan: pb.PlanResponse) -> dict[str, int]:
+        """Up to which index each resource set of a plan is committed now, as one of its brokers knows."""
+        return {
+            part.to.resource_set: self._brokers.committed(
+                part.to.resource_set, part.brokers, self._patience_seconds
+            )
+            for part in plan.ranges
+        }
 
     def read(
         self,
@@ -140,7 +157,7 @@ class EventsClient:
     def tail(
         self, resource_set: str, begin: EventOffset | None = None, *, without_content: bool = False
     ) -> Iterator[pb.EventBatch]:
-        """Live events of one set, from now on or behind `begin`; it ends when the broker does.
+        """Live events of one set, from now on or behind `begin`, whole transactions at a time; it ends when the broker does.
 
         Whoever wants to go on calls it again with the last batch's end. Raises what `read` raises.
         """
@@ -151,16 +168,28 @@ class EventsClient:
             if begin is not None:
                 request.start.CopyFrom(begin.in_set(resource_set))
             is_begun = False
+            held: list[pb.EventBatch] = []
             try:
                 for batch in EventsStub(self._brokers.to(address)).Tail(request):
                     is_begun = True
-                    yield batch
+                    held.append(batch)
+                    if is_whole(batch):
+                        yield from held
+                        held.clear()
+                if held:
+                    raise Rejected(
+                        ErrorCode.UNAVAILABLE, "the tail ended inside a transaction", address=address
+                    )
                 return
             except grpc.RpcError as failure:
                 if is_begun:
                     error, _ = event_error(failure)
                     raise error from failure
                 search.fail(address, failure)
+
+    def _listed(self) -> Sequence[pb.ListSubscriptionsResponse.Subscription]:
+        answer: pb.ListSubscriptionsResponse = self._call("ListSubscriptions", pb.ListSubscriptionsRequest())
+        return answer.subscriptions
 
     def _call(self, method: str, request: Any, wait_seconds: float = 0.0) -> Any:
         def call(channel: grpc.Channel) -> Any:

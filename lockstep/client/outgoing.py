@@ -1,13 +1,13 @@
 """What a caller may hand to `publish`: one body or message, or many."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from lockstep.core.alike_messages import AlikeMessages
 from lockstep.core.commands import OutgoingMessage
 from lockstep.core.errors import ErrorCode, Rejected
 
 Body = bytes | bytearray | memoryview
-Outgoing = Body | OutgoingMessage | Sequence[Body | OutgoingMessage]
+Outgoing = Body | OutgoingMessage | Iterable[Body | OutgoingMessage]
 Headers = tuple[tuple[str, str], ...]
 
 
@@ -16,7 +16,7 @@ def outgoing(
 ) -> Sequence[OutgoingMessage]:
     """Messages as they go out: bodies get the shared properties, what is a message already keeps its own.
 
-    Raises `Rejected` (INVALID_ARGUMENT) for none at all, and for text.
+    An iterator is read to its end. Raises `Rejected` (INVALID_ARGUMENT) for none at all, and for text.
     """
     if isinstance(messages, bytes):
         return AlikeMessages((messages,), properties, durable, ttl_ms, headers)
@@ -24,6 +24,8 @@ def outgoing(
         return AlikeMessages((bytes(messages),), properties, durable, ttl_ms, headers)
     if isinstance(messages, OutgoingMessage):
         return (messages,)
+    if not isinstance(messages, list | tuple):
+        messages = listed(messages)
     if not messages:
         raise Rejected(ErrorCode.INVALID_ARGUMENT, "nothing to publish")
     if set(map(type, messages)) == {bytes}:
@@ -36,6 +38,13 @@ def outgoing(
             for message in messages
         ]
     )
+
+
+def listed(messages: Iterable[Body | OutgoingMessage]) -> Sequence[Body | OutgoingMessage]:
+    """All of many, read once. Raises `Rejected` (INVALID_ARGUMENT) for what is not many."""
+    if not isinstance(messages, Iterable):
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, f"a body is bytes, not {type(messages).__name__}")
+    return tuple(messages)
 
 
 def _body(given: Body) -> bytes:

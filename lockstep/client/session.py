@@ -177,8 +177,12 @@ class Session:
         """Messages of a queue as they come, at most `credit` of them unsettled at a time.
 
         `selector`: only those whose AMQP properties match it (the language of JMS); "": all. Iterating raises
-        `Rejected` INVALID_ARGUMENT if it is none.
+        `Rejected` INVALID_ARGUMENT if it is none; a credit below 1 is refused with that at once.
         """
+        if not credit >= 1:
+            raise Rejected(
+                ErrorCode.INVALID_ARGUMENT, f"with a credit of {credit} no message comes", queue=queue
+            )
         session, batches = self._of(await self._directory.locate(Kind.KIND_QUEUE, queue))
         return Consumer(session, batches, queue, credit, exclusive, selector)
 

@@ -123,6 +123,7 @@ class SessionLine:
         self._last_stream += 1
         self._try(self._last_stream, address, now)
         self.times.silence_at = now + self.settings.attach_ms
+        unsettled = self.window.unsettled(self.held.kept_from)
         attach = rq.AttachSession(
             self.set_name,
             self.session_id,
@@ -130,8 +131,9 @@ class SessionLine:
             self.session_epoch,
             self.settings.session_timeout_ms,
             self.window.heard,
-            self.held.in_hand(self.window.unsettled(self.held.kept_from)),
+            self.held.in_hand(unsettled),
             True,
+            self.held.settling(unsettled),
         )
         self.is_writing = True
         effects.append(e.OpenStream(self.stream, address))

@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 
+from lockstep.core.commands import SPAN_MS_MAX
+
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
     """Given to a session core when it is made; never changes."""
 
     session_timeout_ms: int = 30_000
-    """How long the set keeps the session without a stream."""
+    """How long the set keeps the session without a stream, as far as it lets: at most `SPAN_MS_MAX`."""
     give_up_ms: int = 30_000
     """Without a primary for so long: what is in flight is in doubt, and a new session begins. 0: never."""
     heartbeat_ms: int = 250
@@ -28,3 +30,10 @@ class SessionSettings:
     send_commands_max: int = 256
     send_bytes_max: int = 1 << 20
     """One write: about as much as a primary puts into one batch of its journal."""
+
+    def __post_init__(self) -> None:
+        # Without it no session attaches anywhere, so nobody would hear of it.
+        if type(self.session_timeout_ms) is not int or not 0 <= self.session_timeout_ms <= SPAN_MS_MAX:
+            raise ValueError(
+                f"session_timeout_ms is {self.session_timeout_ms}: no number from 0 to {SPAN_MS_MAX}"
+            )

@@ -144,7 +144,7 @@ class SetSession:
         return self.reserve.take() if self.is_attached and not self.is_full else None
 
     async def begin(self, timeout_ms: int = 0) -> TransactionKey:
-        """Opens a TX, or takes one that was begun beforehand. Raises `Rejected` or `InDoubt`."""
+        """Opens a TX, or takes one that was begun beforehand. Raises `Rejected`."""
         taken = self.take_begun() if timeout_ms == 0 else None
         if taken is not None:
             return taken
@@ -152,6 +152,8 @@ class SetSession:
         begun = self.submit(c.BeginCommand(0, timeout_ms))
         try:
             return key_of(await asyncio.shield(begun))
+        except InDoubt as doubt:
+            raise never_begun(doubt) from doubt
         except asyncio.CancelledError:
             # Somebody else's, or it grows old; one that has a time-out ends by that.
             begun.add_done_callback(lambda done: self.reserve.begun(0, () if timeout_ms else _begun(done)))
@@ -380,6 +382,11 @@ def key_of(done: e.Done) -> tuple[LogIndex, Epoch]:
     """The transaction that a begin opened."""
     assert done.transaction is not None, "a begin is answered with its transaction"
     return done.transaction
+
+
+def never_begun(doubt: InDoubt) -> Rejected:
+    """What a begin comes to whose answer is lost: nobody has the name of what it may have opened, so that cannot commit."""
+    return Rejected(ErrorCode.ROLLED_BACK, f"the transaction never began: {doubt.message}", **doubt.details)
 
 
 def _begun(done: "asyncio.Future[e.Done]") -> tuple[TransactionKey, ...]:

@@ -12,18 +12,17 @@ transaction becomes a branch.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from types import TracebackType
 from typing import Protocol, Self
 
 from lockstep.client.command_batches import CommandBatches, Confirmation, LastPublish
-from lockstep.client.consumer import Message, release_refused, stale
+from lockstep.client.consumer import Message, release_refused, release_when_refused, stale
 from lockstep.client.distributed_transaction import DistributedTransaction
 from lockstep.client.outcome import Outcome, OutcomeState
 from lockstep.client.outgoing import Headers, Outgoing, outgoing
-from lockstep.client.set_session import SetSession, key_of
+from lockstep.client.set_session import SetSession, key_of, never_begun
 from lockstep.client.transaction_state import TransactionState
 from lockstep.client.unheard import unheard
 from lockstep.core import commands as c
@@ -175,8 +174,7 @@ class Transaction:
             await self._resolve(doubt)
         except asyncio.CancelledError:
             # It goes on. What could not be accepted goes back when that is known.
-            for message, confirmation in self._accepts:
-                confirmation.add_done_callback(partial(_release_if_refused, message))
+            release_when_refused(self._accepts)
             raise
 
     async def rollback(self) -> None:
@@ -297,7 +295,11 @@ class Transaction:
         session, batches = self._place
         batches.flush()
         await session.room()
-        self._key = key = key_of(await session.submit(c.BeginCommand(0, self._timeout_ms)))
+        try:
+            begun = await session.submit(c.BeginCommand(0, self._timeout_ms))
+        except InDoubt as doubt:
+            raise never_begun(doubt) from doubt
+        self._key = key = key_of(begun)
         if key in session.core.window.operations:
             session.transactions[key] = self._abort
         else:
@@ -381,7 +383,3 @@ class Transaction:
         return (
             outcome.state is OutcomeState.UNKNOWN and self._key is not None and outcome.epoch > self._key[1]
         )
-
-
-def _release_if_refused(message: Message, confirmation: Confirmation) -> None:
-    release_refused([(message, confirmation)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lockstep.core.ids import Epoch, LogIndex, SessionId, SessionKey
-from lockstep.core.records import AcceptCommand, CloseSession, OpenSession, RejectCommand
+from lockstep.core.records import AcceptCommand, CloseSession, Consume, OpenSession, RejectCommand
 from lockstep.core.reply import DONE, Reply
 from lockstep.core.sessions import Session
 
@@ -31,6 +31,14 @@ def apply_close_session(
         state.sessions.remove(session)
         if state.listener is not None:
             state.tell(state.listener.session_closed, session)
+    return DONE
+
+
+def apply_consume(state: SetState, index: LogIndex, epoch: Epoch, record: Consume, is_durable: bool) -> Reply:
+    session = state.sessions.get(record.session)
+    if session is not None:
+        queues = [*session.consumed, record.queue]
+        session.consumed = dict.fromkeys(queue for queue in queues if queue in state.queues.by_id)
     return DONE
 
 

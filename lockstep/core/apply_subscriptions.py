@@ -33,5 +33,8 @@ def apply_advance_subscription(
 def apply_close_subscription(
     state: SetState, index: LogIndex, epoch: Epoch, record: CloseSubscription, is_durable: bool
 ) -> Reply:
-    state.subscriptions.close(record.subscription)
+    if record.is_left_behind:
+        state.subscriptions.leave_behind(record.subscription)
+    else:
+        state.subscriptions.close(record.subscription)
     return DONE

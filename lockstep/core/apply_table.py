@@ -17,6 +17,7 @@ from lockstep.core.apply_messages import apply_dequeue, apply_move, apply_publis
 from lockstep.core.apply_sessions import (
     apply_accept_command,
     apply_close_session,
+    apply_consume,
     apply_open_session,
     apply_reject_command,
 )
@@ -42,6 +43,7 @@ from lockstep.core.apply_wiring import (
     apply_delete_exchange,
     apply_delete_queue,
     apply_unbind,
+    apply_use_queue,
 )
 from lockstep.core.records import (
     AcceptCommand,
@@ -52,6 +54,7 @@ from lockstep.core.records import (
     CloseSession,
     CloseSubscription,
     Commit,
+    Consume,
     DeclareExchange,
     DeclareQueue,
     DeleteExchange,
@@ -76,10 +79,11 @@ from lockstep.core.records import (
     SelectDtx,
     SetTimeout,
     Unbind,
+    UseQueue,
 )
 from lockstep.core.reply import Reply
 
-# A table and not a `match`: with 31 kinds of records `match` costs as much as applying a small one.
+# A table and not a `match`: with 33 kinds of records `match` costs as much as applying a small one.
 APPLY: dict[type, Callable[..., Reply]] = {
     DeclareExchange: apply_declare_exchange,
     DeleteExchange: apply_delete_exchange,
@@ -87,6 +91,7 @@ APPLY: dict[type, Callable[..., Reply]] = {
     DeleteQueue: apply_delete_queue,
     Bind: apply_bind,
     Unbind: apply_unbind,
+    UseQueue: apply_use_queue,
     Publish: apply_publish,
     PackedPublish: apply_publish,
     Dequeue: apply_dequeue,
@@ -109,6 +114,7 @@ APPLY: dict[type, Callable[..., Reply]] = {
     RejectCommand: apply_reject_command,
     AcceptCommand: apply_accept_command,
     SelectDtx: apply_select_dtx,
+    Consume: apply_consume,
     OpenSubscription: apply_open_subscription,
     AdvanceSubscription: apply_advance_subscription,
     CloseSubscription: apply_close_subscription,

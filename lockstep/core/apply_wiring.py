@@ -1,4 +1,4 @@
-"""Applying the records that declare, delete, bind and unbind.
+"""Applying the records that declare, use, delete, bind and unbind.
 
 Law: a thing is durable only if its record and everything it joins are; a transient record never deletes or unbinds what is
 durable. Records that name what is gone change nothing.
@@ -15,7 +15,15 @@ from lockstep.core.exchanges import Binding, Exchange
 from lockstep.core.ids import Epoch, ExchangeId, LogIndex, QueueId
 from lockstep.core.items import queue_key
 from lockstep.core.queues import Queue
-from lockstep.core.records import Bind, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
+from lockstep.core.records import (
+    Bind,
+    DeclareExchange,
+    DeclareQueue,
+    DeleteExchange,
+    DeleteQueue,
+    Unbind,
+    UseQueue,
+)
 from lockstep.core.reply import DONE, Reply
 from lockstep.core.transaction_states import TransactionState
 
@@ -60,6 +68,17 @@ def apply_declare_queue(
     if state.listener is not None:
         state.tell(state.listener.queue_declared, queue)
     return Reply(value=index)
+
+
+def apply_use_queue(
+    state: SetState, index: LogIndex, epoch: Epoch, record: UseQueue, is_durable: bool
+) -> Reply:
+    queue = state.queues.by_id.get(record.queue)
+    if queue is not None and (is_durable or not queue.is_durable):
+        queue.definition = msgspec.structs.replace(queue.definition, is_used=True)
+        if queue.is_durable:
+            state.changed(queue_key(queue.id))
+    return DONE
 
 
 def apply_delete_queue(

@@ -187,7 +187,7 @@ class ClientStreamClosed(Input, frozen=True):
 
 
 class HandOver(Input, frozen=True):
-    """An operator wants `to` (a broker in sync) to be the primary: stop serving and let it (R6)."""
+    """`to` (a broker in sync, with its memory) is to be the primary: stop serving and let it (R6)."""
 
     to: BrokerId
 

@@ -33,6 +33,8 @@ class MetaValue(msgspec.Struct, frozen=True, array_like=True):
     retention_floor: LogIndex
     open_from: Epoch | None = None
     """None: written before epochs could be handed over, so it is the last one."""
+    names_from: LogIndex = LogIndex(0)
+    """As `Subscriptions` has it; 0: all names are known, or it was written before that was kept."""
 
 
 class ExchangeValue(msgspec.Struct, frozen=True, array_like=True):
@@ -66,6 +68,7 @@ class SessionValue(msgspec.Struct, frozen=True, array_like=True):
     next_number: int
     answers: tuple[tuple[int, Answer], ...]
     dtx: DtxUse = DtxUse.NONE
+    consumed: tuple[QueueId, ...] = ()
 
 
 class TransactionValue(msgspec.Struct, frozen=True, array_like=True):

@@ -61,7 +61,7 @@ class Queue:
     ) -> None:
         self.id = queue_id
         self.definition = definition
-        """The record that declared it, without its command."""
+        """The record that declared it, without its command; and whether it was used since."""
         self.name = definition.name
         self.is_durable = definition.is_durable
         self._contents = contents

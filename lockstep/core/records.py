@@ -75,6 +75,8 @@ class DeclareQueue(Record, tag=3, frozen=True):
     dead_letter_key: str = ""
     delivery_count_max: int = 0
     """Failed deliveries after which a message is dead-lettered (or dropped, without a target)."""
+    is_used: bool = False
+    """It has had a consumer. In the log `UseQueue` says so, and this in snapshots alone."""
 
 
 class DeleteQueue(Record, tag=4, frozen=True):
@@ -97,6 +99,12 @@ class Unbind(Record, tag=6, frozen=True):
     queue: QueueId
     key: str
     arguments: tuple[tuple[str, str], ...] = ()
+
+
+class UseQueue(Record, tag=7, frozen=True):
+    """An auto-delete queue has its first consumer: until now it waited for that. Durable as the queue."""
+
+    queue: QueueId
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
@@ -219,6 +227,10 @@ class Prepare(Record, tag=21, frozen=True):
     """Of a TX: its command has begun so many others, whose names are the indexes right before this one, and its answer says so.
     Those have no records, or begins, which primaries of older versions wrote.
     """
+    durable_records: int = -1
+    """How many durable records the transaction has in the log before this one; -1: nobody said. Whose log begins inside a
+    transaction sees by it whether something of that is lacking; applying does not need it.
+    """
 
 
 class Commit(Record, tag=22, frozen=True):
@@ -226,6 +238,8 @@ class Commit(Record, tag=22, frozen=True):
 
     transaction: TransactionKey
     is_heuristic: bool = False
+    durable_records: int = -1
+    """As in `Prepare`, which is one of them."""
 
 
 class RollbackReason:
@@ -251,6 +265,8 @@ class Rollback(Record, tag=23, frozen=True):
 
     transaction: TransactionKey
     reason: int
+    durable_records: int = -1
+    """As in `Prepare`, which is one of them if there was one."""
 
 
 class MarkRollbackOnly(Record, tag=24, frozen=True):
@@ -349,6 +365,15 @@ class SelectDtx(Record, tag=35, frozen=True):
     """It may work in any number of branches at once; False: in one, as XA's threads do."""
 
 
+class Consume(Record, tag=37, frozen=True):
+    """The session has a consumer of an auto-delete queue, for the first time: when another primary leads, the queue waits for the
+    session to come back, or to end. Transient, as the session is.
+    """
+
+    session: SessionKey
+    queue: QueueId
+
+
 # --- subscriptions to committed events ----------------------------------------------------------------------------------
 
 
@@ -367,9 +392,11 @@ class AdvanceSubscription(Record, tag=51, frozen=True):
 
 
 class CloseSubscription(Record, tag=52, frozen=True):
-    """The group is owed nothing any more: it was closed, or left too far behind."""
+    """The group is owed nothing any more."""
 
     subscription: LogIndex
+    is_left_behind: bool = False
+    """False: it is gone. True: its name and where it stood stay, so that its reader is told, until it is closed."""
 
 
 # --- the log itself ---------------------------------------------------------------------------------------------------
@@ -392,6 +419,7 @@ _AnyButPublish = (
     | DeleteQueue
     | Bind
     | Unbind
+    | UseQueue
     | Dequeue
     | Move
     | Requeue
@@ -412,6 +440,7 @@ _AnyButPublish = (
     | RejectCommand
     | AcceptCommand
     | SelectDtx
+    | Consume
     | OpenSubscription
     | AdvanceSubscription
     | CloseSubscription

@@ -19,6 +19,14 @@ class HeldDeliveries(msgspec.Struct, frozen=True):
     positions: tuple[QueuePosition, ...]
 
 
+class UnansweredSettle(msgspec.Struct, frozen=True):
+    """What a settle names that is not answered, by its command number: positions that the client does not have in hand."""
+
+    number: int
+    queue: str
+    positions: tuple[QueuePosition, ...]
+
+
 class AttachSession(msgspec.Struct, frozen=True):
     """First message of a stream: open a session in this set (`session` 0), or resume the one opened by that (index, epoch).
 
@@ -34,10 +42,13 @@ class AttachSession(msgspec.Struct, frozen=True):
     heard: int
     """All answers up to this command number have arrived; later ones are sent again."""
     held: tuple[HeldDeliveries, ...] = ()
-    """What the client has in hand. What the primary thinks the session holds beyond it got lost with the last stream and
-    is released, as if never delivered."""
+    """What the client has in hand, and what settles without an answer name: a rejected one gives it back. What the primary thinks
+    the session holds beyond it got lost with the last stream and is released, as if never delivered."""
     outlives_hand_over: bool = False
     """Where the set is handed over, the client goes on with what it has open and in hand (T8)."""
+    settling: tuple[UnansweredSettle, ...] = ()
+    """Settles without an answer, in order. What one that has succeeded names, and the session holds, was delivered again behind
+    it, and lost. Empty: of what is `held`, the client has all in hand, or may get it back."""
 
 
 class DetachSession(msgspec.Struct, frozen=True):
@@ -185,6 +196,10 @@ class ChangeSubscription(msgspec.Struct, frozen=True):
     """START, ADVANCE: done with everything at or below it. OPEN: begin behind it; None: at the log's end."""
     is_earliest: bool = False
     """OPEN: begin where the group begins that is owed most."""
+    epoch: Epoch | None = None
+    """START, ADVANCE: of the record at `floor`, as its reader knows it; None: it is not compared."""
+    is_left_behind: bool = False
+    """CLOSE: the group stays, as one that was left behind."""
 
 
 class FindBranches(msgspec.Struct, frozen=True):

@@ -84,6 +84,7 @@ class Restoration:
         self._sessions: list[Session] = []
         self._groups: list[Group] = []
         self._deleted: list[tuple[int, DeletedResource]] = []
+        self._names_from = state.subscriptions.names_from
 
     def take(self, items: Iterable[Item]) -> None:
         """Add a piece; raises `ValueError` (msgspec's included) for what is no item."""
@@ -165,6 +166,7 @@ class Restoration:
             meta = values.decode_meta(item.value)
             self._state.applied, self._state.time_ms = meta.applied, meta.time_ms
             self._floor, self._open_from = meta.retention_floor, meta.open_from
+            self._names_from = meta.names_from
         elif kind == keys.EPOCH:
             (number,) = keys.numbers_in(item.key)
             self._epochs.append((Epoch(number), values.decode_epoch(item.value)))
@@ -206,6 +208,7 @@ class Restoration:
             session = Session(SessionKey(number), value.epoch, value.session_id, value.timeout_ms)
             session.next_number, session.dtx = value.next_number, value.dtx
             session.answers.update(value.answers)
+            session.consumed.update(dict.fromkeys(value.consumed))
             self._sessions.append(session)
 
     def _take_transaction(self, kind: bytes, item: Item) -> None:
@@ -252,7 +255,7 @@ class Restoration:
         for session in sorted(self._sessions, key=lambda session: session.key):
             state.sessions.add(session)
         state.outcomes.restore(self._outcomes, self._floor)
-        state.subscriptions.restore(self._groups, self._deleted)
+        state.subscriptions.restore(self._groups, self._deleted, self._names_from)
         for queue_id, entries in self._entries.items():
             queue = state.queues.by_id[queue_id]
             transient = self._transient.get(queue_id, ()) if queue.is_durable else ()

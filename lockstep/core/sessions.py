@@ -10,7 +10,7 @@ import msgspec
 
 from lockstep.core.commands import ANSWERS_KEPT
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import Epoch, LogIndex, SessionId, SessionKey
+from lockstep.core.ids import Epoch, LogIndex, QueueId, SessionId, SessionKey
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -40,7 +40,7 @@ class DtxUse(IntFlag):
 class Session:
     """One client's session in one resource set, from its opening to its closing record."""
 
-    __slots__ = ("answers", "dtx", "epoch", "id", "key", "next_number", "timeout_ms")
+    __slots__ = ("answers", "consumed", "dtx", "epoch", "id", "key", "next_number", "timeout_ms")
 
     def __init__(self, key: SessionKey, epoch: Epoch, session_id: SessionId, timeout_ms: int) -> None:
         self.key = key
@@ -53,6 +53,8 @@ class Session:
         """Of the next command."""
         self.answers: dict[int, Answer] = {}
         """By command number, ascending."""
+        self.consumed: dict[QueueId, None] = {}
+        """Auto-delete queues of which it has, or had, a consumer. Those that are gone leave when another comes."""
 
     def answer(self, number: int, answer: Answer) -> None:
         """Keep the answer of a command; the oldest makes room. Numbers have no gaps: the primary sees to that."""

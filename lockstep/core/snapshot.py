@@ -57,7 +57,8 @@ def one_item(state: SetState, key: bytes) -> Item | None:
 
 
 def _meta(state: SetState, key: bytes = keys.META_KEY) -> Item:
-    value = values.MetaValue(state.applied, state.time_ms, state.outcomes.floor, state.open_from)
+    floor, names_from = state.outcomes.floor, state.subscriptions.names_from
+    value = values.MetaValue(state.applied, state.time_ms, floor, state.open_from, names_from)
     return Item(key, values.encode(value), True)
 
 
@@ -201,7 +202,13 @@ def _session(state: SetState, key: bytes) -> Item | None:
 def _session_item(session: Session) -> Item:
     answers = tuple(session.answers.items())
     value = values.SessionValue(
-        session.id, session.epoch, session.timeout_ms, session.next_number, answers, session.dtx
+        session.id,
+        session.epoch,
+        session.timeout_ms,
+        session.next_number,
+        answers,
+        session.dtx,
+        tuple(session.consumed),
     )
     return Item(keys.session_key(session.key), values.encode(value), False)
 

@@ -3,13 +3,13 @@ that are gone.
 
 Law: all of it is durable and a function of durable records alone, so that every store knows from its own state what is owed
 (DESIGN 5, 7). A group's floor never falls. The name of what was deleted is kept while an event that names it may be owed, and
-for the last `DELETED_KEPT` deletions in any case.
+for the last `DELETED_KEPT` deletions in any case; from where on all names are known is kept for ever.
 """
 
 import msgspec
 
 from lockstep.core.ids import ExchangeId, LogIndex, QueueId
-from lockstep.core.items import Changes, deleted_resource_key, subscription_key
+from lockstep.core.items import META_KEY, Changes, deleted_resource_key, subscription_key
 
 DELETED_KEPT = 1_024
 """Deletions whose names stay although nobody is owed anything: for those who read without a group."""
@@ -25,6 +25,10 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
     """Everything at or below it is done with."""
     is_started: bool = False
     """False: it holds what it may begin with, and waits for the consistent cut at which it begins."""
+    is_left_behind: bool = False
+    """True: it is owed nothing any more, and goes nowhere. Its name stays: a group that is not there at all where others have
+    begun is taken for one that came before its set did, and is given everything.
+    """
 
 
 class DeletedResource(msgspec.Struct, frozen=True, array_like=True):
@@ -38,7 +42,7 @@ class DeletedResource(msgspec.Struct, frozen=True, array_like=True):
 class Subscriptions:
     """Those of one resource set's state, which alone changes them."""
 
-    __slots__ = ("_changes", "_deleted", "by_id", "by_name")
+    __slots__ = ("_changes", "_deleted", "by_id", "by_name", "names_from")
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -46,24 +50,41 @@ class Subscriptions:
         self.by_name: dict[str, Group] = {}
         self._deleted: dict[int, DeletedResource] = {}
         """By the id of the queue or exchange, in the order of their deletions."""
+        self.names_from = LogIndex(0)
+        """Of the last deletion whose name was let go: only what was committed behind it has all its names here."""
 
     @property
     def floor(self) -> LogIndex | None:
-        """What no group is owed: everything at or below; None without a group."""
-        return min((group.floor for group in self.by_id.values()), default=None)
+        """What no group is owed: everything at or below; None without a group that is owed anything."""
+        return min((group.floor for group in self.owed()), default=None)
+
+    def owed(self) -> list[Group]:
+        """All groups but those that were left behind."""
+        return [group for group in self.by_id.values() if not group.is_left_behind]
 
     def open(self, group: Group) -> None:
-        """A new group; its name is not taken."""
-        assert group.name not in self.by_name, f"group {group.name} is open"
+        """A new group; its name is not taken, but by one that was left behind: that goes."""
+        known = self.by_name.get(group.name)
+        if known is not None:
+            # A primary that does not know of such groups took it for closed.
+            assert known.is_left_behind, f"group {group.name} is open"
+            self.close(known.id)
         self._keep(group)
 
     def advance(self, group_id: LogIndex, floor: LogIndex) -> None:
-        """A group is done with everything at or below `floor`; nothing for one that is closed."""
+        """A group is done with everything at or below `floor`; nothing for one that is closed or was left behind."""
         group = self.by_id.get(group_id)
-        if group is not None:
+        if group is not None and not group.is_left_behind:
             self._keep(
                 msgspec.structs.replace(group, floor=LogIndex(max(floor, group.floor)), is_started=True)
             )
+            self._prune()
+
+    def leave_behind(self, group_id: LogIndex) -> None:
+        """A group is owed nothing any more, and keeps its name until it is closed; nothing for one that is closed."""
+        group = self.by_id.get(group_id)
+        if group is not None:
+            self._keep(msgspec.structs.replace(group, is_left_behind=True))
             self._prune()
 
     def close(self, group_id: LogIndex) -> None:
@@ -87,8 +108,11 @@ class Subscriptions:
         """By id."""
         return sorted(self._deleted.items())
 
-    def restore(self, groups: list[Group], deleted: list[tuple[int, DeletedResource]]) -> None:
+    def restore(
+        self, groups: list[Group], deleted: list[tuple[int, DeletedResource]], names_from: LogIndex
+    ) -> None:
         """Take over a snapshot's."""
+        self.names_from = names_from
         for group in sorted(groups, key=lambda group: group.id):
             self.by_id[group.id] = self.by_name[group.name] = group
         self._deleted.update(sorted(deleted, key=lambda pair: pair[1].index))
@@ -104,7 +128,9 @@ class Subscriptions:
             if floor is not None and oldest.index > floor:
                 break
             del self._deleted[resource]
+            self.names_from = oldest.index
             self._changed(deleted_resource_key(resource))
+            self._changed(META_KEY)
 
     def _changed(self, key: bytes) -> None:
         if self._changes.listener is not None:

@@ -121,6 +121,11 @@ class TxBuffer:
         return self.state is TransactionState.PREPARED
 
     @property
+    def durable_records(self) -> int:
+        """Of it in the log: its durable operations, and its `prepare`."""
+        return [operation.is_durable for operation in self.operations].count(True) + self.is_prepared
+
+    @property
     def publishes(self) -> list[PublishOperation]:
         """In the order of their ordinals, that is of the messages' positions."""
         found = [operation for operation in self.operations if isinstance(operation, PublishOperation)]

@@ -30,9 +30,8 @@ def encode_branch_verb(command: BranchVerb) -> pb.ClientMessage:
             select = _Wire.SelectDtx(hears_read_only=hears_read_only, has_many_branches=has_many_branches)
             return _Wire(number=number, select_dtx=select)
         case c.StartCommand(number, xid, is_join, is_resume, transaction):
-            start = _Wire.Start(
-                xid=xid, is_join=is_join, is_resume=is_resume, transaction=encode_name(transaction)
-            )
+            name = encode_name(transaction) if transaction is not None else None
+            start = _Wire.Start(xid=xid, is_join=is_join, is_resume=is_resume, transaction=name)
             return _Wire(number=number, start=start)
         case c.EndCommand(number, xid, operations, is_failed, is_suspended):
             end = _Wire.End(xid=xid, operations=operations, is_failed=is_failed, is_suspended=is_suspended)

@@ -1,10 +1,13 @@
 """One message of a client on the wire: a command or a request.
 
 A publish or settle is one protobuf object with columns, however many messages it carries.
+
+Law: what is refused as it comes in is refused on its way out, by the same words: nothing that was encoded ends its stream.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import assert_never
+from collections.abc import Callable, Iterable, Sequence, Sized
+from operator import lt
+from typing import TypeVar, assert_never
 
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
@@ -23,15 +26,19 @@ from lockstep.wire.v1 import session_pb2 as pb
 
 _Wire = pb.ClientMessage
 Headers = tuple[tuple[str, str], ...]
+_Positions = TypeVar("_Positions", bound=Sequence[QueuePosition])
 
 SPAN_MS_MAX = c.SPAN_MS_MAX
 
 
 def encode_client_message(message: rq.ClientMessage, wire: pb.ClientMessage) -> None:
-    """Fills `wire`, which is new. Raises `ValueError` for numbers that the wire has no room for.
+    """Fills `wire`, which is new. Raises `ValueError` for numbers that the wire has no room for, and `Rejected` for what is no
+    message of a client.
 
     What is common is filled in where it stands: what is built apart is copied, bodies and all, when it is put there.
     """
+    if isinstance(message, c.Command) and not message.number:
+        raise invalid(f"{type(message).__name__} has no number")
     match message:
         case c.PublishCommand():
             wire.number = message.number
@@ -46,7 +53,7 @@ def encode_client_message(message: rq.ClientMessage, wire: pb.ClientMessage) -> 
             return
         case c.BeginCommand(number, timeout_ms):
             wire.number = number
-            wire.begin.timeout_ms = timeout_ms
+            wire.begin.timeout_ms = span(timeout_ms)
             return
         case c.CommitCommand(number, transaction, operations, begins, last_publish):
             wire.number = number
@@ -99,15 +106,23 @@ def _encode_request(message: rq.AnyRequest) -> pb.ClientMessage:
             return _Wire(heartbeat=_Wire.Heartbeat())
         case rq.GrantCredit(consumer, credit):
             return _Wire(grant_credit=_Wire.GrantCredit(consumer=consumer, credit=credit))
-        case rq.AttachSession(_, session_id, session, session_epoch, timeout_ms, heard, held, outlives):
+        case rq.AttachSession(
+            _, session_id, session, session_epoch, timeout_ms, heard, held, outlives, settling
+        ):
             attach = _Wire.Attach(
                 session_id=session_id,
                 session=session,
                 session_epoch=session_epoch,
-                timeout_ms=timeout_ms,
+                timeout_ms=span(timeout_ms),
                 heard=heard,
-                held=[_Wire.Held(queue=h.queue, epoch=h.epoch, positions=h.positions) for h in held],
+                held=[
+                    _Wire.Held(queue=h.queue, epoch=h.epoch, positions=_distinct(h.positions)) for h in held
+                ],
                 outlives_hand_over=outlives,
+                settling=[
+                    _Wire.UnansweredSettle(number=s.number, queue=s.queue, positions=_distinct(s.positions))
+                    for s in settling
+                ],
             )
             return _Wire(attach=attach)
         case rq.DetachSession():
@@ -141,6 +156,7 @@ def _fill_publish(command: c.PublishCommand, publish: pb.ClientMessage.Publish) 
     publish.exchange = command.exchange
     publish.routing_key = command.routing_key
     if isinstance(messages, AlikeMessages):
+        _check_publish(messages.bodies, messages.ttl_ms)
         publish.bodies.extend(messages.bodies)
         if messages.properties:
             publish.properties.append(messages.properties)
@@ -151,15 +167,18 @@ def _fill_publish(command: c.PublishCommand, publish: pb.ClientMessage.Publish) 
         if messages.headers:
             publish.headers.add(pairs=_pairs(messages.headers))
         return
+    ttls_ms = pack([message.ttl_ms for message in messages], 0)
+    _check_publish(messages, max(ttls_ms, default=0))
     publish.bodies.extend([message.body for message in messages])
     publish.properties.extend(pack([message.properties for message in messages], b""))
     publish.are_durable.extend(pack([message.is_durable for message in messages], False))
-    publish.ttls_ms.extend(pack([message.ttl_ms for message in messages], 0))
+    publish.ttls_ms.extend(ttls_ms)
     for headers in pack([message.headers for message in messages], ()):
         publish.headers.add(pairs=_pairs(headers))
 
 
 def _fill_settle(command: c.SettleCommand, settle: pb.ClientMessage.Settle) -> None:
+    _check_settle(command.positions, command.disposition, command.transaction is not None)
     settle.queue = command.queue
     settle.delivery_epoch = command.delivery_epoch
     settle.positions.extend(command.positions)
@@ -191,7 +210,7 @@ def _declare_queue(name: str, options: c.QueueOptions) -> pb.ClientMessage.Decla
         length_max=options.length_max,
         bytes_max=options.bytes_max,
         is_evicting=options.is_evicting,
-        message_ttl_ms=options.message_ttl_ms,
+        message_ttl_ms=span(options.message_ttl_ms),
         dead_letter_exchange=options.dead_letter_exchange,
         dead_letter_key=options.dead_letter_key,
         delivery_count_max=options.delivery_count_max,
@@ -200,6 +219,44 @@ def _declare_queue(name: str, options: c.QueueOptions) -> pb.ClientMessage.Decla
 
 def _pairs(pairs: Headers) -> list[pb.Pair]:
     return [pb.Pair(name=name, value=value) for name, value in pairs]
+
+
+# --- what is no message of a client, in either direction -----------------------------------------------------------------
+
+
+def invalid(text: str) -> Rejected:
+    return Rejected(ErrorCode.INVALID_ARGUMENT, text)
+
+
+def span(milliseconds: int) -> int:
+    """A time span as it is; raises `Rejected` above `SPAN_MS_MAX`."""
+    if milliseconds > SPAN_MS_MAX:
+        raise invalid(f"a time span of {milliseconds} ms is above {SPAN_MS_MAX} ms")
+    return milliseconds
+
+
+def _check_publish(messages: Sized, ttl_ms_max: int) -> None:
+    if not messages:
+        raise invalid("a publish without messages")
+    if ttl_ms_max > SPAN_MS_MAX:
+        raise invalid(f"a message's time to live is above {SPAN_MS_MAX} ms")
+
+
+def _check_settle(positions: Sequence[QueuePosition], disposition: int, is_in_transaction: bool) -> None:
+    if not _distinct(positions):
+        raise invalid("a settle without positions")
+    if not c.Disposition.ACCEPT <= disposition <= c.Disposition.REJECT:
+        raise invalid(f"disposition {disposition} is not known here")
+    if is_in_transaction and disposition != c.Disposition.ACCEPT:
+        raise invalid("only an accept can be part of a transaction")
+
+
+def _distinct(positions: _Positions) -> _Positions:
+    """Positions as they are; raises `Rejected` if one is named twice."""
+    # They mostly ascend; a set of them costs thrice as much as to see that.
+    if not all(map(lt, positions, positions[1:])) and len(set(positions)) != len(positions):
+        raise invalid("a position is named twice")
+    return positions
 
 
 # --- decoding ---------------------------------------------------------------------------------------------------------
@@ -221,10 +278,6 @@ def decode_client_message(set_name: SetName, message: pb.ClientMessage) -> rq.Cl
     return _REQUESTS[kind](message)
 
 
-def invalid(text: str) -> Rejected:
-    return Rejected(ErrorCode.INVALID_ARGUMENT, text)
-
-
 def _decode_publish(number: int, wire: pb.ClientMessage) -> c.PublishCommand:
     publish = wire.publish
     transaction = decode_name(publish.transaction) if publish.HasField("transaction") else None
@@ -234,20 +287,15 @@ def _decode_publish(number: int, wire: pb.ClientMessage) -> c.PublishCommand:
 def _made_publish(
     number: int, publish: pb.ClientMessage.Publish, transaction: TransactionKey | None, sequence: int
 ) -> c.PublishCommand:
-    bodies = publish.bodies
-    count = len(bodies)
-    if count == 0:
-        raise invalid("a publish without messages")
-    if publish.ttls_ms and max(publish.ttls_ms) > SPAN_MS_MAX:
-        raise invalid(f"a message's time to live is above {SPAN_MS_MAX} ms")
+    _check_publish(publish.bodies, max(publish.ttls_ms) if publish.ttls_ms else 0)
     return c.PublishCommand(
-        number, publish.exchange, publish.routing_key, _made_messages(publish, count), transaction, sequence
+        number, publish.exchange, publish.routing_key, _made_messages(publish), transaction, sequence
     )
 
 
-def _made_messages(publish: pb.ClientMessage.Publish, count: int) -> Sequence[c.OutgoingMessage]:
+def _made_messages(publish: pb.ClientMessage.Publish) -> Sequence[c.OutgoingMessage]:
     bodies, properties, ttls_ms = publish.bodies, publish.properties, publish.ttls_ms
-    are_durable = publish.are_durable
+    are_durable, count = publish.are_durable, len(bodies)
     headers: list[Headers] = [_decode_pairs(pairs.pairs) for pairs in publish.headers]
     if len(properties) <= 1 and len(are_durable) <= 1 and len(ttls_ms) <= 1 and len(headers) <= 1:
         return AlikeMessages(
@@ -272,13 +320,8 @@ def _made_messages(publish: pb.ClientMessage.Publish, count: int) -> Sequence[c.
 def _decode_settle(number: int, wire: pb.ClientMessage) -> c.SettleCommand:
     settle = wire.settle
     positions = _decode_positions(settle.positions)
-    if not positions:
-        raise invalid("a settle without positions")
-    if not c.Disposition.ACCEPT <= settle.disposition <= c.Disposition.REJECT:
-        raise invalid(f"disposition {settle.disposition} is not known here")
     transaction = decode_name(settle.transaction) if settle.HasField("transaction") else None
-    if transaction is not None and settle.disposition != c.Disposition.ACCEPT:
-        raise invalid("only an accept can be part of a transaction")
+    _check_settle(positions, settle.disposition, transaction is not None)
     return c.SettleCommand(
         number,
         settle.queue,
@@ -332,10 +375,14 @@ def _decode_attach(set_name: SetName, attach: pb.ClientMessage.Attach) -> rq.Att
         span(attach.timeout_ms),
         attach.heard,
         tuple(
-            rq.HeldDeliveries(held.queue, Epoch(held.epoch), _decode_positions(held.positions))
+            rq.HeldDeliveries(held.queue, Epoch(held.epoch), _distinct(_decode_positions(held.positions)))
             for held in attach.held
         ),
         attach.outlives_hand_over,
+        tuple(
+            rq.UnansweredSettle(settle.number, settle.queue, _distinct(_decode_positions(settle.positions)))
+            for settle in attach.settling
+        ),
     )
 
 
@@ -367,17 +414,7 @@ def _decode_pairs(pairs: Iterable[pb.Pair]) -> Headers:
 
 
 def _decode_positions(positions: Iterable[int]) -> tuple[QueuePosition, ...]:
-    distinct: tuple[QueuePosition, ...] = tuple(positions)  # type: ignore[arg-type]
-    if len(set(distinct)) != len(distinct):
-        raise invalid("a position is named twice")
-    return distinct
-
-
-def span(milliseconds: int) -> int:
-    """A time span as it came; raises `Rejected` above `SPAN_MS_MAX`."""
-    if milliseconds > SPAN_MS_MAX:
-        raise invalid(f"a time span of {milliseconds} ms is above {SPAN_MS_MAX} ms")
-    return milliseconds
+    return tuple(positions)  # type: ignore[arg-type]
 
 
 _COMMANDS: dict[str, Callable[[int, pb.ClientMessage], rq.ClientMessage]] = {

@@ -178,7 +178,7 @@ class ClusterView:
     # Inside
 
     def running_key(self, broker: BrokerId) -> str:
-        """Held under a process's lease: it runs, whatever it serves: for `status`, and for whom a set may be handed over to."""
+        """Held under a process's lease: it runs, whatever it serves: for `status`."""
         return f"{self.keys.prefix}running/{broker}"
 
     def _map_seen(self, set_name: SetName, view: SetView) -> MapSeen:

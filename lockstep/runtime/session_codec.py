@@ -1,8 +1,8 @@
 """Session streams on the wire: translation between `session.proto` and `lockstep.core.commands`, in both directions.
 
 Law: decoding what was encoded gives the same messages again, and decoding anything else either gives messages or raises
-`Rejected` (INVALID_ARGUMENT): no bytes of a client can make a primary stop. What names and sizes are allowed is the primary's
-business.
+`Rejected` (INVALID_ARGUMENT): no bytes of a client can make a primary stop. Encoding raises for what decoding would refuse, for a
+stream ends by that. What names and sizes are allowed is the primary's business.
 """
 
 from collections.abc import Sequence

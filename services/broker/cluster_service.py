@@ -139,6 +139,13 @@ class ClusterService:
                 broker=broker[:80],
             )
         if broker != self._broker:
+            if broker not in self._view.whole_members(set_name):
+                raise Rejected(
+                    ErrorCode.ILLEGAL_STATE,
+                    f"{broker!r} does not stand for promotion in set {set_name!r}: it is a backup alone, or has lost etcd",
+                    set_name=set_name,
+                    broker=broker,
+                )
             _log.warning("set=%s event=hand_over to=%s by an operator", set_name, broker)
             self._driver.feed(HandOver(set_name, broker))
             epoch = await self._primary_above(set_name, broker, set_map.epoch)

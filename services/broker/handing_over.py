@@ -15,17 +15,16 @@ LOOK_SECONDS = 0.02
 
 
 async def hand_over(broker: BrokerId, driver: Driver, view: ClusterView, seconds_max: float) -> None:
-    """Gives what `broker` leads to members in sync that run, and waits until they have it, or for `seconds_max`."""
+    """Gives what `broker` leads to others that run and are in sync with their memory, and waits until they have it, or for
+    `seconds_max`.
+    """
     waiting: list[SetName] = []
     for set_name in driver.set_names:
         set_map = view.set_map(set_name)
         if set_map is None or set_map.primary != broker:
             continue
-        others = [
-            member.broker
-            for member in set_map.in_sync
-            if member.broker != broker and member.broker in view.running
-        ]
+        # Nobody else would take it: a backup alone never stands.
+        others = [member for member in view.whole_members(set_name) if member != broker]
         if others:
             driver.feed(HandOver(set_name, others[0]))
             waiting.append(set_name)

@@ -91,12 +91,17 @@ class SetQueries:
         group: str,
         change: SubscriptionChange,
         floor: LogIndex | None = None,
+        epoch: Epoch | None = None,
         *,
         is_earliest: bool = False,
+        is_left_behind: bool = False,
     ) -> tuple[Group, ...]:
         """All groups of the set behind the change. Raises as `outcome`, and what the primary rejects."""
         answer = await self._ask(
-            set_name, lambda number: ChangeSubscription(number, group, change, floor, is_earliest)
+            set_name,
+            lambda number: ChangeSubscription(
+                number, group, change, floor, is_earliest, epoch, is_left_behind
+            ),
         )
         assert isinstance(answer, SubscriptionsAnswer), answer
         if answer.code:

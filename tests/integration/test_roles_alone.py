@@ -3,8 +3,11 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 from lockstep.client.client import connect
 from lockstep.core.commands import QueueOptions
+from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.runtime.etcd_process import EtcdProcess
 from lockstep.runtime.ports import choose_ports
 from lockstep.runtime.supervisor import ChildProcess, wait_for_port
@@ -69,6 +72,10 @@ async def test_a_primary_and_a_backup_alone_commit_together(tmp_path: Path) -> N
                 status = await client.administration.status()
                 replica = status.replica("P", SET)
                 assert replica is not None and replica.role == pb.ROLE_PRIMARY
+                # A backup alone never stands: the primary goes on.
+                with pytest.raises(Rejected) as refused:
+                    await client.administration.promote(SET, "B")
+                assert refused.value.code is ErrorCode.ILLEGAL_STATE
                 # min_in_sync is 2: without the backup nothing completes.
                 await backup.kill()
                 late = await session.publish_soon("q", b"c")

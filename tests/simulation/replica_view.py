@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from lockstep.client.session_line import State
 from lockstep.core.ids import LogIndex, SetName
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.set_state import SetState
@@ -78,6 +79,33 @@ def at_rest(world: "World") -> list[str]:
             if state is None or state.applied != end:
                 applied = state.applied if state is not None else "nothing"
                 found.append(f"{set_name}: {broker} has applied {applied}, the log ends at {end}")
+    return found
+
+
+def hands_apart(world: "World") -> list[str]:
+    """Sessions that are said to hold what their clients, who are attached, do not have in hand; empty when there are none.
+
+    The other way round it may be: of a queue that was deleted.
+    """
+    found = []
+    for set_map in world.set_maps():
+        process = world.brokers.get(set_map.primary)
+        primary = (
+            process.replicas[set_map.set_name].primary if process is not None and process.is_alive else None
+        )
+        if primary is None or not primary.is_serving:
+            continue
+        names = {queue.id: queue.name for queue in primary.context.state.queues.by_id.values()}
+        held = primary.context.dispatch.held()
+        for session in world.sessions():
+            core = session.core
+            if session.set_name != set_map.set_name or core.state is not State.ATTACHED:
+                continue
+            in_hand = core.line.held.by_queue()
+            for queue, positions in held.get(core.session, {}).items():
+                missing = sorted(set(positions) - in_hand.get(names[queue], set()))
+                if missing:
+                    found.append(f"{session.client.name}: {core!r} does not know that it holds {missing}")
     return found
 
 

@@ -19,7 +19,7 @@ from tests.simulation.history import PromiseBroken
 from tests.simulation.loop import MS, SECOND
 from tests.simulation.options import CoordinationOptions, Options
 from tests.simulation.parts import Parts
-from tests.simulation.replica_view import at_rest, names_astray, view_of
+from tests.simulation.replica_view import at_rest, hands_apart, names_astray, view_of
 from tests.simulation.subscriber import Subscriber
 from tests.simulation.workloads import start_work
 from tests.simulation.workloads.distributing import distribute
@@ -120,13 +120,14 @@ def _liveness(world: World) -> list[str]:
     while world.loop.now_us < limit_us:
         world.loop.run_until(world.loop.now_us + 200 * MS)
         sessions = world.sessions()
-        if not is_closing and all(session.actors == 0 for session in sessions):
+        is_idle = all(session.actors == 0 for session in sessions)
+        if not is_closing and is_idle and not hands_apart(world):
             is_closing = True
             for session in sessions:
                 session.feed(Close())
         if is_closing and all(session.is_closed for session in sessions) and not _moving(world):
             return []
-    return _moving(world)
+    return _moving(world) + hands_apart(world)
 
 
 def _moving(world: World) -> list[str]:

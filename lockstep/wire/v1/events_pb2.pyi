@@ -9,8 +9,9 @@ lies below it in all of its sets, or in none. So who reads from cut to cut never
 
 Any broker serves any call; backups should be asked to read, so that readers cost the primary nothing. Errors are gRPC errors with the
 number of lockstep.core.errors.ErrorCode in the trailing metadata `lockstep-code`: OUT_OF_RANGE (the log no longer has what is asked
-for: below the low-water mark; nobody skips it silently), WRONG_EPOCH (FAILED_PRECONDITION: an offset names what is not in this log),
-NOT_FOUND (no such group or resource set), UNAVAILABLE (this broker cannot answer now: ask another one, or again).
+for: below the low-water mark, or owed to a group that was left behind; nobody skips it silently), WRONG_EPOCH (FAILED_PRECONDITION: an
+offset names what is not in this log), NOT_FOUND (no such group or resource set), UNAVAILABLE (this broker cannot answer now: ask
+another one, or again).
 """
 
 from collections import abc as _abc
@@ -189,18 +190,24 @@ class ListSubscriptionsResponse(_message.Message):
 
         GROUP_FIELD_NUMBER: _builtins.int
         ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
+        LEFT_BEHIND_FIELD_NUMBER: _builtins.int
         group: _builtins.str
         @_builtins.property
         def acknowledged(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventOffset]: ...
+        @_builtins.property
+        def left_behind(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+            """Resource sets in which it was left behind; empty: none. With any it goes nowhere, until it is closed and opened anew."""
+
         def __init__(
             self,
             *,
             group: _builtins.str = ...,
             acknowledged: _abc.Iterable[Global___EventOffset] | None = ...,
+            left_behind: _abc.Iterable[_builtins.str] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "group", b"group"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "group", b"group", "left_behind", b"left_behind"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -606,12 +613,15 @@ class ChangeSubscriptionRequest(_message.Message):
     CHANGE_FIELD_NUMBER: _builtins.int
     FLOOR_FIELD_NUMBER: _builtins.int
     IS_EARLIEST_FIELD_NUMBER: _builtins.int
+    IS_LEFT_BEHIND_FIELD_NUMBER: _builtins.int
     IS_FORWARDED_FIELD_NUMBER: _builtins.int
     resource_set: _builtins.str
     group: _builtins.str
     change: Global___ChangeSubscriptionRequest.Change.ValueType
     is_earliest: _builtins.bool
     """Of CHANGE_OPEN: begin where the group begins that is owed most."""
+    is_left_behind: _builtins.bool
+    """Of CHANGE_CLOSE: the group stays, as one that was left behind; false: it goes."""
     is_forwarded: _builtins.bool
     @_builtins.property
     def floor(self) -> Global___EventOffset:
@@ -625,11 +635,12 @@ class ChangeSubscriptionRequest(_message.Message):
         change: Global___ChangeSubscriptionRequest.Change.ValueType = ...,
         floor: Global___EventOffset | None = ...,
         is_earliest: _builtins.bool = ...,
+        is_left_behind: _builtins.bool = ...,
         is_forwarded: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["floor", b"floor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "floor", b"floor", "group", b"group", "is_earliest", b"is_earliest", "is_forwarded", b"is_forwarded", "resource_set", b"resource_set"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "floor", b"floor", "group", b"group", "is_earliest", b"is_earliest", "is_forwarded", b"is_forwarded", "is_left_behind", b"is_left_behind", "resource_set", b"resource_set"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -646,9 +657,12 @@ class ChangeSubscriptionResponse(_message.Message):
         GROUP_FIELD_NUMBER: _builtins.int
         FLOOR_FIELD_NUMBER: _builtins.int
         IS_STARTED_FIELD_NUMBER: _builtins.int
+        IS_LEFT_BEHIND_FIELD_NUMBER: _builtins.int
         group: _builtins.str
         is_started: _builtins.bool
         """False: it waits for the consistent cut at which it begins."""
+        is_left_behind: _builtins.bool
+        """True: it is owed nothing any more, and stays for its reader to be told so, until it is closed."""
         @_builtins.property
         def floor(self) -> Global___EventOffset: ...
         def __init__(
@@ -657,10 +671,11 @@ class ChangeSubscriptionResponse(_message.Message):
             group: _builtins.str = ...,
             floor: Global___EventOffset | None = ...,
             is_started: _builtins.bool = ...,
+            is_left_behind: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["floor", b"floor"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["floor", b"floor", "group", b"group", "is_started", b"is_started"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["floor", b"floor", "group", b"group", "is_left_behind", b"is_left_behind", "is_started", b"is_started"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -503,6 +503,7 @@ class ClientMessage(_message.Message):
         HEARD_FIELD_NUMBER: _builtins.int
         HELD_FIELD_NUMBER: _builtins.int
         OUTLIVES_HAND_OVER_FIELD_NUMBER: _builtins.int
+        SETTLING_FIELD_NUMBER: _builtins.int
         session_id: _builtins.str
         """UUID that the client made."""
         session: _builtins.int
@@ -520,6 +521,10 @@ class ClientMessage(_message.Message):
         def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientMessage.Held]:
             """What the client has in hand; the primary releases whatever else it thinks the session holds."""
 
+        @_builtins.property
+        def settling(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientMessage.UnansweredSettle]:
+            """Settles without an answer, in order. None: whatever is held stays with the session."""
+
         def __init__(
             self,
             *,
@@ -530,10 +535,11 @@ class ClientMessage(_message.Message):
             heard: _builtins.int = ...,
             held: _abc.Iterable[Global___ClientMessage.Held] | None = ...,
             outlives_hand_over: _builtins.bool = ...,
+            settling: _abc.Iterable[Global___ClientMessage.UnansweredSettle] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["heard", b"heard", "held", b"held", "outlives_hand_over", b"outlives_hand_over", "session", b"session", "session_epoch", b"session_epoch", "session_id", b"session_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["heard", b"heard", "held", b"held", "outlives_hand_over", b"outlives_hand_over", "session", b"session", "session_epoch", b"session_epoch", "session_id", b"session_id", "settling", b"settling", "timeout_ms", b"timeout_ms"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -558,6 +564,33 @@ class ClientMessage(_message.Message):
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
         _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "positions", b"positions", "queue", b"queue"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class UnansweredSettle(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NUMBER_FIELD_NUMBER: _builtins.int
+        QUEUE_FIELD_NUMBER: _builtins.int
+        POSITIONS_FIELD_NUMBER: _builtins.int
+        number: _builtins.int
+        """Of the command."""
+        queue: _builtins.str
+        @_builtins.property
+        def positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+            """What it names and the client does not have in hand."""
+
+        def __init__(
+            self,
+            *,
+            number: _builtins.int = ...,
+            queue: _builtins.str = ...,
+            positions: _abc.Iterable[_builtins.int] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "positions", b"positions", "queue", b"queue"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

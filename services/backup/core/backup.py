@@ -5,6 +5,7 @@ Law: it hears the store and the primary on the present stream, in this epoch, an
 """
 
 from lockstep.core.clock import Now
+from lockstep.core.cluster_map import SetMap
 from lockstep.core.effects import AnyEffect
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.inputs import (
@@ -49,6 +50,7 @@ class BackupCore:
         `found_damage`: what an earlier core was told of the disk.
         """
         self.set_name = set_name
+        self.broker = broker
         self.epoch = epoch
         self.memory = BackupMemory(set_name, copy, is_memory_whole)
         self.memory.found_damage = found_damage
@@ -169,9 +171,23 @@ class BackupCore:
         self._following.leave()
         return self.memory.take_effects()
 
+    def may_set_aside(self, set_map: SetMap, lease_holder: Incarnation | None) -> bool:
+        """Whether the disk is damaged, and nobody counts on it any more (R10).
+
+        Nor is it counted on below the minimum, while another leads: there it stays in the map until it is replaced, which its own
+        new disk may do (R4). The last member never leaves.
+        """
+        opened = self.memory.opened
+        if self.memory.state is not BackupState.DAMAGED or opened is None:
+            return False
+        is_led_by_other = set_map.primary != self.broker and lease_holder == set_map.primary_incarnation
+        is_stuck = is_led_by_other and len(set_map.in_sync) <= set_map.min_in_sync
+        return is_stuck or not set_map.names_disk(opened.disk)
+
     def set_aside(self) -> list[AnyEffect]:
-        """The damaged disk is no longer named by the map: begin again with a new one (R10)."""
-        assert self.memory.state is BackupState.DAMAGED
+        """The damaged disk may go: begin again with a new one (R10)."""
+        assert self.memory.state is BackupState.DAMAGED and self.memory.opened is not None
+        self.memory.note("set aside", self.memory.opened.damage)
         self._store.set_aside()
         return self.memory.take_effects()
 

@@ -8,10 +8,10 @@ from lockstep.core.clock import Now
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.effects import AnyEffect, Note, TellStore
 from lockstep.core.ids import BrokerId, Incarnation, SetName
-from lockstep.core.inputs import AnyInput, MapSeen, StoreConnected, StoreLost
+from lockstep.core.inputs import AnyInput, LeaseKeySeen, MapSeen, StoreConnected, StoreLost
 from lockstep.core.store_protocol import RememberMap
 from services.backup.core.backup import BackupCore
-from services.backup.core.backup_memory import BackupState
+from services.backup.core.backup_memory import FoundDamage
 from services.backup.core.settings import BackupSettings
 
 
@@ -28,6 +28,9 @@ class Follower:
         self.backup: BackupCore | None = None
         self._settings = settings
         self._seen: MapSeen | None = None
+        self._lease_holder: Incarnation | None = None
+        self._found_damage: FoundDamage | None = None
+        """The own disk lost what was acknowledged (R10), and may not know: it is damaged for as long as this process lives."""
         self._remembered_revision = 0
         self._is_store_connected = False
 
@@ -43,6 +46,8 @@ class Follower:
             case MapSeen():
                 if self._seen is None or given.mod_revision >= self._seen.mod_revision:
                     self._seen = given
+            case LeaseKeySeen():
+                self._lease_holder = given.holder
             case StoreConnected():
                 self._is_store_connected = True
             case StoreLost():
@@ -52,6 +57,7 @@ class Follower:
                 pass
         if self.backup is not None:
             effects += self.backup.handle(given, now)
+            self._found_damage = self.backup.found_damage
         if self._seen is not None:
             effects += self._follow(self._seen.set_map, now)
             effects += self._remember(self._seen)
@@ -70,8 +76,10 @@ class Follower:
             backup = None
             self._memory_number += 1
         if backup is not None and backup.epoch == set_map.epoch:
-            is_free = backup.opened is not None and not set_map.names_disk(backup.opened.disk)
-            return backup.set_aside() if backup.state is BackupState.DAMAGED and is_free else []
+            if not backup.may_set_aside(set_map, self._lease_holder):
+                return []
+            self._remembered_revision = 0
+            return backup.set_aside()
         copy, is_whole, stream = None, False, self._memory_number * 1_000_000
         if backup is not None:
             effects += backup.end()
@@ -87,6 +95,7 @@ class Follower:
             is_whole,
             stream,
             self._settings,
+            self._found_damage,
         )
         effects.append(Note(self.set_name, "follows", f"{primary} in epoch {set_map.epoch}"))
         if self._is_store_connected:

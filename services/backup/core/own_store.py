@@ -120,7 +120,9 @@ class OwnStore:
             return
         same_disk = memory.opened is None or memory.opened.disk == opened.disk
         found = memory.found_damage
-        if found is not None and found.disk == opened.disk and not opened.damage:
+        if found is not None and found.disk != opened.disk:
+            memory.found_damage = None
+        elif found is not None and not opened.damage:
             opened = replace(opened, damage=found.reason)
         memory.opened = opened
         if opened.damage:

@@ -248,6 +248,10 @@ class Replica:
         if entry is None or self.primary.backups.of_member(entry) is None:
             self._note("hand over refused", f"{given.to} is not in sync")
             return
+        if self._facts.presences.get(given.to, ("",))[0] != entry.incarnation:
+            # A backup alone, or a broker that has lost etcd: it would not stand, and what is in memory alone would be lost.
+            self._note("hand over refused", f"{given.to} is not there to be promoted")
+            return
         primary, settings = self.primary, self.settings
         self._effects += primary.hand_over(given.to, now)
         streams, until_ms = primary.backups.by_stream, now.boottime_ms + settings.parting_ms
@@ -349,14 +353,7 @@ class Replica:
         if set_map.names_disk(backup.opened.disk) and self._candidate.takes_damage():
             self._effects += backup.accept_damage()
             self._found_damage = None
-            return
-        # Below the minimum it stays in the map until it is replaced, which its own new disk may do (R4).
-        is_led_by_other = (
-            set_map.primary != self.broker and self._facts.lease_holder == set_map.primary_incarnation
-        )
-        is_stuck = is_led_by_other and len(set_map.in_sync) <= set_map.min_in_sync
-        if is_stuck or not set_map.names_disk(backup.opened.disk):
-            self._note("set aside", backup.opened.damage)
+        elif backup.may_set_aside(set_map, self._facts.lease_holder):
             self._effects += backup.set_aside()
 
     def _drop_stray_key(self, now: Now) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import grpc.aio
 
+from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.runtime.channels import Channels
 from lockstep.runtime.status import error_from
@@ -53,6 +54,9 @@ class JournalReader:
                 found += parse(pb.ReadJournalResponse(), data).frames
         except grpc.aio.AioRpcError as error:
             failure = error_from(error, is_read=True)
+            if failure.code is ErrorCode.WRONG_EPOCH:
+                # This broker is behind its store; whether the reader's offset is good is another question.
+                failure = Rejected(ErrorCode.UNAVAILABLE, failure.message)
             # Whoever reads several sets has to know where it lacks something.
             failure.details["set_name"] = set_name
             raise failure from error

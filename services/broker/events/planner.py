@@ -60,8 +60,8 @@ class Planner:
     # --- groups -------------------------------------------------------------------------------------------------------
 
     async def open(self, request: pb.OpenSubscriptionRequest) -> pb.OpenSubscriptionResponse:
-        """Raises `Rejected` INVALID_ARGUMENT, UNAVAILABLE, and OUT_OF_RANGE where it is to begin with what is gone; repeating it
-        finds what the first call did.
+        """Raises `Rejected` INVALID_ARGUMENT, UNAVAILABLE, and OUT_OF_RANGE where it is to begin with what is gone, or was left
+        behind; repeating it finds what the first call did.
         """
         given = {SetName(wire.resource_set): offset_of(wire) for wire in request.offsets}
         is_earliest = request.start != pb.OpenSubscriptionRequest.START_LATEST
@@ -92,25 +92,32 @@ class Planner:
         )
 
     async def close(self, request: pb.CloseSubscriptionRequest) -> pb.CloseSubscriptionResponse:
-        for name in self._sources.set_names():
-            await self._sources.change(name, request.group, SubscriptionChange.CLOSE)
+        """The group is left behind in all sets before it goes in any: if this ends half-way, no set where it is gone is taken for
+        one that came since, and whoever opens it hears that it is to be closed.
+        """
+        for is_left_behind in (True, False):
+            for name in self._sources.set_names():
+                await self._sources.change(
+                    name, request.group, SubscriptionChange.CLOSE, is_left_behind=is_left_behind
+                )
         return pb.CloseSubscriptionResponse()
 
     async def list(self, _request: pb.ListSubscriptionsRequest) -> pb.ListSubscriptionsResponse:
-        found: dict[str, list[pb.EventOffset]] = {}
+        found: dict[str, pb.ListSubscriptionsResponse.Subscription] = {}
         for name in self._sources.set_names():
             response = await self._sources.change(name, "", SubscriptionChange.NONE)
             for group in response.groups:
-                found.setdefault(group.group, []).append(group.floor)
-        return pb.ListSubscriptionsResponse(
-            subscriptions=[
-                pb.ListSubscriptionsResponse.Subscription(group=group, acknowledged=offsets)
-                for group, offsets in sorted(found.items())
-            ]
-        )
+                made = pb.ListSubscriptionsResponse.Subscription(group=group.group)
+                subscription = found.setdefault(group.group, made)
+                subscription.acknowledged.append(group.floor)
+                if group.is_left_behind:
+                    subscription.left_behind.append(name)
+        return pb.ListSubscriptionsResponse(subscriptions=[found[group] for group in sorted(found)])
 
     async def acknowledge(self, request: pb.AcknowledgeEventsRequest) -> pb.AcknowledgeEventsResponse:
-        """Raises `Rejected` NOT_FOUND for a group that is not there (any more), WRONG_EPOCH for what is no offset of this log."""
+        """Raises `Rejected` NOT_FOUND for a group that is not there (any more), OUT_OF_RANGE for one that was left behind,
+        WRONG_EPOCH for what is no offset of this log.
+        """
         await asyncio.gather(
             *(
                 self._sources.change(
@@ -122,11 +129,16 @@ class Planner:
         return pb.AcknowledgeEventsResponse()
 
     async def _find(self, name: SetName, group: str) -> pb.ChangeSubscriptionResponse.Group | None:
+        """A group as it stands in a set; None if it is not there. Raises `Rejected` OUT_OF_RANGE if it was left behind."""
         response = await self._sources.change(name, group, SubscriptionChange.NONE)
-        return next((one for one in response.groups if one.group == group), None)
+        found = next((one for one in response.groups if one.group == group), None)
+        if found is not None and found.is_left_behind:
+            text = f"group {group[:80]!r} was left behind in {name!r} at {found.floor.index}: close it, and open it anew"
+            raise Rejected(ErrorCode.OUT_OF_RANGE, text, set_name=name)
+        return found
 
     async def _is_started(self, group: str) -> bool:
-        """Whether a group has begun: a set that it is not in came since, or has left it behind."""
+        """Whether a group has begun: a set that it is not in came since. Raises as `_find`."""
         found = [await self._find(name, group) for name in self._sources.set_names()]
         return any(one is not None and one.is_started for one in found)
 
@@ -187,7 +199,9 @@ class Planner:
     # --- plans --------------------------------------------------------------------------------------------------------
 
     async def plan(self, request: pb.PlanRequest) -> pb.PlanResponse:
-        """Raises `Rejected` NOT_FOUND for a group that is not there (any more), OUT_OF_RANGE, WRONG_EPOCH, UNAVAILABLE."""
+        """Raises `Rejected` NOT_FOUND for a group that is not there (any more), OUT_OF_RANGE also for one that was left behind,
+        WRONG_EPOCH, UNAVAILABLE.
+        """
         known = await self._known(request)
         deadline = time.monotonic() + min(request.wait_ms, WAIT_MS_MAX) / 1000
         max_events = request.max_events
@@ -214,14 +228,14 @@ class Planner:
             logs, is_moment_due = await self._logs(known, max_events), True
 
     async def _known(self, request: pb.PlanRequest) -> dict[SetName, Offset]:
-        """Where the reader is in every set; a set that came since begins at its beginning."""
+        """Where the reader is in every set; a set that came since begins at its beginning. Raises `Rejected` as `plan`."""
         known = {SetName(wire.resource_set): offset_of(wire) for wire in request.known}
         for name in self._sources.set_names():
             if name in known:
                 continue
             group = await self._find(name, request.group)
             if group is None:
-                if not known and not await self._is_started(request.group):
+                if not await self._is_started(request.group):
                     raise Rejected(ErrorCode.NOT_FOUND, f"no group {request.group[:80]!r}: open it first")
                 group = await self._begin_at_beginning(name, request.group)
             known[name] = offset_of(group.floor)

@@ -16,10 +16,11 @@ from lockstep.runtime.rpc import Context, service, unary, unary_stream
 from lockstep.runtime.status import error_from
 from lockstep.runtime.wire import parse
 from lockstep.wire.v1 import events_pb2 as pb
+from services.broker.core.events.planning import Offset
 from services.broker.events.planner import Planner
 from services.broker.events.quiet_moments import QuietMoments
 from services.broker.events.set_events import SetEvents
-from services.broker.events.sources import EventSources, offset_of, wire_log
+from services.broker.events.sources import EventSources, offset_of, wire_log, wire_offset
 
 TAIL_LOOK_SECONDS = 0.05
 
@@ -78,9 +79,11 @@ class EventsService:
                     await context.write(batch)
                 is_begun = True
         except Rejected as error:
-            # This broker may have come to the set with a snapshot, while others have the whole log.
-            if error.code is not ErrorCode.OUT_OF_RANGE or is_begun or request.is_forwarded:
+            if error.code is not ErrorCode.OUT_OF_RANGE:
                 raise
+            # This broker may have come to the set with a snapshot, while others have the whole log.
+            if is_begun:
+                raise _perhaps_elsewhere(error) from error
             await self._pass_on("Read", set_name, request, context, error)
 
     async def _tail(self, data: bytes, context: Context) -> None:
@@ -91,19 +94,27 @@ class EventsService:
             await self._pass_on("Tail", set_name, request, context)
             return
         position = offset_of(request.start) if request.HasField("start") else events.committed()
-        while True:
-            await self._next(events, position.index)
-            async for encoded in events.blocks(
-                position, events.committed().index, with_content=not request.without_content
-            ):
-                position = encoded.block.end
-                if encoded.block.events:
-                    for batch in encoded.batches:
-                        await context.write(batch)
+        try:
+            while True:
+                await self._next(events, position)
+                async for encoded in events.blocks(
+                    position, events.committed().index, with_content=not request.without_content
+                ):
+                    position = encoded.block.end
+                    if encoded.block.events:
+                        for batch in encoded.batches:
+                            await context.write(batch)
+        except Rejected as error:
+            if error.code is not ErrorCode.OUT_OF_RANGE:
+                raise
+            request.start.CopyFrom(wire_offset(set_name, position))
+            await self._pass_on("Tail", set_name, request, context, error)
 
     @staticmethod
-    async def _next(events: SetEvents, index: int) -> None:
-        while events.committed().index <= index:
+    async def _next(events: SetEvents, position: Offset) -> None:
+        """Until something is committed behind a position. Raises `Rejected` WRONG_EPOCH if nothing will be."""
+        while events.committed().index <= position.index:
+            events.check(position)
             await asyncio.sleep(TAIL_LOOK_SECONDS)
 
     async def _pass_on(
@@ -114,8 +125,8 @@ class EventsService:
         context: Context,
         problem: LockstepError | None = None,
     ) -> None:
-        """What the first other broker says that says anything. If none does: that what is asked for is gone, if one says so, as
-        this one's `problem` may; else the last one's error.
+        """What the first other broker says that says anything. If none does, what `BrokerErrors` makes of that, and of this one's
+        `problem`.
         """
         problem = problem or Rejected(
             ErrorCode.UNAVAILABLE, f"no replica of {set_name!r} here", set_name=set_name
@@ -123,7 +134,9 @@ class EventsService:
         if request.is_forwarded:
             raise problem
         request.is_forwarded = True
-        for address in self._sources.others(set_name):
+        errors = self._sources.broker_errors(set_name)
+        errors.add(self._sources.broker, problem)
+        for broker, address in self._sources.others(set_name):
             call: Any = self._channels.to(address).unary_stream(f"/lockstep.wire.v1.Events/{method}")
             stream = call(request.SerializeToString())
             is_begun = False
@@ -135,9 +148,15 @@ class EventsService:
             except grpc.aio.AioRpcError as error:
                 found = error_from(error, is_read=True)
                 if is_begun:
-                    raise found from error
-                if problem.code is not ErrorCode.OUT_OF_RANGE:
-                    problem = found
+                    raise _perhaps_elsewhere(found) from error
+                errors.add(broker, found)
             finally:
                 stream.cancel()
-        raise problem
+        raise errors.conclusion()
+
+
+def _perhaps_elsewhere(error: LockstepError) -> LockstepError:
+    """What ends a stream that has begun. That the rest is gone, one broker alone has said: whoever asks for it is passed on."""
+    if error.code is not ErrorCode.OUT_OF_RANGE:
+        return error
+    return Rejected(ErrorCode.UNAVAILABLE, error.message, **error.details)

@@ -58,19 +58,19 @@ class SetEvents:
         return self.offset_at(self._loaded().commit_index)
 
     def check(self, offset: Offset) -> None:
-        """Raises `Rejected` WRONG_EPOCH if the offset names content that this log does not have."""
+        """Raises `Rejected` WRONG_EPOCH if the offset names content that this log does not have, nor ever will: epochs ascend, so
+        behind what is committed nothing is of an earlier one. What is not committed says nothing: it may still be cut.
+        """
         loaded = self._loaded()
-        state = loaded.state
-        if offset.index <= loaded.commit_index and state.epochs.epoch_at(offset.index) not in (
-            offset.epoch,
-            None,
-        ):
-            raise Rejected(
-                ErrorCode.WRONG_EPOCH,
-                f"{self.set_name} has at {offset.index} a record of epoch {state.epochs.epoch_at(offset.index)},"
-                f" not of {offset.epoch}",
-                set_name=self.set_name,
-            )
+        index = min(offset.index, loaded.commit_index)
+        epoch = loaded.state.epochs.epoch_at(index)
+        if epoch in (offset.epoch, None) or (epoch < offset.epoch and index < offset.index):
+            return
+        raise Rejected(
+            ErrorCode.WRONG_EPOCH,
+            f"{self.set_name} has at {index} a record of epoch {epoch}: {offset.index} of epoch {offset.epoch} is not in it",
+            set_name=self.set_name,
+        )
 
     async def wait_for(self, index: LogIndex) -> None:
         """Until this broker knows that `index` is committed. Raises `Rejected` UNAVAILABLE if that takes too long."""
@@ -94,7 +94,7 @@ class SetEvents:
         self, start: Offset, until: LogIndex, *, with_content: bool = True
     ) -> AsyncIterator[EncodedBlock]:
         """The blocks from `start` on, the last one cut at `until`, which is committed here. Raises `Rejected` as `check`, and
-        OUT_OF_RANGE or UNAVAILABLE as the store does.
+        OUT_OF_RANGE or UNAVAILABLE as the store does; OUT_OF_RANGE, too, in front of what this broker cannot tell whole.
         """
         self.check(start)
         position = start.index
@@ -116,6 +116,8 @@ class SetEvents:
     async def range(self, start: Offset, end: Offset, *, with_content: bool) -> AsyncIterator[EncodedBlock]:
         """The blocks of a range that somebody was given. Raises `Rejected` as `blocks`, and UNAVAILABLE while it is not committed
         here."""
+        self.check(start)
+        self.check(end)
         await self.wait_for(end.index)
         self.check(end)
         async for encoded in self.blocks(start, end.index, with_content=with_content):
@@ -147,7 +149,11 @@ class SetEvents:
     async def _read(
         self, after: LogIndex, until: LogIndex, with_content: bool, *, is_kept: bool
     ) -> EncodedBlock | None:
-        """Make blocks from `after` on, and keep them; answers the first, None if the store shows no frame."""
+        """Make blocks from `after` on, and keep them; answers the first, None if the store shows no frame.
+
+        They end before a transaction that is not all there: whoever goes on from their end hears OUT_OF_RANGE, with the index
+        behind it. So does whoever begins where names are not kept any more.
+        """
         loaded = self._loaded()
         builder = self._builder(loaded.state, after)
         cutter = BlockCutter(builder, until)
@@ -158,6 +164,8 @@ class SetEvents:
             async with aclosing(frames):  # type: ignore[type-var]
                 async for frame in frames:
                     await self._show_earlier(builder, frame)
+                    if builder.position < loaded.state.subscriptions.names_from:
+                        break
                     block = cutter.feed(frame)
                     size += frame.header.frame_bytes
                     if block is not None:
@@ -171,6 +179,12 @@ class SetEvents:
             raise Rejected(
                 ErrorCode.UNAVAILABLE, f"{self.set_name}: {error}", set_name=self.set_name
             ) from error
+        except ContentGone as gone:
+            if first is not None:
+                return first
+            if gone.end - 1 > after:
+                return await self._read(after, LogIndex(gone.end - 1), with_content, is_kept=is_kept)
+            raise self._out_of_range(str(gone), LogIndex(gone.end + 1)) from gone
         block = cutter.rest()
         if block is not None:
             encoded = self._encoded(block, with_content, is_kept=is_kept)
@@ -178,6 +192,10 @@ class SetEvents:
         self._builders[builder.position] = loaded.state, builder
         while len(self._builders) > BUILDERS_MAX:
             self._builders.popitem(last=False)
+        names_from = loaded.state.subscriptions.names_from
+        if first is None and after < names_from:
+            text = f"names of what was deleted up to {names_from} are not kept any more"
+            raise self._out_of_range(text, LogIndex(names_from + 1))
         return first
 
     def _builder(self, state: SetState, after: LogIndex) -> EventBuilder:
@@ -190,24 +208,34 @@ class SetEvents:
         needed = builder.earlier_needed(frame)
         if needed is None:
             return
-        try:
-            builder.show_earlier(needed, await self._frames(needed, builder.known_after))
-        except Rejected as error:
-            lowest = error.details.get("lowest_index")
-            if error.code is not ErrorCode.OUT_OF_RANGE or not isinstance(lowest, int) or not lowest:
-                raise
-            first = LogIndex(lowest - 1)
-            frames = await self._frames(first, builder.known_after) if first < builder.known_after else []
+        first, lowest = needed, LogIndex(0)
+        frames: list[DecodedFrame] = []
+        while first < builder.known_after:
             try:
-                builder.show_earlier(needed, frames, LogIndex(lowest))
-            except ContentGone as gone:
-                raise Rejected(
-                    ErrorCode.OUT_OF_RANGE, str(gone), set_name=self.set_name, lowest_index=lowest
-                ) from error
+                frames = await self._frames(first, builder.known_after)
+                break
+            except Rejected as error:
+                found = error.details.get("lowest_index")
+                if error.code is not ErrorCode.OUT_OF_RANGE or not isinstance(found, int) or found <= lowest:
+                    raise
+                lowest = LogIndex(found)
+                first = LogIndex(max(needed, lowest - 1))
+        builder.show_earlier(needed, frames, lowest)
 
     async def _frames(self, after: LogIndex, until: LogIndex) -> list[DecodedFrame]:
+        """Raises `Rejected` as the store does, and UNAVAILABLE for one that was started again and knows less to be committed."""
         epoch = self._loaded().epoch
-        return [frame async for frame in self._journal.frames(self.set_name, epoch, after, until)]
+        frames = [frame async for frame in self._journal.frames(self.set_name, epoch, after, until)]
+        shown = frames[-1].header.last if frames else after
+        if shown < until:
+            text = (
+                f"the store of {self.set_name} shows its log up to {shown}, and showed what is behind {until}"
+            )
+            raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=self.set_name)
+        return frames
+
+    def _out_of_range(self, text: str, lowest: LogIndex) -> Rejected:
+        return Rejected(ErrorCode.OUT_OF_RANGE, text, set_name=self.set_name, lowest_index=lowest)
 
     def _encoded(self, block: Block, with_content: bool, *, is_kept: bool) -> EncodedBlock:
         start = self.offset_at(block.after)

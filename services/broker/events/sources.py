@@ -7,8 +7,6 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-import grpc.aio
-
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, SetName, TimeMs
 from lockstep.core.requests import SubscriptionChange
@@ -25,6 +23,7 @@ from services.broker.core.events.planning import (
     Offset,
     joint_commit,
 )
+from services.broker.events.broker_errors import BrokerErrors
 from services.broker.events.journal import JournalReader
 from services.broker.events.loaded_set import loaded_set
 from services.broker.events.set_events import SetEvents
@@ -51,7 +50,7 @@ class EventSources:
         forwarding: Forwarding,
         queries: SetQueries,
     ) -> None:
-        self._broker = broker
+        self.broker = broker
         self._view = view
         self._driver = driver
         self._journal = journal
@@ -87,7 +86,7 @@ class EventSources:
             key=lambda broker: (
                 broker not in in_sync,
                 broker == set_map.primary,
-                broker != self._broker,
+                broker != self.broker,
                 set_map.brokers.index(broker),
             ),
         )
@@ -95,10 +94,21 @@ class EventSources:
     def addresses(self, set_name: SetName) -> list[str]:
         return [address for broker in self.brokers(set_name) if (address := self._view.address(broker))]
 
-    def others(self, set_name: SetName) -> list[str]:
-        """Addresses of the same without this broker."""
-        brokers = [broker for broker in self.brokers(set_name) if broker != self._broker]
-        return [address for broker in brokers if (address := self._view.address(broker))]
+    def others(self, set_name: SetName) -> list[tuple[BrokerId, str]]:
+        """The same without this broker, each with its address."""
+        brokers = [broker for broker in self.brokers(set_name) if broker != self.broker]
+        return [(broker, address) for broker in brokers if (address := self._view.address(broker))]
+
+    def broker_errors(self, set_name: SetName) -> BrokerErrors:
+        """For a question to these brokers. One in sync that is not registered is not heard, whatever the others say."""
+        set_map = self._view.set_map(set_name)
+        in_sync = [member.broker for member in set_map.in_sync] if set_map is not None else []
+        errors = BrokerErrors(set_name, in_sync)
+        for broker in in_sync:
+            if broker != self.broker and not self._view.address(broker):
+                text = f"{broker} has {set_name!r}, and is not registered"
+                errors.add(broker, Rejected(ErrorCode.UNAVAILABLE, text, set_name=set_name))
+        return errors
 
     # --- logs ---------------------------------------------------------------------------------------------------------
 
@@ -106,12 +116,13 @@ class EventSources:
         self, set_name: SetName, start: Offset, max_events: int, at_least: LogIndex = NOTHING.index
     ) -> LogView:
         """What the set's log offers behind `start`, from the first broker that can say it, and knows `at_least` to be committed.
-        Raises the last one's error; that what is asked for is not kept any more is only believed when all say so.
+        Raises what `BrokerErrors` makes of theirs: that what is asked for is not kept any more is believed when all in sync say
+        so.
         """
-        problem: LockstepError | None = None
+        errors = self.broker_errors(set_name)
         for broker in self.brokers(set_name):
             try:
-                if broker == self._broker:
+                if broker == self.broker:
                     return await self.describe(set_name, start, max_events, at_least)
                 request = pb.DescribeLogRequest(max_events=max_events, at_least=at_least)
                 request.start.CopyFrom(wire_offset(set_name, start))
@@ -120,11 +131,8 @@ class EventSources:
                 )
                 return _log_view(start, response)
             except LockstepError as error:
-                if problem is None or problem.code is not ErrorCode.OUT_OF_RANGE:
-                    problem = error
-            except grpc.aio.AioRpcError as error:
-                problem = problem or Rejected(ErrorCode.UNAVAILABLE, str(error.details()), set_name=set_name)
-        raise problem or Rejected(ErrorCode.UNAVAILABLE, f"nobody serves {set_name!r}", set_name=set_name)
+                errors.add(broker, error)
+        raise errors.conclusion()
 
     async def describe(
         self, set_name: SetName, start: Offset, max_events: int, at_least: LogIndex = NOTHING.index
@@ -133,6 +141,7 @@ class EventSources:
         events = self.here(set_name)
         if events is None:
             raise Rejected(ErrorCode.UNAVAILABLE, f"no replica of {set_name!r} here", set_name=set_name)
+        events.check(start)
         await events.wait_for(max(start.index, at_least))
         committed = events.committed()
         marks: list[Mark] = []
@@ -161,6 +170,7 @@ class EventSources:
         floor: Offset | None = None,
         *,
         is_earliest: bool = False,
+        is_left_behind: bool = False,
     ) -> pb.ChangeSubscriptionResponse:
         """Change a group at the set's primary; answers all groups of the set. Raises what the primary says."""
         request = pb.ChangeSubscriptionRequest(
@@ -168,6 +178,7 @@ class EventSources:
             group=group,
             change=pb.ChangeSubscriptionRequest.Change.ValueType(change.value),
             is_earliest=is_earliest,
+            is_left_behind=is_left_behind,
         )
         if floor is not None:
             request.floor.CopyFrom(wire_offset(set_name, floor))
@@ -190,13 +201,18 @@ class EventSources:
                 request.group,
                 SubscriptionChange(request.change),
                 floor.index if floor is not None else None,
+                floor.epoch if floor is not None else None,
                 is_earliest=request.is_earliest,
+                is_left_behind=request.is_left_behind,
             )
             response = pb.ChangeSubscriptionResponse()
             for group in groups:
                 known = events.offset_at(group.floor)
                 response.groups.add(
-                    group=group.name, floor=wire_offset(set_name, known), is_started=group.is_started
+                    group=group.name,
+                    floor=wire_offset(set_name, known),
+                    is_started=group.is_started,
+                    is_left_behind=group.is_left_behind,
                 )
             return response
 

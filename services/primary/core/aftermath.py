@@ -8,6 +8,7 @@ from services.primary.core.consuming import queue_deleted
 from services.primary.core.context import Context
 from services.primary.core.listener import PrimaryListener
 from services.primary.core.name_claims import NameClaims
+from services.primary.core.removing import is_worn_out
 from services.primary.core.settling import give_back
 
 
@@ -21,6 +22,20 @@ class Aftermath:
         self._listener = listener
         self._streams = streams
         self._names = names
+
+    def begin(self) -> None:
+        """Messages that the last reign found worn out may be there still: it waited for their bodies."""
+        context = self._context
+        for queue_id, queue in sorted(context.state.queues.by_id.items()):
+            worn_out = [
+                position
+                for position in sorted(queue.delivery_counts)
+                if is_worn_out(queue, position)
+                and position not in queue.locks
+                and not context.dispatch.is_held(queue_id, position)
+            ]
+            if worn_out:
+                self._listener.came_back.append((queue, worn_out))
 
     def settle(self) -> None:
         """Do all that the listener has noticed."""

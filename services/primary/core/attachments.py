@@ -6,10 +6,12 @@ session had in hand, or had open, ends by records of its own before the record t
     attached --stream lost--> away --attach--> attached        attached | away --detach, time-out--> ended
 """
 
+from collections.abc import Sequence
+
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import QueueId, SessionKey
+from lockstep.core.ids import QueuePosition, SessionKey
 from lockstep.core.records import CloseSession, DeleteQueue, OpenSession, RollbackReason
-from lockstep.core.requests import AttachSession
+from lockstep.core.requests import AttachSession, UnansweredSettle
 from lockstep.core.server_messages import (
     AttachRefused,
     CommandAnswered,
@@ -18,9 +20,9 @@ from lockstep.core.server_messages import (
 from lockstep.core.sessions import Session
 from lockstep.core.tx_buffer import DtxBuffer
 from services.primary.core import branches
+from services.primary.core.auto_deletion import AutoDeletion
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context, check_name, shown
-from services.primary.core.queue_dispatch import Consumer
 from services.primary.core.removing import append_requeue
 from services.primary.core.transacting import append_rollback
 from services.primary.core.wiring_commands import exclusive_queues
@@ -42,8 +44,7 @@ class Attachments:
         )
         """None: since before this epoch, which counts from the first look on, when it serves."""
         self._looked_ms = context.now.boottime_ms
-        self._left: dict[SessionKey, dict[QueueId, None]] = {}
-        """Auto-delete queues whose consumer ended with its stream, and not on purpose: they stay for the client to come back."""
+        self.auto_deletion = AutoDeletion(context)
         self._ends_with_epoch: set[SessionKey] = set()
         """Sessions whose clients do not go on with what they have open or in hand when another primary leads."""
 
@@ -96,11 +97,12 @@ class Attachments:
         stream.session = session.key
         self._attached[session.key] = stream.number
         self._away_since_ms.pop(session.key, None)
+        self.auto_deletion.came_back(session.key)
         if message.outlives_hand_over:
             self._ends_with_epoch.discard(session.key)
         else:
             self._ends_with_epoch.add(session.key)
-        self._release_lost_deliveries(session.key, message)
+        self._release_lost_deliveries(session, message)
         next_number = session.next_number
         streams.tell(
             stream.number,
@@ -119,7 +121,7 @@ class Attachments:
                 code = ErrorCode(answer.code)
                 streams.answer(stream.number, CommandAnswered(number, code, answer.message, answer.value))
 
-    def _release_lost_deliveries(self, session: SessionKey, message: AttachSession) -> None:
+    def _release_lost_deliveries(self, session: Session, message: AttachSession) -> None:
         """What the session holds beyond what the client has in hand got lost with the last stream."""
         context = self._context
         in_hand = {
@@ -128,7 +130,8 @@ class Attachments:
             if context.state.open_from <= held.epoch <= context.epoch
             for position in held.positions
         }
-        for queue_id, positions in context.dispatch.held_by(session).items():
+        in_hand -= _settled(session, message.settling)
+        for queue_id, positions in context.dispatch.held_by(session.key).items():
             queue = context.state.queues.by_id[queue_id]
             lost = [position for position in positions if (queue.name, position) not in in_hand]
             context.dispatch.let_go(queue_id, lost)
@@ -151,10 +154,7 @@ class Attachments:
         if self._attached.get(stream.session) == number:
             del self._attached[stream.session]
             self._away_since_ms[stream.session] = self._context.now.boottime_ms
-            for consumer in stream.consumers.values():
-                definition = self._context.state.queues.by_id[consumer.queue].definition
-                if definition.is_auto_delete and not consumer.is_browser:
-                    self._left.setdefault(stream.session, {})[consumer.queue] = None
+            self.auto_deletion.stream_lost(stream.session, stream.consumers.values())
 
     def detach(self, stream: ClientStream) -> None:
         """The client is done with its session."""
@@ -165,7 +165,7 @@ class Attachments:
         self._streams.close_when_committed(stream.number)
 
     def end_timed_out(self) -> None:
-        """End the sessions whose clients stayed away too long."""
+        """End the sessions whose clients stayed away too long, and the queues that nobody comes back to."""
         now_ms = self._context.now.boottime_ms
         for key, since_ms in list(self._away_since_ms.items()):
             session = self._context.state.sessions.get(key)
@@ -175,6 +175,7 @@ class Attachments:
                 self._away_since_ms[key] = now_ms
             elif now_ms - since_ms >= session.timeout_ms:
                 self.end_session(key, is_lost=True)
+        self.auto_deletion.look()
 
     def pace(self, number: int, is_full: bool) -> None:
         """Much waits to be written to a stream, or does not any more: its consumers get nothing meanwhile."""
@@ -222,10 +223,9 @@ class Attachments:
         if stream is not None:
             for consumer in stream.consumers.values():
                 context.dispatch.remove_consumer(consumer)
-                self.consumer_left(consumer)
+                self.auto_deletion.consumer_left(consumer)
             stream.consumers.clear()
-        for queue_id in self._left.pop(key, ()):
-            self._delete_unused(queue_id)
+        self.auto_deletion.session_ended(key)
         for queue in exclusive_queues(context, key):
             context.writer.append(DeleteQueue(None, queue.id), queue.is_durable)
         context.writer.append(CloseSession(None, key), False)
@@ -233,19 +233,17 @@ class Attachments:
         self._away_since_ms.pop(key, None)
         self._ends_with_epoch.discard(key)
 
-    def consumer_left(self, consumer: Consumer) -> None:
-        """A consumer left on purpose: an auto-delete queue ends with its last one. A browser is none."""
-        if consumer.is_browser:
-            return
-        self._left.get(consumer.session, {}).pop(consumer.queue, None)
-        self._delete_unused(consumer.queue)
 
-    def _delete_unused(self, queue_id: QueueId) -> None:
-        context = self._context
-        queue = context.state.queues.by_id.get(queue_id)
-        if queue is None or not queue.definition.is_auto_delete or context.dispatch.consumers(queue_id):
-            return
-        is_awaited = any(queue_id in left for left in self._left.values())
-        is_prepared = any(queue_id in buffer.touched for buffer in context.state.transactions.prepared())
-        if not is_awaited and not is_prepared:
-            context.writer.append(DeleteQueue(None, queue_id), queue.is_durable)
+def _settled(session: Session, settling: Sequence[UnansweredSettle]) -> set[tuple[str, QueuePosition]]:
+    """What the last settle that names it has settled: a session that holds it was given it again behind that, and the client does
+    not know. What a rejected settle names comes back to the client, and one that is not taken yet is to find it.
+    """
+    settled: set[tuple[str, QueuePosition]] = set()
+    for settle in settling:
+        named = {(settle.queue, position) for position in settle.positions}
+        answer = session.answers.get(settle.number)
+        if answer is not None and not answer.code:
+            settled |= named
+        else:
+            settled -= named
+    return settled

@@ -1,7 +1,7 @@
 """What backups say to their primary: subscriptions, how far they are durable, and their votes (R3, R8).
 
 Law: a backup that knows more to be committed than this log has ends the reign. What is acknowledged counts for the process that
-said it; a learner that is near the log's end is guarded, and counts from then on.
+said it, and a vote if it is not a learner's (R4); a learner that is near is guarded, and counts from then on.
 """
 
 from lockstep.core.clock import Now
@@ -36,6 +36,9 @@ class BackupHearing:
         self._backups = backups
         self._map = map_keeping
         self._log = log_keeping
+        end = context.writer.log.end
+        self._lately = end, end
+        """How far everything was committed at the last two ticks, or would have been."""
 
     def said(self, given: BackupSaid, now: Now) -> None:
         """Take a backup's message; raises `ReignOver`."""
@@ -54,11 +57,7 @@ class BackupHearing:
                 if subscription is not None:
                     self._acknowledged(subscription)
             case Refuse():
-                buffer = context.state.transactions.get(message.transaction)
-                if buffer is not None and buffer.state is TransactionState.OPEN:
-                    name = transaction_id(context.state.set_name, message.transaction)
-                    self._note("refused", f"transaction={name} backup={message.broker} {message.reason}")
-                    append_rollback(context, message.transaction, RollbackReason.REFUSED)
+                self._refused(given.stream, message)
 
     def closed(self, number: int) -> None:
         """A backup's stream is gone."""
@@ -70,6 +69,8 @@ class BackupHearing:
         """Heartbeats out; those who missed theirs are lost."""
         for lost in self._backups.tick(now.boottime_ms):
             self._lost(lost)
+        log = self._context.writer.log
+        self._lately = self._lately[1], log.commit_index if self._is_committing else log.end
 
     def _subscribe(self, stream: int, message: Subscribe, now: Now) -> None:
         for ended in self._backups.close_those_of(message.broker):
@@ -100,10 +101,30 @@ class BackupHearing:
         self._context.tx_queues.acknowledged(member.broker, subscription.acknowledged)
         if member in membership.set_map.in_sync or member in membership.guards:
             return
-        log = self._context.writer.log
-        is_near = log.end - subscription.acknowledged <= self._context.settings.guard_lag
-        if is_near and subscription.has_joined:
-            membership.guards[member] = Guard(member, log.framed_end, subscription.uncuttable)
+        if subscription.has_joined and self._is_near(subscription):
+            framed_end = self._context.writer.log.framed_end
+            membership.guards[member] = Guard(member, framed_end, subscription.uncuttable)
+
+    def _is_near(self, subscription: ReplicatingSubscription) -> bool:
+        """Whether commits would not wait for it for long: it has what was committed a moment ago, however much that is by now."""
+        end = self._lately[0] if self._is_committing else self._context.writer.log.end
+        return end - subscription.acknowledged <= self._context.settings.guard_lag
+
+    @property
+    def _is_committing(self) -> bool:
+        """Otherwise all that was appended waits, and is committed at once as soon as it can be, but for a guard that lacks it."""
+        return self._log.is_serving and not self._membership.is_below_minimum()
+
+    def _refused(self, stream: int, message: Refuse) -> None:
+        """A vote against a transaction, of a member or of a learner."""
+        subscription, context = self._backups.by_stream.get(stream), self._context
+        if subscription is None or subscription.member not in self._membership.counted():
+            return
+        buffer = context.state.transactions.get(message.transaction)
+        if buffer is not None and buffer.state is TransactionState.OPEN:
+            name = transaction_id(context.state.set_name, message.transaction)
+            self._note("refused", f"transaction={name} backup={message.broker} {message.reason}")
+            append_rollback(context, message.transaction, RollbackReason.REFUSED)
 
     def _lost(self, lost: ReplicatingSubscription) -> None:
         self._membership.guards.pop(lost.member, None)

@@ -218,12 +218,18 @@ def prepare(context: Context, request: Request, command: PrepareBranchCommand) -
         _answer(context, request, XaStatus.RBROLLBACK)
         return
     if not branch.operations and _uses(context, request.session, DtxUse.HEARS_READ_ONLY):
-        _end_open(context, branch, Prepare(None, branch.key, True, command.xid))
+        _end_open(context, branch, Prepare(None, branch.key, True, command.xid, durable_records=0))
         _answer(context, request, XaStatus.RDONLY)
         return
     _check_resource_sets(context, command)
     prepared = Prepare(
-        request.ref, branch.key, False, command.xid, context.now.wall_ms, command.resource_sets
+        request.ref,
+        branch.key,
+        False,
+        command.xid,
+        context.now.wall_ms,
+        command.resource_sets,
+        durable_records=branch.durable_records,
     )
     _end_open(context, branch, prepared)
 
@@ -243,17 +249,19 @@ def commit(context: Context, request: Request, command: CommitBranchCommand) -> 
         return
     branch = _branch(command, found)
     _check_ended(command, branch)
+    records = branch.durable_records
     if branch.is_rollback_only:
-        _end_open(context, branch, Rollback(None, branch.key, RollbackReason.ROLLBACK_ONLY))
+        _end_open(context, branch, Rollback(None, branch.key, RollbackReason.ROLLBACK_ONLY, records))
         _answer(context, request, XaStatus.RBROLLBACK)
         return
     if branch.is_prepared == command.is_one_phase:
         text = "is prepared: not in one phase" if branch.is_prepared else "is not prepared"
         raise _rejected(ErrorCode.ILLEGAL_STATE, command, branch, text)
     if command.is_one_phase:
-        _end_open(context, branch, Prepare(request.ref, branch.key, True, command.xid))
+        prepare = Prepare(request.ref, branch.key, True, command.xid, durable_records=records)
+        _end_open(context, branch, prepare)
     else:
-        context.writer.append(Commit(request.ref, branch.key), True)
+        context.writer.append(Commit(request.ref, branch.key, durable_records=records), True)
     evict_touched(context, branch)
 
 
@@ -267,7 +275,8 @@ def rollback(context: Context, request: Request, command: RollbackBranchCommand)
         return
     branch = _branch(command, found)
     _check_ended(command, branch)
-    _end_open(context, branch, Rollback(request.ref, branch.key, RollbackReason.COORDINATOR))
+    reason = RollbackReason.COORDINATOR
+    _end_open(context, branch, Rollback(request.ref, branch.key, reason, branch.durable_records))
 
 
 def end_heuristically(context: Context, request: Request, command: EndHeuristicallyCommand) -> None:
@@ -279,9 +288,10 @@ def end_heuristically(context: Context, request: Request, command: EndHeuristica
     if command.is_commit:
         if not branch.is_prepared:
             raise _rejected(ErrorCode.ILLEGAL_STATE, command, branch, "is not prepared")
-        context.writer.append(Commit(request.ref, branch.key, True), True)
+        context.writer.append(Commit(request.ref, branch.key, True, branch.durable_records), True)
     else:
-        _end_open(context, branch, Rollback(request.ref, branch.key, RollbackReason.HEURISTIC))
+        reason = RollbackReason.HEURISTIC
+        _end_open(context, branch, Rollback(request.ref, branch.key, reason, branch.durable_records))
 
 
 def forget(context: Context, request: Request, command: ForgetBranchCommand) -> None:

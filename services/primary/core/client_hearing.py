@@ -1,7 +1,7 @@
 """What clients say on their streams, from the attachment on: each message goes to the part that knows what to do with it.
 
-Law: what is said before the epoch serves waits for that, and what is said behind a command that waits for a name waits with it;
-so a session's messages are taken in the order in which they were said.
+Law: what is said before the epoch serves waits for that, and what is said behind a command that waits for a name, or for bodies,
+waits with it; so a session's messages are taken in the order in which they were said.
 """
 
 from collections.abc import Sequence
@@ -94,8 +94,16 @@ class ClientHearing:
     def name_claimed(self, given: NameClaimed) -> None:
         """etcd answered a claim: the command that waited for it is done, and what was said behind it goes on."""
         stream = self.clients.claimed(given)
-        if stream is None:
-            return
+        if stream is not None:
+            self._go_on(stream)
+
+    def bodies_came(self) -> None:
+        """Commands whose bodies have been read are done, and what was said behind them goes on."""
+        while (stream := self.clients.rejected()) is not None:
+            self._end_command()
+            self._go_on(stream)
+
+    def _go_on(self, stream: ClientStream) -> None:
         while (message := self.clients.next_held_back(stream)) is not None:
             self._take(stream, message)
 

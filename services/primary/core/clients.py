@@ -28,6 +28,7 @@ from services.primary.core.context import Context, Request, answer_of
 from services.primary.core.early_messages import message_bytes
 from services.primary.core.name_claims import Claim, NameClaims
 from services.primary.core.transacting import operation_failed
+from services.primary.core.waiting_rejects import WaitingRejects
 from services.primary.core.whole_transactions import commit_with_accepts
 from services.primary.core.wiring_commands import needs_claim
 
@@ -39,6 +40,7 @@ class Clients:
         self._context = context
         self._streams = streams
         self._names = names
+        self._rejects = WaitingRejects(context, streams)
 
     def command(self, stream: ClientStream, command: AnyCommand) -> None:
         """Execute one command, answer it again, or push it back."""
@@ -66,13 +68,16 @@ class Clients:
             return
         try:
             claim = needs_claim(context, command)
+            bodies = self._rejects.bodies_needed(stream.session, command)
         except Rejected as error:
             self._reject(stream, command, error)
             return
         if claim is not None:
             self._claim(stream, Claim(stream.number, command, *claim))
-            return
-        self._execute(stream, command)
+        elif bodies:
+            self._rejects.wait(stream, command, bodies)
+        else:
+            self._execute(stream, command)
 
     def transaction(
         self, stream: ClientStream, accepts: Sequence[SettleCommand], commit: CommitCommand
@@ -144,7 +149,7 @@ class Clients:
         stream.blocked_by = self._names.claim(claim)
 
     def hold_back(self, stream: ClientStream, message: Heard) -> None:
-        """Keep what came behind a command that waits for a name, within limits; commands beyond them are pushed back."""
+        """Keep what came behind a command that waits, within limits; commands beyond them are pushed back."""
         if isinstance(message, Command) and stream.pushed_back_from:
             if message.number > stream.pushed_back_from:
                 return
@@ -159,10 +164,10 @@ class Clients:
             stream.backlog.append(message)
             stream.backlog_bytes += size
         elif isinstance(message, Command):
-            text = "much waits for the cluster's directory already"
+            text = "much waits already behind a command that needs the cluster's directory, or the store"
             self._push_back(stream, message.number, ErrorCode.UNAVAILABLE, text)
         else:
-            text = "too many requests wait for the cluster's directory"
+            text = "too many requests wait behind a command that needs the cluster's directory, or the store"
             self._streams.tell_now(stream.number, self._streams.ended(ErrorCode.UNAVAILABLE, text))
             self._streams.close(stream.number)
 
@@ -189,6 +194,17 @@ class Clients:
             stream = None
         # Nobody may want it any more: its client is gone, or its declaration was refused.
         self._names.release_unused(claim.kind, claim.name)
+        return stream
+
+    def rejected(self) -> ClientStream | None:
+        """Execute a reject whose bodies have been read; answers the stream whose backlog can go on, None if there is none."""
+        waited = self._rejects.take()
+        if waited is None:
+            return None
+        stream, command = waited
+        session = self._context.state.sessions.get(stream.session)
+        if session is not None and command.number == session.next_number:
+            self._execute(stream, command)
         return stream
 
     def _go_on(self, stream: ClientStream, claim: Claim, given: NameClaimed) -> None:

@@ -10,6 +10,7 @@ from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.queues import Queue
 from lockstep.core.requests import DrainConsumer, OpenConsumer
 from lockstep.core.server_messages import ConsumerClosed, ConsumerDrained, ConsumerOpened, Deliveries
+from services.primary.core.auto_deletion import note_consumer
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context
 from services.primary.core.queue_dispatch import Consumer, Delivery
@@ -47,6 +48,8 @@ def open_consumer(
         request.after or None,
     )
     stream.consumers[request.consumer] = consumer
+    if not consumer.is_browser:
+        note_consumer(context, stream.session, queue)
     # Not behind the gate: it opens before its first delivery, and a client opens none on what it was not told of.
     streams.tell_now(stream.number, ConsumerOpened(*streams.head(), request.consumer))
     context.dispatch.add_consumer(consumer)

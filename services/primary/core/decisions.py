@@ -67,11 +67,12 @@ def _follow(context: Context, given: DecisionHeard) -> None:
     match fate(given.view, name.generation):
         case Fate.COMMIT:
             _note(context, "decision found", f"{_text(branch)}: commit")
-            context.writer.append(Commit(None, branch.key), True)
+            context.writer.append(Commit(None, branch.key, durable_records=branch.durable_records), True)
             evict_touched(context, branch)
         case Fate.ROLL_BACK:
             _note(context, "decision found", f"{_text(branch)}: rollback")
-            context.writer.append(Rollback(None, branch.key, RollbackReason.COORDINATOR), True)
+            record = Rollback(None, branch.key, RollbackReason.COORDINATOR, branch.durable_records)
+            context.writer.append(record, True)
         case Fate.ASK_AN_OPERATOR:
             if context.questions.give_up(branch.key):
                 text = "nothing is left of it, in another history of the cluster: an operator has to end it"

@@ -168,6 +168,14 @@ class Dispatch:
         assert not self.held_by(session), "an ended session holds messages"
         self._holders.pop(session, None)
 
+    def begin_leaving(self, queue_id: QueueId, positions: Iterable[QueuePosition]) -> None:
+        """These are about to leave the queue, and go to nobody, until `end_leaving`."""
+        self._queues[queue_id].hands.leaving.update(positions)
+
+    def end_leaving(self, queue_id: QueueId, positions: Iterable[QueuePosition]) -> None:
+        """They leave now, or are gone."""
+        self._queues[queue_id].hands.leaving.difference_update(positions)
+
     # --- bodies that are away ---
 
     def take_hungry(self) -> list[QueueView]:

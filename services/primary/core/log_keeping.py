@@ -50,6 +50,11 @@ class LogKeeping:
         return 0 < self.epoch_index <= self._log.commit_index
 
     @property
+    def waits_since_ms(self) -> int:
+        """When the oldest record was appended that is not committed; 0: all are. Begins that wait for company do not count."""
+        return self._under_way[0][1] if self._under_way else self._pending_since_ms
+
+    @property
     def waits_for_others(self) -> bool:
         """All that was appended has left, and who has acknowledged by now is not enough to commit more of it."""
         log, membership = self._log, self._membership

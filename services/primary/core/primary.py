@@ -156,6 +156,19 @@ class PrimaryCore:
         return self._log.is_serving
 
     @property
+    def waits_since_ms(self) -> int:
+        """When the oldest record was appended that is not committed, by CLOCK_BOOTTIME; 0: all are."""
+        return self._log.waits_since_ms
+
+    @property
+    def in_sync_reachable(self) -> int:
+        """Members of the in-sync set that have a stream here, and this one: fewer than the minimum complete nothing."""
+        return sum(
+            entry == self._own or self.backups.of_member(entry) is not None
+            for entry in self.membership.set_map.in_sync
+        )
+
+    @property
     def log_end(self) -> LogIndex:
         return self.context.writer.log.end
 
@@ -166,7 +179,9 @@ class PrimaryCore:
     def begin(self, now: Now) -> list[AnyEffect]:
         """Fence the own store and append the epoch's first record."""
         self._store.open()
+        self._aftermath.begin()
         self._log.begin(self._own.broker, self._is_restarted, self._is_handed_over)
+        self.attachments.auto_deletion.begin()
         return self._finish(now)
 
     def handle(self, given: AnyInput, now: Now) -> list[AnyEffect]:
@@ -295,6 +310,7 @@ class PrimaryCore:
         Frames leave behind the decision who is answered, for they may wait for those, and before anything is delivered.
         """
         if not self.stopped:
+            self.client_hearing.bodies_came()
             self._aftermath.settle()
             self._map.plan(now)
             if self._log.commit(now):

@@ -37,6 +37,8 @@ class Hands:
     held: dict[QueuePosition, SessionKey] = field(default_factory=dict)
     coming_back: set[QueuePosition] = field(default_factory=set)
     """Given back by records that are not committed: a successor without them may still have them locked (P3)."""
+    leaving: set[QueuePosition] = field(default_factory=set)
+    """Dead letters as soon as their bodies have been read: nobody is offered them."""
     barrier: int = NO_BARRIER
     """The first of those; nothing behind it is offered meanwhile, or it would be out of order."""
     held_to: int = 0
@@ -62,6 +64,7 @@ class Hands:
             position not in self.held
             and position not in self.queue.locks
             and position not in self.coming_back
+            and position not in self.leaving
         )
 
 
@@ -125,7 +128,7 @@ class QueueView:
 
     def _take(self, taken: Offered, limit: int, bytes_max: int, end: int) -> None:
         hands, queue, back = self.hands, self.queue, self.back
-        locks, barrier = queue.locks, hands.barrier
+        locks, leaving, barrier = queue.locks, hands.leaving, hands.barrier
         size = 0
         while back and len(taken) < limit and size < bytes_max:
             if back[0] >= barrier:
@@ -147,7 +150,7 @@ class QueueView:
             messages = queue.messages(found)
             if (
                 len(messages) >= MANY
-                and not (locks or held)
+                and not (locks or held or leaving)
                 and found[-1] < min(end, barrier)
                 and len(messages) == len(found)
             ):
@@ -164,7 +167,7 @@ class QueueView:
                 if position >= end or size >= bytes_max:
                     return
                 self.cursor = position
-                if position not in locks and position not in held:
+                if position not in locks and position not in held and position not in leaving:
                     taken.append((position, message))
                     size += len(message.body) + len(message.properties)
             if len(messages) < len(found):
@@ -174,7 +177,7 @@ class QueueView:
                     break
                 if position >= end:
                     break
-                if position not in locks and position not in held:
+                if position not in locks and position not in held and position not in leaving:
                     self.is_stalled = True
                     break
                 self.cursor = position

@@ -65,9 +65,13 @@ class ReadBack:
                 break
         return wanted
 
-    def ask(self, want: Callable[[], Wanted], then: Callable[[Found], None]) -> None:
-        """Read what `want` says when it can be asked for, then call `then`, with those that the store still had."""
-        self._waiting.append(_Reading(want, then, {}))
+    def ask(self, want: Callable[[], Wanted], then: Callable[[Found], None], is_urgent: bool = False) -> None:
+        """Read what `want` says when it can be asked for, then call `then`, with those that the store still had.
+
+        `is_urgent`: before all that waits.
+        """
+        add = self._waiting.appendleft if is_urgent else self._waiting.append
+        add(_Reading(want, then, {}))
 
     def requests(self, now_ms: int) -> list[AnyEffect]:
         """What can be asked for now."""

@@ -9,7 +9,7 @@ from itertools import compress
 
 from lockstep.core.amqp.selector import Selector
 from lockstep.core.content import DroppedMessage
-from lockstep.core.ids import QueueId, QueuePosition
+from lockstep.core.ids import MessageId, QueueId, QueuePosition
 from lockstep.core.queues import Queue
 from lockstep.core.records import Dequeue, DequeueReason, Message, Move, Publish, Requeue
 from services.primary.core.context import Context
@@ -51,7 +51,7 @@ def dead_letter(context: Context, queue: Queue, positions: Sequence[QueuePositio
     They leave their time to live behind (it may be what brought them there); that of the target's begins.
     """
     rooms = _rooms(context, queue)
-    if not all(room.queue.is_durable and not room.selectors for room in rooms):
+    if _need_bodies(rooms):
         positions = _with_bodies(context, queue, positions, reason)
     for is_durable, found in by_durability(queue, positions):
         for all_targets, moving in _by_targets(queue, rooms, found):
@@ -71,10 +71,26 @@ def dead_letter(context: Context, queue: Queue, positions: Sequence[QueuePositio
         evict(context, room.queue)
 
 
+def bodies_needed(context: Context, queue: Queue, positions: Sequence[QueuePosition]) -> list[MessageId]:
+    """Messages whose bodies are away, and that cannot be dead letters without: not more than one command may bring."""
+    if not _need_bodies(_rooms(context, queue)):
+        return []
+    needed: list[MessageId] = []
+    left = context.settings.command_bytes_max
+    ids = queue.message_ids(queue.present(positions))
+    for message_id, content in zip(ids, context.state.contents.of(ids), strict=True):
+        if type(content) is DroppedMessage:
+            left -= content.size
+            if needed and left < 0:
+                break
+            needed.append(message_id)
+    return needed
+
+
 def _with_bodies(
     context: Context, queue: Queue, positions: Sequence[QueuePosition], reason: int
 ) -> list[QueuePosition]:
-    """Those whose bodies are here. The others stay where they are, and become dead letters when their bodies have been read."""
+    """Those whose bodies are here. The others become dead letters when their bodies have been read, and go to nobody before."""
     there = queue.present(positions)
     ids = queue.message_ids(there)
     is_away = [type(content) is DroppedMessage for content in context.state.contents.of(ids)]
@@ -83,6 +99,7 @@ def _with_bodies(
     def again(found: Found) -> None:
         context.bodies.bring_back(found)
         if context.state.queues.by_id.get(queue.id) is queue:
+            context.dispatch.end_leaving(queue.id, away)
             free = [
                 position
                 for position in away
@@ -93,9 +110,14 @@ def _with_bodies(
             dead_letter(context, queue, free, reason)
 
     if away:
+        context.dispatch.begin_leaving(queue.id, away)
         wanted = list(compress(ids, is_away))
         context.read_back.ask(lambda: context.read_back.select(wanted), again)
     return [position for position, is_gone in zip(there, is_away, strict=True) if not is_gone]
+
+
+def _need_bodies(rooms: Sequence["_Room"]) -> bool:
+    return not all(room.queue.is_durable and not room.selectors for room in rooms)
 
 
 def _copy(

@@ -85,7 +85,7 @@ def handle_request(
             closing = stream.consumers.pop(request.consumer, None)
             if closing is not None:
                 context.dispatch.remove_consumer(closing)
-                attachments.consumer_left(closing)
+                attachments.auto_deletion.consumer_left(closing)
         case Browse():
             _browse(context, streams, stream, request)
         case GetOutcome():

@@ -25,10 +25,10 @@ class PrimarySettings:
     described_bindings_max: int = 1000
     """Bindings in one description of a queue: each may be some kilobytes."""
     subscriptions_max: int = 100
-    """Groups that read committed events: each holds what it is owed on every disk."""
+    """Groups that read committed events: each holds what it is owed on every disk, or, left behind, its name."""
     subscription_retention_ms: int = 3 * 86_400_000
-    """A group that lacks events of so long ago is closed: a pipeline that stood for a long weekend goes on, one that nobody runs
-    any more does not fill the disks."""
+    """A group that lacks events of so long ago is left behind: a pipeline that stood for a long weekend goes on, one that nobody
+    runs any more does not fill the disks."""
     transactions_open_max: int = 10_000
     """Open transactions in one resource set."""
     session_transactions_open_max: int = 5000
@@ -88,7 +88,8 @@ class PrimarySettings:
     subscription_grace_ms: int = 1500
     """How long a new primary waits for the members of its set to subscribe before it removes them."""
     guard_lag: int = 2000
-    """Log indexes that a learner may be behind when it is guarded: near enough that commits do not wait long for it."""
+    """Log indexes that a learner may be behind what was committed a tick or two ago when it is guarded: near enough that commits
+    do not wait long for it."""
     delivery_batch_max: int = 256
     """Messages in one delivery to one consumer, so that many consumers share a queue fairly."""
     browse_messages_max: int = 1000

@@ -10,7 +10,7 @@ from lockstep.core.branch_names import BranchName, branch_encodings, branch_name
 from lockstep.core.clock import Now
 from lockstep.core.effects import Note
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import LogIndex
+from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.records import AdvanceSubscription, CloseSubscription, OpenSubscription
 from lockstep.core.requests import ChangeSubscription, FindBranches, SubscriptionChange
 from lockstep.core.server_messages import BranchEnd, BranchesFound, SubscriptionsAnswer
@@ -22,6 +22,8 @@ from services.primary.core.context import Context
 
 _SAMPLES = 64
 """Of the log's end, over the retention."""
+_OF_THE_OWED = (SubscriptionChange.OPEN, SubscriptionChange.START, SubscriptionChange.ADVANCE)
+"""Changes after which a group goes on."""
 
 
 def change_subscription(
@@ -42,6 +44,11 @@ def change_subscription(
 def _change(context: Context, request: ChangeSubscription) -> None:
     subscriptions, writer = context.state.subscriptions, context.writer
     group = subscriptions.by_name.get(request.group)
+    if group is not None and group.is_left_behind and request.change in _OF_THE_OWED:
+        raise Rejected(
+            ErrorCode.OUT_OF_RANGE,
+            f"group {group.name!r} was left behind at {group.floor}: close it, and open it anew",
+        )
     match request.change:
         case SubscriptionChange.NONE:
             pass
@@ -52,19 +59,32 @@ def _change(context: Context, request: ChangeSubscription) -> None:
                 writer.append(OpenSubscription(None, request.group, floor), True)
         case SubscriptionChange.ADVANCE | SubscriptionChange.START:
             if group is None:
-                raise Rejected(
-                    ErrorCode.NOT_FOUND,
-                    f"no group {request.group!r} here: it was closed or left too far behind",
-                )
-            floor = LogIndex(min(request.floor or 0, writer.log.end))
+                raise Rejected(ErrorCode.NOT_FOUND, f"no group {request.group!r} here: it was closed")
+            floor = request.floor or LogIndex(0)
+            _check_floor(context, floor, request.epoch)
             is_repeated = group.is_started and (
                 request.change is SubscriptionChange.START or floor <= group.floor
             )
             if not is_repeated:
                 writer.append(AdvanceSubscription(None, group.id, floor), True)
         case SubscriptionChange.CLOSE:
-            if group is not None:
-                writer.append(CloseSubscription(None, group.id), True)
+            if group is not None and not (group.is_left_behind and request.is_left_behind):
+                writer.append(CloseSubscription(None, group.id, request.is_left_behind), True)
+
+
+def _check_floor(context: Context, floor: LogIndex, epoch: Epoch | None) -> None:
+    """Raises `Rejected` WRONG_EPOCH for what is not in this log. What a reader is done with was committed, and a primary that
+    serves knows all that was: if it is not there, the log has lost its end since (R7), and the reader has to hear of it.
+    """
+    commit_index, known = context.writer.log.commit_index, context.state.epochs.epoch_at(floor)
+    if floor > commit_index:
+        raise Rejected(
+            ErrorCode.WRONG_EPOCH, f"{floor} is not in this log, which is committed up to {commit_index}"
+        )
+    if epoch is not None and known not in (epoch, None):
+        raise Rejected(
+            ErrorCode.WRONG_EPOCH, f"there is a record of epoch {known} at {floor}, not of {epoch}"
+        )
 
 
 def _check_new(context: Context, name: str) -> None:
@@ -72,8 +92,10 @@ def _check_new(context: Context, name: str) -> None:
     if not name or len(name.encode()) > settings.name_bytes_max or not name.isprintable():
         text = f"a group has a name of 1 to {settings.name_bytes_max} bytes of printable text"
         raise Rejected(ErrorCode.INVALID_ARGUMENT, text)
-    if len(context.state.subscriptions.by_id) >= settings.subscriptions_max:
-        text = f"the set has {settings.subscriptions_max} groups, subscriptions_max"
+    subscriptions = context.state.subscriptions
+    if len(subscriptions.by_id) >= settings.subscriptions_max:
+        left_behind = len(subscriptions.by_id) - len(subscriptions.owed())
+        text = f"the set has {settings.subscriptions_max} groups, subscriptions_max, and {left_behind} were left behind"
         raise Rejected(ErrorCode.UNAVAILABLE, text)
 
 
@@ -86,8 +108,9 @@ def _start(state: SetState, request: ChangeSubscription) -> LogIndex:
 
 
 class LeftBehind:
-    """Closes groups that are owed log of before `subscription_retention_ms`, events or not: the disk is for those who read, and a
-    reader that is there moves on although there are no events. Lives as long as the epoch: what it knows of times begins with it.
+    """Leaves groups behind that are owed log of before `subscription_retention_ms`, events or not: the disk is for those who
+    read, and a reader that is there moves on although there are no events. Their names stay: one set does so long before another,
+    or alone. Lives as long as the epoch: what it knows of times begins with it.
     """
 
     def __init__(self, context: Context) -> None:
@@ -98,15 +121,15 @@ class LeftBehind:
     def tick(self, now: Now) -> None:
         context, retention_ms = self._context, self._context.settings.subscription_retention_ms
         subscriptions = context.state.subscriptions
-        if not subscriptions.by_id:
+        if not subscriptions.owed():
             self._ends.clear()
             return
         if not self._ends or now.boottime_ms - self._ends[-1][0] >= retention_ms // _SAMPLES:
             self._ends.append((now.boottime_ms, context.writer.log.end))
         while self._ends[0][0] <= now.boottime_ms - retention_ms:
             _, end = self._ends.popleft()
-            for group in [group for group in subscriptions.by_id.values() if group.floor < end]:
-                context.writer.append(CloseSubscription(None, group.id), True)
+            for group in [group for group in subscriptions.owed() if group.floor < end]:
+                context.writer.append(CloseSubscription(None, group.id, is_left_behind=True), True)
                 details = f"{group.name} at {group.floor}, older than {retention_ms} ms"
                 context.effects.append(
                     Note(context.state.set_name, "subscription_left_behind", details, is_warning=True)

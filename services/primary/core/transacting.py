@@ -158,7 +158,8 @@ def commit(context: Context, request: Request, command: CommitCommand) -> None:
         return
     begins = begins_of(context, request, command)
     context.writer.log.skip(begins)
-    at = context.writer.append(Prepare(request.ref, key, True, begun=begins), True)
+    prepare = Prepare(request.ref, key, True, begun=begins, durable_records=buffer.durable_records)
+    at = context.writer.append(prepare, True)
     context.progress.end(key)
     give_names(context, request.session, LogIndex(at - 1), begins)
     evict_touched(context, buffer)
@@ -178,15 +179,18 @@ def evict_touched(context: Context, buffer: TxBuffer) -> None:
 
 
 def rollback(context: Context, request: Request, command: RollbackCommand) -> None:
-    open_tx(context, request.session, command.transaction)
-    context.writer.append(Rollback(request.ref, command.transaction, RollbackReason.CLIENT), True)
-    context.progress.end(command.transaction)
+    key = command.transaction
+    records = open_tx(context, request.session, key).durable_records
+    context.writer.append(Rollback(request.ref, key, RollbackReason.CLIENT, records), True)
+    context.progress.end(key)
 
 
 def append_rollback(context: Context, key: TransactionKey, reason: int) -> None:
     """Roll an open transaction back by a record of the primary's own."""
     open_named(context, key)
-    context.writer.append(Rollback(None, key, reason), True)
+    buffer = context.state.transactions.get(key)
+    assert buffer is not None, f"transaction {key} is open"
+    context.writer.append(Rollback(None, key, reason, buffer.durable_records), True)
     context.progress.end(key)
 
 

@@ -130,7 +130,9 @@ def _append_whole(
 ) -> None:
     """`touched`: the queues that may have been filled beyond their limits, by id."""
     key, begins = command.transaction, begins_of(context, request, command)
-    at = context.writer.append_whole(operations, Prepare(request.ref, key, True, begun=begins))
+    records = [is_durable for _, is_durable, _ in operations].count(True)
+    prepare = Prepare(request.ref, key, True, begun=begins, durable_records=records)
+    at = context.writer.append_whole(operations, prepare)
     context.progress.end(key)
     give_names(context, request.session, LogIndex(at - 1), begins)
     for queue in touched:

@@ -5,6 +5,8 @@ and given back only when the deletion is committed (`NameClaims`). Each function
 raises `Rejected` before it appended anything.
 """
 
+from msgspec.structs import replace
+
 from lockstep.core.amqp.selector import compile_selector
 from lockstep.core.commands import (
     BindCommand,
@@ -71,7 +73,7 @@ def declare_queue(context: Context, request: Request, command: DeclareQueueComma
     existing = context.state.queues.get(command.name)
     if existing is not None:
         context.queue(command.name, request.session)
-        if existing.definition != wanted:
+        if replace(existing.definition, is_used=False) != wanted:
             raise Rejected(
                 ErrorCode.ALREADY_EXISTS,
                 f"queue {command.name!r} exists with other options",

@@ -1,16 +1,17 @@
 """Committed events: exactly one for each durable effect of the committed log, and the same wherever a reader begins (DESIGN 7).
+Where a store has only the end of the log, a transaction that is not all in it is told to nobody, and nothing else is refused.
 
 What the log means is worked out by `LogModel`, what readers get by the broker's `EventBuilder`, with the names that a replica's
 state keeps of queues that are gone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from lockstep.core.frames import Frame
-from lockstep.core.ids import LogIndex, SetName
+from lockstep.core.ids import LogIndex, SetName, TransactionKey
 from lockstep.core.set_state import SetState
-from services.broker.core.events.builder import DecodedFrame, EventBuilder
+from services.broker.core.events.builder import ContentGone, DecodedFrame, EventBuilder
 from services.broker.core.events.state_names import StateNames
 from services.broker.core.events.transactions import CommittedTransaction, EventKind
 from tests.simulation.checkers.record import Record
@@ -18,6 +19,8 @@ from tests.simulation.log_model import FOREVER, LogModel
 
 _BEGINNINGS = 3
 """Places in a log at which a second reader begins."""
+_NEWCOMERS = 2
+"""Snapshots in the middle of the longest transactions, whose first records are in nothing that was read behind them."""
 
 
 class Seen(NamedTuple):
@@ -40,8 +43,10 @@ def _check_set(set_name: SetName, frames: Sequence[Frame], model: LogModel) -> I
     for frame in frames:
         state.apply_frame(Frame(frame.header, frame.durable, b""))
     names = StateNames(state)
-    builder = EventBuilder(names, LogIndex(0))
-    told = [done for frame in durable for done in builder.feed(frame)]
+    told, gone = _read(LogIndex(0), durable, names)
+    if gone is not None:
+        yield f"events of {set_name} end although all of the log is there: {gone}"
+        return
     found = [seen for done in told for seen in _seen(done)]
     expected = set(expected_events(model))
     if len(set(found)) < len(found):
@@ -54,18 +59,69 @@ def _check_set(set_name: SetName, frames: Sequence[Frame], model: LogModel) -> I
     for place in range(1, _BEGINNINGS + 1):
         # In the middle of a frame, too.
         after = LogIndex(model.end * place // (_BEGINNINGS + 1))
-        again = list(_read_from(after, durable, names))
-        wanted = [done for done in told if done.index > after]
-        if again != wanted:
-            differing = next(
-                (one for one, other in zip(again, wanted, strict=False) if one != other), "the end"
-            )
-            yield f"who reads {set_name} behind {after} gets other events, from {differing} on"
+        again, _ = _read(after, durable, names)
+        yield from _compared(set_name, told, after, again)
+    spans = _spans(durable)
+    for span in sorted(spans.values(), key=len)[-_NEWCOMERS:]:
+        middle = (span.start + span.stop) // 2
+        snapshot = next(frame.header.last for frame in durable if frame.header.last >= middle)
+        yield from _check_newcomer(set_name, snapshot, durable, told, spans, names)
 
 
-def _read_from(
-    after: LogIndex, frames: Sequence[DecodedFrame], names: StateNames
-) -> Iterator[CommittedTransaction]:
+def _compared(
+    set_name: SetName,
+    told: Sequence[CommittedTransaction],
+    after: LogIndex,
+    again: Sequence[CommittedTransaction],
+    before: LogIndex = FOREVER,
+) -> Iterator[str]:
+    """Whether who reads behind `after` was told the same, up to `before`."""
+    wanted = [done for done in told if after < done.index < before]
+    if again != wanted:
+        differing = next((one for one, other in zip(again, wanted, strict=False) if one != other), "the end")
+        yield f"who reads {set_name} behind {after} gets other events, from {differing} on"
+
+
+def _check_newcomer(
+    set_name: SetName,
+    snapshot: LogIndex,
+    durable: Sequence[DecodedFrame],
+    told: Sequence[CommittedTransaction],
+    spans: Mapping[TransactionKey, range],
+    names: StateNames,
+) -> Iterator[str]:
+    """A broker whose store came to the set with a snapshot has the frames behind it. Who is refused goes on behind that."""
+    frames = [frame for frame in durable if frame.header.first > snapshot]
+    starts = [snapshot, *(frame.header.last for frame in frames[:1])]
+    while starts:
+        after = starts.pop()
+        again, gone = _read(after, frames, names, LogIndex(snapshot + 1))
+        before = FOREVER
+        if gone is not None:
+            before = next(frame.header.first for frame in frames if frame.header.last >= gone.end)
+            starts.append(gone.end)
+            if spans[gone.key].start > snapshot:
+                yield f"who reads {set_name} from {snapshot + 1} on is refused {gone.key}, of which nothing is gone"
+        yield from _compared(set_name, told, after, again, before)
+
+
+def _spans(frames: Sequence[DecodedFrame]) -> dict[TransactionKey, range]:
+    """From each transaction's first durable record to its last."""
+    found: dict[TransactionKey, range] = {}
+    for frame in frames:
+        for indexed in frame.records:
+            key: TransactionKey | None = getattr(indexed.record, "transaction", None)
+            if key is not None:
+                first = found[key].start if key in found else indexed.index
+                found[key] = range(first, indexed.index)
+    return found
+
+
+def _read(
+    after: LogIndex, frames: Sequence[DecodedFrame], names: StateNames, lowest: LogIndex = LogIndex(0)
+) -> tuple[list[CommittedTransaction], ContentGone | None]:
+    """What somebody gets who begins behind `after`, and what ends it. `lowest`: the frames begin with it."""
+    found: list[CommittedTransaction] = []
     builder = EventBuilder(names, after)
     for frame in frames:
         if frame.header.last <= after:
@@ -77,8 +133,12 @@ def _read_from(
                 for other in frames
                 if other.header.last > needed and other.header.first <= builder.known_after
             ]
-            builder.show_earlier(needed, earlier)
-        yield from builder.feed(frame)
+            builder.show_earlier(needed, earlier, lowest)
+        try:
+            found += builder.feed(frame)
+        except ContentGone as gone:
+            return found, gone
+    return found, None
 
 
 def _seen(done: CommittedTransaction) -> Iterator[Seen]:

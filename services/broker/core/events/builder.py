@@ -2,7 +2,8 @@
 
 Law: what a record does here is what it does in the state machine (`lockstep/core/apply_*.py`), as far as it is durable; the
 simulator compares the two. A builder may begin anywhere in a log. When a transaction ends that began before, it has to be
-shown the log from there on first (`earlier_needed`).
+shown the log from there on first (`earlier_needed`). A transaction is told whole or not at all: the record that ends it says how
+many durable ones it has, and if the log has not got them any more, nobody is told that there were less (`ContentGone`).
 """
 
 from collections.abc import Callable, Sequence
@@ -54,6 +55,12 @@ class DecodedFrame(NamedTuple):
 class ContentGone(Exception):
     """What a transaction wrote first is not in the log any more."""
 
+    def __init__(self, key: TransactionKey, end: LogIndex) -> None:
+        super().__init__(f"what transaction {key[0]}.{key[1]}, which ends at {end}, wrote first is gone")
+        self.key = key
+        self.end = end
+        """Of the record that ended it."""
+
 
 class Names(Protocol):
     """What durable queues and exchanges are called; a state has it (`StateNames`)."""
@@ -76,16 +83,25 @@ class _Open:
     is_prepared: bool = False
     operations: list[Publish | Dequeue] = field(default_factory=list)
 
+    @property
+    def durable_records(self) -> int:
+        """As the record says it that ends it."""
+        return len(self.operations) + self.is_prepared
+
 
 class EventBuilder:
     """Of one log, from one index on; whoever reads the log feeds it frame by frame."""
 
-    def __init__(self, names: Names, after: LogIndex) -> None:
+    def __init__(self, names: Names, after: LogIndex, *, is_collecting: bool = False) -> None:
+        """`is_collecting`: it only learns of open transactions, for another one."""
         self.position = after
         """Everything at or below it was taken, or lies before the beginning."""
         self._names = names
+        self._is_collecting = is_collecting
         self.known_after = after
         """Open transactions are known from here on."""
+        self._asked_after = after
+        """It was shown whatever is kept of what lies between here and there."""
         self._open: dict[TransactionKey, _Open] = {}
 
     def earlier_needed(self, frame: DecodedFrame) -> LogIndex | None:
@@ -96,29 +112,27 @@ class EventBuilder:
             if isinstance(record := indexed.record, Prepare | Commit | Rollback)
         ]
         first = min(begins, default=None)
-        return LogIndex(first - 1) if first is not None and first <= self.known_after else None
+        return LogIndex(first - 1) if first is not None and first <= self._asked_after else None
 
     def show_earlier(
         self, after: LogIndex, frames: Sequence[DecodedFrame], lowest: LogIndex = LogIndex(0)
     ) -> None:
         """All frames from the one with `after` + 1 on, up to where this builder knows the log from.
 
-        `lowest`: they begin only there, as what lies before is not kept. A `begin` is transient, so a store keeps no segment for
-        it: what lacks nothing else is whole. Raises `ContentGone` for a transaction that lacks more.
+        `lowest`: they begin only there, as what lies before is not kept. That need not matter: a `begin` is transient, so a store
+        keeps no segment for it.
         """
         first = LogIndex(max(after, lowest - 1))
         if first < self.known_after:
-            earlier = EventBuilder(self._names, first)
+            earlier = EventBuilder(self._names, first, is_collecting=True)
             for frame in frames:
-                earlier.feed(frame, until=self.known_after, is_collecting=True)
+                earlier.feed(frame, until=self.known_after)
             assert earlier.position >= self.known_after, (
                 f"{earlier.position} leaves a gap to {self.known_after}"
             )
             self._take_over(earlier)
-        for key, found in self._open.items():
-            if after < key[0] <= first and found.operations and found.operations[0].ordinal > 0:
-                raise ContentGone(f"transaction {key[0]}.{key[1]} began before {lowest}")
-        self.known_after = after
+            self.known_after = first
+        self._asked_after = after
 
     def _take_over(self, earlier: "EventBuilder") -> None:
         for key, found in earlier._open.items():
@@ -129,10 +143,11 @@ class EventBuilder:
                 found.resource_sets = known.resource_sets or found.resource_sets
             self._open[key] = found
 
-    def feed(
-        self, frame: DecodedFrame, until: LogIndex | None = None, *, is_collecting: bool = False
-    ) -> list[CommittedTransaction]:
-        """What the frame's records up to `until` (None: all) committed, in order; nothing if `is_collecting`."""
+    def feed(self, frame: DecodedFrame, until: LogIndex | None = None) -> list[CommittedTransaction]:
+        """What the frame's records up to `until` (None: all) committed, in order.
+
+        Raises `ContentGone` for a transaction that ends there and is not all known: the builder is good for nothing then.
+        """
         header, committed = frame.header, []
         for indexed in frame.records:
             if indexed.index <= self.position:
@@ -142,7 +157,7 @@ class EventBuilder:
             take = _TAKE.get(type(indexed.record))
             if take is not None:
                 done: CommittedTransaction | None = take(self, indexed, header.epoch, header.time_ms)
-                if done is not None and not is_collecting and done.effects:
+                if done is not None and not self._is_collecting and done.effects:
                     committed.append(done)
         self.position = max(self.position, header.last if until is None else min(until, header.last))
         return committed
@@ -180,6 +195,7 @@ class EventBuilder:
             return None
         branch.xid, branch.resource_sets = record.xid, record.resource_sets
         if record.commit_when_prepared:
+            self._check_whole(indexed, branch)
             return self._ended(indexed, epoch, time_ms, branch)
         branch.is_prepared = True
         return None
@@ -187,11 +203,26 @@ class EventBuilder:
     def _commit(self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs) -> CommittedTransaction | None:
         record: Any = indexed.record
         branch = self._open.get(record.transaction)
+        self._check_whole(indexed, branch)
         if branch is None or not branch.is_prepared:
             return None
         done = self._ended(indexed, epoch, time_ms, branch)
         done.is_joint, done.is_heuristic = True, record.is_heuristic
         return done
+
+    def _check_whole(self, indexed: IndexedRecord, found: _Open | None) -> None:
+        """Raises `ContentGone` unless all is known of the transaction that this record ends; a collector needs not know it."""
+        record: Any = indexed.record
+        key = record.transaction
+        if record.durable_records >= 0:
+            is_whole = record.durable_records == (found.durable_records if found is not None else 0)
+        elif key[0] > self.known_after:
+            is_whole = True
+        else:
+            # Of an older version: its first durable record may be recognised by its ordinal, and a commit has a prepare.
+            is_whole = not isinstance(record, Commit) if found is None else _begins_with_first(found)
+        if not is_whole and not self._is_collecting:
+            raise ContentGone(key, indexed.index)
 
     def _ended(
         self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs, open_one: _Open
@@ -210,10 +241,11 @@ class EventBuilder:
     def _rollback(self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs) -> CommittedTransaction | None:
         record: Any = indexed.record
         open_one = self._open.get(record.transaction)
+        if open_one is not None and open_one.is_prepared and record.reason not in _ENDS_PREPARED:
+            return None
+        self._check_whole(indexed, open_one)
         if open_one is None:
             return None  # It ended with its epoch, or nothing was done in it.
-        if open_one.is_prepared and record.reason not in _ENDS_PREPARED:
-            return None
         done = self._command(indexed, epoch, time_ms)
         done.key, done.rollback_reason = record.transaction, record.reason
         del self._open[open_one.key]
@@ -327,6 +359,10 @@ class EventBuilder:
         name = self._names.exchange(record.exchange)
         done.effects = [Effects(EventKind.DELETE, record.exchange, name, is_exchange=True)]
         return done
+
+
+def _begins_with_first(found: _Open) -> bool:
+    return not found.operations or found.operations[0].ordinal == 0
 
 
 _TAKE: dict[type, Callable[..., CommittedTransaction | None]] = {

@@ -1,4 +1,8 @@
-"""Names of queues and exchanges, from a state that has applied at least what is being read."""
+"""Names of queues and exchanges, from a state that has applied at least what is being read.
+
+Law: all names are here of what was committed behind `Subscriptions.names_from`. Nobody may read what lies below: he would miss
+what was committed to those that are not.
+"""
 
 from lockstep.core.ids import ExchangeId, LogIndex, QueueId
 from lockstep.core.set_state import SetState

@@ -5,7 +5,7 @@ that dies or is away does to its clients.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -21,6 +21,7 @@ from lockstep.wire.v1.events_pb2_grpc import EventsServicer, add_EventsServicer_
 
 ENQUEUE, DEQUEUE = pb.EventBatch.KIND_ENQUEUE, pb.EventBatch.KIND_DEQUEUE
 BEGIN_MS = 1_700_000_000_000
+_FOREVER_MS = 1 << 60
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,13 @@ class FakeEvents(EventsServicer):
 
     logs: Logs
     groups: dict[str, dict[str, pb.EventOffset]] = field(default_factory=dict)
+    left_behind: dict[str, list[str]] = field(default_factory=dict)
+    """Groups that were, each with the resource sets."""
     batch_events: int = 3
     cut_after: int = 0
-    """Reads end with UNAVAILABLE after so many batches; 0: never."""
+    """Reads and tails end with UNAVAILABLE after so many batches; 0: never."""
+    is_cut_politely: bool = False
+    """They end so as if all was there."""
     is_away: bool = False
     stalls_for: float = 0.0
     """Seconds before the first batch of a read."""
@@ -91,6 +96,14 @@ class FakeEvents(EventsServicer):
     """Resource sets of which a plan gives nothing new."""
     limited_holds: set[str] = field(default_factory=set)
     """The same of plans with a limit: what lets them go lies beyond it."""
+    unlimited_holds: set[str] = field(default_factory=set)
+    """The same of plans without: what lets them go lies beyond what these look at."""
+    described_max: int = 0
+    """Plans look no further than so many transactions of each set; 0: as far as there are any."""
+    other_records: int = 0
+    """Committed in each set behind its transactions."""
+    has_replicas: bool = True
+    before_plan: Callable[[], None] | None = None
 
     def OpenSubscription(
         self, request: pb.OpenSubscriptionRequest, context: Any
@@ -113,25 +126,38 @@ class FakeEvents(EventsServicer):
         self._check(context)
         return pb.ListSubscriptionsResponse(
             subscriptions=[
-                pb.ListSubscriptionsResponse.Subscription(group=name, acknowledged=offsets.values())
+                pb.ListSubscriptionsResponse.Subscription(
+                    group=name, acknowledged=offsets.values(), left_behind=self.left_behind.get(name)
+                )
                 for name, offsets in sorted(self.groups.items())
             ]
         )
 
     def Plan(self, request: pb.PlanRequest, context: Any) -> pb.PlanResponse:
         """Cuts by commit time, never inside a transaction; with no limit everything."""
-        self._check(context)
         self.plans.append(request)
+        if self.before_plan is not None:
+            self.before_plan()
+        deadline = time.monotonic() + request.wait_ms / 1000
+        while True:
+            response = self._plan(request, context)
+            if any(one.events for one in response.ranges) or time.monotonic() >= deadline:
+                return response
+            time.sleep(0.02)
+
+    def _plan(self, request: pb.PlanRequest, context: Any) -> pb.PlanResponse:
+        self._check(context)
         begins = {one.resource_set: one for one in self._group(request.group, context)}
         begins |= {name: pb.EventOffset(resource_set=name) for name in self.logs if name not in begins}
         begins |= {one.resource_set: one for one in request.known}
-        held = self.holds | (self.limited_holds if request.max_events else set())
+        held = self.holds | (self.limited_holds if request.max_events else self.unlimited_holds)
+        described_ms = min((self._described_ms(name, one.index) for name, one in begins.items()), default=0)
         ahead = sorted(
             (one.commit_time_ms, name, one)
             for name, log in self.logs.items()
             if name not in held
             for one in log
-            if one.index > begins[name].index
+            if begins[name].index < one.index and one.commit_time_ms <= described_ms
         )
         is_too_little = bool(ahead) and 0 < request.max_events < self.least_events
         ahead = [] if is_too_little else ahead
@@ -144,7 +170,8 @@ class FakeEvents(EventsServicer):
             last_ms = time_ms
             ends[name] = pb.EventOffset(resource_set=name, index=one.index, epoch=one.epoch)
             events[name] += len(one.events)
-        response = pb.PlanResponse(time_ms=last_ms, has_more=is_too_little or bool(held))
+        has_more = any(end.index < self.committed(name) for name, end in ends.items())
+        response = pb.PlanResponse(time_ms=last_ms, has_more=has_more)
         for name in sorted(begins):
             planned = response.ranges.add(
                 to=ends[name], events=events[name], held_since_ms=BEGIN_MS if name in held else 0
@@ -174,11 +201,8 @@ class FakeEvents(EventsServicer):
             )
         time.sleep(self.stalls_for)
         chosen = [one for one in log if begin.index < one.index <= request.to.index]
-        batches = list(batches_of(chosen, request.to, begin, self.batch_events, request.without_content))
-        for number, batch in enumerate(batches, 1):
-            yield batch
-            if number == self.cut_after:
-                self._abort(context, grpc.StatusCode.UNAVAILABLE, ErrorCode.UNAVAILABLE, "cut")
+        batches = batches_of(chosen, request.to, begin, self.batch_events, request.without_content)
+        yield from self._until_cut(batches, context)
 
     def Acknowledge(self, request: pb.AcknowledgeEventsRequest, context: Any) -> Any:
         self._group(request.group, context)
@@ -190,7 +214,8 @@ class FakeEvents(EventsServicer):
         begin = request.start
         chosen = [one for one in self.logs[request.resource_set] if one.index > begin.index]
         end = self._end(request.resource_set)
-        yield from batches_of(chosen, end, begin, self.batch_events, request.without_content)
+        batches = batches_of(chosen, end, begin, self.batch_events, request.without_content)
+        yield from self._until_cut(batches, context)
 
     def DescribeLog(self, request: Any, context: Any) -> pb.DescribeLogResponse:
         self._abort(context, grpc.StatusCode.UNIMPLEMENTED, ErrorCode.NOT_IMPLEMENTED, "between brokers only")
@@ -200,6 +225,24 @@ class FakeEvents(EventsServicer):
 
     def FindBranches(self, request: Any, context: Any) -> pb.FindBranchesResponse:
         self._abort(context, grpc.StatusCode.UNIMPLEMENTED, ErrorCode.NOT_IMPLEMENTED, "between brokers only")
+
+    def committed(self, name: str) -> int:
+        """Its commit index."""
+        return self._end(name).index + self.other_records
+
+    def _described_ms(self, name: str, after: int) -> int:
+        """Up to when a plan knows what a set has behind `after`."""
+        ahead = [one for one in self.logs[name] if one.index > after]
+        is_all = not self.described_max or len(ahead) <= self.described_max
+        return _FOREVER_MS if is_all else ahead[self.described_max - 1].commit_time_ms
+
+    def _until_cut(self, batches: Iterator[pb.EventBatch], context: Any) -> Iterator[pb.EventBatch]:
+        for number, batch in enumerate(batches, 1):
+            yield batch
+            if number == self.cut_after and self.is_cut_politely:
+                return
+            if number == self.cut_after:
+                self._abort(context, grpc.StatusCode.UNAVAILABLE, ErrorCode.UNAVAILABLE, "cut")
 
     def _end(self, name: str) -> pb.EventOffset:
         log = self.logs[name]
@@ -296,16 +339,29 @@ def _add_event(
 
 
 class FakeCluster:
-    """Says which brokers there are."""
+    """Says which brokers there are, and what they have committed."""
 
     def __init__(self) -> None:
         self.members: list[str] = []
 
-    def handler(self) -> grpc.GenericRpcHandler:
+    def handler(self, broker: FakeEvents) -> grpc.GenericRpcHandler:
+        """Of one broker's service."""
+
+        def locate(request: cluster_pb2.LocateRequest, context: Any) -> cluster_pb2.LocateResponse:
+            # A set that is served has at least the record of its epoch.
+            committed = max(broker.committed(request.name), 1) if broker.has_replicas else 0
+            return cluster_pb2.LocateResponse(resource_set=request.name, commit_index=committed)
+
         status: Any = grpc.unary_unary_rpc_method_handler(
             self._status, response_serializer=cluster_pb2.GetClusterStatusResponse.SerializeToString
         )
-        return grpc.method_handlers_generic_handler("lockstep.wire.v1.Cluster", {"GetStatus": status})
+        located: Any = grpc.unary_unary_rpc_method_handler(
+            locate,
+            request_deserializer=cluster_pb2.LocateRequest.FromString,
+            response_serializer=cluster_pb2.LocateResponse.SerializeToString,
+        )
+        handlers = {"GetStatus": status, "Locate": located}
+        return grpc.method_handlers_generic_handler("lockstep.wire.v1.Cluster", handlers)
 
     def _status(self, request: bytes, context: Any) -> cluster_pb2.GetClusterStatusResponse:
         return cluster_pb2.GetClusterStatusResponse(
@@ -331,7 +387,7 @@ class Serving:
                 ThreadPoolExecutor(max_workers=8), options=(("grpc.http2.max_ping_strikes", 0),)
             )
             add_EventsServicer_to_server(broker, server)
-            server.add_generic_rpc_handlers((self.cluster.handler(),))
+            server.add_generic_rpc_handlers((self.cluster.handler(broker),))
             self.addresses.append(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
             server.start()
             self._servers.append(server)

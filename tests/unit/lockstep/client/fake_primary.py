@@ -35,6 +35,8 @@ class FakeSet:
     ended: set[SessionKey] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     """Queues that were deleted, as far as descriptions say."""
+    loses_begins: bool = False
+    """Answers to begins do not arrive."""
     takes_last_publish: bool = True
     """Older primaries do not."""
 
@@ -149,7 +151,7 @@ class FakePrimary:
         if isinstance(command, c.CommitCommand) and code is ErrorCode.NONE:
             self.world.log += [Entry(self.epoch)] * command.begins
         self.world.log.append(Entry(self.epoch, None, self.session, command, code))
-        if isinstance(command, c.BeginCommand):
+        if isinstance(command, c.BeginCommand) and not self.world.loses_begins:
             return [self._answers([sm.CommandAnswered(command.number, code, "", len(self.world.log))])]
         return []
 

@@ -1,11 +1,18 @@
 """The blocking façade: the same client, from a thread without an event loop."""
 
 import asyncio
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from lockstep.client import Rejected, TransactionState, blocking
 from lockstep.core import commands as c
+from lockstep.core.xa import XaStatus
 from tests.unit.lockstep.client.fake_broker import FakeBroker
 from tests.unit.lockstep.client.session_bench import bodies
 
@@ -29,3 +36,133 @@ async def test_a_thread_uses_it_while_others_have_loops() -> None:
         await asyncio.to_thread(use, broker.address)
         assert bodies(broker.worlds["one"].executed()) == ["1", "2", "3"]
         assert isinstance(broker.worlds["one"].executed()[-1], c.CommitCommand)
+
+
+FORKING = """
+import os, sys
+from lockstep.client import ErrorCode, Rejected, blocking
+
+def use(body):
+    with blocking.connect(sys.argv[1]) as client, client.session() as session:
+        session.publish("q", body)
+
+use(b"1")
+with blocking.connect(sys.argv[1]) as client, client.session() as session:
+    session.publish("q", b"2")
+    child = os.fork()
+    if not child:
+        try:
+            session.publish("q", b"of the parent's session")
+        except Rejected as rejected:
+            assert rejected.code is ErrorCode.ILLEGAL_STATE
+            use(b"3")
+            sys.exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    session.publish("q", b"4")
+"""
+
+
+async def test_a_child_of_the_process_has_a_loop_of_its_own() -> None:
+    async with FakeBroker("one") as broker:
+        broker.directory["q"] = "one"
+        forking = [sys.executable, "-c", FORKING, broker.address]
+        done = await asyncio.to_thread(subprocess.run, forking, timeout=30, capture_output=True)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert bodies(broker.worlds["one"].executed()) == ["1", "2", "3", "4"]
+
+
+class Interruption(BaseException):
+    """As of the keyboard."""
+
+
+@contextmanager
+def interrupted(after_seconds: float) -> Iterator[None]:
+    def interrupt(*_: object) -> None:
+        raise Interruption
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, after_seconds)
+    try:
+        with pytest.raises(Interruption):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    """Of set "one", with queue "q", on the blocking client's own loop."""
+
+    async def made() -> FakeBroker:
+        return await FakeBroker("one").__aenter__()
+
+    running = blocking._loop.run(made())
+    running.directory["q"] = "one"
+    yield running
+    blocking._loop.run(running.__aexit__())
+
+
+@pytest.fixture
+def consumer(broker: FakeBroker) -> Iterator[blocking.Consumer]:
+    with (
+        blocking.connect(broker.address) as client,
+        client.session() as session,
+        session.consume("q", credit=4) as opened,
+    ):
+        assert opened.next(0.05) is None
+        yield opened
+
+
+@pytest.mark.parametrize("is_iterating", [False, True])
+def test_who_is_interrupted_as_he_waits_takes_no_message(
+    broker: FakeBroker, consumer: blocking.Consumer, is_iterating: bool
+) -> None:
+    with interrupted(0.1):
+        next(iter(consumer)) if is_iterating else consumer.next(60)
+    blocking._loop.run(broker.deliver("one", 1, "q", 1))
+    message = consumer.next(5)
+    assert message is not None and message.position == 1 and not message.is_void
+    message.accept()
+
+
+def test_a_message_that_came_as_its_caller_was_interrupted_is_the_next_one_again(
+    broker: FakeBroker, consumer: blocking.Consumer
+) -> None:
+    blocking._loop.run(broker.deliver("one", 1, "q", 1, 2))
+    inner = consumer._inner
+    call = blocking._Call(blocking._loop._running(), inner.__anext__(), inner.put_back)
+    assert call.answer.result(5).position == 1
+    call.give_up()
+    call.give_up()
+    taken = [consumer.next(5), consumer.next(5)]
+    assert [message and message.position for message in taken] == [1, 2]
+    assert consumer.next(0.01) is None
+
+
+def test_a_consumer_that_is_opened_as_its_caller_is_interrupted_is_closed(broker: FakeBroker) -> None:
+    with blocking.connect(broker.address) as client, client.session() as session:
+        opening = session._inner.consume("q")
+        loop = blocking._loop._running()
+        call = blocking._Call(loop, opening, lambda made: asyncio.ensure_future(made.close()))
+        opened = call.answer.result(5)
+        call.give_up()
+        with pytest.raises(StopIteration):
+            next(iter(blocking.Consumer(opened)))
+
+
+def test_what_makes_bodies_runs_in_its_callers_thread(broker: FakeBroker) -> None:
+    threads = set()
+
+    def rows() -> Iterator[bytes]:
+        for row in (b"1", b"2"):
+            threads.add(threading.current_thread())
+            yield row
+
+    with blocking.connect(broker.address) as client, client.session() as session:
+        session.publish("q", rows())
+        with session.transaction() as transaction:
+            transaction.publish("q", rows())
+        assert session.distributed_transaction().heuristic is XaStatus.OK
+    assert threads == {threading.current_thread()}
+    assert bodies(broker.worlds["one"].executed()) == ["1", "2", "1", "2"]

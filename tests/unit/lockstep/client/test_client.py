@@ -486,6 +486,38 @@ async def test_a_message_that_is_settled_already_ends_a_transactions_accept_ther
     await consumer.close()
 
 
+async def test_what_is_put_back_is_the_next_one_unless_it_is_void(
+    broker: FakeBroker, session: Session
+) -> None:
+    async with await session.consume("a", credit=8) as consumer:
+        await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)
+        await broker.deliver("one", 1, "a", 1, 2)
+        taken = await anext(consumer)
+        consumer.put_back(taken)
+        assert [(await anext(consumer)).position for _ in range(2)] == [1, 2]
+        broker.worlds["one"].fail_over(keep=9)
+        broker.hang_up()
+        await eventually(lambda: taken.is_void)
+        consumer.put_back(taken)
+        assert consumer.take() is None
+
+
+async def test_what_is_put_back_into_a_consumer_that_is_closed_is_released(
+    broker: FakeBroker, session: Session
+) -> None:
+    async with await session.consume("a", credit=8) as consumer:
+        await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)
+        await broker.deliver("one", 1, "a", 1)
+        taken = await anext(consumer)
+    consumer.put_back(taken)
+    await eventually(
+        lambda: any(
+            isinstance(one, c.SettleCommand) and one.disposition == c.Disposition.RELEASE
+            for one in broker.worlds["one"].executed()
+        )
+    )
+
+
 async def test_closing_a_consumer_releases_what_nobody_took(broker: FakeBroker, session: Session) -> None:
     consumer = await session.consume("a", credit=8)
     await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)

@@ -9,7 +9,8 @@ import pytest
 import pytest_asyncio
 
 import lockstep
-from lockstep.client import Message, Rejected, Session, TransactionState
+from lockstep.client import Client, InDoubt, Message, OutcomeState, Rejected, Session, TransactionState
+from lockstep.client.coordinators import Coordinators
 from lockstep.client.distributed_transaction import ENDED_SECONDS
 from lockstep.core import commands as c
 from lockstep.core.errors import ErrorCode
@@ -30,6 +31,8 @@ class FakeCoordinator:
         """It enlists only one by one."""
         self.enlists_max: int | None = None
         """Further ones are refused."""
+        self.silent = ""
+        """What is never answered."""
         self.answers = asyncio.Event()
         """Nothing is answered before this is set."""
         self.answers.set()
@@ -54,6 +57,7 @@ class FakeCoordinator:
             ),
             "Commit": (pb.CommitDistributedRequest, pb.CommitDistributedResponse(state=state)),
             "Rollback": (pb.RollbackDistributedRequest, pb.RollbackDistributedResponse()),
+            "GetOutcome": (pb.GetDistributedOutcomeRequest, pb.GetDistributedOutcomeResponse(state=state)),
         }
         return service(
             "Coordinator",
@@ -67,6 +71,8 @@ class FakeCoordinator:
         async def answering(request: Any) -> Any:
             self.asked.append(method)
             await self.answers.wait()
+            if method == self.silent:
+                await asyncio.sleep(60)
             if method == "Begin" and not self.is_old:
                 numbers = range(len(request.participants))
                 xids = [encode_xid(Xid(1, b"t", b"%d" % number)) for number in numbers]
@@ -87,12 +93,15 @@ async def coordinator() -> AsyncIterator[FakeCoordinator]:
 
 
 @pytest_asyncio.fixture
-async def session(broker: FakeBroker, coordinator: FakeCoordinator) -> AsyncIterator[Session]:
-    async with (
-        await lockstep.connect(broker.address, coordinators=coordinator.address) as client,
-        client.session() as session,
-    ):
-        yield session
+async def client(broker: FakeBroker, coordinator: FakeCoordinator) -> AsyncIterator[Client]:
+    async with await lockstep.connect(broker.address, coordinators=coordinator.address) as connected:
+        yield connected
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coordinators are not waited for for long."""
+    monkeypatch.setattr(Coordinators.call, "__defaults__", (0.3,))
 
 
 @pytest_asyncio.fixture
@@ -269,3 +278,126 @@ async def test_a_commit_is_asked_for_once(coordinator: FakeCoordinator, session:
     await first
     assert coordinator.asked.count("Commit") == 1
     assert "Rollback" not in coordinator.asked
+
+
+KINDS = [Session.transaction, Session.distributed_transaction]
+
+
+async def _work(transaction: Any) -> None:
+    """In both sets."""
+    async with transaction:
+        await transaction.publish("a", b"x")
+        await transaction.publish("c", b"y")
+
+
+@pytest.mark.parametrize("make", KINDS)
+@pytest.mark.usefixtures("impatient")
+async def test_a_commit_that_no_coordinator_answers_says_which_outcome_to_ask_for(
+    coordinator: FakeCoordinator, client: Client, session: Session, make: Any
+) -> None:
+    transaction = make(session)
+    await transaction.publish("a", b"x")
+    await transaction.publish("c", b"y")
+    coordinator.answers.clear()
+    with pytest.raises(InDoubt) as raised:
+        await transaction.commit()
+    assert transaction.state is TransactionState.IN_DOUBT
+    coordinator.answers.set()
+    outcome = await client.get_outcome(str(raised.value.details["transaction_id"]), fence=True)
+    assert (outcome.transaction_id, outcome.state) == (transaction.id, OutcomeState.COMMITTED)
+
+
+@pytest.mark.parametrize("make", KINDS)
+@pytest.mark.parametrize("is_old", [False, True])
+@pytest.mark.usefixtures("impatient")
+async def test_what_no_coordinator_enlists_did_not_happen(
+    coordinator: FakeCoordinator, session: Session, make: Any, is_old: bool
+) -> None:
+    coordinator.is_old = is_old
+    coordinator.silent = "Enlist" if is_old else "Begin"
+    transaction = make(session)
+    with pytest.raises(Rejected, match="was not enlisted") as raised:
+        await _work(transaction)
+    assert raised.value.code is ErrorCode.UNAVAILABLE
+    assert transaction.state is TransactionState.ROLLED_BACK
+
+
+@pytest.mark.parametrize("make", KINDS)
+async def test_a_begin_whose_answer_is_lost_with_the_brokers_is_rolled_back(
+    broker: FakeBroker, session: Session, make: Any
+) -> None:
+    await session.publish("a", b"warm")
+    world = broker.worlds["one"]
+    world.loses_begins = broker.is_holding = True
+    transaction = make(session)
+    working = asyncio.ensure_future(_work(transaction))
+    await eventually(lambda: any(isinstance(entry.command, c.BeginCommand) for entry in world.log))
+    world.loses_begins = broker.is_holding = False
+    world.restart()
+    broker.hang_up()
+    with pytest.raises(Rejected) as raised:
+        await working
+    assert raised.value.code is ErrorCode.ROLLED_BACK
+    assert transaction.state is TransactionState.ROLLED_BACK
+
+
+async def test_who_is_cancelled_twice_leaves_no_branch_open(
+    broker: FakeBroker, coordinator: FakeCoordinator, session: Session
+) -> None:
+    for queue in ("a", "c"):
+        await session.publish(queue, b"warm")
+    transaction = session.distributed_transaction()
+
+    async def work() -> None:
+        async with transaction:
+            await transaction.publish("a", b"x")
+            await transaction.publish("c", b"y")
+            await asyncio.sleep(60)
+
+    working = asyncio.ensure_future(work())
+    await eventually(lambda: _count(broker, "two", c.StartCommand) == 1)
+    broker.is_holding = True
+    for _ in range(2):
+        working.cancel()
+        await asyncio.sleep(0.02)
+    assert working.cancelled()
+    await broker.commit()
+    await eventually(lambda: coordinator.asked[-1] == "Rollback")
+    assert [_count(broker, name, c.EndCommand) for name in ("one", "two")] == [1, 1]
+    assert transaction.state is TransactionState.ROLLED_BACK
+
+
+async def test_a_set_without_a_primary_does_not_hold_up_the_others_rollback(
+    broker: FakeBroker, coordinator: FakeCoordinator, session: Session
+) -> None:
+    transaction = session.distributed_transaction()
+    await transaction.publish("a", b"x")
+    await transaction.publish("c", b"y")
+    await eventually(lambda: _count(broker, "two", c.StartCommand) == 1)
+    broker.is_holding = True
+    rolling_back = asyncio.ensure_future(transaction.rollback())
+    try:
+        await eventually(lambda: [_count(broker, name, c.EndCommand) for name in ("one", "two")] == [1, 1], 5)
+        await eventually(lambda: coordinator.asked[-1] == "Rollback", 5)
+    finally:
+        await broker.commit()
+        await rolling_back
+
+
+async def test_what_could_not_be_accepted_goes_back_though_its_set_answers_late(
+    broker: FakeBroker, coordinator: FakeCoordinator, session: Session, message: Message
+) -> None:
+    broker.refused_accepts["a"] = ErrorCode.ROLLBACK_ONLY
+    transaction = session.distributed_transaction()
+    broker.is_holding = True
+    await transaction.accept(message)
+    await transaction.rollback()
+    assert coordinator.asked[-1] == "Rollback"
+    await broker.commit()
+    await eventually(
+        lambda: any(
+            isinstance(one, c.SettleCommand) and one.disposition == c.Disposition.RELEASE
+            for one in broker.worlds["one"].executed()
+        ),
+        5,
+    )

@@ -84,3 +84,14 @@ async def test_names_are_not_remembered_without_end(
         broker.directory[f"reply-{number}"] = "one"
         await session.publish(f"reply-{number}", b"x")
     assert len(session._directory._names) == 10
+
+
+async def test_a_client_that_is_closed_opens_nothing(broker: FakeBroker) -> None:
+    client = await lockstep.connect(broker.address)
+    await client.close()
+    with pytest.raises(Rejected, match="the client is closed") as raised:
+        client.session()
+    assert raised.value.code is ErrorCode.ILLEGAL_STATE
+    for transaction_id in ("one/5.1", "0" * 32):
+        with pytest.raises(Rejected, match="the client is closed"):
+            await client.get_outcome(transaction_id)

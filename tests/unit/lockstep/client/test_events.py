@@ -118,6 +118,42 @@ def test_the_tail_gives_what_is_committed() -> None:
         assert bodies(list(client.tail("east", EventOffset(10, 1)))) == ["2.0", "2.1"]
 
 
+@pytest.mark.parametrize(("is_polite", "said"), [(False, "cut"), (True, "inside a transaction")])
+def test_who_goes_on_with_a_tail_that_was_cut_has_no_event_twice(is_polite: bool, said: str) -> None:
+    log = log_of(3, 7, 2)
+    cut = FakeEvents({"east": log}, cut_after=2, is_cut_politely=is_polite)
+    whole = FakeEvents({"east": log})
+    found: list[pb.EventBatch] = []
+    with Serving(cut) as serving, EventsClient(serving.addresses) as client:
+        tail = client.tail("east", NOTHING)
+        # The second batch ends inside a transaction.
+        with pytest.raises(Rejected, match=said):
+            found.extend(tail)
+    last = EventOffset.of(found[-1].end)
+    with Serving(whole) as serving, EventsClient(serving.addresses) as client:
+        found += client.tail("east", last)
+    assert bodies(found) == [event.body.decode() for one in log for event in one.events]
+
+
+def test_a_set_is_committed_as_a_broker_says_that_has_a_replica_of_it() -> None:
+    logs = {"east": log_of(1, 2), "west": log_of(1)}
+    without, has = FakeEvents(logs, has_replicas=False), FakeEvents(logs, other_records=5)
+    plan = pb.PlanResponse(
+        ranges=[pb.PlanResponse.PlannedRange(to=NOTHING.in_set(name)) for name in sorted(logs)]
+    )
+    with Serving(without, has) as serving, EventsClient(serving.addresses) as client:
+        for part in plan.ranges:
+            part.brokers[:] = serving.addresses
+        assert client.committed(plan) == {"east": 25, "west": 15}
+        del plan.ranges[0].brokers[:]
+    with (
+        Serving(without) as serving,
+        EventsClient(serving.addresses, patience_seconds=0.5) as client,
+        pytest.raises(Rejected, match="no replica of 'east'"),
+    ):
+        client.committed(plan)
+
+
 def test_a_client_without_addresses_is_refused() -> None:
     with pytest.raises(ValueError, match="no address"):
         EventsClient(" , ")

@@ -450,10 +450,36 @@ def test_a_consumer_is_opened_again_with_the_credit_it_has_left() -> None:
     bench.lose()
     bench.exchange()
     assert bench.primary.requests == [
-        rq.AttachSession("s", "session-1", 2, 1, 30_000, 0, (rq.HeldDeliveries("q", 1, (5, 6, 7)),), True),  # type: ignore[arg-type]
+        rq.AttachSession(
+            "s",  # type: ignore[arg-type]
+            "session-1",  # type: ignore[arg-type]
+            2,  # type: ignore[arg-type]
+            1,  # type: ignore[arg-type]
+            30_000,
+            0,
+            (rq.HeldDeliveries("q", 1, (5, 6, 7)),),  # type: ignore[arg-type]
+            True,
+            (rq.UnansweredSettle(1, "q", (5,)),),  # type: ignore[arg-type]
+        ),
         rq.OpenConsumer(1, "q", 8),
     ]
     assert bench.of(e.DeliveriesVoided) == []
+
+
+def test_what_was_delivered_again_is_not_said_to_be_settled() -> None:
+    bench = Bench().start()
+    bench.feed(e.StartConsuming(1, "q", 10))
+    bench.exchange()
+    assert bench.primary is not None
+    bench.say(bench.primary.deliver(1, "q", 5, 6))
+    bench.submit("release", c.SettleCommand(0, "q", Epoch(1), (5, 6), c.Disposition.RELEASE))  # type: ignore[arg-type]
+    bench.say(bench.primary.deliver(1, "q", 6))
+    bench.lose()
+    bench.exchange()
+    attach = bench.primary.requests[0]
+    assert isinstance(attach, rq.AttachSession)
+    assert attach.held == (rq.HeldDeliveries("q", Epoch(1), (5, 6)),)  # type: ignore[arg-type]
+    assert attach.settling == (rq.UnansweredSettle(1, "q", (5,)),)  # type: ignore[arg-type]
 
 
 def test_deliveries_of_an_epoch_that_is_over_are_void_and_their_credit_comes_back() -> None:

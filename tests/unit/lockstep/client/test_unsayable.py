@@ -7,17 +7,27 @@ from typing import Any
 import pytest
 
 from lockstep.client import Rejected, Session, session_stream
+from lockstep.client.session_settings import SessionSettings
 from lockstep.core import commands as c
 from lockstep.core.errors import ErrorCode
+from lockstep.core.xid import Xid
 from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 from tests.unit.lockstep.client.session_bench import bodies
 
 Asking = Callable[[Any], Awaitable[object]]
 
 
-async def in_transaction(session: Session, **options: Any) -> None:
-    async with session.transaction(**options) as transaction:
-        await transaction.publish("a", b"x")
+TOO_LONG = c.SPAN_MS_MAX + 1
+
+
+async def in_transaction(session: Session, timeout_ms: Any = 0, ttl_ms: int = 0) -> None:
+    async with session.transaction(timeout_ms=timeout_ms) as transaction:
+        await transaction.publish("a", b"x", ttl_ms=ttl_ms)
+
+
+async def started(session: Session, transaction: Any) -> object:
+    manager = await session.resource_manager("one")
+    return await manager.start(Xid(1, b"g", b"b"), transaction=transaction)
 
 
 async def consumed(session: Session, credit: int) -> object:
@@ -40,6 +50,23 @@ UNSAYABLE: dict[str, Asking] = {
     "a negative time-out": lambda session: in_transaction(session, timeout_ms=-1),
     "half a millisecond of time-out": lambda session: in_transaction(session, timeout_ms=0.5),
     "negative credit": lambda session: consumed(session, -1),
+    "no credit": lambda session: consumed(session, 0),
+    "no message": lambda session: session.publish("a", []),
+    "no message of an iterator": lambda session: session.publish("a", iter(())),
+    "a number": lambda session: session.publish("a", 5),
+    "a time to live that is no span": lambda session: session.publish("a", b"x", ttl_ms=TOO_LONG),
+    "one among many that lives too long": lambda session: session.publish(
+        "a", [c.OutgoingMessage(b"", b"x"), c.OutgoingMessage(b"", b"y", ttl_ms=TOO_LONG)]
+    ),
+    "one that lives too long in a transaction": lambda session: in_transaction(session, ttl_ms=TOO_LONG),
+    "a queue whose messages live too long": lambda session: session.declare_queue(
+        "a", c.QueueOptions(message_ttl_ms=TOO_LONG)
+    ),
+    "a queue whose messages have lived": lambda session: session.declare_queue(
+        "a", c.QueueOptions(message_ttl_ms=-1)
+    ),
+    "a time-out that is no span": lambda session: in_transaction(session, timeout_ms=TOO_LONG),
+    "a branch of no transaction": lambda session: started(session, (0, 1)),
 }
 
 
@@ -64,6 +91,36 @@ async def test_buffers_are_bodies(broker: FakeBroker, session: Session) -> None:
     await session.publish("a", memoryview(b"2"))
     await session.publish("a", [bytearray(b"3"), memoryview(b"4"), b"5"])
     assert bodies(broker.worlds["one"].executed()) == ["1", "2", "3", "4", "5"]
+
+
+async def test_what_makes_bodies_is_read_to_its_end_once(broker: FakeBroker, session: Session) -> None:
+    mixed: list[bytearray | c.OutgoingMessage] = [bytearray(b"4"), c.OutgoingMessage(b"", b"5")]
+    async with asyncio.timeout(5):
+        await session.publish("a", (b"%d" % number for number in range(2)))
+        await session.publish("a", map(str.encode, ("2", "3")))
+        await session.publish("a", iter(mixed))
+        async with session.transaction() as transaction:
+            await transaction.publish("a", (body for body in (b"6", b"7")))
+    assert bodies(broker.worlds["one"].executed()) == list("01234567")
+
+
+async def test_who_shares_a_batch_with_it_is_heard(broker: FakeBroker, session: Session) -> None:
+    await session.publish("a", b"before")
+    streams = len(broker.streams)
+    bad = asyncio.ensure_future(session.publish("a", b"1", ttl_ms=TOO_LONG))
+    async with asyncio.timeout(5):
+        await session.publish("a", b"2")
+        with pytest.raises(Rejected, match="time to live is above") as raised:
+            await bad
+    assert raised.value.code is ErrorCode.INVALID_ARGUMENT
+    assert bodies(broker.worlds["one"].executed()) == ["before", "2"]
+    assert len(broker.streams) == streams
+
+
+@pytest.mark.parametrize("session_timeout_ms", [-1, TOO_LONG, 0.5, None])
+def test_no_session_has_a_time_out_that_cannot_be_said(session_timeout_ms: Any) -> None:
+    with pytest.raises(ValueError, match="session_timeout_ms is"):
+        SessionSettings(session_timeout_ms=session_timeout_ms)
 
 
 async def test_who_shares_a_write_with_it_is_heard_and_its_own_transaction_fails(

@@ -33,6 +33,7 @@ from lockstep.core.records import (
     CloseSubscription,
     CommandRef,
     Commit,
+    Consume,
     DeclareExchange,
     DeclareQueue,
     DeleteExchange,
@@ -54,6 +55,7 @@ from lockstep.core.records import (
     Rollback,
     RollbackReason,
     Unbind,
+    UseQueue,
 )
 from lockstep.core.set_state import SetState
 from lockstep.core.state_listener import StateListener
@@ -139,15 +141,24 @@ class Log:
         index = self.append(Begin(None, session or SessionKey(0), xid, 60_000, 1), is_durable=False)
         return index, self.epoch
 
-    def prepare(self, key: TransactionKey, xid: bytes) -> LogIndex:
-        return self.append(Prepare(None, key, False, xid))
+    def durable_records(self, key: TransactionKey) -> int:
+        """What a primary says of a transaction in the record that ends it."""
+        buffer = self.state.transactions.get(key)
+        return buffer.durable_records if buffer is not None else 0
+
+    def prepare(self, key: TransactionKey, xid: bytes, resource_sets: tuple[str, ...] = ()) -> LogIndex:
+        records = self.durable_records(key)
+        return self.append(Prepare(None, key, False, xid, 0, resource_sets, durable_records=records))
 
     def commit(self, key: TransactionKey, xid: bytes = b"") -> LogIndex:
         """The one-record commit of a TX."""
-        return self.append(Prepare(None, key, True, xid))
+        return self.append(Prepare(None, key, True, xid, durable_records=self.durable_records(key)))
+
+    def commit_prepared(self, key: TransactionKey, is_heuristic: bool = False) -> LogIndex:
+        return self.append(Commit(None, key, is_heuristic, self.durable_records(key)))
 
     def rollback(self, key: TransactionKey, reason: int = RollbackReason.CLIENT) -> LogIndex:
-        return self.append(Rollback(None, key, reason))
+        return self.append(Rollback(None, key, reason, self.durable_records(key)))
 
 
 def alike(messages: Sequence[Message]) -> Alike | None:
@@ -207,6 +218,7 @@ class Writer:
             + [self._whole_transaction] * 4
             + [self._end_prepared] * 2
             + [self._session] * 2
+            + [self._consume]
             + [self._forget, self._mark]
             + [self._subscribe] * 2
         )
@@ -383,11 +395,12 @@ class Writer:
             reason = self.random.choice(
                 (RollbackReason.CLIENT, RollbackReason.TIMED_OUT, RollbackReason.COORDINATOR)
             )
-            self.log.append(Rollback(self._command(), buffer.key, reason))
-        elif buffer.xid and self._chance(0.8):
-            self.log.append(Prepare(self._command(), buffer.key, False, buffer.xid))
+            self.log.append(Rollback(self._command(), buffer.key, reason, buffer.durable_records))
         else:
-            self.log.append(Prepare(self._command(), buffer.key, True, buffer.xid))
+            is_commit = not (buffer.xid and self._chance(0.8))
+            records = buffer.durable_records
+            record = Prepare(self._command(), buffer.key, is_commit, buffer.xid, durable_records=records)
+            self.log.append(record)
 
     def _whole_transaction(self) -> None:
         """A TX that is done in one frame, or in two: its operations follow each other, and mostly its commit them."""
@@ -411,22 +424,24 @@ class Writer:
         begun = self.random.choice((0, 0, 0, 1, 2))
         for _ in range(begun):
             self.log.begin()
-        self.log.append(Prepare(self._command(), key, True, begun=begun))
+        records = self.log.durable_records(key)
+        self.log.append(Prepare(self._command(), key, True, begun=begun, durable_records=records))
 
     def _end_prepared(self) -> None:
         """What coordinators and operators do, and what late time-outs try to."""
         prepared = self.log.state.transactions.prepared()
         if not prepared:
             return
-        key = self.random.choice(prepared).key
+        branch = self.random.choice(prepared)
+        key, records = branch.key, branch.durable_records
         record = self.random.choice(
             (
-                Commit(self._command(), key),
-                Commit(self._command(), key, is_heuristic=True),
-                Rollback(self._command(), key, RollbackReason.COORDINATOR),
-                Rollback(self._command(), key, RollbackReason.HEURISTIC),
-                Rollback(self._command(), key, RollbackReason.TIMED_OUT),
-                Rollback(self._command(), key, RollbackReason.FENCED),
+                Commit(self._command(), key, False, records),
+                Commit(self._command(), key, True, records),
+                Rollback(self._command(), key, RollbackReason.COORDINATOR, records),
+                Rollback(self._command(), key, RollbackReason.HEURISTIC, records),
+                Rollback(self._command(), key, RollbackReason.TIMED_OUT, records),
+                Rollback(self._command(), key, RollbackReason.FENCED, records),
             )
         )
         self.log.append(record)
@@ -442,6 +457,15 @@ class Writer:
             self.log.append(RejectCommand(self._command(), 5, "full"), is_durable=False)
         else:
             self.log.append(AcceptCommand(self._command(), 42), is_durable=False)
+
+    def _consume(self) -> None:
+        """A consumer of a queue comes, of a session that is there, or not any more."""
+        queue = self._queue()
+        if queue is not None:
+            session = self.random.choice([SessionKey(999_999), *sorted(self.log.state.sessions.by_key)])
+            if not queue.definition.is_used:
+                self.log.append(UseQueue(None, queue.id), queue.is_durable)
+            self.log.append(Consume(None, session, queue.id), is_durable=False)
 
     def _forget(self) -> None:
         heuristic = self.log.state.outcomes.heuristic()
@@ -469,4 +493,4 @@ class Writer:
         if self._chance(0.7):
             self.log.append(AdvanceSubscription(None, group, floor))
         else:
-            self.log.append(CloseSubscription(None, group))
+            self.log.append(CloseSubscription(None, group, is_left_behind=self._chance(0.5)))

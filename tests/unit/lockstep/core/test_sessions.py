@@ -1,14 +1,18 @@
 """Sessions and the answers that the state machine derives (DESIGN 6)."""
 
+import msgspec
+
 from lockstep.core.commands import ANSWERS_KEPT
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import SessionId, SessionKey
+from lockstep.core.ids import Epoch, QueueId, SessionId, SessionKey
+from lockstep.core.item_values import SessionValue, decode_queue, decode_session, encode
 from lockstep.core.records import (
     AcceptCommand,
     Begin,
     CloseSession,
     CommandRef,
     Commit,
+    Consume,
     DeclareQueue,
     DeleteQueue,
     Dequeue,
@@ -18,8 +22,9 @@ from lockstep.core.records import (
     RejectCommand,
     Rollback,
     RollbackReason,
+    UseQueue,
 )
-from lockstep.core.sessions import Answer
+from lockstep.core.sessions import Answer, DtxUse
 from lockstep.core.transaction_states import TransactionState
 from tests.unit.lockstep.core.history import Log, bodies, message
 
@@ -150,3 +155,39 @@ def test_branches_of_a_session_are_found() -> None:
     log.begin(session=key)
     log.begin(b"y", session=other)
     assert [branch.key for branch in log.state.transactions.branches_of(key)] == [mine]
+
+
+def test_a_session_knows_what_it_consumed_of_what_is_there() -> None:
+    log = Log()
+    key = open_session(log)
+    first, second, third = [log.queue(name, is_auto_delete=True) for name in ("1", "2", "3")]
+    for queue in (first, second, first):
+        log.append(Consume(None, key, queue.id), is_durable=False)
+    assert list(log.state.sessions.by_key[key].consumed) == [first.id, second.id]
+    log.append(DeleteQueue(None, first.id))
+    log.append(Consume(None, key, third.id), is_durable=False)
+    assert list(log.state.sessions.by_key[key].consumed) == [second.id, third.id]
+    log.append(Consume(None, SessionKey(99), third.id), is_durable=False)
+
+
+def test_a_restart_leaves_of_consumers_that_a_durable_queue_had_one() -> None:
+    log = Log()
+    key = open_session(log)
+    queue, unused = log.queue("q", is_auto_delete=True), log.queue("unused", is_auto_delete=True)
+    log.append(UseQueue(None, queue.id))
+    log.append(Consume(None, key, queue.id), is_durable=False)
+    log.append(UseQueue(None, unused.id), is_durable=False)
+    log.begin_epoch(is_restarted=True)
+    assert not log.state.sessions.by_key
+    assert queue.definition.is_used and not unused.definition.is_used
+
+
+def test_sessions_and_queues_in_snapshots_of_older_versions_say_nothing_of_consumers() -> None:
+    value = SessionValue(SessionId("a"), Epoch(1), 30_000, 1, (), DtxUse.NONE, (QueueId(7),))
+    assert decode_session(encode(value)) == value
+    older = msgspec.msgpack.encode(msgspec.msgpack.decode(encode(value))[:-1])
+    assert decode_session(older).consumed == ()
+    queue = DeclareQueue(None, "q", True, is_auto_delete=True, is_used=True)
+    assert decode_queue(encode(queue)) == queue
+    older = msgspec.msgpack.encode(msgspec.msgpack.decode(encode(queue))[:-1])
+    assert not decode_queue(older).is_used

@@ -1,5 +1,9 @@
 """Strategies for every message of a session stream, as hypothesis draws them."""
 
+from dataclasses import fields
+from dataclasses import replace as dataclass_replace
+from typing import Any
+
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -111,6 +115,7 @@ requests = st.one_of(
         counts,
         st.lists(st.builds(rq.HeldDeliveries, names, counts, positions), max_size=2).map(tuple),
         st.booleans(),
+        st.lists(st.builds(rq.UnansweredSettle, numbers, names, positions), max_size=2).map(tuple),
     ),
     st.just(rq.DetachSession()),
     st.builds(rq.OpenConsumer, small, names, small, st.booleans(), names, st.booleans(), counts),
@@ -127,6 +132,36 @@ requests = st.one_of(
     st.builds(rq.GetTimeout, small, xids),
 )
 client_messages = commands | requests
+
+_numbers = st.sampled_from((-1, 0, 1, 1 << 32, 1 << 42, (1 << 42) + 1, (1 << 64) - 1, 1 << 64, 0.5, True))
+_tuples = st.sampled_from(((), (0, 1), (1, 0), (4, 4), (4, 4, 5), (5, 4), (("a", "b"),), (("a", 1),)))
+_anything: st.SearchStrategy[Any] = _numbers | _tuples | st.sampled_from((None, "", "a", "\ud800", b"", b"a"))
+"""What a caller may hand in by mistake."""
+
+
+@st.composite
+def _with_anything(draw: st.DrawFn, message: Any) -> Any:
+    """With one field that is anything, perhaps of what is in it."""
+    name = draw(st.sampled_from(message.__struct_fields__ or ("number",)))
+    if name not in message.__struct_fields__:
+        return message
+    value = getattr(message, name)
+    match value:
+        case c.QueueOptions():
+            option = draw(st.sampled_from([field.name for field in fields(value)]))
+            value = dataclass_replace(value, **{option: draw(_anything)})
+        case c.PublishCommand():
+            value = draw(_with_anything(value))
+        case (c.OutgoingMessage() as first, *others):
+            value = (draw(_with_anything(first)), *others) if draw(st.booleans()) else draw(_anything)
+        case (rq.HeldDeliveries() as first, *others):
+            value = (draw(_with_anything(first)), *others)
+        case _:
+            value = draw(_anything)
+    return replace(message, **{name: value})
+
+
+wild_client_messages: st.SearchStrategy[rq.ClientMessage] = client_messages.flatmap(_with_anything)
 
 answers = st.builds(sm.CommandAnswered, numbers, codes, names, counts)
 batches = st.lists(delivered, max_size=5).map(tuple)

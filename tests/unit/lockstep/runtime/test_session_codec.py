@@ -15,7 +15,11 @@ from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SetName
 from lockstep.runtime.session_codec import decode_request, decode_response, encode_request, encode_response
 from lockstep.wire.v1 import session_pb2 as pb
-from tests.unit.lockstep.runtime.session_messages import client_messages, server_messages
+from tests.unit.lockstep.runtime.session_messages import (
+    client_messages,
+    server_messages,
+    wild_client_messages,
+)
 
 SET = SetName("s")
 
@@ -61,6 +65,16 @@ def test_a_message_with_bytes_changed_is_messages_or_a_rejection(
     for _ in range(data.draw(st.integers(1, 3))):
         wire[data.draw(st.integers(0, len(wire) - 1))] = data.draw(st.integers(0, 255))
     decode_or_refuse(lambda: decode_request(pb.SessionRequest.FromString(bytes(wire))))
+
+
+@pytest.mark.fuzz
+@given(wild_client_messages)
+def test_whatever_can_be_said_is_understood(message: rq.ClientMessage) -> None:
+    try:
+        wire = encode_request(SET, [message]).SerializeToString()
+    except Exception:  # Refused to whoever wants to say it.
+        return
+    assert len(decode_request(pb.SessionRequest.FromString(wire))[1]) == 1
 
 
 Publish = pb.ClientMessage.Publish

@@ -11,12 +11,14 @@ from lockstep.core.effects import (
     PromoteSelf,
     PutPresence,
     RestoreLeaseKey,
+    SwapMap,
     TellClient,
 )
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, SessionId, SessionKey
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SessionId, SessionKey
 from lockstep.core.inputs import (
     AcceptDataLoss,
+    BackupSaid,
     ClientSaid,
     HandOver,
     LeaseLost,
@@ -25,7 +27,7 @@ from lockstep.core.inputs import (
     SwapAnswered,
     Verdict,
 )
-from lockstep.core.replication import HandedOver
+from lockstep.core.replication import Acknowledge, HandedOver, Subscribe
 from lockstep.core.requests import AttachSession
 from lockstep.core.server_messages import AttachRefused
 from lockstep.core.store_protocol import StoreRefused
@@ -264,6 +266,33 @@ def test_a_hand_over_stops_the_primary_for_a_member_that_is_in_sync_only() -> No
     bench = leading()
     bench.feed(HandOver(SET, BrokerId("b")))
     assert bench.replica.is_serving
+
+
+@pytest.mark.parametrize(
+    ("present", "is_handed_over"), [((), False), ((member("b", 1),), False), ((member("b"),), True)]
+)
+def test_a_set_is_handed_over_only_to_whom_is_there_to_be_promoted(
+    present: tuple[Member, ...], is_handed_over: bool
+) -> None:
+    """A backup alone has no presence and never stands: the reign would end for nobody, and take what is in memory with it."""
+    bench = leading()
+    bench.hold_lease(for_ms=60_000)
+    primary = bench.replica.primary
+    assert primary is not None
+    subscribe = Subscribe(
+        SET, primary.epoch, B.broker, B.disk, B.incarnation, LogIndex(0), (), LogIndex(0), False, LogIndex(0)
+    )
+    bench.feed(BackupSaid(SET, 1, subscribe))
+    bench.pass_ms(100)
+    acknowledge = Acknowledge(SET, primary.epoch, B.broker, B.incarnation, primary.log_end)
+    bench.feed(BackupSaid(SET, 1, acknowledge))
+    (swap,) = bench.wanted(SwapMap)
+    bench.feed(SwapAnswered(SET, swap.request, Verdict.DONE, 12))
+    assert [each.broker for each in primary.membership.set_map.in_sync] == ["a", "b"]
+    bench.see_presences(bench.own(), *present)
+    bench.feed(HandOver(SET, B.broker))
+    assert ("hand over refused" not in bench.notes()) == is_handed_over
+    assert bench.replica.is_serving != is_handed_over
 
 
 @pytest.mark.parametrize(("to", "asked_at_once"), [("a", 1), ("b", 0)])

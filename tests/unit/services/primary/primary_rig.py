@@ -4,7 +4,7 @@ Law: whatever a client hears is checked when it is said: no answer and no delive
 delivery of what a transaction has locked.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -73,13 +73,14 @@ from lockstep.core.inputs import (
 )
 from lockstep.core.invariants import check_invariants
 from lockstep.core.log_copy import LogCopy
-from lockstep.core.records import AnyRecord, CommandRef, Publish
+from lockstep.core.records import AnyRecord, CommandRef, Commit, Prepare, Publish, Rollback
 from lockstep.core.replication import HandedOver
 from lockstep.core.requests import (
     AttachSession,
     ClientMessage,
     HeldDeliveries,
     OpenConsumer,
+    UnansweredSettle,
 )
 from lockstep.core.restoration import UNLIMITED_BYTES
 from lockstep.core.server_messages import (
@@ -344,16 +345,24 @@ class Rig:
         return [message.body for message in messages if message is not None]
 
     def check_log(self) -> None:
-        """A replica that applies the frames is equal, and each command has one answering record, in the order of the numbers."""
+        """A replica that applies the frames is equal, and each command has one answering record, in the order of the numbers.
+        What prepares a transaction, or ends it, says how many durable records that has.
+        """
         self.feed(Tick(SET))  # Begins alone wait for what comes behind them, or for time.
         self.acknowledge()
         log = self.core.context.writer.log
         assert log.framed_end == log.end == log.commit_index
         replica = SetState(SET)
         answering: dict[SessionKey, list[int]] = {}
+        durable_records: Counter[TransactionKey] = Counter()
         for frame in log.frames_after(LogIndex(0)):
             replica.apply_frame(frame)
             for found in decode_records(frame):
+                key: TransactionKey | None = getattr(found.record, "transaction", None)
+                if isinstance(found.record, Prepare | Commit | Rollback):
+                    assert found.record.durable_records == durable_records[found.record.transaction]
+                if key is not None:
+                    durable_records[key] += found.is_durable
                 command: CommandRef | None = found.record.command
                 if command is not None:
                     answering.setdefault(command.session, []).append(command.number)
@@ -415,6 +424,7 @@ class RigClient:
         heard: int = 0,
         held: tuple[HeldDeliveries, ...] = (),
         outlives_hand_over: bool = False,
+        settling: tuple[UnansweredSettle, ...] = (),
     ) -> None:
         """On a new stream; the session is opened first, then resumed."""
         self.stream = self.rig.new_stream(self)
@@ -429,6 +439,7 @@ class RigClient:
                 heard,
                 held,
                 outlives_hand_over,
+                settling,
             )
         )
 

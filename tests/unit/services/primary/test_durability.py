@@ -1,12 +1,15 @@
 """Durability of effects: a message is durable where it and its queue are, whatever the rest of its batch is."""
 
+import msgspec
 import pytest
 
 from lockstep.core.commands import (
+    CommitCommand,
     OutgoingMessage,
     PublishCommand,
 )
 from lockstep.core.ids import TransactionKey
+from lockstep.core.records import Prepare, Rollback
 from tests.unit.services.primary.primary_rig import Rig, RigClient, is_ascending, publish
 
 MIXED = tuple(OutgoingMessage(b"", b"%d" % number, number % 2 == 0) for number in range(6))
@@ -95,4 +98,46 @@ def test_what_goes_nowhere_is_done_with_no_enqueue(client: RigClient) -> None:
     transaction = client.begin()
     assert client.ok(publish("", b"1", exchange="empty", transaction=transaction, sequence=1)) == 0
     assert client.commit(transaction, 1).value == 3
+    client.rig.check_log()
+
+
+@pytest.mark.parametrize(
+    ("commands", "records"),
+    [
+        ((), 0),
+        ((publish("durable", b"1"),), 1),
+        ((publish("transient", b"1"),), 0),
+        ((publish("transient", b"1"), publish("durable", b"2")), 1),
+        ((publish("durable", b"1", b"2"), publish("durable", b"3")), 2),
+        ((mixed("", "durable"),), 3),
+        ((mixed("x", ""),), 3),
+        ((publish("", b"1", exchange="x"),), 1),
+        ((publish("", b"1", exchange="empty"),), 0),
+    ],
+)
+@pytest.mark.parametrize("is_committed", [False, True])
+@pytest.mark.parametrize("is_together", [False, True])
+def test_the_end_of_a_transaction_says_how_many_durable_records_it_has(
+    client: RigClient,
+    commands: tuple[PublishCommand, ...],
+    records: int,
+    is_committed: bool,
+    is_together: bool,
+) -> None:
+    """Not messages, and not queues: who reads the durable log alone counts them."""
+    client.exchange("empty")
+    key = client.begin()
+    parts = [
+        msgspec.structs.replace(command, transaction=key, sequence=sequence)
+        for sequence, command in enumerate(commands, 1)
+    ]
+    last = parts.pop() if parts and is_together and is_committed else None
+    for command in parts:
+        client.ok(command)
+    if is_committed:
+        client.ok(CommitCommand(0, key, len(commands), last_publish=last))
+    else:
+        client.rollback(key)
+    (end,) = [record for record in client.rig.records() if isinstance(record, Prepare | Rollback)]
+    assert end.durable_records == records
     client.rig.check_log()

@@ -3,12 +3,14 @@
 import pytest
 
 from lockstep.core.effects import CloseBackupStream
-from lockstep.core.ids import Epoch, LogIndex
-from lockstep.core.inputs import BackupStreamClosed, SwapAnswered, Tick, Verdict
+from lockstep.core.ids import Epoch, LogIndex, SessionKey
+from lockstep.core.inputs import BackupSaid, BackupStreamClosed, SwapAnswered, Tick, Verdict
 from lockstep.core.item_blocks import is_block
 from lockstep.core.items import ENTRY, MESSAGE
+from lockstep.core.records import DeclareQueue, OpenSession
 from lockstep.core.replication import (
     Frames,
+    Refuse,
     SnapshotChunk,
     SubscriptionAccepted,
     SubscriptionRefused,
@@ -16,6 +18,7 @@ from lockstep.core.replication import (
 )
 from services.primary.core.backups import SNAPSHOT_BLOCK_BYTES, SNAPSHOT_TURN_CHUNKS
 from services.primary.core.settings import PrimarySettings
+from services.primary.core.transacting import append_begin
 from tests.unit.lockstep.core.history import Log, message
 from tests.unit.services.replicas import (
     SET,
@@ -67,6 +70,67 @@ def test_an_empty_disk_gets_everything_and_counts_when_it_is_installed() -> None
     assert bench.swaps() == []
     bench.acknowledge(1, B, 2)
     assert bench.swaps()[-1].set_map.in_sync == (A, B)
+
+
+def with_a_learner(guard_lag: int, min_in_sync: int = 1) -> PrimaryBench:
+    """A primary alone, and a learner that has joined and is more than `guard_lag` behind."""
+    bench = PrimaryBench(entry(1, A, min_in_sync=min_in_sync), settings=PrimarySettings(guard_lag=guard_lag))
+    bench.subscribe(1, B, log_end=1, epochs=EPOCH_1)
+    write_many(bench, 2 * guard_lag)
+    bench.pass_ms(200)
+    bench.acknowledge(1, B, 1)
+    assert not bench.core.membership.guards
+    return bench
+
+
+def write_many(bench: PrimaryBench, records: int) -> LogIndex:
+    """In one frame; returns where it began."""
+    log = bench.core.context.writer.log
+    before = log.end
+    for number in range(records):
+        bench.core.context.writer.append(DeclareQueue(None, f"q{before}.{number}", True), True)
+    bench.pass_ms(50)
+    assert log.framed_end == log.end == before + records
+    return before
+
+
+@pytest.mark.parametrize(("acknowledged", "state"), [(1, "OPEN"), (11, "ROLLED_BACK")])
+def test_a_learner_has_no_vote_before_it_is_guarded(acknowledged: int, state: str) -> None:
+    """R4: what it says counts for nothing."""
+    bench = with_a_learner(guard_lag=10)
+    context = bench.core.context
+    session = SessionKey(context.writer.append(OpenSession(None, "session", 60_000), False))
+    append_begin(context, session, None, 0)
+    key = (context.writer.log.end, bench.core.epoch)
+    bench.acknowledge(1, B, acknowledged)
+    bench.feed(BackupSaid(SET, 1, Refuse(SET, Epoch(1), B.broker, B.incarnation, key, "no room")))
+    assert context.state.outcome(key).state.name == state
+
+
+@pytest.mark.parametrize("records", [5, 50, 500])
+def test_a_learner_is_guarded_however_much_is_under_way_to_everybody(records: int) -> None:
+    """All that clients may have under way is committed, answered and there again before the learner has the last of it."""
+    bench = with_a_learner(guard_lag=10)
+    bench.acknowledge(1, B, write_many(bench, records))
+    assert list(bench.core.membership.guards) == [B]
+
+
+def test_a_learner_that_is_behind_by_more_than_a_moment_is_not_guarded() -> None:
+    bench = with_a_learner(guard_lag=10)
+    lag = [write_many(bench, 50) for _ in range(5)]
+    for _ in range(10):
+        bench.acknowledge(1, B, lag.pop(0))
+        assert not bench.core.membership.guards
+        lag.append(write_many(bench, 50))
+
+
+def test_a_learner_is_measured_by_all_that_waits_while_nothing_can_be_committed() -> None:
+    bench = with_a_learner(guard_lag=10, min_in_sync=2)
+    end = bench.core.log_end
+    bench.acknowledge(1, B, end - 11)
+    assert bench.core.commit_index == 0 and not bench.core.membership.guards
+    bench.acknowledge(1, B, end - 10)
+    assert list(bench.core.membership.guards) == [B]
 
 
 def bench_with_messages(records: int, each: int, settings: PrimarySettings) -> PrimaryBench:

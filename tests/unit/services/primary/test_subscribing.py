@@ -15,7 +15,7 @@ from lockstep.core.commands import (
 )
 from lockstep.core.effects import Note
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import LogIndex
+from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.records import AdvanceSubscription, CloseSubscription, OpenSubscription
 from lockstep.core.requests import ChangeSubscription, FindBranches, SubscriptionChange
 from lockstep.core.server_messages import BranchEnd, BranchesFound, SubscriptionsAnswer
@@ -44,10 +44,17 @@ class Caller:
         floor: int | None = None,
         *,
         is_earliest: bool = False,
+        epoch: int | None = None,
+        is_left_behind: bool = False,
     ) -> SubscriptionsAnswer:
         self._requests += 1
         index = None if floor is None else LogIndex(floor)
-        self._say(ChangeSubscription(self._requests, group, change, index, is_earliest))
+        known = None if epoch is None else Epoch(epoch)
+        self._say(
+            ChangeSubscription(
+                self._requests, group, change, index, is_earliest, known, is_left_behind=is_left_behind
+            )
+        )
         (answer,) = [
             one for one in self.client.heard_of(SubscriptionsAnswer) if one.request == self._requests
         ]
@@ -142,10 +149,31 @@ def test_a_group_that_starts_where_it_stands_has_started(caller: Caller) -> None
     assert started.is_started
 
 
-def test_an_acknowledgement_beyond_the_log_is_one_of_the_log(rig: Rig, caller: Caller) -> None:
+def test_an_acknowledgement_of_what_the_log_has_not_is_refused_and_moves_nothing(
+    rig: Rig, caller: Caller
+) -> None:
+    """Such as was there until data loss was accepted (R7)."""
+    caller.client.declare("q")
+    caller.open(floor=1)
+    end, epoch = rig.core.commit_index, rig.core.epoch
+    for change in (SubscriptionChange.START, SubscriptionChange.ADVANCE):
+        for floor, its_epoch in ((end + 1, epoch), (1 << 40, epoch + 1), (end, epoch + 1), (end, epoch - 1)):
+            answer = caller.change(change, floor=floor, epoch=its_epoch)
+            assert answer.code is ErrorCode.WRONG_EPOCH
+            assert str(floor) in answer.message
+            assert [(group.floor, group.is_started) for group in answer.groups] == [(1, False)]
+    assert caller.change(SubscriptionChange.ADVANCE, floor=end, epoch=epoch).groups[0].floor == end
+
+
+def test_what_was_read_from_a_predecessor_is_acknowledged_at_a_primary_that_serves() -> None:
+    first = Rig()
+    caller = Caller(first)
     caller.open(floor=0)
-    (group,) = caller.change(SubscriptionChange.ADVANCE, floor=1 << 40).groups
-    assert group.floor < rig.state.applied
+    caller.client.declare("q")
+    read_up_to = first.core.commit_index
+    second = Rig(predecessor=first, is_restarted=True)
+    answer = Caller(second).change(SubscriptionChange.ADVANCE, floor=read_up_to, epoch=1)
+    assert (answer.code, answer.groups[0].floor) == (ErrorCode.NONE, read_up_to)
 
 
 def test_what_is_not_open_is_not_found(caller: Caller) -> None:
@@ -209,28 +237,73 @@ def behind(rig: Rig) -> list[Note]:
     return [note for note in rig.notes if note.event == "subscription_left_behind"]
 
 
+def is_left_behind(caller: Caller, name: str = "spark") -> bool:
+    groups = caller.change(SubscriptionChange.NONE).groups
+    return next(group for group in groups if group.name == name).is_left_behind
+
+
 def wait(rig: Rig, hours: int) -> None:
     for _ in range(hours):
         rig.pass_time(HOUR_MS)
 
 
-def test_a_group_that_is_owed_what_is_too_old_is_closed_with_a_warning() -> None:
+def test_a_group_that_is_owed_what_is_too_old_is_left_behind_with_a_warning() -> None:
     rig = Rig(PrimarySettings(subscription_retention_ms=10 * HOUR_MS))
     caller = Caller(rig)
     caller.open()
     caller.client.declare("q")
     wait(rig, 9)
-    assert caller.change(SubscriptionChange.NONE).groups
-    wait(rig, 3)
-    assert caller.change(SubscriptionChange.NONE).groups == ()
+    assert not is_left_behind(caller)
+    wait(rig, 30)
+    assert is_left_behind(caller)
+    assert rig.state.subscriptions.floor is None
     (note,) = behind(rig)
     assert note.is_warning
     assert "spark" in note.details
-    assert caller.change(SubscriptionChange.ADVANCE, floor=1).code is ErrorCode.NOT_FOUND
     rig.check_log()
 
 
-def test_a_group_that_goes_on_is_not_closed() -> None:
+def test_a_group_that_was_left_behind_goes_nowhere_until_it_is_closed() -> None:
+    rig = Rig(PrimarySettings(subscription_retention_ms=10 * HOUR_MS))
+    caller = Caller(rig)
+    known = caller.open()
+    caller.change(SubscriptionChange.START, floor=known.floor)
+    caller.client.declare("q")
+    wait(rig, 12)
+    (left,) = caller.change(SubscriptionChange.NONE).groups
+    written = len(list(records(rig)))
+    for change in (SubscriptionChange.OPEN, SubscriptionChange.START, SubscriptionChange.ADVANCE):
+        answer = caller.change(change, floor=rig.core.commit_index)
+        assert (answer.code, answer.groups) == (ErrorCode.OUT_OF_RANGE, (left,))
+        assert f"'spark' was left behind at {known.floor}" in answer.message
+    assert len(list(records(rig))) == written
+    assert caller.change(SubscriptionChange.CLOSE).groups == ()
+    assert caller.open().floor == rig.state.applied - 1, "it begins anew"
+    rig.check_log()
+
+
+def test_a_group_may_be_left_behind_by_who_closes_it(rig: Rig, caller: Caller) -> None:
+    caller.open()
+    for _ in range(2):
+        caller.change(SubscriptionChange.CLOSE, is_left_behind=True)
+        assert is_left_behind(caller)
+    assert len(list(records(rig))) == 2
+    assert caller.change(SubscriptionChange.CLOSE).groups == ()
+
+
+def test_groups_that_were_left_behind_do_not_pile_up() -> None:
+    caller = Caller(Rig(PrimarySettings(subscriptions_max=2)))
+    caller.open("one")
+    caller.open("two")
+    caller.change(SubscriptionChange.CLOSE, "one", is_left_behind=True)
+    answer = caller.change(SubscriptionChange.OPEN, "three")
+    assert answer.code is ErrorCode.UNAVAILABLE
+    assert "1 were left behind" in answer.message
+    caller.change(SubscriptionChange.CLOSE, "one")
+    caller.open("three")
+
+
+def test_a_group_that_goes_on_is_not_left_behind() -> None:
     rig = Rig(PrimarySettings(subscription_retention_ms=10 * HOUR_MS))
     caller = Caller(rig)
     caller.open("reader")
@@ -239,7 +312,8 @@ def test_a_group_that_goes_on_is_not_closed() -> None:
         caller.client.declare(f"q{number}")
         caller.change(SubscriptionChange.ADVANCE, "reader", rig.state.applied)
         wait(rig, 1)
-    assert [group.name for group in caller.change(SubscriptionChange.NONE).groups] == ["reader"]
+    assert not is_left_behind(caller, "reader")
+    assert is_left_behind(caller, "sleeper")
     assert len(behind(rig)) == 1
 
 
@@ -252,9 +326,9 @@ def test_a_successor_counts_from_its_beginning() -> None:
     wait(first, 9)
     second = Rig(settings, predecessor=first, is_restarted=True)
     wait(second, 9)
-    assert Caller(second).change(SubscriptionChange.NONE).groups
+    assert not is_left_behind(Caller(second))
     wait(second, 3)
-    assert not Caller(second).change(SubscriptionChange.NONE).groups
+    assert is_left_behind(Caller(second))
 
 
 # --- branches -----------------------------------------------------------------------------------------------------------

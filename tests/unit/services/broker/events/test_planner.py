@@ -1,7 +1,7 @@
 """What one call of a reader does in all resource sets, over brokers that lag and sets that come."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import cast
 
@@ -28,6 +28,9 @@ class Sources:
         self.world = world
         self.names = sorted(world.logs)
         self.groups: dict[SetName, dict[str, tuple[Offset, bool]]] = {name: {} for name in world.logs}
+        self.left_behind: dict[SetName, set[str]] = {name: set() for name in world.logs}
+        self.changes_left = 1_000_000
+        """So many calls are answered, then primaries are away."""
         self.lags: dict[SetName, int] = {}
         self.before_opening: dict[SetName, Callable[[], None]] = {}
 
@@ -52,13 +55,22 @@ class Sources:
         floor: Offset | None = None,
         *,
         is_earliest: bool = False,
+        is_left_behind: bool = False,
     ) -> pb.ChangeSubscriptionResponse:
-        groups = self.groups[set_name]
-        if change is SubscriptionChange.OPEN:
-            self.before_opening.pop(set_name, lambda: None)()
-            groups.setdefault(group, (floor or at(len(self.world.logs[set_name])), False))
+        if not self.changes_left:
+            raise Rejected(ErrorCode.UNAVAILABLE, "away")
+        self.changes_left -= 1
+        groups, left_behind = self.groups[set_name], self.left_behind[set_name]
+        if change is SubscriptionChange.CLOSE and is_left_behind:
+            left_behind |= groups.keys() & {group}
         elif change is SubscriptionChange.CLOSE:
             groups.pop(group, None)
+            left_behind.discard(group)
+        elif change is not SubscriptionChange.NONE and group in left_behind:
+            raise Rejected(ErrorCode.OUT_OF_RANGE, "left behind")
+        elif change is SubscriptionChange.OPEN:
+            self.before_opening.pop(set_name, lambda: None)()
+            groups.setdefault(group, (floor or at(len(self.world.logs[set_name])), False))
         elif change is not SubscriptionChange.NONE:
             if group not in groups:
                 raise Rejected(ErrorCode.NOT_FOUND, "no group")
@@ -69,7 +81,10 @@ class Sources:
         return pb.ChangeSubscriptionResponse(
             groups=[
                 pb.ChangeSubscriptionResponse.Group(
-                    group=name, floor=wire_offset(set_name, known), is_started=is_started
+                    group=name,
+                    floor=wire_offset(set_name, known),
+                    is_started=is_started,
+                    is_left_behind=name in left_behind,
                 )
                 for name, (known, is_started) in sorted(groups.items())
             ]
@@ -122,6 +137,19 @@ class Rig:
     async def open(self) -> dict[str, Offset]:
         opened = await self.planner.open(pb.OpenSubscriptionRequest(group="spark"))
         return {one.resource_set: offset_of(one) for one in opened.offsets}
+
+    async def close(self) -> None:
+        await self.planner.close(pb.CloseSubscriptionRequest(group="spark"))
+
+    async def reader_with(self, events: int) -> dict[str, Offset]:
+        """A reader that was given so many in each set, and is done with them; where it is then."""
+        known = await self.open()
+        for name in self.sources.names:
+            for _ in range(events):
+                self.world.append(name, 1)
+        planned = [one.to for one in (await self.plan(known)).ranges]
+        await self.planner.acknowledge(pb.AcknowledgeEventsRequest(group="spark", offsets=planned))
+        return {one.resource_set: offset_of(one) for one in planned}
 
     async def plan(
         self, known: dict[str, Offset] | None = None, max_events: int = 0, wait_ms: int = 0
@@ -203,6 +231,67 @@ async def test_a_plan_of_a_group_that_is_not_open_is_refused() -> None:
     with pytest.raises(Rejected) as caught:
         await Rig().plan()
     assert caught.value.code is ErrorCode.NOT_FOUND
+
+
+async def test_a_group_that_was_closed_does_not_begin_again_in_a_set_that_came_since() -> None:
+    rig = Rig(3)
+    rig.sources.names = [ONE, TWO]
+    known = await rig.reader_with(3)
+    await rig.close()
+    rig.sources.names = [ONE, TWO, THREE]
+    with pytest.raises(Rejected) as caught:
+        await rig.plan(known)
+    assert caught.value.code is ErrorCode.NOT_FOUND
+    assert not rig.sources.groups[THREE]
+
+
+async def is_told(asked: Awaitable[object], set_name: SetName) -> None:
+    with pytest.raises(Rejected) as caught:
+        await asked
+    assert (caught.value.code, caught.value.details) == (ErrorCode.OUT_OF_RANGE, {"set_name": set_name})
+    assert "'spark' was left behind" in caught.value.message
+
+
+async def test_a_reader_that_one_set_left_behind_is_told_so_until_it_begins_anew() -> None:
+    """The other one's primary has changed since, and counts from its beginning."""
+    rig = Rig(3)
+    rig.sources.names = [ONE, TWO]
+    known = await rig.reader_with(3)
+    rig.sources.left_behind[TWO].add("spark")
+    for _ in range(2):
+        await is_told(rig.open(), TWO)
+        await is_told(rig.plan(), TWO)
+        await is_told(rig.plan({ONE: known[ONE]}), TWO)
+    rig.sources.names = [ONE, TWO, THREE]
+    await is_told(rig.plan(known), TWO)
+    assert not rig.sources.groups[THREE], "nothing is begun for it"
+    (listed,) = (await rig.planner.list(pb.ListSubscriptionsRequest())).subscriptions
+    assert (listed.group, list(listed.left_behind)) == ("spark", [str(TWO)])
+    assert {one.resource_set: offset_of(one) for one in listed.acknowledged} == known
+    await rig.close()
+    rig.world.append(ONE, 1)
+    assert await rig.open() == {ONE: at(4), TWO: at(3), THREE: NOTHING}
+    assert ends(await rig.plan()) == {ONE: at(4), TWO: at(3), THREE: NOTHING}
+
+
+@pytest.mark.parametrize("answered", range(5))
+async def test_a_close_that_ended_half_way_is_repeated_before_the_group_begins_anew(answered: int) -> None:
+    rig = Rig()
+    known = await rig.reader_with(3)
+    rig.sources.changes_left = answered
+    if answered < 4:
+        with pytest.raises(Rejected):
+            await rig.close()
+    else:
+        await rig.close()
+    rig.sources.changes_left = 1_000_000
+    if answered == 0:
+        assert await rig.open() == known
+    elif answered < 4:
+        await is_told(rig.open(), TWO if answered == 3 else ONE)
+    await rig.close()
+    rig.world.append(ONE, 1)
+    assert await rig.open() == {ONE: at(4), TWO: at(3)}
 
 
 async def test_a_plan_waits_and_answers_what_is_known_if_nothing_came() -> None:

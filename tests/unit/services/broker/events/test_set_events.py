@@ -8,7 +8,8 @@ import pytest
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.frames import Frame
 from lockstep.core.ids import Epoch, LogIndex, SetName, TimeMs
-from lockstep.core.records import Commit
+from lockstep.core.records import Commit, DeleteQueue, RollbackReason
+from lockstep.core.subscriptions import DELETED_KEPT
 from lockstep.core.xid import Xid
 from lockstep.wire.v1 import events_pb2 as pb
 from services.broker.core.events.blocks import BLOCK_EVENTS, Block
@@ -24,16 +25,20 @@ XID = Xid(7, b"global", b"branch").encode()
 
 
 class JournalInMemory:
-    """Of the frames of a log."""
+    """Of the frames of a log, perhaps of the last ones only."""
 
     def __init__(self, frames: Sequence[Frame]) -> None:
         self.frames_of_log = frames
+        self.lowest = LogIndex(1)
         self.readings = 0
 
     async def frames(
         self, set_name: SetName, epoch: Epoch, after: LogIndex, until: LogIndex
     ) -> AsyncIterator[DecodedFrame]:
         self.readings += 1
+        if after + 1 < self.lowest:
+            text = f"the lowest index that is there is {self.lowest}"
+            raise Rejected(ErrorCode.OUT_OF_RANGE, text, lowest_index=self.lowest)
         for frame in self.frames_of_log:
             if frame.header.last > after and frame.header.first <= until:
                 yield DecodedFrame.of(frame.durable)
@@ -150,6 +155,31 @@ async def test_nothing_beyond_the_commit_index_is_given() -> None:
     assert caught.value.code is ErrorCode.UNAVAILABLE
 
 
+async def test_what_is_not_committed_yet_judges_no_offset() -> None:
+    """A broker was promoted, reached nobody, and was followed by one that had more of the epoch before."""
+    rig = Rig()
+    rig.log.queue("q")
+    committed = rig.end()
+    rig.log.begin_epoch(is_restarted=True)
+    rig.log.flush()
+    rig.loaded = LoadedSet(rig.log.state, committed.index, Epoch(2))
+    beyond = Offset(LogIndex(committed.index + 5), committed.epoch)
+    rig.events.check(beyond)
+    rig.loaded = None
+    with pytest.raises(Rejected) as caught:
+        rig.events.check(beyond)
+    assert caught.value.code is ErrorCode.WRONG_EPOCH
+    assert caught.value.details == {"set_name": SET}
+
+
+async def test_what_a_later_epoch_has_is_waited_for() -> None:
+    rig = Rig()
+    rig.log.queue("q")
+    end = rig.end()
+    for epoch in (end.epoch, end.epoch + 1):
+        rig.events.check(Offset(LogIndex(end.index + 5), Epoch(epoch)))
+
+
 async def test_readers_at_once_read_the_journal_once() -> None:
     rig = Rig()
     queue = rig.log.queue("q")
@@ -203,3 +233,157 @@ def test_a_cache_lets_go_what_was_not_used_for_longest() -> None:
     assert [cache.find(LogIndex(after), True) is not None for after in range(4)] == [True, False, True, True]
     cache.keep(block(4, 2_000), with_content=True)
     assert cache.bytes == 0, "one that is larger than all is not kept"
+
+
+# --- what a broker cannot tell whole ------------------------------------------------------------------------------------
+
+
+class Newcomer(Rig):
+    """A broker whose store came to the set with a snapshot: it has what is behind it, and a state that has all."""
+
+    def __init__(self, rig: Rig, snapshot: LogIndex) -> None:
+        super().__init__()
+        self.log = rig.log
+        self.journal.frames_of_log, self.journal.lowest = rig.log.frames, LogIndex(snapshot + 1)
+
+    async def refusal(self, start: Offset, end: Offset) -> int:
+        """The lowest index that it says is there."""
+        with pytest.raises(Rejected) as caught:
+            await self.read(start, end)
+        assert caught.value.code is ErrorCode.OUT_OF_RANGE
+        assert caught.value.details["set_name"] == SET
+        lowest = caught.value.details["lowest_index"]
+        assert isinstance(lowest, int)
+        return lowest
+
+
+@pytest.mark.parametrize("end", ["commit", "commit of the prepared", "rollback", "rollback of the prepared"])
+@pytest.mark.parametrize("frames_behind", [0, 1])
+async def test_what_was_done_before_the_snapshot_that_a_broker_came_with_is_not_left_out(
+    end: str, frames_behind: int
+) -> None:
+    rig = Rig()
+    log, is_prepared = rig.log, end.endswith("prepared")
+    queue = log.queue("q")
+    key = log.begin(XID if is_prepared else b"")
+    log.publish(message((queue,), b"of the transaction"), transaction=key)
+    if is_prepared:
+        log.prepare(key, XID)
+    log.flush()
+    snapshot = log.state.applied
+    for _ in range(frames_behind):
+        log.publish(message((queue,), b"between"))
+        log.flush()
+    start = rig.end()
+    log.publish(message((queue,), b"before its end"))
+    if end.startswith("rollback"):
+        ended = log.rollback(key, RollbackReason.COORDINATOR)
+    else:
+        ended = log.commit_prepared(key) if is_prepared else log.commit(key)
+    log.publish(message((queue,), b"behind its end"))
+    log.flush()
+    log.publish(message((queue,), b"last"))
+    whole = await rig.bodies(start, rig.end())
+    of_it = [b"of the transaction"] if end.startswith("commit") else []
+    assert whole == [b"before its end", *of_it, b"behind its end", b"last"]
+
+    newcomer = Newcomer(rig, snapshot)
+    assert await newcomer.refusal(start, rig.end()) == ended + 1
+    before = newcomer.events.offset_at(LogIndex(ended - 1))
+    assert await newcomer.bodies(start, before) == [b"before its end"]
+    assert await newcomer.refusal(before, rig.end()) == ended + 1
+    assert await newcomer.bodies(newcomer.events.offset_at(ended), rig.end()) == [b"behind its end", b"last"]
+
+
+async def test_what_is_before_a_transaction_that_is_not_all_there_is_told_however_much_that_is() -> None:
+    rig = Rig()
+    queue = rig.log.queue("q")
+    key = rig.log.begin()
+    rig.log.publish(message((queue,), b"of the transaction"), transaction=key)
+    start = rig.end()
+    for _ in range(3):
+        rig.log.publish(*(message((queue,)) for _ in range(BLOCK_EVENTS)))
+        rig.log.flush()
+    ended = rig.log.commit(key)
+    newcomer = Newcomer(rig, start.index)
+    told: list[LogIndex] = []
+
+    async def tell() -> None:
+        async for encoded in newcomer.events.blocks(start, rig.end().index):
+            told.append(encoded.block.end.index)
+
+    with pytest.raises(Rejected):
+        await tell()
+    assert told == [ended - 3, ended - 2, ended - 1]
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+async def test_a_transaction_whose_first_operations_were_transient_lacks_nothing(end: str) -> None:
+    """Their segment may go: what it has in the log is all there."""
+    rig = Rig()
+    queue = rig.log.queue("q")
+    key = rig.log.begin()
+    rig.log.publish(message((queue,), is_durable=False), transaction=key, is_durable=False)
+    rig.log.flush()
+    snapshot = rig.log.state.applied
+    rig.log.publish(message((queue,), b"first"))
+    rig.log.flush()
+    at = rig.log.publish(message((queue,), b"durable"), transaction=key)
+    rig.log.flush()
+    ended = rig.log.commit(key) if end == "commit" else rig.log.rollback(key)
+    rig.log.publish(message((queue,), b"last"))
+    newcomer = Newcomer(rig, snapshot)
+    for after in (snapshot, at - 1, at, ended - 1, ended):
+        start = rig.events.offset_at(LogIndex(after))
+        assert await newcomer.read(start, rig.end()) == await rig.read(start, rig.end())
+
+
+async def test_a_store_that_was_started_again_and_knows_less_is_no_end_of_the_broker() -> None:
+    """It hears anew of what is committed: until then it shows less than it did."""
+    rig = Rig()
+    queue = rig.log.queue("q")
+    key = rig.log.begin()
+    rig.log.publish(message((queue,), b"of the transaction"), transaction=key)
+    rig.log.flush()
+    rig.log.publish(message((queue,), b"other"))
+    start = rig.end()
+    rig.log.commit(key)
+    end = rig.end()
+
+    class StartedAgain(JournalInMemory):
+        async def frames(
+            self, set_name: SetName, epoch: Epoch, after: LogIndex, until: LogIndex
+        ) -> AsyncIterator[DecodedFrame]:
+            async for frame in super().frames(set_name, epoch, after, until):
+                yield frame
+                if self.readings == 2:
+                    return
+
+    again = Rig()
+    again.log, again.journal = rig.log, StartedAgain(rig.log.frames)
+    again.events = SetEvents(SET, again._loaded, again.journal)
+    with pytest.raises(Rejected) as caught:
+        await again.read(start, end)
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+    assert await again.bodies(start, end) == [b"of the transaction"]
+
+
+async def test_what_is_below_names_that_are_not_kept_is_refused_and_the_rest_is_told() -> None:
+    rig = Rig()
+    queue = rig.log.queue("orders")
+    rig.log.publish(message((queue,), b"one"))
+    rig.log.append(DeleteQueue(None, queue.id))
+    known = await rig.read(START, rig.end())
+    for number in range(DELETED_KEPT + 1):
+        short = rig.log.queue(f"q{number}")
+        rig.log.publish(message((short,), b"%d" % number))
+        rig.log.append(DeleteQueue(None, short.id))
+    end = rig.end()
+    names_from = rig.log.state.subscriptions.names_from
+    assert names_from == queue.id + 5, "the deletion of the second queue"
+    others = Newcomer(rig, START.index)
+    for after in (START.index, LogIndex(names_from - 1)):
+        assert await others.refusal(others.events.offset_at(after), end) == names_from + 1
+    bodies = await others.bodies(others.events.offset_at(names_from), end)
+    assert bodies == [b"%d" % number for number in range(1, DELETED_KEPT + 1)]
+    assert await rig.read(START, rig.events.offset_at(LogIndex(3))) == known, "made when all were known"

@@ -13,29 +13,31 @@ from tests.unit.lockstep.core.history import Log
 KINDS_OF_MESSAGES = (EventKind.ENQUEUE, EventKind.DEQUEUE, EventKind.EXPIRE, EventKind.DEAD_LETTER)
 
 
-def told(log: Log, after: int = 0, state: SetState | None = None) -> list[CommittedTransaction]:
+def told(
+    log: Log, after: int = 0, state: SetState | None = None, lowest: int = 1
+) -> list[CommittedTransaction]:
     """All that a reader gets who begins behind `after`. `state`: whose names it gets; by default the log's own."""
     log.flush()
-    return list(read(log.frames, after, StateNames(state or log.state)))
+    return list(read(log.frames, after, StateNames(state or log.state), lowest))
 
 
-def read(frames: Sequence[Frame], after: int, names: StateNames) -> Iterator[CommittedTransaction]:
-    """As a broker reads its journal."""
-    decoded = [DecodedFrame.of(frame.durable) for frame in frames]
+def read(
+    frames: Sequence[Frame], after: int, names: StateNames, lowest: int = 1
+) -> Iterator[CommittedTransaction]:
+    """As a broker reads its journal, which has the frames from the one with `lowest` on."""
+    decoded = [DecodedFrame.of(frame.durable) for frame in frames if frame.header.first >= lowest]
     builder = EventBuilder(names, LogIndex(after))
     for frame in decoded:
         if frame.header.last <= after:
             continue
         needed = builder.earlier_needed(frame)
         if needed is not None:
-            builder.show_earlier(
-                needed,
-                [
-                    other
-                    for other in decoded
-                    if other.header.last > needed and other.header.first <= builder.known_after
-                ],
-            )
+            earlier = [
+                other
+                for other in decoded
+                if other.header.last > needed and other.header.first <= builder.known_after
+            ]
+            builder.show_earlier(needed, earlier, LogIndex(lowest))
         yield from builder.feed(frame)
 
 

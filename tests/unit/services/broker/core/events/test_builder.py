@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.core.ids import LogIndex, QueuePosition, SessionKey
+from lockstep.core.ids import LogIndex, QueuePosition, SessionKey, TransactionKey
 from lockstep.core.queues import Queue
 from lockstep.core.records import (
     CommandRef,
@@ -19,11 +19,11 @@ from lockstep.core.records import (
     Publish,
     RollbackReason,
 )
-from services.broker.core.events.builder import ContentGone, DecodedFrame, EventBuilder
+from services.broker.core.events.builder import ContentGone, DecodedFrame
 from services.broker.core.events.state_names import StateNames
-from services.broker.core.events.transactions import EventKind
+from services.broker.core.events.transactions import CommittedTransaction, EventKind
 from tests.unit.lockstep.core.history import Log, Writer, durable_replay, message
-from tests.unit.services.broker.core.events.event_rig import all_words, position, told, words
+from tests.unit.services.broker.core.events.event_rig import all_words, position, read, told, words
 
 
 def test_every_durable_effect_is_an_event_at_its_place() -> None:
@@ -269,10 +269,10 @@ def long_transaction() -> tuple[Log, LogIndex]:
         log.publish(message((queue,), body), transaction=key)
         log.publish(message((queue,), b"other"))
         log.flush()
-    log.append(Prepare(None, key, False, b"branch", 0, ("east", "west")))
+    log.prepare(key, b"branch", ("east", "west"))
     log.publish(message((queue,), b"other"))
     log.flush()
-    return log, log.append(Commit(None, key))
+    return log, log.commit_prepared(key)
 
 
 def test_who_begins_behind_a_transactions_begin_gets_all_of_it() -> None:
@@ -339,7 +339,109 @@ def test_what_was_enqueued_and_not_dequeued_is_what_durable_queues_hold(random: 
     }
 
 
-def test_a_begin_may_be_gone_and_what_was_written_first_may_not() -> None:
+# --- logs of which the first part is gone -------------------------------------------------------------------------------
+
+ENDS = ("commit", "rollback", "commit of the prepared", "rollback of the prepared")
+
+
+def ended_transaction(end: str) -> tuple[Log, LogIndex]:
+    """Two operations, perhaps a prepare, and an end, each in a frame of its own, with other work behind it in all of them."""
+    log = Log()
+    queue = log.queue("q")
+    log.flush()
+
+    def other() -> None:
+        log.publish(message((queue,), b"other"))
+        log.flush()
+
+    is_prepared = end.endswith("prepared")
+    key = log.begin(b"branch" if is_prepared else b"")
+    other()
+    for body in (b"one", b"two"):
+        log.publish(message((queue,), body), transaction=key)
+        other()
+    if is_prepared:
+        log.prepare(key, b"branch")
+        other()
+    if end.startswith("rollback"):
+        ended = log.rollback(key, RollbackReason.COORDINATOR)
+    else:
+        ended = log.commit_prepared(key) if is_prepared else log.commit(key)
+    other()
+    return log, ended
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_who_has_not_all_of_a_transaction_tells_nothing_of_it_and_says_so(end: str) -> None:
+    log, ended = ended_transaction(end)
+    whole = told(log)
+    assert ended in [done.index for done in whole]
+    first = log.frames[2].header.first
+    for lowest in [frame.header.first for frame in log.frames]:
+        for after in range(lowest - 1, log.state.applied):
+            wanted = [done for done in whole if done.index > after]
+            if lowest <= first or after >= ended:
+                assert told(log, after, lowest=lowest) == wanted, f"{lowest}, behind {after}"
+            else:
+                with pytest.raises(ContentGone, match=f"ends at {ended}") as caught:
+                    told(log, after, lowest=lowest)
+                assert caught.value.end == ended
+
+
+def test_a_long_transaction_is_told_whole_or_not_at_all() -> None:
+    log, commit = long_transaction()
+    whole = told(log)
+    first = whole[0].index + 1
+    for lowest in [frame.header.first for frame in log.frames]:
+        for after in range(lowest - 1, commit):
+            if lowest <= first:
+                assert told(log, after, lowest=lowest) == [done for done in whole if done.index > after]
+            else:
+                with pytest.raises(ContentGone):
+                    told(log, after, lowest=lowest)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_what_a_transaction_did_first_is_not_missed_where_it_was_never_durable(end: str) -> None:
+    """Its segment may go before it does something durable, with an ordinal above 0."""
+    log = Log()
+    queue = log.queue("q")
+    is_prepared = end.endswith("prepared")
+    key = log.begin(b"branch" if is_prepared else b"")
+    log.publish(message((queue,), is_durable=False), transaction=key, is_durable=False)
+    log.flush()
+    log.publish(message((queue,), b"other"))
+    log.flush()
+    at = log.publish(message((queue,), b"durable"), transaction=key)
+    log.flush()
+    assert log.state.transactions.live[key].next_ordinal == 2
+    if is_prepared:
+        log.prepare(key, b"branch")
+    if end.startswith("rollback"):
+        log.rollback(key, RollbackReason.COORDINATOR)
+    else:
+        log.commit_prepared(key) if is_prepared else log.commit(key)
+    whole = told(log)
+    for after in range(at - 1, log.state.applied):
+        assert told(log, after, lowest=at) == [done for done in whole if done.index > after], (
+            f"behind {after}"
+        )
+
+
+def test_a_rollback_of_nothing_is_no_event_wherever_the_log_begins() -> None:
+    log = Log()
+    queue = log.queue("q")
+    key = log.begin()
+    log.flush()
+    lowest = log.publish(message((queue,)))
+    log.flush()
+    log.rollback(key)
+    assert all_words(told(log, lowest - 1, lowest=lowest)) == [f"enqueue q {lowest}.0"]
+
+
+def test_a_log_that_was_written_before_ends_were_counted_lacks_what_does_not_begin_with_its_first_operation() -> (
+    None
+):
     log = Log()
     queue = log.queue("q")
     key = log.begin()
@@ -349,17 +451,67 @@ def test_a_begin_may_be_gone_and_what_was_written_first_may_not() -> None:
     log.flush()
     second = log.publish(message((queue,), b"second"), transaction=key)
     log.flush()
-    log.commit(key)
-    log.flush()
-    decoded = [DecodedFrame.of(frame.durable) for frame in log.frames]
-
-    def builder_behind(after: int) -> EventBuilder:
-        return EventBuilder(StateNames(log.state), LogIndex(after))
-
-    kept = [frame for frame in decoded if first <= frame.header.first <= second]
-    builder = builder_behind(second)
-    builder.show_earlier(LogIndex(key[0] - 1), kept, first)
-    (done,) = builder.feed(decoded[-1])
+    log.append(Prepare(None, key, True))
+    (done,) = told(log, second, lowest=first)
     assert [one.body for effects in done.effects for one in effects.messages] == [b"first", b"second"]
     with pytest.raises(ContentGone):
-        builder_behind(second).show_earlier(LogIndex(key[0] - 1), kept[1:], second)
+        told(log, second, lowest=second)
+
+
+def test_a_commit_that_was_written_before_ends_were_counted_has_a_prepare() -> None:
+    log = Log()
+    queue = log.queue("q")
+    key = log.begin(b"branch")
+    log.publish(message((queue,)), transaction=key)
+    log.append(Prepare(None, key, False, b"branch"))
+    log.flush()
+    lowest = log.publish(message((queue,)))
+    log.flush()
+    log.append(Commit(None, key))
+    with pytest.raises(ContentGone):
+        told(log, lowest, lowest=lowest)
+
+
+def first_durable_records(log: Log) -> dict[TransactionKey, LogIndex]:
+    """Of each transaction, those that end one apart."""
+    found: dict[TransactionKey, LogIndex] = {}
+    for frame in log.frames:
+        for indexed in DecodedFrame.of(frame.durable).records:
+            key = getattr(indexed.record, "transaction", None)
+            if key is not None:
+                found.setdefault(key, indexed.index)
+    return found
+
+
+def told_until_gone(
+    log: Log, after: LogIndex, lowest: LogIndex
+) -> tuple[list[CommittedTransaction], ContentGone | None]:
+    """What a reader gets before he is refused the rest, if he is."""
+    got: list[CommittedTransaction] = []
+    try:
+        for done in read(log.frames, after, StateNames(log.state), lowest):
+            got.append(done)
+    except ContentGone as gone:
+        return got, gone
+    return got, None
+
+
+@pytest.mark.fuzz
+@given(st.randoms(use_true_random=True), st.integers(0, 80))
+def test_wherever_a_log_begins_it_tells_the_same_or_that_a_transaction_is_not_all_there(
+    random: Random, steps: int
+) -> None:
+    log = Writer(random).write(steps)
+    whole, firsts = told(log), first_durable_records(log)
+    for frame in random.sample(log.frames, min(4, len(log.frames))):
+        lowest = frame.header.first
+        after = LogIndex(random.randint(lowest - 1, log.state.applied))
+        while after < log.state.applied:
+            got, gone = told_until_gone(log, after, lowest)
+            before = behind = LogIndex(log.state.applied + 1)
+            if gone is not None:
+                assert firsts[gone.key] < lowest, f"nothing of {gone.key} is gone"
+                before = next(each.header.first for each in log.frames if each.header.last >= gone.end)
+                behind = gone.end
+            assert got == [done for done in whole if after < done.index < before], f"{lowest}, behind {after}"
+            after = behind

@@ -1,0 +1,124 @@
+"""Auto-delete queues: when they end.
+
+Law: such a queue ends with its last consumer. One whose consumer lost its stream, or its primary, waits until that session has
+ended, or has come back without it; one that a prepared branch touches waits for the end of that; one that never had a consumer
+waits for the first. After a restart nobody knows whose a durable one was, and it waits as long as any session is waited for.
+"""
+
+from collections.abc import Iterable
+
+from lockstep.core.ids import QueueId, SessionKey
+from lockstep.core.queues import Queue
+from lockstep.core.records import Consume, DeleteQueue, UseQueue
+from lockstep.core.tx_buffer import TxBuffer
+from services.primary.core.context import Context
+from services.primary.core.queue_dispatch import Consumer
+
+LOOK_MS = 1000
+"""How often what was kept is looked at: much less often than ticks come."""
+
+
+def note_consumer(context: Context, session: SessionKey, queue: Queue) -> None:
+    """A session opens a consumer that takes messages: whoever leads next is to know of the first that it has of a queue."""
+    if not queue.definition.is_auto_delete:
+        return
+    if not queue.definition.is_used:
+        context.writer.append(UseQueue(None, queue.id), queue.is_durable)
+    if queue.id not in context.state.sessions.by_key[session].consumed:
+        context.writer.append(Consume(None, session, queue.id), False)
+
+
+class AutoDeletion:
+    """Lives as long as the epoch; driven by the attachments."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._awaited: dict[SessionKey, dict[QueueId, None]] = {}
+        """Queues of which a session had consumers that ended with its stream, or an epoch, and not on purpose."""
+        self._back_since_ms: dict[SessionKey, int] = {}
+        """When those of these sessions that have a stream came back, in that order."""
+        self._unclaimed: dict[QueueId, None] = {}
+        """Queues that had consumers before this epoch, of which no session is known."""
+        self._unclaimed_until_ms = 0
+        """0: counted from the first look on, when the epoch serves."""
+        self._kept: dict[QueueId, None] = {}
+        """Queues without consumers that prepared branches may touch."""
+        self._looked_ms = context.now.boottime_ms
+
+    def begin(self) -> None:
+        """The epoch has begun: what sessions consumed in earlier ones, they may consume again."""
+        state = self._context.state
+        for key, session in sorted(state.sessions.by_key.items()):
+            if session.consumed:
+                self._awaited[key] = dict(session.consumed)
+        claimed = {queue for queues in self._awaited.values() for queue in queues}
+        for queue_id, queue in sorted(state.queues.by_id.items()):
+            if queue.definition.is_auto_delete and queue.definition.is_used and queue_id not in claimed:
+                self._unclaimed[queue_id] = None
+
+    def stream_lost(self, session: SessionKey, consumers: Iterable[Consumer]) -> None:
+        """The stream of a session ended, and these consumers with it."""
+        self._back_since_ms.pop(session, None)
+        for consumer in consumers:
+            # Another session's end may have taken the queue, with nobody told yet.
+            queue = self._context.state.queues.by_id.get(consumer.queue)
+            if queue is not None and queue.definition.is_auto_delete and not consumer.is_browser:
+                self._awaited.setdefault(session, {})[queue.id] = None
+
+    def came_back(self, session: SessionKey) -> None:
+        """A session has a stream again: it opens its consumers now, or has none any more."""
+        if session in self._awaited:
+            self._back_since_ms[session] = self._context.now.boottime_ms
+
+    def session_ended(self, session: SessionKey) -> None:
+        """A session is over, and its consumers are."""
+        self._await_no_more(session)
+
+    def _await_no_more(self, session: SessionKey) -> None:
+        self._back_since_ms.pop(session, None)
+        for queue_id in self._awaited.pop(session, ()):
+            self._delete_unused(queue_id)
+
+    def consumer_left(self, consumer: Consumer) -> None:
+        """A consumer left on purpose. A browser is none."""
+        if consumer.is_browser:
+            return
+        self._awaited.get(consumer.session, {}).pop(consumer.queue, None)
+        self._delete_unused(consumer.queue)
+
+    def look(self) -> None:
+        """Look again, now and then, at what was kept."""
+        now_ms, settings = self._context.now.boottime_ms, self._context.settings
+        if now_ms - self._looked_ms < LOOK_MS:
+            return
+        self._looked_ms = now_ms
+        if self._unclaimed:
+            self._unclaimed_until_ms = self._unclaimed_until_ms or now_ms + settings.session_timeout_ms_max
+            if now_ms >= self._unclaimed_until_ms:
+                self._kept |= self._unclaimed
+                self._unclaimed = {}
+        while self._back_since_ms:
+            session, since_ms = next(iter(self._back_since_ms.items()))
+            if now_ms - since_ms < settings.client_silence_ms:
+                break
+            self._await_no_more(session)
+        if self._kept:
+            touched = {queue_id for buffer in self._prepared() for queue_id in buffer.touched}
+            for queue_id in [queue_id for queue_id in self._kept if queue_id not in touched]:
+                del self._kept[queue_id]
+                self._delete_unused(queue_id)
+
+    def _delete_unused(self, queue_id: QueueId) -> None:
+        context = self._context
+        queue = context.state.queues.by_id.get(queue_id)
+        if queue is None or not queue.definition.is_auto_delete or context.dispatch.consumers(queue_id):
+            return
+        if any(queue_id in awaited for awaited in self._awaited.values()):
+            return
+        if any(queue_id in buffer.touched for buffer in self._prepared()):
+            self._kept[queue_id] = None
+        else:
+            context.writer.append(DeleteQueue(None, queue_id), queue.is_durable)
+
+    def _prepared(self) -> list[TxBuffer]:
+        return self._context.state.transactions.prepared()

@@ -1,0 +1,97 @@
+"""A replica that is a backup and nothing else: what it does with a damaged disk (R4, R10)."""
+
+from dataclasses import replace
+
+import pytest
+
+from lockstep.core.cluster_map import SetMap
+from lockstep.core.effects import OpenSubscription, TellStore
+from lockstep.core.ids import BrokerId, Epoch, Incarnation, LogIndex
+from lockstep.core.inputs import AnyInput, LeaseKeySeen, PrimarySaid
+from lockstep.core.replication import Subscribe, SubscriptionRefused
+from lockstep.core.store_protocol import RememberMap, SetAside
+from services.backup.core.backup_memory import BackupState
+from services.backup.core.follower import Follower
+from services.backup.core.settings import BackupSettings
+from tests.unit.services.replicas import SET, Bench, MemoryStore, entry, frames, member, seen
+
+A, B = member("a"), member("b")
+AT_MINIMUM = entry(1, A, B, min_in_sync=2)
+
+
+class FollowerBench(Bench):
+    """A follower of broker b in process `p1`, which sees `set_map`, with the primary's and etcd's parts played by the test."""
+
+    def __init__(self, set_map: SetMap, damage: str = "") -> None:
+        super().__init__(MemoryStore("disk-b", *frames(1, 1, 3), commit=3))
+        self.store.damage = damage
+        self.follower = Follower(SET, BrokerId("b"), Incarnation("p1"), BackupSettings())
+        self.find_store()
+        self.feed(seen(set_map, 10))
+
+    def feed(self, given: AnyInput) -> None:
+        self.perform(self.follower.handle(given, self.now))
+
+    @property
+    def state(self) -> BackupState:
+        assert self.follower.backup is not None
+        return self.follower.backup.state
+
+    def subscriptions(self) -> list[Subscribe]:
+        return [effect.subscribe for effect in self.effects if isinstance(effect, OpenSubscription)]
+
+    def lack_a_tail(self) -> None:
+        """The primary says that this disk lacks what was acknowledged on it."""
+        assert self.follower.backup is not None
+        refused = SubscriptionRefused(SET, Epoch(1), "agrees up to 3, and 5 was acknowledged", LogIndex(4))
+        self.feed(PrimarySaid(SET, self.follower.backup.stream, refused))
+
+    def see_key(self, holder: str | None) -> None:
+        self.feed(LeaseKeySeen(SET, Incarnation(holder) if holder is not None else None))
+
+
+def test_a_disk_that_lacks_a_tail_is_damaged_for_every_memory_of_its_process() -> None:
+    bench = FollowerBench(entry(1, A, B))
+    assert len(bench.subscriptions()) == 1
+    bench.lack_a_tail()
+    bench.feed(seen(entry(2, A, B), 11))
+    bench.pass_ms(5_000)
+    assert bench.state is BackupState.DAMAGED
+    assert len(bench.subscriptions()) == 1
+
+
+def test_a_disk_that_lacks_a_tail_is_set_aside_when_its_set_does_not_name_it() -> None:
+    bench = FollowerBench(entry(1, A, B))
+    bench.lack_a_tail()
+    bench.pass_ms(1_000)
+    assert bench.store.disk == "disk-b"
+    bench.feed(seen(replace(entry(1, A), learners=(B,), change=2), 11))
+    assert bench.store.disk == "disk-b-1"
+    assert bench.subscriptions()[-1].disk == "disk-b-1"
+    asked = [type(effect.request) for effect in bench.effects if isinstance(effect, TellStore)]
+    assert RememberMap in asked[asked.index(SetAside) :]
+    bench.pass_ms(5_000)
+    assert "damaged" not in bench.notes()[bench.notes().index("set aside") :]
+
+
+@pytest.mark.parametrize("damage", ["", "a hole"])
+@pytest.mark.parametrize(("holder", "is_set_aside"), [(A.incarnation, True), ("a.1", False), (None, False)])
+def test_a_damaged_disk_is_set_aside_at_the_minimum_while_another_leads(
+    damage: str, holder: str | None, is_set_aside: bool
+) -> None:
+    """There nobody is removed, and only its own new disk may replace it (R4)."""
+    bench = FollowerBench(AT_MINIMUM, damage)
+    if not damage:
+        bench.lack_a_tail()
+    bench.see_key(holder)
+    bench.pass_ms(5_000)
+    assert (bench.store.disk != "disk-b") == is_set_aside
+    assert (bench.state is BackupState.DAMAGED) != is_set_aside
+
+
+def test_a_damaged_disk_above_the_minimum_stays_until_its_set_does_not_name_it() -> None:
+    bench = FollowerBench(replace(AT_MINIMUM, min_in_sync=1), "a hole")
+    bench.see_key(A.incarnation)
+    bench.pass_ms(5_000)
+    assert bench.store.disk == "disk-b"
+    assert bench.state is BackupState.DAMAGED

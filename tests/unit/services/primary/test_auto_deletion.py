@@ -1,0 +1,235 @@
+"""When auto-delete queues end: with their last consumer, also where its stream, its primary or the set was lost with it (P7)."""
+
+import pytest
+
+from lockstep.core.commands import (
+    CommitBranchCommand,
+    EndCommand,
+    PrepareBranchCommand,
+    SelectDtxCommand,
+    StartCommand,
+)
+from lockstep.core.ids import BrokerId, Epoch, LogIndex
+from lockstep.core.records import Consume, UseQueue
+from lockstep.core.requests import CloseConsumer, DetachSession, Heartbeat
+from lockstep.core.xid import Xid
+from services.primary.core.handing_on import handed_over, roll_back_unfit
+from services.primary.core.settings import PrimarySettings
+from tests.unit.services.primary.primary_rig import Rig, RigClient
+
+XID = Xid(7, b"global", b"one").encode()
+SETTINGS = PrimarySettings(client_silence_ms=10_000, session_timeout_ms_max=20_000)
+WAYS = ["failover", "hand-over"]
+
+
+def is_there(rig: Rig) -> bool:
+    return "auto" in rig.state.queues.by_name
+
+
+def pass_seconds(rig: Rig, seconds: int, *alive: RigClient) -> None:
+    for _ in range(seconds):
+        for client in alive:
+            client.say(Heartbeat())
+        rig.pass_time(1000)
+
+
+def next_reign(rig: Rig, how: str) -> Rig:
+    handed = None
+    if how == "hand-over":
+        roll_back_unfit(rig.core.context, rig.core.attachments)
+        handed = handed_over(rig.core.context, rig.core.attachments, BrokerId("b2"))
+        rig.pass_time(1)
+    return Rig(SETTINGS, predecessor=rig, handed=handed, is_restarted=how == "restart")
+
+
+def come_back(rig: Rig, client: RigClient) -> None:
+    client.rig, client.stream = rig, 0
+    client.resume()
+
+
+def consumer_of(rig: Rig, name: str = "", is_durable: bool = True) -> tuple[RigClient, int]:
+    """A client that has declared the queue and consumes it; its session outlives its stream by two seconds."""
+    client = rig.client(name, timeout_ms=2000, outlives_hand_over=True)
+    client.declare("auto", is_auto_delete=True, is_durable=is_durable)
+    return client, client.consume("auto")
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig(SETTINGS)
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+@pytest.mark.parametrize("how", WAYS)
+def test_it_ends_with_the_session_of_its_consumer_that_was_lost_with_the_primary(
+    rig: Rig, how: str, is_durable: bool
+) -> None:
+    consumer_of(rig, is_durable=is_durable)
+    rig = next_reign(rig, how)
+    pass_seconds(rig, 2)
+    assert is_there(rig)
+    pass_seconds(rig, 2)
+    assert not rig.state.sessions.by_key and not is_there(rig)
+    rig.check_log()
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_it_stays_for_a_consumer_that_came_back_to_the_next_primary_and_ends_with_that(
+    rig: Rig, how: str
+) -> None:
+    client, _ = consumer_of(rig)
+    rig = next_reign(rig, how)
+    come_back(rig, client)
+    consumer = client.consume("auto")
+    pass_seconds(rig, 60, client)
+    assert is_there(rig)
+    client.say(CloseConsumer(consumer))
+    assert not is_there(rig)
+    rig.check_log()
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_it_ends_though_its_consumers_session_goes_on_without_it(rig: Rig, how: str) -> None:
+    """The client wanted no more of it while there was no stream, and cannot say so."""
+    client, _ = consumer_of(rig)
+    rig = next_reign(rig, how)
+    come_back(rig, client)
+    pass_seconds(rig, 9)
+    assert is_there(rig)
+    pass_seconds(rig, 3)
+    assert not is_there(rig) and rig.state.sessions.by_key
+
+
+def test_it_ends_where_a_session_came_back_to_the_same_primary_without_it(rig: Rig) -> None:
+    client, _ = consumer_of(rig)
+    client.resume()
+    pass_seconds(rig, 5)
+    client.resume()
+    pass_seconds(rig, 9)
+    assert is_there(rig)
+    pass_seconds(rig, 3)
+    assert not is_there(rig)
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_the_last_consumer_that_is_there_leaves_it_to_one_that_may_come_back(rig: Rig, how: str) -> None:
+    away, _ = consumer_of(rig, "away")
+    client, _ = consumer_of(rig, "back")
+    rig = next_reign(rig, how)
+    come_back(rig, client)
+    client.say(CloseConsumer(client.consume("auto")))
+    assert is_there(rig)
+    come_back(rig, away)
+    consumer = away.consume("auto")
+    pass_seconds(rig, 30, client, away)
+    assert is_there(rig)
+    away.say(CloseConsumer(consumer))
+    assert not is_there(rig)
+
+
+@pytest.mark.parametrize("how", [*WAYS, "restart"])
+def test_it_waits_for_its_first_consumer(rig: Rig, how: str) -> None:
+    client = rig.client(timeout_ms=2000)
+    client.declare("auto", is_auto_delete=True)
+    client.browse("auto")
+    rig = next_reign(rig, how)
+    pass_seconds(rig, 60)
+    assert is_there(rig)
+
+
+def test_after_a_restart_a_durable_one_waits_as_long_as_any_session_is_waited_for(rig: Rig) -> None:
+    consumer_of(rig)
+    rig = next_reign(rig, "restart")
+    pass_seconds(rig, 20)
+    assert is_there(rig)
+    pass_seconds(rig, 2)
+    assert not is_there(rig)
+    rig.check_log()
+
+
+def test_after_a_restart_it_ends_with_whoever_consumed_it_again(rig: Rig) -> None:
+    consumer_of(rig)
+    rig = next_reign(rig, "restart")
+    client, consumer = consumer_of(rig, "another")
+    pass_seconds(rig, 60, client)
+    assert is_there(rig)
+    client.say(CloseConsumer(client.consume("auto")))
+    assert is_there(rig), "it has another consumer"
+    client.say(CloseConsumer(consumer))
+    assert not is_there(rig)
+
+
+def test_a_hand_over_soon_after_a_restart_leaves_it_the_whole_time(rig: Rig) -> None:
+    consumer_of(rig)
+    rig = next_reign(rig, "restart")
+    pass_seconds(rig, 10)
+    rig = next_reign(rig, "hand-over")
+    pass_seconds(rig, 20)
+    assert is_there(rig)
+    pass_seconds(rig, 2)
+    assert not is_there(rig)
+
+
+@pytest.mark.parametrize("how", ["", *WAYS, "restart"])
+def test_it_ends_with_the_prepared_branch_for_which_it_stayed(rig: Rig, how: str) -> None:
+    client, consumer = consumer_of(rig)
+    client.publish("auto", b"1")
+    client.ok(SelectDtxCommand(0))
+    key = LogIndex(client.ok(StartCommand(0, XID))), Epoch(1)
+    client.settle("auto", transaction=key, sequence=1)
+    client.ok(EndCommand(0, XID, 1))
+    client.ok(PrepareBranchCommand(0, XID))
+    client.say(CloseConsumer(consumer))
+    client.say(DetachSession())
+    if how:
+        rig = next_reign(rig, how)
+    pass_seconds(rig, 60)
+    assert is_there(rig)
+    other = rig.client()
+    other.ok(SelectDtxCommand(0))
+    other.ok(CommitBranchCommand(0, XID))
+    pass_seconds(rig, 2)
+    assert not is_there(rig)
+    rig.check_log()
+
+
+def test_a_browser_that_falls_silent_as_the_queue_ends_harms_nobody(rig: Rig) -> None:
+    client, _ = consumer_of(rig)
+    silent = rig.client(timeout_ms=2000)
+    silent.browse("auto")
+    pass_seconds(rig, 8)
+    client.say(Heartbeat())
+    client.lose_stream()
+    rig.pass_time(1000)
+    rig.pass_time(1000)
+    assert not is_there(rig) and silent.is_closed
+    rig.check_log()
+
+
+def test_the_log_hears_of_the_first_consumer_of_each_session_and_of_auto_delete_queues_alone(
+    rig: Rig,
+) -> None:
+    client, consumer = consumer_of(rig)
+    client.declare("q")
+    client.consume("q")
+    client.consume("auto")
+    client.say(CloseConsumer(consumer))
+    client.resume()
+    client.consume("auto")
+    other = rig.client()
+    other.browse("auto")
+    other.consume("auto")
+    other.publish("auto", b"1")
+    rig.check_log()
+    queue = rig.state.queues.by_name["auto"]
+    told = [record for record in rig.records() if isinstance(record, UseQueue | Consume)]
+    assert told == [
+        UseQueue(None, queue.id),
+        Consume(None, client.session, queue.id),
+        Consume(None, other.session, queue.id),
+    ]
+
+
+def test_it_can_be_declared_again_as_it_was_when_it_has_been_consumed(rig: Rig) -> None:
+    consumer_of(rig)
+    assert rig.client().declare("auto", is_auto_delete=True) == rig.state.queues.by_name["auto"].id
