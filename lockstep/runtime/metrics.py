@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from lockstep.core.histogram import Histogram
 from lockstep.runtime.metric_names import NAMES, Kind, MetricName
+from lockstep.runtime.process import CannotStart
 
 READ_SECONDS = 2.0
 """A loop that is busier than that shows nothing; the scrape fails, which says it too."""
@@ -66,13 +67,16 @@ class Sampling(Collector):
 def serve_metrics(
     port: int, sources: Iterable[Callable[[], Iterable[Sample]]], host: str = "0.0.0.0"
 ) -> Callable[[], None]:
-    """Serves `/metrics` at `port` of `host` (all addresses); returns what stops it. Raises OSError when the port is taken."""
+    """Serves `/metrics` at `port` of `host` (all addresses); returns what stops it. Raises `CannotStart` when it is taken."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Sampling(asyncio.get_running_loop(), sources))
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
-    server, thread = start_http_server(port, addr=host, registry=registry)
+    try:
+        server, thread = start_http_server(port, addr=host, registry=registry)
+    except OSError as error:
+        raise CannotStart(f"port {port} for metrics cannot be had: {error}") from error
     _log.info("event=metrics_served port=%d", server.server_port)
 
     def stop() -> None:

@@ -111,6 +111,11 @@ def test_an_argument_that_is_none_is_said_with_the_usage(
         ("store", "--listen 127.0.0.1:0 --data /dev/null", "the data directory cannot be used: "),
         ("store", "--listen unix:{data}/nowhere/socket --data {data}", "failed to bind unix:"),
         ("store", "--listen {taken} --data {data}", "failed to bind 127.0.0.1:"),
+        (
+            "store",
+            "--listen 127.0.0.1:0 --data {data} --metrics-port {taken_port}",
+            "for metrics cannot be had: ",
+        ),
         ("proxy", f"--brokers {NOBODY} --users /nonexistent", "the users file /nonexistent cannot be used: "),
         (
             "proxy",
@@ -132,7 +137,8 @@ def test_what_keeps_a_program_from_starting_is_said_in_a_sentence(
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", choose_ports(1)[0]))
         taken.listen()
-        arguments = arguments.replace("{taken}", f"127.0.0.1:{taken.getsockname()[1]}")
+        port = taken.getsockname()[1]
+        arguments = arguments.replace("{taken}", f"127.0.0.1:{port}").replace("{taken_port}", str(port))
         status, lines = run(program, arguments, tmp_path / "data")
     assert status == 1
     assert said in lines[-1], lines
