@@ -9,6 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -41,8 +42,9 @@ SECONDS_MAX = 86_400.0
 """What a command may be told to wait: a day."""
 
 # What is printed has names of others in it, such as jobs[eu] or :100:, and says what it says.
-console = Console(soft_wrap=True, markup=False, emoji=False, highlight=False)
-errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
+_verbatim = partial(Console, soft_wrap=True, markup=False, emoji=False, highlight=False)
+console = _verbatim()
+errors = _verbatim(stderr=True)
 
 
 def run(coroutine: Awaitable[Any]) -> None:
@@ -123,10 +125,7 @@ def _plain(value: object) -> object:
 def show_table(made: Table) -> None:
     """As wide as it needs to be: a figure that is cut off is worth nothing."""
     # The width of a print is cut to that of its console.
-    wide = Console(
-        width=max(console.width, WIDTH), soft_wrap=True, markup=False, emoji=False, highlight=False
-    )
-    wide.print(made)
+    _verbatim(width=max(console.width, WIDTH)).print(made)
 
 
 def table(*columns: str, title: str | None = None) -> Table:
