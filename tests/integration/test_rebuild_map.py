@@ -174,7 +174,9 @@ async def test_one_copy_of_one_disk_is_a_backup_of_all_its_sets(tmp_path: Path) 
                 for answer in status.brokers.values()
             ),
         )
-        done = await rebuild_map(cluster, "--rebuild")
+        refused, _, err = await lockstep(cluster, "cluster", "rebuild-map", "--rebuild")
+        assert refused == 1 and "B2, B3" in err and "--without" in err
+        done = await rebuild_map(cluster, "--rebuild", "--without", "B2", "--without", "B3")
         assert done["is_written"] and done["generation"] != status.view.generation
         for one in done["sets"]:
             assert one["verdict"] == "rebuilt" and one["in_sync"] == ["B1"], one

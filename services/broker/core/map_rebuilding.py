@@ -2,7 +2,8 @@
 
 Law: what was acknowledged is in the log with the highest (epoch of its last record, end) of all disks that may have been written
 to: whoever led the last epoch wrote everything to its own disk. So every configured broker's disk is asked, or left out by its
-name, explicitly; and only disks whose logs end as the best one's does are named, the others come back as learners.
+name, explicitly (another disk in the place of one that was in sync is not that disk); and only disks whose logs end as the best
+one's does are named, the others come back as learners. Epochs of which only a disk knew that is left out are never given again.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,6 +12,10 @@ from enum import Enum
 
 from lockstep.core.cluster_map import Member, SetMap
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
+
+EPOCHS_LEFT_FREE = 1_000_000
+"""Between the highest epoch known and the one begun, when a disk was left out: more than it can have seen beyond that. An offset of
+committed events names a log by the epoch that wrote it (DESIGN 7), so a lost log's epoch must not come back with other records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,7 @@ class SetPlan:
     disks: tuple[DiskFound, ...] = ()
     problem: str = ""
     unheard: tuple[BrokerId, ...] = ()
-    """Configured brokers whose disks were not heard of, or not whole."""
+    """Configured brokers whose disks were not heard of, are not whole, or have another in their place."""
 
 
 def plan_set(
@@ -89,8 +94,8 @@ def plan_set(
 ) -> SetPlan | None:
     """What to do with a set; None when neither etcd nor a disk knows anything of it.
 
-    `reached`: brokers whose stores were asked; one without this set has nothing of it. `without`: brokers whose disks the
-    operator gives up. `by` signs the entry.
+    `reached`: brokers whose stores were asked; one without this set has nothing of it, unless the newest entry that is known says
+    that a disk there was in sync. `without`: brokers whose disks the operator gives up. `by` signs the entry.
     """
     disks = tuple(sorted((disk for disk in found if disk.is_used), key=lambda disk: disk.broker))
     if etcd.is_led:
@@ -104,9 +109,11 @@ def plan_set(
     if newest is None:
         problem = "no disk remembers an entry of the map"
         return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem)
-    whole = {disk.broker for disk in disks if not disk.trouble}
+    whole = {disk.broker: disk.disk for disk in disks if not disk.trouble}
     empty = set(reached) - {disk.broker for disk in disks}
-    unheard = tuple(broker for broker in sorted(newest.brokers) if broker not in whole | empty)
+    replaced = {member.broker for member in newest.in_sync if whole.get(member.broker) != member.disk}
+    heard = (whole.keys() | empty) - replaced
+    unheard = tuple(broker for broker in sorted(newest.brokers) if broker not in heard)
     given_up = [broker for broker in unheard if broker not in without]
     if given_up:
         names = ", ".join(given_up)
@@ -119,7 +126,7 @@ def plan_set(
     if not usable:
         problem = "no whole disk is left"
         return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem, unheard=unheard)
-    entry = _entry(newest, etcd, disks, usable, by)
+    entry = _entry(newest, etcd, disks, usable, EPOCHS_LEFT_FREE if unheard else 1, by)
     return SetPlan(set_name, Verdict.REBUILT, entry, disks, unheard=unheard)
 
 
@@ -137,6 +144,7 @@ def _entry(
     etcd: EtcdKnows,
     disks: Sequence[DiskFound],
     usable: Sequence[DiskFound],
+    epochs_on: int,
     by: Incarnation,
 ) -> SetMap:
     best = max((disk.last_epoch, disk.log_end) for disk in usable)
@@ -146,7 +154,7 @@ def _entry(
         known.append(etcd.set_map.epoch)
     return SetMap(
         set_name=newest.set_name,
-        epoch=Epoch(max(known) + 1),
+        epoch=Epoch(max(known) + epochs_on),
         # Nobody led this epoch: whoever is promoted begins the next one, as a restarted replica (R12).
         primary=BrokerId(""),
         primary_incarnation=Incarnation(""),

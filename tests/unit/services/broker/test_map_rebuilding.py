@@ -5,6 +5,7 @@ from dataclasses import replace
 from lockstep.core.cluster_map import Member, SetMap
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
 from services.broker.core.map_rebuilding import (
+    EPOCHS_LEFT_FREE,
     DiskFound,
     EtcdKnows,
     SetPlan,
@@ -88,8 +89,34 @@ def test_disk_that_the_last_known_map_does_not_name_is_asked_for_too() -> None:
     assert found.verdict is Verdict.STUCK
 
 
-def test_broker_whose_store_has_nothing_of_the_set_is_not_waited_for() -> None:
+def test_epochs_that_only_a_lost_disk_knew_are_not_given_again() -> None:
+    """B3 led epochs that no disk heard of: an offset of its log must not fit the log that goes on."""
+    found = plan(disk("B1"), disk("B2"), reached=("B1", "B2"), without=("B3",))
+    assert found.entry is not None and found.entry.epoch == 4 + EPOCHS_LEFT_FREE
+
+
+def test_broker_that_never_joined_the_set_is_not_waited_for() -> None:
+    remembered = entry(in_sync=("B1", "B2")).encode()
+    found = plan(disk("B1", map_bytes=remembered), disk("B2", map_bytes=remembered))
+    assert found.verdict is Verdict.REBUILT and found.unheard == ()
+    assert found.entry is not None and found.entry.epoch == 5
+
+
+def test_disk_in_the_place_of_one_that_was_in_sync_is_not_that_disk() -> None:
+    """B3 may have led alone, with its old disk: that it has an empty one now says nothing of what was acknowledged."""
     found = plan(disk("B1"), disk("B2"))
+    assert found.verdict is Verdict.STUCK and "B3" in found.problem
+    new = disk("B3", last_epoch=4, log_end=20, disk=DiskId("new"), map_bytes=b"", map_revision=0)
+    found = plan(disk("B1"), disk("B2"), new)
+    assert found.verdict is Verdict.STUCK and "B3" in found.problem
+    found = plan(disk("B1"), disk("B2"), new, without=("B3",))
+    assert found.verdict is Verdict.REBUILT and found.unheard == ("B3",)
+
+
+def test_disk_that_took_the_place_of_another_while_etcd_knew_is_as_good_as_that() -> None:
+    members = (*entry().in_sync[:2], Member(BrokerId("B3"), DiskId("new"), Incarnation("old")))
+    told = {"map_bytes": replace(entry(), in_sync=members).encode(), "map_revision": 12}
+    found = plan(disk("B1", **told), disk("B2", **told), disk("B3", disk=DiskId("new"), **told))
     assert found.verdict is Verdict.REBUILT and found.unheard == ()
 
 
