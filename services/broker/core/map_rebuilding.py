@@ -14,8 +14,8 @@ from lockstep.core.cluster_map import Member, SetMap
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
 
 EPOCHS_LEFT_FREE = 1_000_000
-"""Between the highest epoch known and the one begun, when a disk was left out: more than it can have seen beyond that. An offset of
-committed events names a log by the epoch that wrote it (DESIGN 7), so a lost log's epoch must not come back with other records."""
+"""Between the highest epoch known and the one begun, when a disk was left out: more than it can have seen beyond that. An offset
+of committed events names a log by the epoch that wrote it (DESIGN 7): an epoch of a lost log must not have other records."""
 
 
 @dataclass(frozen=True, slots=True)
