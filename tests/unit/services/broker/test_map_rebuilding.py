@@ -115,8 +115,9 @@ def test_disk_in_the_place_of_one_that_was_in_sync_is_not_that_disk() -> None:
 
 def test_disk_that_took_the_place_of_another_while_etcd_knew_is_as_good_as_that() -> None:
     members = (*entry().in_sync[:2], Member(BrokerId("B3"), DiskId("new"), Incarnation("old")))
-    told = {"map_bytes": replace(entry(), in_sync=members).encode(), "map_revision": 12}
-    found = plan(disk("B1", **told), disk("B2", **told), disk("B3", disk=DiskId("new"), **told))
+    told = replace(entry(), in_sync=members).encode()
+    new = disk("B3", disk=DiskId("new"), map_bytes=told)
+    found = plan(disk("B1", map_bytes=told), disk("B2", map_bytes=told), new)
     assert found.verdict is Verdict.REBUILT and found.unheard == ()
 
 
