@@ -29,6 +29,9 @@ from lockstep.wire.v1 import coordinator_pb2 as pb
 ENDED_SECONDS = 20.0
 """How long a branch without a session waits to be prepared: longer than a commit tries to reach a coordinator."""
 
+PREPARED_STATUS = "PREPARE TRANSACTION"
+"""PostgreSQL's word for a transaction that is prepared."""
+
 UNDO_SECONDS = 0.5
 """For the ends of what is rolled back, before coordinators are told of it: some rounds. A set without a primary must not keep the
 others' locks, and where work has not ended coordinators try again."""
@@ -44,7 +47,9 @@ class SetPort(Protocol):
 class PostgresConnection(Protocol):
     """What it needs of a connection, such as psycopg's AsyncConnection that is not in autocommit mode."""
 
-    async def execute(self, query: bytes, /) -> object: ...
+    async def execute(self, query: bytes, /) -> object:
+        """Returns a cursor, whose `statusmessage` is what PostgreSQL says that it has done."""
+
     async def rollback(self) -> None: ...
 
 
@@ -273,7 +278,14 @@ class DistributedTransaction:
         await self._coordinators.call("Close", request, pb.CloseDistributedResponse())
         self._is_closed = True
         for connection, xid in self._connections:
-            await connection.execute(b"prepare transaction '%s'" % gid_of(xid).encode())
+            done = await connection.execute(b"prepare transaction '%s'" % gid_of(xid).encode())
+            status = getattr(done, "statusmessage", None)
+            if status != PREPARED_STATUS:
+                # A transaction in which a statement has failed is rolled back, and that is no error to PostgreSQL.
+                text = (
+                    f"PostgreSQL answered {status} to PREPARE TRANSACTION: a statement before it had failed"
+                )
+                raise Rejected(ErrorCode.ROLLED_BACK, text, transaction_id=self.id)
 
     async def _undo(self) -> None:
         self.state = TransactionState.ROLLED_BACK

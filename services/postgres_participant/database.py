@@ -1,7 +1,9 @@
 """The database: what is prepared in it, and the two statements that end a branch.
 
-Law: how a branch ends is written down before it ends, in the same database, without waiting for the disk: the write-ahead log
-keeps the order, so whoever finds the branch gone finds that row. A branch that is gone without one was ended by somebody else.
+Law: how a branch is to end is written down before it ends, in the same database, without waiting for the disk: the write-ahead
+log keeps the order, so whoever finds the branch gone finds that row. It has the number of the branch's transaction, and how that
+ended PostgreSQL says: the end may have failed, and somebody else have ended it. A branch that is gone without a row was ended by
+somebody else, and nobody knows how.
 
     client --PREPARE TRANSACTION--> prepared --COMMIT PREPARED / ROLLBACK PREPARED--> gone, with its row
 """
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError
 from lockstep.core.postgres_gid import GID_PREFIX
@@ -28,20 +31,51 @@ TABLE = """
 create table if not exists lockstep_outcomes (
     gid text primary key, is_commit boolean not null, ended_at timestamptz not null default now())
 """
-_IS_PREPARED = """
-select exists (select from pg_prepared_xacts where gid = %s and database = current_database())
+_ADD_NUMBERS = """
+do $$ begin
+    if not exists (
+        select from pg_attribute
+        where attrelid = 'lockstep_outcomes'::regclass and attname = 'recorded_by' and not attisdropped
+    ) then
+        alter table lockstep_outcomes add column transaction xid8, add column recorded_by xid8;
+    end if;
+end $$
 """
-_OUTCOME = "select is_commit from lockstep_outcomes where gid = %s"
+"""To a table of an older version, too. Only where they lack: the lock for it waits for dumps, and is the owner's to take."""
+_PREPARED = """
+select transaction::text, case when owner = current_user or current_setting('is_superuser')::boolean then '' else owner end
+from pg_prepared_xacts where gid = %s and database = current_database()
+"""
+_OUTCOME = """
+select is_commit, case
+    when recorded_by is null then is_commit
+    when recorded_by::xid = xmin then
+        case pg_xact_status(transaction) when 'committed' then true when 'aborted' then false end
+    end
+from lockstep_outcomes where gid = %s
+"""
+"""How it was to end, and how it did. A row of an older version has no number, and is believed. One that another transaction
+than it says has written came with a dump: its number means something else here, and the dump may lack what the branch did. Old
+transactions PostgreSQL forgets, but not within a hundred million others."""
 _RECORD = """
-insert into lockstep_outcomes (gid, is_commit) values (%s, %s)
-on conflict (gid) do update set is_commit = excluded.is_commit, ended_at = excluded.ended_at
+insert into lockstep_outcomes (gid, is_commit, transaction, recorded_by)
+select %s, %s, (own - ((own - %s::bigint) & 4294967295))::text::xid8, pg_current_xact_id()
+from (select pg_current_xact_id()::text::bigint as own) as numbers
+on conflict (gid) do update set is_commit = excluded.is_commit, ended_at = excluded.ended_at,
+    transaction = excluded.transaction, recorded_by = excluded.recorded_by
 """
+"""What is prepared has a number of 32 bits: the last below this transaction's own that ends so."""
 _LIST = """
 select gid, extract(epoch from now() - prepared)::float from pg_prepared_xacts
 where database = current_database() and starts_with(gid, %s) order by prepared
 """
 _READ_COMMITTED = r"-c default_transaction_isolation=read\ committed"
 """Each statement sees what was committed before it; a database may have another default."""
+_SILENCE = (
+    f"-c tcp_keepalives_idle={SILENCE_SECONDS // 3} -c tcp_keepalives_interval={SILENCE_SECONDS // 3} "
+    f"-c tcp_keepalives_count=2 -c tcp_user_timeout={SILENCE_SECONDS * 1000}"
+)
+"""The server notices, too, and lets go of what a process held on a machine that is gone; its default is two hours."""
 _LOCK_KEY = "hashtextextended(%s, 1280004948)"
 
 Connection = psycopg.AsyncConnection[tuple[object, ...]]
@@ -53,7 +87,11 @@ class BranchFacts:
 
     is_prepared: bool
     is_commit: bool | None
-    """How it ended, or is about to; None: no record."""
+    """How it ended, or is about to; None: not known."""
+    is_heuristic: bool = False
+    """Somebody else has ended it, and not as it was to."""
+    foreign_owner: str = ""
+    """Who has prepared it, if it is prepared and the user of this connection may not end it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +107,7 @@ class Database:
         self._dsn = dsn
         milliseconds = int(statement_seconds * 1000)
         self._options = (
-            f"-c statement_timeout={milliseconds} -c lock_timeout={milliseconds} {_READ_COMMITTED}"
+            f"-c statement_timeout={milliseconds} -c lock_timeout={milliseconds} {_READ_COMMITTED} {_SILENCE}"
         )
         self._room = asyncio.Semaphore(connections_max)
         self._idle: list[Connection] = []
@@ -136,10 +174,18 @@ class Database:
             connection: Connection | None = None
             try:
                 connection = self._idle.pop() if self._idle else await self._connect()
+                if not self._has_table:
+                    # Where somebody makes it at the same moment it fails.
+                    await connection.execute(TABLE)
+                    await connection.execute(_ADD_NUMBERS)
+                    self._has_table = True
                 yield connection
                 self._idle.append(connection)
                 connection = None
             except psycopg.Error as error:
+                if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
+                    # The database was restored, perhaps from before there was one. Whoever comes next makes it.
+                    self._has_table = False
                 raise _doubt(error) from error
             finally:
                 if connection is not None:
@@ -147,7 +193,8 @@ class Database:
                         await connection.close()
 
     async def _connect(self) -> Connection:
-        connection = await psycopg.AsyncConnection.connect(
+        given = conninfo_to_dict(self._dsn).get("options") or ""
+        return await psycopg.AsyncConnection.connect(
             self._dsn,
             autocommit=True,
             connect_timeout=CONNECT_SECONDS,
@@ -155,18 +202,10 @@ class Database:
             keepalives_interval=SILENCE_SECONDS // 3,
             keepalives_count=2,
             tcp_user_timeout=SILENCE_SECONDS * 1000,
-            options=self._options,
+            # Whoever wrote the DSN may have named a role or a search_path there.
+            options=f"{given} {self._options}",
             application_name="lockstep",
         )
-        if not self._has_table:
-            try:
-                await connection.execute(TABLE)
-            except BaseException:
-                # Somebody makes it at the same moment, perhaps.
-                await connection.close()
-                raise
-            self._has_table = True
-        return connection
 
 
 class HeldBranch:
@@ -183,27 +222,45 @@ class HeldBranch:
         return await _end(self._connection, self._gid, is_commit=is_commit)
 
 
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    transaction: str
+    """Its number, of 32 bits."""
+    foreign_owner: str
+
+
+async def _prepared(connection: Connection, gid: str) -> _Prepared | None:
+    row = await (await connection.execute(_PREPARED, (gid,))).fetchone()
+    return None if row is None else _Prepared(str(row[0]), str(row[1]))
+
+
 async def _facts(connection: Connection, gid: str) -> BranchFacts:
     # One after the other: what is prepared PostgreSQL looks up when it comes to it, rows as of the beginning of the statement.
     # In one, a branch would be gone whose row was not there yet.
-    is_prepared = await (await connection.execute(_IS_PREPARED, (gid,))).fetchone()
-    assert is_prepared is not None, "a select without from answers one row"
-    outcome = await (await connection.execute(_OUTCOME, (gid,))).fetchone()
-    return BranchFacts(bool(is_prepared[0]), None if outcome is None else bool(outcome[0]))
+    prepared = await _prepared(connection, gid)
+    row = await (await connection.execute(_OUTCOME, (gid,))).fetchone()
+    intended, ended = (None, None) if row is None else row
+    if prepared is not None:
+        return BranchFacts(True, _truth(intended), foreign_owner=prepared.foreign_owner)
+    return BranchFacts(False, _truth(ended), is_heuristic=ended is not None and ended != intended)
+
+
+def _truth(value: object) -> bool | None:
+    return None if value is None else bool(value)
 
 
 async def _end(connection: Connection, gid: str, *, is_commit: bool) -> BranchFacts:
-    facts = await _facts(connection, gid)
-    if not facts.is_prepared:
-        return facts
+    prepared = await _prepared(connection, gid)
+    if prepared is None:
+        return await _facts(connection, gid)
     async with connection.transaction():
         await connection.execute("set local synchronous_commit = off")
-        await connection.execute(_RECORD, (gid, is_commit))
+        await connection.execute(_RECORD, (gid, is_commit, prepared.transaction))
     verb = "commit prepared" if is_commit else "rollback prepared"
     try:
         await connection.execute(sql.SQL(f"{verb} {{}}").format(sql.Literal(gid)))
     except psycopg.errors.UndefinedObject:
-        # Another call was quicker; its record says how, if it was one of ours.
+        # Another was quicker: a call of ours, or an operator.
         return await _facts(connection, gid)
     return BranchFacts(False, is_commit)
 

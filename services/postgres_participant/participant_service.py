@@ -40,11 +40,18 @@ class ParticipantService:
                 vote=pb.PARTICIPANT_VOTE_NO, reason=f"this is {self._name}, not {request.name[:80]}"
             )
         facts = await self._database.facts(gid)
+        if facts.foreign_owner:
+            # Once it was decided it could not be ended, and the transaction would be under way for ever.
+            return pb.ParticipantPrepareResponse(
+                vote=pb.PARTICIPANT_VOTE_NO,
+                reason=f"prepared by the user {facts.foreign_owner}: only that one or a superuser may end it",
+            )
         if facts.is_prepared:
             return pb.ParticipantPrepareResponse(vote=pb.PARTICIPANT_VOTE_OK)
         if facts.is_commit is None:
             return pb.ParticipantPrepareResponse(
-                vote=pb.PARTICIPANT_VOTE_UNKNOWN_BRANCH, reason="its client has not prepared it"
+                vote=pb.PARTICIPANT_VOTE_UNKNOWN_BRANCH,
+                reason="its client has not prepared it in this database",
             )
         vote = pb.PARTICIPANT_VOTE_COMMITTED if facts.is_commit else pb.PARTICIPANT_VOTE_NO
         return pb.ParticipantPrepareResponse(vote=vote, reason="it has ended")
@@ -76,10 +83,14 @@ class ParticipantService:
 def _end_of(facts: BranchFacts) -> "pb.ParticipantEnd.ValueType":
     if facts.is_prepared:
         raise Rejected(ErrorCode.UNAVAILABLE, "it is still prepared: try again")
-    match facts.is_commit:
-        case None:
-            return pb.PARTICIPANT_END_UNKNOWN_BRANCH
-        case True:
+    match facts.is_commit, facts.is_heuristic:
+        case True, False:
             return pb.PARTICIPANT_END_COMMITTED
-        case False:
+        case False, False:
             return pb.PARTICIPANT_END_ROLLED_BACK
+        case True, True:
+            return pb.PARTICIPANT_END_HEURISTICALLY_COMMITTED
+        case False, True:
+            return pb.PARTICIPANT_END_HEURISTICALLY_ROLLED_BACK
+        case _:
+            return pb.PARTICIPANT_END_UNKNOWN_BRANCH

@@ -33,7 +33,11 @@ class ParticipantSettings:
     orphan_round_seconds: float = 60.0
     """A look that takes longer begins anew: its database may hang, and then it gives no statement up."""
     orphans_max: int = 200
-    """Looked at in one round, the oldest first: each costs a read of etcd."""
+    """Looked at in one round, those first that were not looked at for longest: each costs a read of etcd."""
+    log_outcome_seconds: float = 720.0
+    """How long coordinators leave the outcome of a transaction in the decision log (their `outcome_ms`)."""
+    clock_seconds: float = 60.0
+    """How far the wall clocks of coordinators, of the database and of this process may differ (their `clock_ms`)."""
     outcome_seconds: float = 7 * 24 * 3600.0
     """How long the database keeps how a branch ended, to say so to a coordinator that repeats itself: a week outlives most
     outages."""

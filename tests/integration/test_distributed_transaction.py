@@ -161,6 +161,32 @@ async def test_a_row_that_cannot_be_prepared_undoes_the_messages(bank: Bank) -> 
     await connection.close()
 
 
+async def test_a_statement_that_failed_unnoticed_undoes_everything(bank: Bank) -> None:
+    """PostgreSQL answers the PREPARE TRANSACTION with ROLLBACK, which is no error."""
+    number = await bank.token()
+    await bank.session.purge_queue("east.tokens")
+    connections = [await bank.connect() for _ in range(2)]
+    tx = bank.session.distributed_transaction()
+    for connection in connections:
+        await tx.enlist_postgres(connection, bank.participant)
+    await connections[0].execute("insert into moved_tokens values (%s)", (number,))
+    with contextlib.suppress(psycopg.errors.UndefinedTable):
+        await connections[1].execute("insert into no_such_table values (1)")
+    with pytest.raises(Rejected, match="answered ROLLBACK to PREPARE TRANSACTION") as refused:
+        await tx.commit()
+    assert refused.value.code is ErrorCode.ROLLED_BACK
+    assert tx.state is TransactionState.ROLLED_BACK
+
+    async def prepared() -> list[tuple[object, ...]]:
+        async with await bank.connect() as connection:
+            return await (await connection.execute("select gid from pg_prepared_xacts")).fetchall()
+
+    await until("the first is rolled back, too", prepared, lambda gids: not gids)
+    assert number not in await bank.rows()
+    for connection in connections:
+        await connection.close()
+
+
 async def test_many_transactions_of_one_session_run_at_once(bank: Bank) -> None:
     transactions = [bank.session.distributed_transaction() for _ in range(10)]
     for number, tx in enumerate(transactions):

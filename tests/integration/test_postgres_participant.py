@@ -36,9 +36,12 @@ class Branch:
         self.xid: Xid = branch_xid(new_global_id(self.row, b"postgres--"), 0, generation_tag("12345678"))
         self.gid = gid_of(self.xid)
 
-    async def prepare(self) -> None:
+    async def prepare(self, role: str = "lockstep") -> None:
+        """`role`: who then owns it."""
         async with await psycopg.AsyncConnection.connect(self.dsn, autocommit=True) as connection:
             await connection.execute("create table if not exists branches (id int primary key)")
+            await connection.execute(f"grant insert on branches to {role}")
+            await connection.execute(f"set role {role}")
             await connection.execute("begin")
             await connection.execute("insert into branches values (%s)", (self.row,))
             await connection.execute(f"prepare transaction '{self.gid}'")
@@ -181,6 +184,173 @@ async def test_the_service_answers_as_the_protocol_says(database: Database, bran
     malformed = coordinator_pb2.BranchXid(format_id=1, global_id=bytes(65))
     with pytest.raises(Rejected):
         await service._prepare(pb.ParticipantPrepareRequest(name="rows", xid=malformed))
+
+
+async def _by_hand(postgres: PostgresProcess, statement: str) -> None:
+    """What an operator does."""
+    async with await psycopg.AsyncConnection.connect(postgres.dsn, autocommit=True) as connection:
+        await connection.execute(statement)
+
+
+@pytest.fixture
+async def stranger(postgres: PostgresProcess, database: Database) -> AsyncGenerator[Database]:
+    """As a user who may do everything with the records, and prepares no branches."""
+    await database.prepared()  # Makes the table.
+    for role in ("application", "stranger"):
+        await _by_hand(
+            postgres, f"do $$ begin create role {role} login; exception when duplicate_object then end $$"
+        )
+    await _by_hand(postgres, "grant all on lockstep_outcomes to stranger")
+    await _by_hand(postgres, "grant create on schema public to stranger")
+    stranger = Database(postgres.dsn.replace("user=lockstep", "user=stranger"), 2, 3.0)
+    yield stranger
+    await stranger.close()
+
+
+ENDS = {
+    (True, True): pb.PARTICIPANT_END_COMMITTED,
+    (True, False): pb.PARTICIPANT_END_HEURISTICALLY_ROLLED_BACK,
+    (False, True): pb.PARTICIPANT_END_HEURISTICALLY_COMMITTED,
+    (False, False): pb.PARTICIPANT_END_ROLLED_BACK,
+}
+
+
+async def _said(database: Database, branch: Branch, *, is_commit: bool) -> "pb.ParticipantEnd.ValueType":
+    """What a coordinator hears that repeats itself."""
+    service, xid = ParticipantService("rows", database), encode_xid(branch.xid)
+    if is_commit:
+        return (await service._commit(pb.ParticipantCommitRequest(name="rows", xid=xid))).end
+    return (await service._rollback(pb.ParticipantRollbackRequest(name="rows", xid=xid))).end
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+@pytest.mark.parametrize("is_commit", [True, False])
+async def test_an_end_that_failed_is_not_taken_for_what_an_operator_did_instead(
+    postgres: PostgresProcess, stranger: Database, is_commit: bool, is_committed: bool
+) -> None:
+    branch = Branch(postgres.dsn)
+    await branch.prepare("application")
+    with pytest.raises(InDoubt, match="permission denied"):
+        await _said(stranger, branch, is_commit=is_commit)
+    await _by_hand(postgres, f"{'commit' if is_committed else 'rollback'} prepared '{branch.gid}'")
+    for _ in range(2):
+        assert await _said(stranger, branch, is_commit=is_commit) == ENDS[is_commit, is_committed]
+        assert await branch.is_visible() == is_committed
+
+
+async def test_how_a_branch_really_ended_is_known_after_a_crash(
+    postgres: PostgresProcess, stranger: Database
+) -> None:
+    branch = Branch(postgres.dsn)
+    await branch.prepare("application")
+    with pytest.raises(InDoubt, match="permission denied"):
+        await stranger.end(branch.gid, is_commit=True)
+    await _by_hand(postgres, f"rollback prepared '{branch.gid}'")
+    await postgres.crash()
+    await postgres.start()
+    database = Database(postgres.dsn, 1, 3.0)
+    assert await database.facts(branch.gid) == BranchFacts(False, False, is_heuristic=True)
+    await database.close()
+
+
+async def test_an_operator_who_is_quicker_by_a_moment_is_told_of(
+    postgres: PostgresProcess, database: Database, branch: Branch
+) -> None:
+    await database.prepared()
+    async with await psycopg.AsyncConnection.connect(postgres.dsn) as blocking:
+        # The record waits for this one, after the branch was seen.
+        await blocking.execute(
+            "insert into lockstep_outcomes (gid, is_commit) values (%s, false)", (branch.gid,)
+        )
+        ending = asyncio.ensure_future(database.end(branch.gid, is_commit=True))
+        await asyncio.sleep(0.3)
+        await _by_hand(postgres, f"rollback prepared '{branch.gid}'")
+        await blocking.rollback()
+        assert await ending == BranchFacts(False, False, is_heuristic=True)
+
+
+async def test_records_of_an_older_version_are_believed_and_new_ones_go_beside_them(
+    postgres: PostgresProcess, branch: Branch
+) -> None:
+    await _by_hand(postgres, "drop table if exists lockstep_outcomes")
+    await _by_hand(
+        postgres,
+        "create table lockstep_outcomes (gid text primary key, is_commit boolean not null,"
+        " ended_at timestamptz not null default now())",
+    )
+    await _by_hand(postgres, "insert into lockstep_outcomes values ('lockstep:old', true)")
+    for _ in range(2):  # The second finds the table as the first has made it.
+        database = Database(postgres.dsn, 1, 3.0)
+        assert await database.facts("lockstep:old") == BranchFacts(False, True)
+        assert await database.end(branch.gid, is_commit=True) == BranchFacts(False, True)
+        await database.close()
+
+
+async def test_a_record_that_came_with_a_dump_says_nothing(
+    postgres: PostgresProcess, database: Database, branch: Branch
+) -> None:
+    await database.end(branch.gid, is_commit=True)
+    await _by_hand(
+        postgres,
+        "create table dumped as table lockstep_outcomes; delete from lockstep_outcomes;"
+        # Its numbers may be above all that this server has given.
+        " update dumped set transaction = '999999999999'; insert into lockstep_outcomes table dumped; drop table dumped",
+    )
+    assert await database.facts(branch.gid) == BranchFacts(False, None)
+
+
+async def test_a_branch_that_only_another_user_may_end_is_voted_against(
+    postgres: PostgresProcess, stranger: Database, database: Database
+) -> None:
+    branch = Branch(postgres.dsn)
+    await branch.prepare("application")
+    request = pb.ParticipantPrepareRequest(name="rows", xid=encode_xid(branch.xid))
+    refused = await ParticipantService("rows", stranger)._prepare(request)
+    assert refused.vote == pb.PARTICIPANT_VOTE_NO
+    assert "application" in refused.reason
+    # Its owner may end it, also one that the DSN says to be, and so may a superuser.
+    owner = Database(f"{postgres.dsn} options='-c role=application'", 1, 3.0)
+    await _by_hand(postgres, "grant all on lockstep_outcomes to application")
+    await _by_hand(postgres, "grant create on schema public to application")
+    for one in (owner, database):
+        vote = await ParticipantService("rows", one)._prepare(request)
+        assert vote.vote == pb.PARTICIPANT_VOTE_OK
+    assert await owner.end(branch.gid, is_commit=True) == BranchFacts(False, True)
+    await owner.close()
+
+
+async def test_a_table_of_records_that_goes_away_is_made_again(
+    postgres: PostgresProcess, database: Database, branch: Branch
+) -> None:
+    # More connections than one that know of the table.
+    await asyncio.gather(*(database.facts(branch.gid) for _ in range(4)))
+    await _by_hand(postgres, "drop table lockstep_outcomes")
+    with pytest.raises(InDoubt):
+        await database.end(branch.gid, is_commit=True)
+    assert await database.end(branch.gid, is_commit=True) == BranchFacts(False, True)
+    await _by_hand(postgres, "alter table lockstep_outcomes drop column transaction, drop column recorded_by")
+    with pytest.raises(InDoubt):
+        await database.facts(branch.gid)
+    assert await database.facts(branch.gid) == BranchFacts(False, True)
+
+
+async def test_the_server_lets_go_of_a_machine_that_is_silent_and_the_dsn_keeps_its_options(
+    postgres: PostgresProcess,
+) -> None:
+    await _by_hand(postgres, "create schema if not exists elsewhere")
+    database = Database(f"{postgres.dsn} options='-c search_path=elsewhere'", 1, 1.0)
+    shown = {}
+    async with database._connection() as connection:
+        for name in ("tcp_keepalives_idle", "tcp_keepalives_interval", "search_path", "statement_timeout"):
+            row = await (await connection.execute(f"show {name}")).fetchone()
+            shown[name] = row and row[0]
+    await database.close()
+    assert shown == {
+        "tcp_keepalives_idle": "5",
+        "tcp_keepalives_interval": "5",
+        "search_path": "elsewhere",
+        "statement_timeout": "1s",
+    }
 
 
 class Relay:

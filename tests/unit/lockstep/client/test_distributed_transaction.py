@@ -55,6 +55,7 @@ class FakeCoordinator:
                 pb.EnlistParticipantRequest,
                 pb.EnlistParticipantResponse(xid=encode_xid(Xid(1, b"t", b"0"))),
             ),
+            "Close": (pb.CloseDistributedRequest, pb.CloseDistributedResponse()),
             "Commit": (pb.CommitDistributedRequest, pb.CommitDistributedResponse(state=state)),
             "Rollback": (pb.RollbackDistributedRequest, pb.RollbackDistributedResponse()),
             "GetOutcome": (pb.GetDistributedOutcomeRequest, pb.GetDistributedOutcomeResponse(state=state)),
@@ -401,3 +402,48 @@ async def test_what_could_not_be_accepted_goes_back_though_its_set_answers_late(
         ),
         5,
     )
+
+
+class Cursor:
+    def __init__(self, statusmessage: str) -> None:
+        self.statusmessage = statusmessage
+
+
+class Connection:
+    """To PostgreSQL, which answers a PREPARE TRANSACTION like that."""
+
+    def __init__(self, status: str) -> None:
+        self._status = status
+        self.rolled_back = 0
+
+    async def execute(self, query: bytes, /) -> object:
+        assert query.startswith(b"prepare transaction")
+        return Cursor(self._status)
+
+    async def rollback(self) -> None:
+        self.rolled_back += 1
+
+
+async def test_what_postgres_has_prepared_is_committed(
+    coordinator: FakeCoordinator, session: Session
+) -> None:
+    async with session.distributed_transaction() as tx:
+        await tx.enlist_postgres(Connection("PREPARE TRANSACTION"), "grpc://127.0.0.1:1/rows")
+    assert tx.state is TransactionState.COMMITTED
+    assert coordinator.asked == ["Begin", "Close", "Commit"]
+
+
+async def test_what_postgres_has_rolled_back_instead_is_rolled_back_everywhere(
+    coordinator: FakeCoordinator, session: Session
+) -> None:
+    tx = session.distributed_transaction()
+    connections = [Connection("PREPARE TRANSACTION"), Connection("ROLLBACK")]
+    for connection in connections:
+        await tx.enlist_postgres(connection, "grpc://127.0.0.1:1/rows")
+    with pytest.raises(Rejected, match="answered ROLLBACK to PREPARE TRANSACTION") as raised:
+        await tx.commit()
+    assert raised.value.code is ErrorCode.ROLLED_BACK
+    assert tx.state is TransactionState.ROLLED_BACK
+    assert coordinator.asked == ["Begin", "Enlist", "Close", "Rollback"]
+    # Once when they were enlisted.
+    assert [connection.rolled_back for connection in connections] == [2, 2]
