@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import psycopg
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None, spark: SparkSession | None = No
         settings = _settings(given)
         with _session(given.master) if spark is None else contextlib.nullcontext(spark) as session:
             return command(session, settings, given)
-    except (LockstepError, OSError, ValueError, PySparkException) as error:
+    except (LockstepError, OSError, ValueError, psycopg.Error, PySparkException) as error:
         sys.stderr.write(f"lockstep pipeline: {error}\n")
         return 1
     except KeyboardInterrupt:

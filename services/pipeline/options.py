@@ -86,6 +86,19 @@ class SourceOptions:
             opened = client.open_subscription(self.group, Start.START_OFFSETS, offsets)
         return dict(opened.offsets)
 
+    def is_open(self, client: EventsClient) -> bool:
+        """Whether the group is there."""
+        return self.group in client.subscriptions()
+
+    def find(self, client: EventsClient) -> dict[str, EventOffset]:
+        """Where the group of a checkpoint stands. Raises `ValueError` if it is gone: a new one would not know what was missed."""
+        if not self.is_open(client):
+            raise ValueError(
+                f"there is no group {self.group!r}, and the query has a checkpoint of it: it was closed, or this is another"
+                " cluster. What came meanwhile may be gone; begin anew, with a new checkpoint"
+            )
+        return self.open(client)
+
 
 def offsets_from(plain: object) -> dict[str, EventOffset]:
     """From JSON; raises `ValueError` for what is none."""

@@ -13,11 +13,14 @@ from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from services.pipeline.catalogue import JOBS, Job
+from services.pipeline.checkpoint import NONE, Checkpoint
 from services.pipeline.options import MAX_EVENTS, SourceOptions, offsets_from
 from services.pipeline.settings import HOLD_SECONDS, TRIGGER_SECONDS, JobSettings
+from services.pipeline.sinks import delta, parquet, postgres
 from services.pipeline.sinks.delta import to_delta
 from services.pipeline.sinks.parquet import to_parquet
 from services.pipeline.sinks.postgres import to_postgres
@@ -110,29 +113,50 @@ def run(spark: SparkSession, names: Sequence[str], settings: RunSettings) -> Non
 
 
 def start(spark: SparkSession, job: Job, settings: RunSettings) -> StreamingQuery:
-    """The query of one job, from where its checkpoint stands."""
+    """The query of one job, from where its checkpoint stands. Raises `ValueError` where that fits not the group or the table."""
     options = settings.options(job)
     source = SourceOptions.parse(options)
+    checkpoint = settings.tables.checkpoint(job.name, settings.sink)
     with source.connect() as client:
-        settings.tables.starts(job.name, settings.sink, source.open(client))
+        stands = source.open(client) if checkpoint.planned == NONE else source.find(client)
+    settings.tables.starts(job.name, settings.sink, stands)
+    query = f"{settings.group}.{job.name}"
+    name = checkpoint.name(query)
+    _check(checkpoint, name, job, settings)
     events = spark.readStream.format(NAME).options(**options).load()
     rows = job.make(events, settings.jobs)
-    checkpoint = settings.tables.checkpoint(job.name, settings.sink)
     table = settings.tables.of(job.name)
-    query = f"{settings.group}.{job.name}"
     match settings.sink:
         case "parquet":
             writer = to_parquet(rows, table, job.partitions)
         case "delta":
-            writer = to_delta(rows, table, job.partitions, query)
-        case "postgres":
-            writer = to_postgres(rows, settings.postgres, f"lockstep_{job.name}", query)
+            writer = to_delta(rows, table, job.partitions, name)
         case _:
-            raise ValueError(f"a sink is one of {', '.join(SINKS)}, not {settings.sink!r}")
-    writer = writer.queryName(query).option("checkpointLocation", str(checkpoint))
+            writer = to_postgres(rows, settings.postgres, _in_database(job), name)
+    writer = writer.queryName(query).option("checkpointLocation", str(checkpoint.directory))
     if settings.follow:
         return writer.trigger(processingTime=f"{settings.trigger_seconds} seconds").start()
     return writer.trigger(availableNow=True).start()
+
+
+def _check(checkpoint: Checkpoint, name: str, job: Job, settings: RunSettings) -> None:
+    """Raises `ValueError` if the table has not what the checkpoint says."""
+    table = settings.tables.of(job.name)
+    match settings.sink:
+        case "parquet":
+            checkpoint.check(str(table), parquet.last_batch(table), at_least=checkpoint.committed)
+        case "delta":
+            # It knows of no batch without rows.
+            checkpoint.check(str(table), delta.last_batch(table, name))
+        case "postgres":
+            last = postgres.last_batch(settings.postgres, name)
+            checkpoint.check(_in_database(job), last, at_least=checkpoint.committed)
+        case _:
+            raise ValueError(f"a sink is one of {', '.join(SINKS)}, not {settings.sink!r}")
+
+
+def _in_database(job: Job) -> str:
+    return f"lockstep_{job.name}"
 
 
 def ledger_table(spark: SparkSession, settings: RunSettings) -> DataFrame:
@@ -142,10 +166,15 @@ def ledger_table(spark: SparkSession, settings: RunSettings) -> DataFrame:
         case "parquet":
             return spark.read.parquet(str(path))
         case "delta":
-            from deltalake import DeltaTable
-
+            found = delta.opened(path)
+            files = found.file_uris() if found is not None else []
+            if not files:
+                raise ValueError(f"{path} has no event yet")
             # Spark has no reader of Delta of its own: the table says which files are in it.
-            return spark.read.option("basePath", str(path)).parquet(*DeltaTable(str(path)).file_uris())
+            rows = spark.read.option("basePath", str(path)).parquet(*files)
+            # Directories are named in UTF-8 with escapes, and Spark takes what it finds there for characters.
+            bytes_of_name = F.encode("resource_set", "ISO-8859-1")
+            return rows.withColumn("resource_set", F.decode(bytes_of_name, "UTF-8"))
         case _:
             raise ValueError(
                 "audit and report read a ledger in files: run the ledger with --sink parquet or delta"

@@ -76,8 +76,10 @@ class LockstepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._connected: EventsClient | None = None
         self._plan: pb.PlanResponse | None = None
         """The last one: its splits and brokers are for the batch that it ends."""
+        self._is_bounded = False
+        """It ends when all is read that was committed when it began."""
         self._way: list[dict[str, EventOffset]] = []
-        """Of a query that ends when all is read: cuts up to there."""
+        """Of such a query: cuts up to there."""
 
     def __getstate__(self) -> dict[str, Any]:
         # What goes to workers: neither the connection nor plans.
@@ -86,24 +88,29 @@ class LockstepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         from services.pipeline.options import plain
 
-        return plain(self._parsed().open(self._client()))
+        opened = self._parsed().open(self._client())
+        if self._is_bounded and not self._way:
+            self._plan_way()
+        return plain(opened)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._parsed().max_events
         return ReadMaxRows(limit) if limit else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        from services.pipeline.planning import cut_of, plans_in_a_row
-
-        options = self._parsed()
-        options.open(self._client())
-        self._way = [cut_of(plan) for plan in plans_in_a_row(self._client(), options, {})]
+        self._is_bounded = True
+        # Whether there is a checkpoint is not known yet. Without one Spark asks for the initial offset next.
+        if self._parsed().is_open(self._client()):
+            self._plan_way()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         from services.pipeline.options import MAX_EVENTS, offsets_from, plain
         from services.pipeline.planning import cut_of, next_cut
 
         options, known = self._parsed(), offsets_from(start)
+        if self._is_bounded and not self._way:
+            options.find(self._client())
+            self._plan_way()
         events_max = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         wait_seconds = 0.0 if self._way else options.wait_seconds
         while True:
@@ -133,7 +140,7 @@ class LockstepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begins, ends = offsets_from(start), offsets_from(end)
         if begins.keys() < ends.keys():
             # A resource set that came later begins where the group stands in it: nothing of it is acknowledged yet.
-            begins = {**self._parsed().open(self._client()), **begins}
+            begins = {**self._parsed().find(self._client()), **begins}
         return _parts(begins, ends, [self._plan] if self._plan is not None else [])
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -149,6 +156,11 @@ class LockstepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._connected is not None:
             self._connected.close()
             self._connected = None
+
+    def _plan_way(self) -> None:
+        from services.pipeline.planning import cut_of, plans_in_a_row
+
+        self._way = [cut_of(plan) for plan in plans_in_a_row(self._client(), self._parsed(), {})]
 
     def _parsed(self) -> SourceOptions:
         from services.pipeline.options import SourceOptions

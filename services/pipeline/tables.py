@@ -1,6 +1,7 @@
 """Where the pipeline keeps what it makes: a directory with one for each job, and one for all checkpoints.
 
-Law: a checkpoint and the table beside it belong together. Whoever deletes one deletes the other, and begins with another group.
+Law: a checkpoint and its table belong together (`checkpoint.py`). A new checkpoint reads from where the group stands, and what it
+reads is added to what the table has.
 """
 
 import json
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.client.event_offsets import EventOffset
+from services.pipeline.checkpoint import NONE, Checkpoint
 from services.pipeline.options import offsets_from, plain
 
 
@@ -21,14 +23,15 @@ class Tables:
         """The rows of a job."""
         return self.directory / job
 
-    def checkpoint(self, job: str, sink: str) -> Path:
+    def checkpoint(self, job: str, sink: str) -> Checkpoint:
         """What Spark remembers of a query."""
-        return self.directory / "checkpoints" / f"{job}-{sink}"
+        return Checkpoint(self.directory / "checkpoints" / f"{job}-{sink}")
 
     def starts(self, job: str, sink: str, found: dict[str, EventOffset]) -> None:
-        """Writes down where a query began, once: `found` is what the group says before the query first ran."""
+        """Writes down where the rows of a job begin: `found` is what the group says before the query first ran."""
         path = self._starts(job, sink)
-        if not path.exists():
+        is_new = not self.of(job).exists() and self.checkpoint(job, sink).planned == NONE
+        if is_new or not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             scratch = path.with_suffix(".new")
             scratch.write_text(json.dumps(plain(found)))

@@ -29,8 +29,9 @@ def _batches_in_postgres(settings: RunSettings) -> int:
     with psycopg.connect(settings.postgres) as connection:
         if connection.execute("SELECT to_regclass(%s)", (PROGRESS,)).fetchone() == (None,):
             return 0
-        query = f"{settings.group}.ledger"
-        found = connection.execute(f"SELECT batch + 1 FROM {PROGRESS} WHERE query = %s", (query,)).fetchone()
+        found = connection.execute(
+            f"SELECT batch + 1 FROM {PROGRESS} WHERE starts_with(query, %s)", (f"{settings.group}.ledger/",)
+        ).fetchone()
         return found[0] if found is not None else 0
 
 

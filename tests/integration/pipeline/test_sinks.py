@@ -1,5 +1,6 @@
 """Each sink takes a micro-batch once, though Spark runs it again; and what it holds is the log."""
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from services.pipeline.running import RunSettings, run
+from lockstep.client.events import EventsClient
+from services.pipeline.running import RunSettings, ledger_table, run
 from services.pipeline.sinks.delta import append_once
 from services.pipeline.sinks.postgres import insert_once
 from tests.integration.pipeline.history import History
@@ -126,8 +128,46 @@ def test_a_ledger_is_the_log(
     tmp_path: Path,
     sink: str,
 ) -> None:
+    """And all of it again, when it is read anew: a new checkpoint counts its micro-batches from 0, too."""
     into = replace(settings, sink=sink, group=sink, postgres=postgres.dsn, output=tmp_path)
     run(spark, ["ledger"], into)
     assert rows_in(spark, into) == history.rows()
+    with EventsClient(history.addresses) as client:
+        client.close_subscription(f"{sink}.ledger")
+    with pytest.raises(ValueError, match="no group"):
+        run(spark, ["ledger"], into)
+    shutil.rmtree(into.tables.checkpoint("ledger", sink).directory)
+    run(spark, ["ledger"], into)
+    assert rows_in(spark, into) == [row for row in history.rows() for _ in range(2)]
+    # It goes on, and there is nothing.
+    run(spark, ["ledger"], into)
+    assert len(rows_in(spark, into)) == 2 * len(history.rows())
     with psycopg.connect(postgres.dsn) as connection:
         connection.execute("DROP TABLE IF EXISTS lockstep_ledger")
+
+
+def test_files_are_a_table_together_with_their_checkpoint(
+    spark: SparkSession, settings: RunSettings, tmp_path: Path
+) -> None:
+    into = replace(settings, group="files", output=tmp_path / "tables")
+    run(spark, ["ledger"], into)
+    count = ledger_table(spark, into).count()
+    for one in (into.tables.checkpoint("ledger", "parquet").directory, into.tables.of("ledger")):
+        away = one.rename(tmp_path / "away")
+        with pytest.raises(ValueError, match="one of them was deleted"):
+            run(spark, ["ledger"], into)
+        shutil.rmtree(one, ignore_errors=True)
+        away.rename(one)
+        run(spark, ["ledger"], into)
+        assert ledger_table(spark, into).count() == count > 0
+
+
+def test_a_ledger_in_delta_has_the_names_of_resource_sets_as_they_are(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    settings = RunSettings("", tmp_path, sink="delta")
+    names = ["east", "östlich", "東", "a b%C3"]
+    rows = spark.createDataFrame([(name,) for name in names], "resource_set string")
+    rows = rows.selectExpr("resource_set", "1 AS n")
+    append_once(settings.tables.of("ledger"), ("resource_set",), "q")(rows, 0)
+    assert sorted(row["resource_set"] for row in ledger_table(spark, settings).collect()) == sorted(names)

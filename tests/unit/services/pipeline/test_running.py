@@ -1,10 +1,15 @@
 """What is known of a run without a JVM."""
 
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from services.pipeline.catalogue import JOBS
@@ -16,7 +21,11 @@ from services.pipeline.running import (
     RunSettings,
     check_late,
     look_at,
+    start,
 )
+from services.pipeline.sinks.delta import append_once
+from tests.unit.lockstep.client.fake_events import FakeEvents, Serving, Transaction, enqueue
+from tests.unit.services.pipeline.test_delta import Frame
 
 
 def batch(*dropped: int) -> dict[str, Any]:
@@ -59,6 +68,85 @@ def test_every_job_has_a_limit_and_only_timed_ones_see_transactions_in_part(tmp_
     options = {name: settings.options(job) for name, job in JOBS.items()}
     assert {one["maxEvents"] for one in options.values()} == {"7"}
     assert {name for name, one in options.items() if one["holdSeconds"] == "0"} == {"ledger"}
+
+
+class BeforeSpark(Exception):
+    """Nothing stands against the query."""
+
+
+class Spark:
+    @property
+    def readStream(self) -> Any:  # noqa: N802 - as Spark has it
+        raise BeforeSpark
+
+
+@pytest.fixture
+def broker() -> FakeEvents:
+    return FakeEvents({"east": [Transaction(10, (enqueue("q", b"x"),))]})
+
+
+@pytest.fixture
+def settings(broker: FakeEvents, tmp_path: Path) -> Iterator[RunSettings]:
+    with Serving(broker) as serving:
+        yield RunSettings(serving.addresses[0], tmp_path)
+
+
+def begin(settings: RunSettings) -> None:
+    spark: Any = Spark()
+    start(spark, JOBS["ledger"], settings)
+
+
+def plan_batch(settings: RunSettings, number: int = 0) -> None:
+    """As Spark writes it down."""
+    offsets = settings.tables.checkpoint("ledger", settings.sink).directory / "offsets"
+    offsets.mkdir(parents=True, exist_ok=True)
+    (offsets / str(number)).touch()
+
+
+def test_files_and_another_checkpoint_are_no_query(settings: RunSettings) -> None:
+    log = settings.tables.of("ledger") / "_spark_metadata"
+    log.mkdir(parents=True)
+    (log / "0").touch()
+    with pytest.raises(ValueError, match=r"ledger has micro-batches up to 0 of the checkpoint .* knows none"):
+        begin(settings)
+    plan_batch(settings)
+    with pytest.raises(BeforeSpark):
+        begin(settings)
+
+
+def test_a_table_of_which_the_checkpoint_is_lost_goes_on_with_a_new_one(settings: RunSettings) -> None:
+    into, table = replace(settings, sink="delta"), settings.tables.of("ledger")
+    frame: Any = Frame(1)
+    checkpoint = into.tables.checkpoint("ledger", "delta")
+    for rows in (1, 2):
+        with pytest.raises(BeforeSpark):
+            begin(into)
+        append_once(table, (), checkpoint.name("any"))(frame, 0)
+        assert DeltaTable(str(table)).to_pyarrow_table().num_rows == rows
+        shutil.rmtree(checkpoint.directory)
+
+
+def test_a_checkpoint_that_was_set_back_is_not_that_of_its_table(settings: RunSettings) -> None:
+    into, table = replace(settings, sink="delta"), settings.tables.of("ledger")
+    frame: Any = Frame(1)
+    with pytest.raises(BeforeSpark):
+        begin(into)
+    append = append_once(table, (), into.tables.checkpoint("ledger", "delta").name("any"))
+    plan_batch(into)
+    for number in (0, 1):
+        append(frame, number)
+    with pytest.raises(ValueError, match=r"up to 1 of the checkpoint .* those up to 0"):
+        begin(into)
+
+
+def test_a_query_with_a_checkpoint_opens_no_group(broker: FakeEvents, settings: RunSettings) -> None:
+    with pytest.raises(BeforeSpark):
+        begin(settings)
+    plan_batch(settings)
+    broker.groups.clear()
+    with pytest.raises(ValueError, match=r"no group 'pipeline\.ledger', and the query has a checkpoint"):
+        begin(settings)
+    assert broker.groups == {}
 
 
 def test_the_source_imports_no_grpc_before_it_needs_it() -> None:

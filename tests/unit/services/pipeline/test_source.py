@@ -206,6 +206,41 @@ def test_commit_acknowledges_and_a_new_checkpoint_begins_there(
     assert broker.groups["g"]["east"].index == end["east"][0]
 
 
+def test_a_new_query_of_what_is_there_ends_though_its_group_is_new(
+    broker: FakeEvents, serving: Serving
+) -> None:
+    """Spark prepares it first: whether it has a checkpoint is not known then."""
+    reader = LockstepStreamReader(options(serving))
+    reader.prepareForTriggerAvailableNow()
+    assert broker.groups == {}
+    start = reader.initialOffset()
+    broker.logs["east"] += log_of(50, 2, first=40)
+    assert reader.latestOffset(start, ReadAllAvailable()) == {
+        "east": [300, 1],
+        "north": [0, 0],
+        "west": [50, 1],
+    }
+    reader.stop()
+
+
+def test_a_group_that_was_closed_is_not_opened_anew_for_an_old_checkpoint(
+    broker: FakeEvents, serving: Serving
+) -> None:
+    first = LockstepStreamReader(options(serving, start="latest"))
+    start = first.initialOffset()
+    first.stop()
+    broker.groups.clear()
+    broker.logs["south"] = log_of(5, 1)
+    again = LockstepStreamReader(options(serving, start="latest"))
+    again.prepareForTriggerAvailableNow()
+    with pytest.raises(ValueError, match="no group 'g', and the query has a checkpoint of it"):
+        again.latestOffset(start, ReadMaxRows(20))
+    with pytest.raises(ValueError, match="no group 'g'"):
+        again.partitions(start, {**start, "south": [50, 1]})
+    assert broker.groups == {}
+    again.stop()
+
+
 def test_a_resource_set_that_comes_later_is_read_from_its_beginning(
     broker: FakeEvents, reader: LockstepStreamReader
 ) -> None:
