@@ -5,7 +5,6 @@ its end since (R7) is dropped. One reading of a set at a time makes blocks, and 
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Protocol
@@ -13,18 +12,16 @@ from typing import Protocol
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.frames import BadFrame
 from lockstep.core.ids import Epoch, LogIndex, SetName
-from lockstep.core.set_state import SetState
 from services.broker.core.events.blocks import Block, BlockCutter
 from services.broker.core.events.builder import ContentGone, DecodedFrame, EventBuilder
 from services.broker.core.events.planning import Offset
-from services.broker.core.events.state_names import StateNames
 from services.broker.events.batches import encode_batches
 from services.broker.events.block_cache import BlockCache, EncodedBlock
+from services.broker.events.kept_builders import KeptBuilders
 from services.broker.events.loaded_set import LoadedSet
 
 READING_BYTES = 8 * 1024 * 1024
 """Of frames, in one reading of the journal."""
-BUILDERS_MAX = 8
 COMMIT_WAIT_SECONDS = 2.0
 """A reader comes with a plan that another broker's replica gave: this one may be some milliseconds behind."""
 COMMIT_LOOK_SECONDS = 0.02
@@ -47,8 +44,7 @@ class SetEvents:
         self._loaded = loaded
         self._journal = journal
         self._blocks = BlockCache()
-        self._builders: OrderedDict[LogIndex, tuple[SetState, EventBuilder]] = OrderedDict()
-        """Where readings ended, by their position, with the state that they have names from: the next one goes on there."""
+        self._builders = KeptBuilders()
         self._reading = asyncio.Lock()
 
     # --- what is committed --------------------------------------------------------------------------------------------
@@ -155,7 +151,8 @@ class SetEvents:
         behind it. So does whoever begins where names are not kept any more.
         """
         loaded = self._loaded()
-        builder = self._builder(loaded.state, after)
+        self._builders.follow(loaded.state)
+        builder = self._builders.at(after)
         cutter = BlockCutter(builder, until)
         first: EncodedBlock | None = None
         size = 0
@@ -163,7 +160,7 @@ class SetEvents:
         try:
             async with aclosing(frames):  # type: ignore[type-var]
                 async for frame in frames:
-                    await self._show_earlier(builder, frame)
+                    await self._take_earlier(builder, frame)
                     if builder.position < loaded.state.subscriptions.names_from:
                         break
                     block = cutter.feed(frame)
@@ -189,50 +186,53 @@ class SetEvents:
         if block is not None:
             encoded = self._encoded(block, with_content, is_kept=is_kept)
             first = first or encoded
-        self._builders[builder.position] = loaded.state, builder
-        while len(self._builders) > BUILDERS_MAX:
-            self._builders.popitem(last=False)
+        self._builders.keep(builder)
         names_from = loaded.state.subscriptions.names_from
         if first is None and after < names_from:
             text = f"names of what was deleted up to {names_from} are not kept any more"
             raise self._out_of_range(text, LogIndex(names_from + 1))
         return first
 
-    def _builder(self, state: SetState, after: LogIndex) -> EventBuilder:
-        """One whose names go on with the state; that of a replica which was loaded again since does not."""
-        known, builder = self._builders.pop(after, (None, None))
-        return builder if builder is not None and known is state else EventBuilder(StateNames(state), after)
-
-    async def _show_earlier(self, builder: EventBuilder, frame: DecodedFrame) -> None:
-        """A transaction that ends in this frame began before the reading did."""
+    async def _take_earlier(self, builder: EventBuilder, frame: DecodedFrame) -> None:
+        """If a transaction that ends in this frame began before the reading did."""
         needed = builder.earlier_needed(frame)
         if needed is None:
             return
         first, lowest = needed, LogIndex(0)
-        frames: list[DecodedFrame] = []
-        while first < builder.known_after:
+        collector: EventBuilder | None = None
+        while collector is None and first < builder.known_after:
             try:
-                frames = await self._frames(first, builder.known_after)
-                break
+                collector = await self._collected(first, builder.known_after)
             except Rejected as error:
                 found = error.details.get("lowest_index")
                 if error.code is not ErrorCode.OUT_OF_RANGE or not isinstance(found, int) or found <= lowest:
                     raise
                 lowest = LogIndex(found)
                 first = LogIndex(max(needed, lowest - 1))
-        builder.show_earlier(needed, frames, lowest)
+        builder.take_earlier(needed, collector)
 
-    async def _frames(self, after: LogIndex, until: LogIndex) -> list[DecodedFrame]:
-        """Raises `Rejected` as the store does, and UNAVAILABLE for one that was started again and knows less to be committed."""
-        epoch = self._loaded().epoch
-        frames = [frame async for frame in self._journal.frames(self.set_name, epoch, after, until)]
-        shown = frames[-1].header.last if frames else after
-        if shown < until:
+    async def _collected(self, first: LogIndex, until: LogIndex) -> EventBuilder:
+        """A collector of what is open at `until`. It takes frame by frame, for there may be hours of them, and other work of this
+        process goes between; a reader that gives up meanwhile finds it where it was left.
+
+        Raises `Rejected` as the store does, and UNAVAILABLE for one that was started again and knows less to be committed.
+        """
+        collector = self._builders.collector(first, until)
+        frames = self._journal.frames(self.set_name, self._loaded().epoch, collector.position, until)
+        try:
+            async with aclosing(frames):  # type: ignore[type-var]
+                async for frame in frames:
+                    collector.collect(frame, until)
+                    await asyncio.sleep(0)
+        finally:
+            self._builders.keep_collector(collector, until)
+        if collector.position < until:
             text = (
-                f"the store of {self.set_name} shows its log up to {shown}, and showed what is behind {until}"
+                f"the store of {self.set_name} shows its log up to {collector.position}, "
+                f"and showed what is behind {until}"
             )
             raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=self.set_name)
-        return frames
+        return collector
 
     def _out_of_range(self, text: str, lowest: LogIndex) -> Rejected:
         return Rejected(ErrorCode.OUT_OF_RANGE, text, set_name=self.set_name, lowest_index=lowest)

@@ -11,10 +11,11 @@ from typing import NamedTuple
 from lockstep.core.frames import Frame
 from lockstep.core.ids import LogIndex, SetName, TransactionKey
 from lockstep.core.set_state import SetState
-from services.broker.core.events.builder import ContentGone, DecodedFrame, EventBuilder
+from services.broker.core.events.builder import ContentGone, DecodedFrame
 from services.broker.core.events.state_names import StateNames
 from services.broker.core.events.transactions import CommittedTransaction, EventKind
 from tests.simulation.checkers.record import Record
+from tests.simulation.event_reader import read_events
 from tests.simulation.log_model import FOREVER, LogModel
 
 _BEGINNINGS = 3
@@ -122,22 +123,11 @@ def _read(
 ) -> tuple[list[CommittedTransaction], ContentGone | None]:
     """What somebody gets who begins behind `after`, and what ends it. `lowest`: the frames begin with it."""
     found: list[CommittedTransaction] = []
-    builder = EventBuilder(names, after)
-    for frame in frames:
-        if frame.header.last <= after:
-            continue
-        needed = builder.earlier_needed(frame)
-        if needed is not None:
-            earlier = [
-                other
-                for other in frames
-                if other.header.last > needed and other.header.first <= builder.known_after
-            ]
-            builder.show_earlier(needed, earlier, lowest)
-        try:
-            found += builder.feed(frame)
-        except ContentGone as gone:
-            return found, gone
+    try:
+        for done in read_events(frames, after, names, lowest):
+            found.append(done)
+    except ContentGone as gone:
+        return found, gone
     return found, None
 
 

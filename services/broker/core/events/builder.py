@@ -1,18 +1,17 @@
 """From frames to committed transactions: collects what open transactions have in the log, until the record that ends them.
 
 Law: what a record does here is what it does in the state machine (`lockstep/core/apply_*.py`), as far as it is durable; the
-simulator compares the two. A builder may begin anywhere in a log. When a transaction ends that began before, it has to be
-shown the log from there on first (`earlier_needed`). A transaction is told whole or not at all: the record that ends it says how
-many durable ones it has, and if the log has not got them any more, nobody is told that there were less (`ContentGone`).
+simulator compares the two. A builder may begin anywhere in a log. When a transaction ends that began before (`earlier_needed`),
+a collector has to go through the log from there on first, and the builder takes over what is open where it began itself
+(`take_earlier`). A transaction is told whole or not at all: the record that ends it says how many durable ones it has, and if the
+log has not got them any more, nobody is told that there were less (`ContentGone`).
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from lockstep.core.apply_messages import shares_of
 from lockstep.core.frames import FrameHeader, IndexedRecord, decode_records, read_frame
-from lockstep.core.ids import Epoch, LogIndex, QueueId, SessionKey, TimeMs, TransactionKey, place
+from lockstep.core.ids import Epoch, LogIndex, SessionKey, TimeMs, TransactionKey
 from lockstep.core.records import (
     Commit,
     DeclareExchange,
@@ -20,23 +19,19 @@ from lockstep.core.records import (
     DeleteExchange,
     DeleteQueue,
     Dequeue,
-    DequeueReason,
     EpochBegins,
-    Message,
     Move,
     Prepare,
     Publish,
     Rollback,
     RollbackReason,
 )
+from services.broker.core.events.open_transactions import OpenTransaction, OpenTransactions
+from services.broker.core.events.record_effects import Names, effects_of
 from services.broker.core.events.transactions import CommittedTransaction, Effects, EventKind
 
 _ENDS_PREPARED = (RollbackReason.COORDINATOR, RollbackReason.HEURISTIC)
 _NO_SESSION = SessionKey(0)
-_KINDS = {
-    DequeueReason.EXPIRED: EventKind.EXPIRE,
-    DequeueReason.EVICTED: EventKind.EXPIRE,
-}
 
 
 class DecodedFrame(NamedTuple):
@@ -62,38 +57,11 @@ class ContentGone(Exception):
         """Of the record that ended it."""
 
 
-class Names(Protocol):
-    """What durable queues and exchanges are called; a state has it (`StateNames`)."""
-
-    def queue(self, queue: QueueId, at: LogIndex) -> str | None:
-        """The name of a durable queue that exists at `at`; None for one that was deleted before."""
-
-    def exchange(self, exchange: int) -> str:
-        """ "" if it is gone."""
-
-
-@dataclass(slots=True)
-class _Open:
-    """What the log has shown of a transaction without an end."""
-
-    key: TransactionKey
-    started_ms: TimeMs
-    xid: bytes = b""
-    resource_sets: tuple[str, ...] = ()
-    is_prepared: bool = False
-    operations: list[Publish | Dequeue] = field(default_factory=list)
-
-    @property
-    def durable_records(self) -> int:
-        """As the record says it that ends it."""
-        return len(self.operations) + self.is_prepared
-
-
 class EventBuilder:
-    """Of one log, from one index on; whoever reads the log feeds it frame by frame."""
+    """Of one log, from one index on; whoever reads the log feeds it frame by frame. As a collector, it learns for another one
+    which transactions are open where that begins, and says nothing of what they commit."""
 
     def __init__(self, names: Names, after: LogIndex, *, is_collecting: bool = False) -> None:
-        """`is_collecting`: it only learns of open transactions, for another one."""
         self.position = after
         """Everything at or below it was taken, or lies before the beginning."""
         self._names = names
@@ -101,11 +69,23 @@ class EventBuilder:
         self.known_after = after
         """Open transactions are known from here on."""
         self._asked_after = after
-        """It was shown whatever is kept of what lies between here and there."""
-        self._open: dict[TransactionKey, _Open] = {}
+        """It has taken whatever is kept of what lies between here and there."""
+        self.collected_bytes = 0
+        """Of the log that it took as a collector."""
+        self._open = OpenTransactions()
+
+    def copy(self, *, is_collecting: bool = False) -> "EventBuilder":
+        """One that stands at the same place; each of the two goes its own way."""
+        made = EventBuilder(self._names, self.position, is_collecting=is_collecting)
+        made.known_after, made._asked_after = self.known_after, self._asked_after
+        made.collected_bytes = self.collected_bytes
+        made._open = self._open.copy()
+        return made
+
+    # --- what lies before the beginning -------------------------------------------------------------------------------
 
     def earlier_needed(self, frame: DecodedFrame) -> LogIndex | None:
-        """Feed `show_earlier` the log behind this index first; None: nothing is lacking."""
+        """`take_earlier` first what is behind this index; None: the frame may be fed."""
         begins = [
             record.transaction[0]
             for indexed in frame.records
@@ -114,34 +94,31 @@ class EventBuilder:
         first = min(begins, default=None)
         return LogIndex(first - 1) if first is not None and first <= self._asked_after else None
 
-    def show_earlier(
-        self, after: LogIndex, frames: Sequence[DecodedFrame], lowest: LogIndex = LogIndex(0)
-    ) -> None:
-        """All frames from the one with `after` + 1 on, up to where this builder knows the log from.
+    def collect(self, frame: DecodedFrame, until: LogIndex) -> None:
+        """Take the next frame, of an earlier part that ends at `until`. Most of a log is done outside of transactions: nothing is
+        to be learnt from that."""
+        assert self._is_collecting, "what is committed would be told to nobody"
+        records = [
+            indexed
+            for indexed in frame.records
+            if isinstance(indexed.record, EpochBegins) or getattr(indexed.record, "transaction", None)
+        ]
+        self.feed(DecodedFrame(frame.header, records), until)
+        self.collected_bytes += frame.header.frame_bytes
 
-        `lowest`: they begin only there, as what lies before is not kept. That need not matter: a `begin` is transient, so a store
-        keeps no segment for it.
+    def take_earlier(self, after: LogIndex, collector: "EventBuilder | None") -> None:
+        """What `collector` has learnt, which took all that is kept of the log behind `after` up to `known_after`; it stays as it
+        is. None: nothing is kept there.
+
+        That it began behind `after` need not matter: a `begin` is transient, so a store keeps no segment for it.
         """
-        first = LogIndex(max(after, lowest - 1))
-        if first < self.known_after:
-            earlier = EventBuilder(self._names, first, is_collecting=True)
-            for frame in frames:
-                earlier.feed(frame, until=self.known_after)
-            assert earlier.position >= self.known_after, (
-                f"{earlier.position} leaves a gap to {self.known_after}"
-            )
-            self._take_over(earlier)
-            self.known_after = first
+        if collector is not None:
+            assert collector.position == self.known_after, f"{collector.position} is not {self.known_after}"
+            self._open.precede(collector._open)
+            self.known_after = collector.known_after
         self._asked_after = after
 
-    def _take_over(self, earlier: "EventBuilder") -> None:
-        for key, found in earlier._open.items():
-            known = self._open.get(key)
-            if known is not None:
-                found.operations += known.operations
-                found.xid, found.is_prepared = known.xid or found.xid, known.is_prepared or found.is_prepared
-                found.resource_sets = known.resource_sets or found.resource_sets
-            self._open[key] = found
+    # --- frames -------------------------------------------------------------------------------------------------------
 
     def feed(self, frame: DecodedFrame, until: LogIndex | None = None) -> list[CommittedTransaction]:
         """What the frame's records up to `until` (None: all) committed, in order.
@@ -162,35 +139,32 @@ class EventBuilder:
         self.position = max(self.position, header.last if until is None else min(until, header.last))
         return committed
 
-    # --- transactions -------------------------------------------------------------------------------------------------
-
-    def _of(self, key: TransactionKey, time_ms: TimeMs) -> _Open:
-        known = self._open.get(key)
-        if known is None:
-            known = self._open[key] = _Open(key, time_ms)
-        return known
-
-    def _publish(self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs) -> CommittedTransaction | None:
+    def _operation(
+        self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs
+    ) -> CommittedTransaction | None:
         record: Any = indexed.record
-        if record.transaction is not None:
-            self._of(record.transaction, time_ms).operations.append(record)
-            return None
+        if record.transaction is None:
+            return self._alone(indexed, epoch, time_ms)
+        self._open.change(record.transaction, time_ms).operations.append(record)
+        return None
+
+    def _alone(self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs) -> CommittedTransaction:
+        """A command outside of any transaction."""
         done = self._command(indexed, epoch, time_ms)
-        done.effects = self._enqueued(indexed.index, record.ordinal, record.messages)
+        done.effects = effects_of(indexed.record, indexed.index, self._names)
         return done
 
-    def _dequeue(self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs) -> CommittedTransaction | None:
+    @staticmethod
+    def _command(indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs) -> CommittedTransaction:
         record: Any = indexed.record
-        if record.transaction is not None:
-            self._of(record.transaction, time_ms).operations.append(record)
-            return None
-        done = self._command(indexed, epoch, time_ms)
-        done.effects = self._dequeued(indexed.index, record)
-        return done
+        session = record.command.session if record.command is not None else _NO_SESSION
+        return CommittedTransaction(indexed.index, epoch, time_ms, time_ms, session)
+
+    # --- ends of transactions -----------------------------------------------------------------------------------------
 
     def _prepare(self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs) -> CommittedTransaction | None:
         record: Any = indexed.record
-        branch = self._of(record.transaction, time_ms)
+        branch = self._open.change(record.transaction, time_ms)
         if branch.is_prepared:
             return None
         branch.xid, branch.resource_sets = record.xid, record.resource_sets
@@ -202,7 +176,7 @@ class EventBuilder:
 
     def _commit(self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs) -> CommittedTransaction | None:
         record: Any = indexed.record
-        branch = self._open.get(record.transaction)
+        branch = self._open.find(record.transaction)
         self._check_whole(indexed, branch)
         if branch is None or not branch.is_prepared:
             return None
@@ -210,7 +184,7 @@ class EventBuilder:
         done.is_joint, done.is_heuristic = True, record.is_heuristic
         return done
 
-    def _check_whole(self, indexed: IndexedRecord, found: _Open | None) -> None:
+    def _check_whole(self, indexed: IndexedRecord, found: OpenTransaction | None) -> None:
         """Raises `ContentGone` unless all is known of the transaction that this record ends; a collector needs not know it."""
         record: Any = indexed.record
         key = record.transaction
@@ -220,27 +194,24 @@ class EventBuilder:
             is_whole = True
         else:
             # Of an older version: its first durable record may be recognised by its ordinal, and a commit has a prepare.
-            is_whole = not isinstance(record, Commit) if found is None else _begins_with_first(found)
+            is_whole = not isinstance(record, Commit) if found is None else found.begins_with_first
         if not is_whole and not self._is_collecting:
             raise ContentGone(key, indexed.index)
 
     def _ended(
-        self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs, open_one: _Open
+        self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs, open_one: OpenTransaction
     ) -> CommittedTransaction:
-        del self._open[open_one.key]
+        self._open.end(open_one.key)
         done = self._command(indexed, epoch, time_ms)
         done.key, done.started_ms = open_one.key, open_one.started_ms
         done.xid, done.resource_sets = open_one.xid, open_one.resource_sets
         for operation in open_one.operations:
-            if isinstance(operation, Publish):
-                done.effects += self._enqueued(done.index, operation.ordinal, operation.messages)
-            else:
-                done.effects += self._dequeued(done.index, operation)
+            done.effects += effects_of(operation, done.index, self._names)
         return done
 
     def _rollback(self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs) -> CommittedTransaction | None:
         record: Any = indexed.record
-        open_one = self._open.get(record.transaction)
+        open_one = self._open.find(record.transaction)
         if open_one is not None and open_one.is_prepared and record.reason not in _ENDS_PREPARED:
             return None
         self._check_whole(indexed, open_one)
@@ -248,7 +219,7 @@ class EventBuilder:
             return None  # It ended with its epoch, or nothing was done in it.
         done = self._command(indexed, epoch, time_ms)
         done.key, done.rollback_reason = record.transaction, record.reason
-        del self._open[open_one.key]
+        self._open.end(open_one.key)
         done.started_ms, done.xid = open_one.started_ms, open_one.xid
         done.resource_sets = open_one.resource_sets
         done.is_heuristic = record.reason == RollbackReason.HEURISTIC
@@ -263,118 +234,20 @@ class EventBuilder:
     def _epoch_begins(self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs) -> None:
         """Open transactions are aborted, unless the set was handed over; what was prepared stays."""
         record: Any = indexed.record
-        if record.is_handed_over:
-            return
-        self._open = {key: open_one for key, open_one in self._open.items() if open_one.is_prepared}
-
-    # --- effects ------------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def _command(indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs) -> CommittedTransaction:
-        command = indexed.record.command
-        session = command.session if command is not None else _NO_SESSION
-        return CommittedTransaction(indexed.index, epoch, time_ms, time_ms, session)
-
-    def _enqueued(self, at: LogIndex, ordinal: int, messages: Sequence[Message]) -> list[Effects]:
-        found: list[Effects] = []
-        if not messages:
-            return found
-        first = place(at, ordinal)
-        for share in shares_of(messages):
-            name = self._names.queue(share.queue, at)
-            if name is None:
-                continue
-            if share.places is None:
-                positions: Sequence[int] = range(first, first + len(messages))
-                chosen = messages
-            else:
-                positions = [first + number for number in share.places]
-                chosen = [messages[number] for number in share.places]
-            found.append(Effects(EventKind.ENQUEUE, share.queue, name, positions, chosen))
-        return found
-
-    def _dequeued(self, at: LogIndex, record: Dequeue) -> list[Effects]:
-        name = self._names.queue(record.queue, at)
-        if name is None or not record.positions:
-            return []
-        kind = _KINDS.get(record.reason, EventKind.DEQUEUE)
-        return [Effects(kind, record.queue, name, record.positions, reason=record.reason)]
-
-    def _move(self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs) -> CommittedTransaction | None:
-        record: Any = indexed.record
-        at = indexed.index
-        name = self._names.queue(record.queue, at)
-        if name is None or not record.positions:
-            return None
-        done = self._command(indexed, epoch, time_ms)
-        done.effects.append(
-            Effects(EventKind.DEAD_LETTER, record.queue, name, record.positions, reason=record.reason)
-        )
-        first = place(at, record.ordinal)
-        positions = range(first, first + len(record.positions))
-        for number, target in enumerate(record.targets):
-            target_name = self._names.queue(target, at)
-            if target_name is not None:
-                expires_ms = record.expires_ms[number] if record.expires_ms else 0
-                done.effects.append(
-                    Effects(
-                        EventKind.ENQUEUE,
-                        target,
-                        target_name,
-                        positions,
-                        sources=record.positions,
-                        expires_ms=expires_ms,
-                    )
-                )
-        return done
-
-    def _declare_queue(self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs) -> CommittedTransaction:
-        record: Any = indexed.record
-        done = self._command(indexed, epoch, time_ms)
-        done.effects = [Effects(EventKind.DECLARE, indexed.index, record.name)]
-        return done
-
-    def _delete_queue(
-        self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs
-    ) -> CommittedTransaction | None:
-        record: Any = indexed.record
-        name = self._names.queue(record.queue, LogIndex(indexed.index - 1))
-        if name is None:
-            return None
-        done = self._command(indexed, epoch, time_ms)
-        done.effects = [Effects(EventKind.DELETE, record.queue, name)]
-        return done
-
-    def _declare_exchange(
-        self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs
-    ) -> CommittedTransaction:
-        record: Any = indexed.record
-        done = self._command(indexed, epoch, time_ms)
-        done.effects = [Effects(EventKind.DECLARE, indexed.index, record.name, is_exchange=True)]
-        return done
-
-    def _delete_exchange(self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs) -> CommittedTransaction:
-        record: Any = indexed.record
-        done = self._command(indexed, epoch, time_ms)
-        name = self._names.exchange(record.exchange)
-        done.effects = [Effects(EventKind.DELETE, record.exchange, name, is_exchange=True)]
-        return done
-
-
-def _begins_with_first(found: _Open) -> bool:
-    return not found.operations or found.operations[0].ordinal == 0
+        if not record.is_handed_over:
+            self._open.end_unprepared()
 
 
 _TAKE: dict[type, Callable[..., CommittedTransaction | None]] = {
-    Publish: EventBuilder._publish,
-    Dequeue: EventBuilder._dequeue,
-    Move: EventBuilder._move,
+    Publish: EventBuilder._operation,
+    Dequeue: EventBuilder._operation,
+    Move: EventBuilder._alone,
     Prepare: EventBuilder._prepare,
     Commit: EventBuilder._commit,
     Rollback: EventBuilder._rollback,
     EpochBegins: EventBuilder._epoch_begins,
-    DeclareQueue: EventBuilder._declare_queue,
-    DeleteQueue: EventBuilder._delete_queue,
-    DeclareExchange: EventBuilder._declare_exchange,
-    DeleteExchange: EventBuilder._delete_exchange,
+    DeclareQueue: EventBuilder._alone,
+    DeleteQueue: EventBuilder._alone,
+    DeclareExchange: EventBuilder._alone,
+    DeleteExchange: EventBuilder._alone,
 }

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from lockstep.core.frames import Frame
 from lockstep.core.ids import LogIndex, QueuePosition, place
 from lockstep.core.set_state import SetState
-from services.broker.core.events.builder import DecodedFrame, EventBuilder
+from services.broker.core.events.builder import DecodedFrame
 from services.broker.core.events.state_names import StateNames
 from services.broker.core.events.transactions import CommittedTransaction, EventKind
+from tests.simulation.event_reader import read_events
 from tests.unit.lockstep.core.history import Log
 
 KINDS_OF_MESSAGES = (EventKind.ENQUEUE, EventKind.DEQUEUE, EventKind.EXPIRE, EventKind.DEAD_LETTER)
@@ -26,19 +27,7 @@ def read(
 ) -> Iterator[CommittedTransaction]:
     """As a broker reads its journal, which has the frames from the one with `lowest` on."""
     decoded = [DecodedFrame.of(frame.durable) for frame in frames if frame.header.first >= lowest]
-    builder = EventBuilder(names, LogIndex(after))
-    for frame in decoded:
-        if frame.header.last <= after:
-            continue
-        needed = builder.earlier_needed(frame)
-        if needed is not None:
-            earlier = [
-                other
-                for other in decoded
-                if other.header.last > needed and other.header.first <= builder.known_after
-            ]
-            builder.show_earlier(needed, earlier, LogIndex(lowest))
-        yield from builder.feed(frame)
+    yield from read_events(decoded, LogIndex(after), names, LogIndex(lowest))
 
 
 def words(done: CommittedTransaction) -> list[str]:
