@@ -13,7 +13,7 @@ from lockstep.client.outcome import Outcome, OutcomeState
 from lockstep.client.session import Session
 from lockstep.client.session_events import Attached, Learn
 from lockstep.client.session_settings import SessionSettings
-from lockstep.client.set_session import SetSession
+from lockstep.client.set_session import SetSession, Voided
 from lockstep.core.branch_names import GLOBAL_ID_BYTES
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, LogIndex, SetName, parse_transaction_id
@@ -68,11 +68,14 @@ class Client:
         await asyncio.gather(*(session.close() for session in list(self._open) if not session.is_closed))
         await self._channels.close()
 
-    def session(self, *, in_order: bool = True) -> Session:
+    def session(self, *, in_order: bool = True, voided: Voided | None = None) -> Session:
         """A new session; nothing is sent before it is used. `in_order` False: it carries many clients' work, and only what one
-        target or transaction gets is kept in the order of the calls. Raises `Rejected` (ILLEGAL_STATE) when it is closed."""
+        target or transaction gets is kept in the order of the calls. `voided`, for whoever settles what a consumer had that he
+        stopped, hears what of that is void. Raises `Rejected` (ILLEGAL_STATE) when it is closed."""
         self._check_open()
-        session = Session(self._directory, self._open_in, self._ask_fenced, self.coordinators, in_order)
+        session = Session(
+            self._directory, self._open_in, self._ask_fenced, self.coordinators, in_order, voided
+        )
         self._sessions.add(session)
         return session
 
@@ -140,9 +143,9 @@ class Client:
         """For its sessions, which ask while they are closed, too."""
         return asyncio.ensure_future(self._outcome(transaction_id, fence=True))
 
-    def _open_in(self, place: Place) -> SetSession:
+    def _open_in(self, place: Place, voided: Voided | None) -> SetSession:
         candidates = place.candidates or self._directory.addresses
-        session = SetSession(self._channels, place.set_name, candidates, self._settings, self._learn)
+        session = SetSession(self._channels, place.set_name, candidates, self._settings, self._learn, voided)
         self._open.add(session)
         if epoch := max(self._epochs.get(place.set_name, Epoch(0)), place.epoch):
             session.feed(Learn(epoch))

@@ -1,8 +1,10 @@
 """Gathers publishes and settles into batches: what comes while a write is under way is one command for each target.
 
-Law: a caller's messages are never split and keep their order; batches are submitted in the order in which they were begun, and
-before whatever is submitted after them. If a batch of several callers is refused, each caller's part is tried alone: nobody is
-refused for what somebody else asked; unless more was sent to the same target since, behind which it must not come.
+Law: a caller's messages are never split and keep their order, but what he settles is split where no set takes it in one command;
+batches are submitted in the order in which they were begun, and before whatever is submitted after them. If a batch of several
+callers is refused, each caller's part is tried alone: nobody is refused for what somebody else asked; unless more was sent to the
+same target since, behind which it must not come. Callers who do not know of each other hear then that they were refused
+together, and who has sent nothing since may try again.
 """
 
 import asyncio
@@ -10,18 +12,20 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from lockstep.client.session_events import CommandAnswer, Done
 from lockstep.client.set_session import SetSession
 from lockstep.core import commands as c
 from lockstep.core.alike_messages import joined, size_of_outgoing
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.core.ids import Epoch, QueuePosition, TransactionKey
 
 BATCH_MESSAGES_MAX = 1_000
 BATCH_BYTES_MAX = 1 << 20
 """About what a primary puts into one batch of its journal."""
+COMMAND_POSITIONS_MAX = 10_000
+"""What sets take in one command."""
 
 _SHARED_REFUSALS = {
     ErrorCode.QUEUE_FULL,
@@ -37,6 +41,18 @@ LastPublish = tuple[c.PublishCommand, Callable[[CommandAnswer], None]]
 """What a commit brings, and whom to tell what has become of it."""
 _Part = Sequence[Any]
 """Messages or positions: what the batch's `make` takes."""
+_T = TypeVar("_T")
+
+
+class RefusedTogether(Rejected):
+    """It may be due to another caller's part of the batch. More was sent to the target since: whoever has sent nothing of that
+    may try again what is his."""
+
+
+def in_commands(settled: Sequence[_T]) -> list[Sequence[_T]]:
+    """Positions, or what stands for one, in parts that are each settled by one command: taken or refused as a whole."""
+    count = COMMAND_POSITIONS_MAX
+    return [settled[first : first + count] for first in range(0, len(settled), count)]
 
 
 @dataclass(slots=True)
@@ -49,6 +65,11 @@ class _Batch:
     waiting: list[Confirmation] = field(default_factory=list)
     count: int = 0
     size: int = 0
+
+    @property
+    def line(self) -> tuple[str, str] | None:
+        """What keeps the order of a publish: a queue, or a named exchange, through which two keys may reach one queue."""
+        return self.target if self.target is None or not self.target[0] else (self.target[0], "")
 
     @property
     def is_settle(self) -> bool:
@@ -75,7 +96,7 @@ class CommandBatches:
         self._kind: Hashable = None
         self.not_found = not_found
         self._under_way: dict[tuple[str, str], _Batch] = {}
-        """The last publish to each target that is not answered."""
+        """The last publish to each queue or named exchange, whatever its key there, that is not answered."""
         self._last_keys: dict[str, Hashable] = {}
         """Where not all is in order: the key that each exchange got last."""
         session.before_write = self.flush
@@ -103,11 +124,17 @@ class CommandBatches:
         if batch is None:
             batch = self._begin(
                 key,
-                lambda parts: c.PublishCommand(0, exchange, routing_key, joined(parts), transaction),
+                self._make_publish(exchange, routing_key, transaction),
                 (exchange, routing_key),
                 transaction is not None,
             )
         return self._add(key, batch, messages, size_of_outgoing(messages))
+
+    @staticmethod
+    def _make_publish(
+        exchange: str, routing_key: str, transaction: TransactionKey | None
+    ) -> Callable[[list[_Part]], c.AnyCommand]:
+        return lambda parts: c.PublishCommand(0, exchange, routing_key, joined(parts), transaction)
 
     def settle(
         self,
@@ -118,7 +145,14 @@ class CommandBatches:
         transaction: TransactionKey | None,
         excluded_consumer: int = 0,
     ) -> Confirmation:
-        """Adds one caller's dispositions."""
+        """Adds one caller's dispositions: taken or refused as a whole, if they are not more than one command takes."""
+        if len(positions) > COMMAND_POSITIONS_MAX:
+            return _all_of(
+                [
+                    self.settle(queue, epoch, part, disposition, transaction, excluded_consumer)
+                    for part in in_commands(positions)
+                ]
+            )
         key = ("settle", queue, epoch, disposition, transaction, excluded_consumer)
         if self._in_order:
             self._enter("settle" if transaction is None else transaction)
@@ -188,6 +222,16 @@ class CommandBatches:
         for batch in batches:
             self._submit(batch)
 
+    def publish_alone(
+        self, exchange: str, routing_key: str, messages: Sequence[c.OutgoingMessage]
+    ) -> Confirmation:
+        """Tries one caller's messages again that were refused in a batch: in a command of their own, whose answer is the last
+        word, and before all that gathers. In no transaction."""
+        confirmation: Confirmation = self._session.loop.create_future()
+        make = self._make_publish(exchange, routing_key, None)
+        self._submit(_Batch(make, (exchange, routing_key), False, [messages], [confirmation]))
+        return confirmation
+
     def flush_but_last_publish(self, transaction: TransactionKey) -> LastPublish | None:
         """As `flush`, but for what is to go with the commit of a transaction: its publish to a queue that is the last of all."""
         last: LastPublish | None = None
@@ -211,14 +255,15 @@ class CommandBatches:
         self._answered(batch, Done(batch.count) if isinstance(answer, Done) else answer)
 
     def _submit(self, batch: _Batch) -> None:
-        if batch.target is not None:
-            self._under_way[batch.target] = batch
+        if (line := batch.line) is not None:
+            self._under_way[line] = batch
         self._session.submit_for(batch.make(batch.parts), partial(self._answered, batch))
 
     def _answered(self, batch: _Batch, answer: CommandAnswer) -> None:
-        is_last = batch.target is None or self._under_way.get(batch.target) is batch
-        if is_last and batch.target is not None:
-            del self._under_way[batch.target]
+        line = batch.line
+        is_last = line is None or self._under_way.get(line) is batch
+        if is_last and line is not None:
+            del self._under_way[line]
         if isinstance(answer, Done):
             for confirmation in batch.waiting:
                 if not confirmation.done():
@@ -226,13 +271,41 @@ class CommandBatches:
             return
         if isinstance(answer, Rejected) and answer.code is ErrorCode.NOT_FOUND and batch.target is not None:
             self.not_found(*batch.target)
-        is_shared = isinstance(answer, Rejected) and answer.code in _SHARED_REFUSALS and len(batch.parts) > 1
         # In a transaction the refusal has made it rollback-only: nothing is gained. Nor may it come behind what was sent since.
-        if is_shared and not batch.is_in_transaction and (is_last or not self._in_order):
+        is_shared = (
+            isinstance(answer, Rejected)
+            and answer.code in _SHARED_REFUSALS
+            and len(batch.parts) > 1
+            and not batch.is_in_transaction
+        )
+        if is_shared and is_last:
             for part, confirmation in zip(batch.parts, batch.waiting, strict=True):
                 self._submit(_Batch(batch.make, batch.target, False, [part], [confirmation]))
             return
+        kind = RefusedTogether if is_shared and not self._in_order else type(answer)
         for confirmation in batch.waiting:
             if not confirmation.done():
-                confirmation.set_exception(type(answer)(answer.code, answer.message, **answer.details))
+                confirmation.set_exception(kind(answer.code, answer.message, **answer.details))
                 confirmation.exception()  # Marked as seen: a confirmation need not be awaited.
+
+
+def _all_of(parts: Sequence[Confirmation]) -> Confirmation:
+    """Done when all parts are answered, with the sum of what they say. If some are refused and others not, that is in doubt."""
+    whole: Confirmation = parts[0].get_loop().create_future()
+
+    def answered(gathered: "asyncio.Future[list[int | BaseException]]") -> None:
+        if whole.done():
+            return  # Whoever waited for it was cancelled.
+        answers = gathered.result()
+        errors = [answer for answer in answers if isinstance(answer, BaseException)]
+        if not errors:
+            whole.set_result(sum(answer for answer in answers if isinstance(answer, int)))
+            return
+        error = next((error for error in errors if isinstance(error, InDoubt)), errors[0])
+        if isinstance(error, Rejected) and len(errors) < len(answers):
+            error = InDoubt(error.code, f"a part of it was refused: {error.message}", **error.details)
+        whole.set_exception(error)
+        whole.exception()  # Marked as seen: a confirmation need not be awaited.
+
+    asyncio.gather(*parts, return_exceptions=True).add_done_callback(answered)
+    return whole

@@ -81,7 +81,7 @@ class Message:
         return self._consumer.settle(self, Disposition.FAIL)
 
     def reject(self) -> Confirmation:
-        """To the queue's dead-letter target, or gone if it has none."""
+        """To the queue's dead-letter target; gone if it has none, or none that is in the same resource set and takes it."""
         return self._consumer.settle(self, Disposition.REJECT)
 
     def accept_in(self, transaction: TransactionKey) -> Confirmation:

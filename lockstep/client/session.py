@@ -17,7 +17,7 @@ from lockstep.client.distributed_transaction import DistributedTransaction
 from lockstep.client.outcome import Outcome
 from lockstep.client.outgoing import Headers, Outgoing, outgoing
 from lockstep.client.resource_manager import ResourceManager
-from lockstep.client.set_session import SetSession
+from lockstep.client.set_session import SetSession, Voided
 from lockstep.client.traced_transaction import Generations, TracedTransaction
 from lockstep.client.transaction import Transaction
 from lockstep.core import commands as c
@@ -37,15 +37,17 @@ class Session:
     def __init__(
         self,
         directory: Directory,
-        open_in: Callable[[Place], SetSession],
+        open_in: Callable[[Place, Voided | None], SetSession],
         ask_outcome: "Callable[[str], asyncio.Future[Outcome]]",
         coordinators: Coordinators,
         in_order: bool = True,
+        voided: Voided | None = None,
     ) -> None:
         self._in_order = in_order
         self._coordinators = coordinators
         self._directory = directory
         self._open_in = open_in
+        self._voided = voided
         self._ask_outcome = ask_outcome
         self._tracing = tracing()
         self._generations = Generations(directory)
@@ -268,7 +270,7 @@ class Session:
             raise Rejected(ErrorCode.ILLEGAL_STATE, "the session is closed")
         known = self._sets.get(place.set_name)
         if known is None:
-            session = self._open_in(place)
+            session = self._open_in(place, self._voided)
             batches = CommandBatches(session, self._in_order, self.forget_target)
             known = self._sets[place.set_name] = (session, batches)
         return known

@@ -43,6 +43,10 @@ class ConsumerPort(Protocol):
     def stop(self, code: ErrorCode, message: str) -> None: ...
 
 
+Voided = Callable[[str, Epoch, tuple[QueuePosition, ...]], None]
+"""Hears that deliveries of a queue, from an epoch, are void."""
+
+
 def now_ms() -> int:
     """A clock that does not go back, in milliseconds."""
     return int(time.monotonic() * 1000)
@@ -65,7 +69,9 @@ class SetSession:
         candidates: Sequence[str],
         settings: SessionSettings | None = None,
         on_attached: Callable[["SetSession", e.Attached], None] = lambda _session, _attached: None,
+        voided: Voided | None = None,
     ) -> None:
+        """`voided` hears of what is void and came to a consumer that has stopped since, and left it in the session's hands."""
         self.set_name = set_name
         self.loop = asyncio.get_running_loop()
         self.core = SessionCore(set_name, candidates, new_session_id, random.randrange, settings)
@@ -78,6 +84,7 @@ class SetSession:
         """Open transactions, and whom to tell when they are aborted."""
         self._channels = channels
         self._on_attached = on_attached
+        self._voided = voided
         self._streams: dict[int, SessionStream] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._consumers: dict[int, ConsumerPort] = {}
@@ -303,9 +310,11 @@ class SetSession:
             case e.TransactionAborted(transaction):
                 if (abort := self.transactions.pop(transaction, None)) is not None:
                     abort()
-            case e.DeliveriesVoided(consumer, _, epoch, positions):
+            case e.DeliveriesVoided(consumer, queue, epoch, positions):
                 if (port := self._consumers.get(consumer)) is not None:
                     port.void(epoch, positions)
+                elif self._voided is not None:
+                    self._voided(queue, epoch, positions)
             case e.ConsumerDrained(consumer):
                 if (port := self._consumers.get(consumer)) is not None:
                     port.drained()

@@ -52,6 +52,7 @@ class AmqpTransaction:
         self._steps: deque[Callable[[], Awaitable[None]]] = deque()
         self._runner: asyncio.Task[None] | None = None
         self._failure: Rejected | None = None
+        self._checks: list[Callable[[], None]] = []
         self._at_end: list[Callable[[bool], None]] = []
 
     def __repr__(self) -> str:
@@ -69,6 +70,10 @@ class AmqpTransaction:
     def at_end(self, act: Callable[[bool], None]) -> None:
         """Calls `act` with whether it committed."""
         self._at_end.append(act)
+
+    def before_commit(self, check: Callable[[], None]) -> None:
+        """Calls `check` when it is to be committed; it raises `Rejected` if something of it cannot happen any more."""
+        self._checks.append(check)
 
     def wait_for(self, posted: asyncio.Event) -> None:
         """What comes behind, its end too, waits until this operation was handed in, or cannot be."""
@@ -131,6 +136,7 @@ class AmqpTransaction:
         """Returns when it is committed. Raises `Rejected` (rolled back) or `InDoubt` (nobody could tell)."""
         self._stop_clock()
         await self._finish_steps()
+        self._check_all()
         is_committed = False
         try:
             if self._failure is not None:
@@ -156,6 +162,13 @@ class AmqpTransaction:
             self._ended(False)
 
     # Inside
+
+    def _check_all(self) -> None:
+        try:
+            for check in self._checks:
+                check()
+        except Rejected as rejected:
+            self.fail(rejected)
 
     async def _roll_back(self) -> None:
         """Without its commit it does not happen, whoever ends it: an error says nothing more."""

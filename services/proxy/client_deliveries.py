@@ -9,7 +9,7 @@ that followed in the same epoch may hold the message, by the same name, for anot
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
-from lockstep.client.command_batches import CommandBatches, Confirmation
+from lockstep.client.command_batches import CommandBatches, Confirmation, in_commands
 from lockstep.client.set_session import SetSession
 from lockstep.core.commands import Disposition
 from lockstep.core.errors import ErrorCode, Rejected
@@ -27,6 +27,8 @@ _DISPOSITIONS: dict[int, int] = {
     StateCode.MODIFIED: Disposition.FAIL,
 }
 _RETURNS = Disposition.RELEASE, Disposition.FAIL
+_NOT_TERMINAL = 0, StateCode.RECEIVED
+"""No state, or one that is no outcome (3.4.1): it says nothing of what becomes of a delivery until that is settled."""
 
 
 class Owner(Protocol):
@@ -78,6 +80,8 @@ class ClientDeliveries:
 
     def __init__(self, owner: Owner, source: Source) -> None:
         self.source = source
+        self.consumer = 0
+        """The link's number in the session, from its opening on."""
         self._owner = owner
         self.sent: dict[Handle, tuple[Epoch, QueuePosition]] = {}
         """Deliveries that the client has and that are not settled."""
@@ -160,12 +164,13 @@ class ClientDeliveries:
                     owed.handle = None
                 path.settle(delivery)
             return False
-        if not is_settled and state in (0, StateCode.RECEIVED):
+        if not is_settled and state in _NOT_TERMINAL:
             return False
         epoch, position = held
-        if state == StateCode.TRANSACTIONAL:
+        if state == StateCode.TRANSACTIONAL and not self.source.is_browser:
             return self._retire(delivery, epoch, position, is_settled)
         disposition = _DISPOSITIONS.get(state, Disposition.RELEASE)
+        # A browser has copies: whatever is said of them, in a transaction or not, the message is somebody else's (3.5.7).
         if self._forget(delivery, position) or self.source.is_browser:
             path.settle(delivery)
             self._owner.wrote()
@@ -188,6 +193,8 @@ class ClientDeliveries:
             said = path.remote_transaction(delivery)
         except ValueError:
             said = None
+        if said is not None and said.outcome in _NOT_TERMINAL and not is_settled:
+            return False
         found = self._owner.transaction(said.transaction) if said is not None else None
         is_void = self._forget(delivery, position)
         if said is None or found is None:
@@ -209,33 +216,46 @@ class ClientDeliveries:
         disposition = _DISPOSITIONS.get(said.outcome, Disposition.RELEASE)
         if said.outcome == StateCode.MODIFIED and not said.has_failed:
             disposition = Disposition.RELEASE
+        if said.outcome == StateCode.REJECTED:
+            # What is void goes out again: as whoever releases it wants, but not for whoever says that nobody is to get it.
+            found.before_commit(lambda: self._check([retired]))
+
+        excluded_consumer = self.consumer if said.is_undeliverable else 0
+        lost_sessions = self.source.session.lost_sessions
 
         def end(is_committed: bool) -> None:
-            if known := self._tell([retired]):
-                self.give(epoch, known, disposition if is_committed else Disposition.RELEASE)
+            known = self._tell([retired])
+            # Once the session is lost the next one may hold it for another client; a link that is over does not hear of that.
+            if known and self.source.session.lost_sessions == lost_sessions:
+                if is_committed:
+                    self.give(epoch, known, disposition, excluded_consumer)
+                else:
+                    self.give(epoch, known, Disposition.RELEASE)
             if retired.waiting is not None:
                 self._settle_owed([retired.waiting])
 
         found.at_end(end)
         return False
 
-    def flush(self, consumer: int) -> None:
-        """Tells the broker the outcomes since the last time; `consumer`: the link's number in the session."""
+    def flush(self) -> None:
+        """Tells the broker the outcomes since the last time."""
         if self._settles:
             settles, self._settles = self._settles, {}
-            for (epoch, disposition), settled in settles.items():
-                confirmation = self.give(epoch, [position for position, _ in settled], disposition)
-                waiting = [owed for _, owed in settled if owed is not None]
-                if waiting:
-                    self._answer_when_done(confirmation, waiting, disposition)
+            for (epoch, disposition), all_settled in settles.items():
+                for settled in in_commands(all_settled):
+                    confirmation = self.give(epoch, [position for position, _ in settled], disposition)
+                    waiting = [owed for _, owed in settled if owed is not None]
+                    if waiting:
+                        self._answer_when_done(confirmation, waiting, disposition)
         if self._excluded:
             excluded, self._excluded = self._excluded, {}
             for (epoch, disposition), positions in excluded.items():
-                self.give(epoch, positions, disposition, consumer)
+                self.give(epoch, positions, disposition, self.consumer)
         if self._retired:
             retired, self._retired = self._retired, {}
             for (name, epoch), entries in retired.items():
-                self._retire_batch(name, epoch, entries)
+                for part in in_commands(entries):
+                    self._retire_batch(name, epoch, part)
 
     def _tell(self, entries: Sequence[_Retired]) -> list[QueuePosition]:
         """Those that are not void: the broker knows of them from now on."""
@@ -246,7 +266,16 @@ class ClientDeliveries:
                 self._told(retired.name[1])
         return [retired.name[1] for retired in told]
 
+    def _check(self, entries: Sequence[_Retired]) -> None:
+        """Raises `Rejected` if one of them is void."""
+        for retired in entries:
+            if retired.is_void:
+                queue, (epoch, _) = self.source.queue, retired.name
+                text = f"deliveries of queue {queue!r} from epoch {epoch} are void"
+                raise Rejected(ErrorCode.STALE_DELIVERY, text, queue=queue, delivery_epoch=epoch)
+
     def _retire_batch(self, name: bytes, epoch: Epoch, entries: Sequence[_Retired]) -> None:
+        """Acceptances inside a transaction, no more than are taken or refused together."""
         waiting = [retired.waiting for retired in entries if retired.waiting is not None]
         found = self._owner.transaction(name)
         if found is None:
@@ -254,11 +283,6 @@ class ClientDeliveries:
                 self.give(epoch, free, Disposition.RELEASE)
             self._settle_owed(waiting)
             return
-
-        def check() -> None:
-            if any(retired.is_void for retired in entries):
-                text = f"deliveries of queue {self.source.queue!r} from epoch {epoch} are void"
-                raise Rejected(ErrorCode.STALE_DELIVERY, text, queue=self.source.queue, delivery_epoch=epoch)
 
         def taken(error: BaseException | None) -> None:
             known = self._tell(entries)
@@ -276,7 +300,7 @@ class ClientDeliveries:
         lost_sessions = self.source.session.lost_sessions
         place = self.source.session, self.source.batches
         positions = [retired.name[1] for retired in entries]
-        found.accept(place, self.source.queue, epoch, positions, check, taken)
+        found.accept(place, self.source.queue, epoch, positions, lambda: self._check(entries), taken)
         if waiting:
             found.at_end(lambda _: self._settle_owed(waiting))
 

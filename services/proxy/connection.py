@@ -24,6 +24,7 @@ from services.proxy.core.conditions import (
 from services.proxy.delivery_states import proton_condition
 from services.proxy.engine import Engine
 from services.proxy.engine_words import UNREADABLE, EngineEvent, Handle
+from services.proxy.input_room import InputRoom
 from services.proxy.link_owner import LinkOwner
 from services.proxy.links import Links
 from services.proxy.opening import SOLE_CONNECTION, container_is_taken, open_connection
@@ -51,7 +52,8 @@ class AmqpConnection:
         self._limits: ProxyLimits = worker.settings.limits
         self._engine = Engine(self._limits)
         self._room = OutputRoom(wire, self._limits.output_bytes_max)
-        self._owner = LinkOwner(self, worker, self._room)
+        self._input_room = InputRoom(wire, worker.input_room)
+        self._owner = LinkOwner(self, worker, self._room, self._input_room)
         self._links = Links(self, self._owner, self._room, worker.nodes, self._limits)
         self._is_flushing = False
         self._is_in_turn = False
@@ -160,7 +162,7 @@ class AmqpConnection:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
         now = loop.time()
-        deadline = self._engine.tick(now)
+        deadline = self._engine.tick(now, is_read=not self._input_room.is_paused)
         for kind, link, what in self._engine.events():
             self._handle(kind, link, what)
         self._write()
@@ -253,13 +255,14 @@ class AmqpConnection:
         self._engine.connection.close()
         self._write()
 
-    def close(self, condition: Condition | None, info: object = None) -> None:
-        """Closes the connection, with a reason if there is one."""
+    def close(self, condition: Condition | None, info: object = None, *, is_our_own: bool = False) -> None:
+        """Closes the connection, with a reason if there is one. `is_our_own`: it is no fault of the client's, so what it has did
+        not fail at it, and however often it happens nothing becomes a dead letter by it."""
         if self._is_closed or self._is_over:
             return
         self._is_closed = True
         connection = self._engine.connection
-        self._links.end(is_lost=True)
+        self._links.end(is_lost=True, is_our_own=is_our_own)
         if connection.state & Endpoint.LOCAL_UNINIT:
             open_connection(connection)
         if condition is not None:

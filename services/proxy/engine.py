@@ -27,6 +27,9 @@ class Engine:
         self._transport.idle_timeout = limits.idle_seconds
         self._transport.bind(self.connection)
         self._is_input_over = False
+        self._idle_seconds = limits.idle_seconds
+        self._not_idle_before = 0.0
+        """Until then what the peer sends was not read, or it has the time that it always has."""
 
     def feed(self, data: bytes) -> Iterator[Happening]:
         """Takes input; gives what happened, piece by piece: what it names has to be handled before the next."""
@@ -65,8 +68,16 @@ class Engine:
         """Nothing more comes in, nothing more goes out."""
         return self._transport.closed
 
-    def tick(self, now_seconds: float) -> float:
-        """Looks at the idle time-outs of both sides; returns when to look again, 0: need not."""
+    def tick(self, now_seconds: float, *, is_read: bool = True) -> float:
+        """Looks at the idle time-outs of both sides (AMQP 1.0, 2.4.5); returns when to look again, 0: need not. `is_read` False:
+        what the peer sends is not read for now, so nobody can tell whether it says nothing."""
+        if not is_read:
+            self._not_idle_before = now_seconds + self._idle_seconds
+        if self._not_idle_before:
+            # Told the peer in the open long ago: this only makes the engine look, or not.
+            is_again = now_seconds >= self._not_idle_before
+            self._transport.idle_timeout = self._idle_seconds if is_again else 0
+            self._not_idle_before = 0.0 if is_again else self._not_idle_before
         return self._transport.tick(now_seconds)
 
     def release(self) -> None:

@@ -63,6 +63,8 @@ class Transactional(NamedTuple):
     """A `StateCode`; 0: none."""
     has_failed: bool
     """Of the outcome `modified`: delivery-failed."""
+    is_undeliverable: bool
+    """Of the outcome `modified`: undeliverable-here."""
 
     @classmethod
     def from_fields(cls, fields: Any) -> Self:
@@ -72,16 +74,16 @@ class Transactional(NamedTuple):
         name = fields[0]
         if not isinstance(name, bytes | bytearray | memoryview):
             raise ValueError("a transaction id is binary")
-        outcome, has_failed = 0, False
+        outcome, has_failed, is_undeliverable = 0, False, False
         if len(fields) > 1 and fields[1] is not None:
             described = fields[1]
             code = outcome_code(described.descriptor) if isinstance(described, Described) else None
             if code is None:
                 raise ValueError("the outcome in a transactional state is none that AMQP knows")
             outcome = code
-            values = described.value if isinstance(described.value, list) else []
-            has_failed = code == StateCode.MODIFIED and bool(values) and values[0] is True
-        return cls(bytes(name), outcome, has_failed)
+            if code == StateCode.MODIFIED and isinstance(described.value, list):
+                has_failed, is_undeliverable = (flag is True for flag in [*described.value, None, None][:2])
+        return cls(bytes(name), outcome, has_failed, is_undeliverable)
 
 
 _SYMBOLS = {

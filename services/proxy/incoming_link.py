@@ -2,17 +2,20 @@
 
 Law: a message is accepted when it is durable at every in-sync member, and not before; rejected only if it did not happen.
 What nobody could tell ends the connection without an outcome, and so does the end of the session behind it. What comes in one
-turn of the event loop for one target is one batch, and all that a link sends keeps its order.
+turn of the event loop for one target is one batch, and all that a link sends keeps its order: of a batch that a full queue
+refuses each message is tried alone, unless something was published behind it, and then all of it is refused.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from proton import Link, Receiver
 
-from lockstep.client.command_batches import Confirmation
+from lockstep.client.command_batches import Confirmation, RefusedTogether
 from lockstep.core.amqp.sections import address_of, split
 from lockstep.core.commands import OutgoingMessage
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
@@ -29,6 +32,7 @@ from services.proxy.core.conditions import (
 from services.proxy.delivery_states import reject
 from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle, StateCode, transactional
+from services.proxy.input_room import MESSAGE_BYTES, InputRoom
 from services.proxy.nodes import Target
 from services.proxy.traffic import End, Traffic, end_of
 
@@ -42,6 +46,7 @@ class Owner(Protocol):
     """What a sending client's link needs of its connection."""
 
     traffic: Traffic
+    input_room: InputRoom
 
     def transaction(self, name: bytes) -> AmqpTransaction | None: ...
     def known_target(self, text: str) -> Target | None: ...
@@ -53,14 +58,22 @@ class Owner(Protocol):
     def end_link(self, link: Link, condition: Condition) -> None: ...
 
 
-class _Posts(NamedTuple):
+@dataclass(slots=True, eq=False)
+class _Posts:
     """Messages that go to one target, in one transaction or none."""
 
     target: Target
     transaction: AmqpTransaction | None
-    messages: list[OutgoingMessage]
-    deliveries: list[Handle]
+    messages: list[OutgoingMessage] = field(default_factory=list)
+    deliveries: list[Handle] = field(default_factory=list)
     """Of each message; None: its sender expects no outcome."""
+    bytes: int = 0
+    """Of all messages as they came."""
+
+    @property
+    def held(self) -> int:
+        """What they take of the input room."""
+        return self.bytes + MESSAGE_BYTES * len(self.messages)
 
 
 class _Unrouted(NamedTuple):
@@ -68,6 +81,7 @@ class _Unrouted(NamedTuple):
 
     delivery: Handle
     message: OutgoingMessage
+    bytes: int
     address: str
     transaction: AmqpTransaction | None
     posted: asyncio.Event
@@ -91,6 +105,8 @@ class IncomingLink:
         self._parts_bytes = 0
         self._posts: list[_Posts] = []
         """Of this turn, in order."""
+        self._last_posts: _Posts | None = None
+        """What was published last, if it is not answered."""
         self._waiting: deque[_Unrouted] = deque()
         self._unanswered = 0
         self._is_over = False
@@ -99,8 +115,10 @@ class IncomingLink:
         """Gives its first credit."""
         path.grant(self._handle, self._window)
 
-    def end(self) -> None:
-        """The link is gone: what is under way happens, and nobody hears of it."""
+    def end(self, *, is_lost: bool) -> None:
+        """The link is gone: what is under way happens, and nobody hears of it. `is_lost`: its client has not ended it, and sends
+        again what had no outcome: what waits for an address does not happen. Nor does that of transactions, which fail.
+        """
         self._is_over = True
         path.drop_received(self._handle)
         self._drop_parts()
@@ -110,7 +128,8 @@ class IncomingLink:
                     Rejected(ErrorCode.ILLEGAL_STATE, f"a message to {waiting.address!r} lost its link")
                 )
             waiting.posted.set()
-        self._waiting.clear()
+        if is_lost:
+            self._drop_waiting()
 
     # --- what comes ---
 
@@ -175,10 +194,11 @@ class IncomingLink:
                 return
             target = self._owner.known_target(address)
             if self._waiting or target is None:
-                self._wait(_Unrouted(delivery, message, address, transaction, asyncio.Event()))
+                posted = asyncio.Event()
+                self._wait(_Unrouted(delivery, message, len(data), address, transaction, posted))
                 return
         self._unanswered += 1
-        self._post(target, transaction, message, delivery)
+        self._post(target, transaction, message, len(data), delivery)
 
     def _transaction_of(self, delivery: Handle) -> AmqpTransaction:
         try:
@@ -195,12 +215,14 @@ class IncomingLink:
         target: Target,
         transaction: AmqpTransaction | None,
         message: OutgoingMessage,
+        size: int,
         delivery: Handle,
     ) -> None:
         posts = self._posts[-1] if self._posts else None
         if posts is None or posts.target is not target or posts.transaction is not transaction:
-            posts = _Posts(target, transaction, [], [])
+            posts = _Posts(target, transaction)
             self._posts.append(posts)
+        posts.bytes += size
         posts.messages.append(message)
         posts.deliveries.append(delivery)
 
@@ -223,6 +245,7 @@ class IncomingLink:
 
     def _wait(self, unrouted: _Unrouted) -> None:
         self._unanswered += 1
+        self._owner.input_room.take(unrouted.bytes + MESSAGE_BYTES)
         if unrouted.transaction is not None:
             unrouted.transaction.wait_for(unrouted.posted)
         self._waiting.append(unrouted)
@@ -231,20 +254,23 @@ class IncomingLink:
 
     def _found(self, target: Target | Rejected) -> None:
         """The address of the first that waits is known now, or is none."""
-        if self._is_over:
-            return
         if isinstance(target, Rejected) and ends_connection(target):
-            self._owner.give_up(target)
+            if not self._is_over:
+                self._owner.give_up(target)
+            self._drop_waiting()
             return
         posted: list[asyncio.Event] = []
         while self._waiting:
-            delivery, message, _, transaction, event = self._waiting.popleft()
+            delivery, message, size, _, transaction, event = self._waiting.popleft()
+            self._owner.input_room.give_back(size + MESSAGE_BYTES)
             posted.append(event)
+            if self._is_over:
+                delivery = None
             if isinstance(target, Rejected):
                 self._unanswered -= 1
                 self._refuse(delivery, False, transaction, condition_of(target))
-            else:
-                self._post(target, transaction, message, delivery)
+            elif not self._is_over or transaction is None:
+                self._post(target, transaction, message, size, delivery)
             if not self._waiting:
                 break
             address = self._waiting[0].address
@@ -256,6 +282,10 @@ class IncomingLink:
         self.flush()
         for event in posted:
             event.set()
+
+    def _drop_waiting(self) -> None:
+        self._owner.input_room.give_back(sum(one.bytes + MESSAGE_BYTES for one in self._waiting))
+        self._waiting.clear()
 
     # --- publishing ---
 
@@ -269,23 +299,48 @@ class IncomingLink:
 
     def _publish(self, posts: _Posts) -> None:
         target, transaction = posts.target, posts.transaction
+        self._owner.input_room.take(posts.held)
+        self._last_posts = posts
         if transaction is None:
             confirmation = target.batches.publish(target.exchange, target.routing_key, posts.messages, None)
-            confirmation.add_done_callback(lambda done: self._confirmed(posts, done))
+            confirmation.add_done_callback(partial(self._confirmed, posts))
             return
         transaction.publish(target, posts.messages, lambda error: self._answer(posts, error))
 
     def _confirmed(self, posts: _Posts, done: Confirmation) -> None:
         error = done.exception()
-        if isinstance(error, Rejected) and error.code in _SHARED_REFUSALS and len(posts.messages) > 1:
-            for message, delivery in zip(posts.messages, posts.deliveries, strict=True):
-                self._publish(_Posts(posts.target, None, [message], [delivery]))
-            return
-        self._answer(posts, error)
+        is_shared = len(posts.messages) > 1 or isinstance(error, RefusedTogether)
+        if (
+            isinstance(error, Rejected)
+            and error.code in _SHARED_REFUSALS
+            and is_shared
+            and self._last_posts is posts
+        ):
+            self._publish_each(posts)
+        else:
+            self._answer(posts, error)
+
+    def _publish_each(self, posts: _Posts) -> None:
+        """Tries each message alone; what is published from now on comes behind them."""
+        target, room = posts.target, self._owner.input_room
+        self._last_posts = None
+        room.give_back(posts.held)
+        for message, delivery in zip(posts.messages, posts.deliveries, strict=True):
+            size = len(message.properties) + len(message.body)
+            alone = _Posts(target, None, [message], [delivery], size)
+            room.take(alone.held)
+            confirmation = target.batches.publish_alone(target.exchange, target.routing_key, [message])
+            confirmation.add_done_callback(partial(self._confirmed_alone, alone))
+
+    def _confirmed_alone(self, posts: _Posts, done: Confirmation) -> None:
+        self._answer(posts, done.exception())
 
     def _answer(self, posts: _Posts, error: BaseException | None) -> None:
         """All of these are there, or none."""
         self._owner.traffic.messages_in[end_of(error)] += len(posts.messages)
+        self._owner.input_room.give_back(posts.held)
+        if self._last_posts is posts:
+            self._last_posts = None
         if isinstance(error, Rejected) and error.code is ErrorCode.NOT_FOUND:
             self._owner.forget_target(posts.target)
         if self._is_over:

@@ -14,6 +14,7 @@ from services.proxy.amqp_transactions import AmqpTransactions
 from services.proxy.coordinator_link import Declare
 from services.proxy.core.conditions import CONNECTION_FORCED, Condition
 from services.proxy.engine_words import Handle
+from services.proxy.input_room import InputRoom
 from services.proxy.nodes import Target
 from services.proxy.output_room import HeldUp, OutputRoom
 from services.proxy.relay_targets import RelayTargets
@@ -29,7 +30,7 @@ class Connection(Protocol):
     container: str
 
     def wrote(self) -> None: ...
-    def close(self, condition: Condition | None) -> None: ...
+    def close(self, condition: Condition | None, *, is_our_own: bool = False) -> None: ...
     def end_link(self, link: Link, condition: Condition) -> None: ...
     def run(self, work: Coroutine[Any, Any, None]) -> None: ...
 
@@ -43,12 +44,15 @@ class Touched(Protocol):
 class LinkOwner:
     """Lives as long as its connection."""
 
-    def __init__(self, connection: Connection, worker: Surroundings, room: OutputRoom) -> None:
+    def __init__(
+        self, connection: Connection, worker: Surroundings, room: OutputRoom, input_room: InputRoom
+    ) -> None:
         self.temporary: dict[str, None] = {}
         """Addresses of the connection's dynamic nodes."""
         self.reclaims = worker.reclaims
         self.returning = worker.returning
         self.traffic = worker.traffic
+        self.input_room = input_room
         self.transactions = AmqpTransactions(worker.nodes.session, worker.settings.limits)
         self._connection = connection
         self._nodes = worker.nodes
@@ -81,7 +85,8 @@ class LinkOwner:
     def give_up(self, error: LockstepError) -> None:
         """Ends the connection: without an answer the client knows that nobody can tell the outcome, and it connects again."""
         known = "in doubt" if isinstance(error, InDoubt) else "not done"
-        self._connection.close(Condition(CONNECTION_FORCED, f"{known}: {error.message}"))
+        condition = Condition(CONNECTION_FORCED, f"{known}: {error.message}")
+        self._connection.close(condition, is_our_own=True)
 
     # --- the end of the turn ---
 

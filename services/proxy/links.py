@@ -7,7 +7,7 @@ before. What ends takes everything with it that was made for it.
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
-from proton import Endpoint, Event, Link, Receiver, Terminus
+from proton import Endpoint, Event, Link, Receiver, Sender, Terminus
 
 from lockstep.core.errors import LockstepError
 from services.proxy.amqp_sessions import AmqpSessions
@@ -149,11 +149,23 @@ class Links:
         if len(self._attached) >= self._limits.links_max:
             self._refuse(link, Condition(RESOURCE_LIMIT, f"{len(self._attached)} links are attached"))
             return
+        if isinstance(link, Sender) and self._has_all_receivers():
+            self._refuse(
+                link, Condition(RESOURCE_LIMIT, f"{self._limits.receivers_max} receivers are attached")
+            )
+            return
         self._attached[handle] = None, link
         if isinstance(link, Receiver) and link.remote_target.type == Terminus.COORDINATOR:
             self._coordinate(handle, link)
             return
         self._connection.run(self._attach(handle, link))
+
+    def _has_all_receivers(self) -> bool:
+        """Whether the client has as many links as it may on which it receives."""
+        most = self._limits.receivers_max
+        if len(self._attached) < most:
+            return False
+        return sum(isinstance(link, Sender) for _, link in self._attached.values()) >= most
 
     async def _attach(self, handle: Handle, link: Link) -> None:
         try:
@@ -247,12 +259,13 @@ class Links:
             end_link(link, condition)
         self._connection.wrote()
 
-    def end(self, *, is_lost: bool) -> None:
-        """The connection ends: so do all of its links and dynamic nodes. `is_lost`: the client has not said so."""
+    def end(self, *, is_lost: bool, is_our_own: bool = False) -> None:
+        """The connection ends: so do all of its links and dynamic nodes. `is_lost`: the client has not said so; `is_our_own`: nor
+        could it help that, so what it has did not fail at it."""
         self._owner.flush_links()
         self._closing.clear()
         for handle in list(self._attached):
-            self._drop(handle, is_lost=is_lost)
+            self._drop(handle, is_lost=is_lost, is_our_own=is_our_own)
         temporary = self._owner.temporary
         for address in list(temporary):
             del temporary[address]
@@ -264,7 +277,7 @@ class Links:
         if work is not None:
             self._connection.run(work)
 
-    def _drop(self, handle: Handle, *, is_lost: bool) -> None:
+    def _drop(self, handle: Handle, *, is_lost: bool, is_our_own: bool = False) -> None:
         """The link and all handles of its deliveries are no more."""
         made, _ = self._attached.pop(handle, (None, None))
         if made is None:
@@ -276,6 +289,8 @@ class Links:
         made.flush()
         if isinstance(made, OutgoingLink):
             self._room.forget(made)
+            made.end(is_lost=is_lost and not is_our_own)
+        elif isinstance(made, IncomingLink):
             made.end(is_lost=is_lost)
         else:
             made.end()

@@ -135,6 +135,15 @@ class ClientSocket(asyncio.Protocol):
     def waiting_bytes(self) -> int:
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
+    def pause_reading(self) -> None:
+        """Leaves what the client sends in the kernel, which makes it wait."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
     def close(self) -> None:
         """Closes when everything is written, or is not taken in time."""
         if self._transport is not None and not self._transport.is_closing():

@@ -99,6 +99,11 @@ class Nodes:
             # A queue of its name, which nothing is published to, says that it is there.
             await self.session.of_target("", topic.key)
         try:
+            if not topic.name:
+                # To the brokers that is the default exchange, whose keys are queues.
+                raise Rejected(
+                    ErrorCode.NOT_FOUND, f"{address.name or topic.key!r} is no topic: it has no name"
+                )
             place = await self.session.of_target(topic.name, topic.key)
         except Rejected as rejected:
             if rejected.code is not ErrorCode.NOT_FOUND:

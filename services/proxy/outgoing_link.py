@@ -4,6 +4,8 @@ Law: what the broker was asked for, what waits here and what the client may stil
 what its client has credit for, and gives back what the client does not take in time.
 """
 
+import logging
+import sys
 import time
 from collections import deque
 from typing import Protocol
@@ -18,11 +20,13 @@ from lockstep.core.ids import Epoch, QueuePosition
 from lockstep.core.server_messages import DeliveredMessage
 from services.proxy import client_deliveries
 from services.proxy.client_deliveries import ClientDeliveries, Source
-from services.proxy.core.conditions import RESOURCE_DELETED, Condition, condition_of_code
+from services.proxy.core.conditions import RESOURCE_DELETED, RESOURCE_LIMIT, Condition, condition_of_code
 from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle
 from services.proxy.settings import ProxyLimits
 from services.proxy.traffic import Traffic
+
+_log = logging.getLogger("lockstep.proxy")
 
 _SIZE_FIRST = 512 * 1024
 """Bytes that a message is taken for before any has come: nobody knows yet, and few are enough to learn it."""
@@ -51,6 +55,8 @@ class OutgoingLink:
         self._handle = path.handle_of(link)
         self._limits = limits
         self._is_presettled = is_presettled
+        self._message_bytes_max: int = link.remote_max_message_size or sys.maxsize
+        """As its client takes them (2.7.3)."""
         self._consumer = 0
         self._asked = 0
         """Credit that the broker has of this consumer."""
@@ -79,6 +85,7 @@ class OutgoingLink:
             selector=source.selector,
             is_browser=source.is_browser,
         )
+        self._deliveries.consumer = self._consumer
 
     def end(self, *, is_lost: bool) -> None:
         """The link is gone; what its client has not settled goes back: with a failed delivery more if the client is `is_lost`."""
@@ -210,6 +217,9 @@ class OutgoingLink:
         condition = condition_of_code(code, message)
         if code is ErrorCode.NOT_FOUND:
             condition = Condition(RESOURCE_DELETED, message)
+        elif code is ErrorCode.TOO_LARGE:
+            # Nothing that the client has sent: there are too many consumers.
+            condition = Condition(RESOURCE_LIMIT, message)
         self._owner.end_link(self._link, condition)
 
     # --- sending ---
@@ -219,7 +229,7 @@ class OutgoingLink:
         self.flow()
 
     def _pump(self) -> None:
-        """Sends what waits, as far as the client's credit and its socket go."""
+        """Sends what waits, as far as the client's credit and its socket go; but nothing that is larger than its client takes."""
         waiting = self._waiting
         if not waiting or self._is_over:
             return
@@ -228,7 +238,9 @@ class OutgoingLink:
             return
         handle, now_ms = self._handle, int(time.time() * 1000)
         is_settled, is_browser = self._is_presettled, self.source.is_browser
+        most = self._message_bytes_max
         accepted: dict[Epoch, list[QueuePosition]] = {}
+        too_large: dict[Epoch, list[QueuePosition]] = {}
         room, sent, tag, gave = self._owner.room(handle), self._deliveries.sent, self._next_tag, 0
         while count > 0 and gave < room:
             epoch, message = waiting.popleft()
@@ -241,6 +253,10 @@ class OutgoingLink:
                 now_ms=now_ms,
             )
             length = len(data)
+            if length > most:
+                too_large.setdefault(epoch, []).append(message.position)
+                count = min(count, len(waiting))
+                continue
             gave += length
             tag += 1
             delivery = path.send(handle, b"%d" % tag, data, is_settled)
@@ -254,8 +270,19 @@ class OutgoingLink:
         if count > 0:
             self._owner.held_up(self)
         self._give_all(accepted, Disposition.ACCEPT)
+        if too_large:
+            self._leave_to_others(too_large)
         if gave:
             self._owner.wrote()
+
+    def _leave_to_others(self, too_large: dict[Epoch, list[QueuePosition]]) -> None:
+        """Messages that its client must not be sent (2.7.3) stay in the queue, and it is not offered them again."""
+        text = "event=too_large_for_client queue=%s messages=%d client_takes=%d"
+        _log.warning(text, self.source.queue, sum(map(len, too_large.values())), self._message_bytes_max)
+        if self.source.is_browser:
+            return
+        for epoch, positions in too_large.items():
+            self._deliveries.give(epoch, positions, Disposition.RELEASE, self._consumer)
 
     def give_back_late(self, now: float) -> None:
         """Gives back what has waited for its client for too long."""
@@ -278,4 +305,4 @@ class OutgoingLink:
 
     def flush(self) -> None:
         """Tells the broker the outcomes of this turn."""
-        self._deliveries.flush(self._consumer)
+        self._deliveries.flush()

@@ -23,6 +23,9 @@ class ProxyLimits:
     """Highest channel number: sessions of one connection. JMS opens one for each of its sessions."""
     links_max: int = 4_096
     """Of one connection."""
+    receivers_max: int = 500
+    """Of these links, those on which the client receives: a tenth of the consumers that a set allows the session of all of a
+    worker's clients."""
     idle_seconds: float = 30.0
     """A connection on which nothing came for so long is closed; clients are told, and send empty frames."""
     handshake_seconds: float = 10.0
@@ -37,6 +40,9 @@ class ProxyLimits:
     """As the brokers have it; told in each attach."""
     partial_bytes_max: int = 64 * 1024 * 1024
     """Of messages that a connection has sent parts of: two of the largest."""
+    unanswered_bytes_max: int = 128 * 1024 * 1024
+    """Of one worker: messages of all its clients that the brokers have not answered, as when a set has no primary. A connection
+    that holds more of that than is left is not read. One alone has half of it, as much as a session of the SDK."""
     delivery_bytes_max: int = 8 * 1024 * 1024
     """What a consumer's credit may bring from the broker at once, by the average size of its messages."""
     delivery_credit_max: int = 2_000

@@ -1,17 +1,29 @@
 """Subscriptions of exchanges: a queue of each subscriber's own, bound with what he wants.
 
 Law: a durable subscription is one queue, named by its container and link, that is there while nobody listens; a new selector
-or topic is a new subscription (JMS 2.0, 8.3.3). Any other queue of a subscription ends with its link.
+or topic is a new subscription (JMS 2.0, 8.3.3), once it is known that it can be had: whoever is refused keeps what he had. Any
+other queue of a subscription ends with its link.
 """
 
+import asyncio
+import contextlib
 import uuid
 from typing import NamedTuple
 
 from lockstep.core.commands import QueueOptions
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.routing import SELECTOR_ARGUMENT
 from services.proxy.core.addresses import TEMPORARY_QUEUE, Address, subscription_queue
 from services.proxy.nodes import Nodes
+
+KEY_BYTES_MAX = 255
+"""Of a binding, as the brokers have it."""
+ARGUMENTS_BYTES_MAX = 4096
+"""The same: of its selector, with the name of that argument."""
+WAIT_SECONDS = 3.0
+"""How long a listener's end is waited for: his proxy may have died, and its session ends after 2 seconds (`worker.SESSION`)."""
+PAUSE_SECONDS = 0.2
+"""Between two looks."""
 
 
 class Wanted(NamedTuple):
@@ -25,6 +37,7 @@ class Wanted(NamedTuple):
 
 async def subscribe(nodes: Nodes, wanted: Wanted) -> str:
     """A queue for one subscriber, as long as he listens; returns its name. Raises `Rejected`."""
+    _check(wanted)
     name = f"{TEMPORARY_QUEUE}{uuid.uuid4()}"
     set_name = await nodes.session.set_of_target(wanted.topic.name, "")
     await nodes.declare_own_queue(name, set_name)
@@ -33,16 +46,20 @@ async def subscribe(nodes: Nodes, wanted: Wanted) -> str:
 
 
 async def subscribe_durably(nodes: Nodes, wanted: Wanted, container: str, subscription: str) -> str:
-    """The queue of a durable subscription, made or found; returns its name. Raises `Rejected` (LOCKED: somebody listens)."""
+    """The queue of a durable subscription, made or found; returns its name. Raises `Rejected` (LOCKED, IN_USE: somebody
+    listens)."""
     name = subscription_queue(container, subscription)
-    found = await find(nodes, name)
+    found = await _find_unused(nodes, name)
     binding = wanted.topic.name, wanted.key, _arguments(wanted)
     if found is not None and found.consumers:
         raise Rejected(ErrorCode.LOCKED, f"subscription {subscription!r} is in use")
     if found is not None and binding not in found.bindings:
-        await nodes.session.delete_queue(name)
+        # What is in it goes with it, so the brokers are asked first whether there can be such a binding.
+        await nodes.delete_queue(await subscribe(nodes, wanted))
+        await nodes.session.delete_queue(name, if_unused=True)
         found = None
     if found is None:
+        _check(wanted)
         set_name = await nodes.session.set_of_target(wanted.topic.name, "")
         await nodes.declare_queue(name, QueueOptions(), set_name)
         await _bind(nodes, wanted, name)
@@ -72,8 +89,35 @@ async def find(nodes: Nodes, queue: str) -> Found | None:
     return Found(details.consumers, details.bindings)
 
 
+async def _find_unused(nodes: Nodes, queue: str) -> Found | None:
+    """As `find`, when nobody listens any more; with its consumers if somebody goes on listening."""
+    deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
+    while True:
+        found = await find(nodes, queue)
+        if found is None or not found.consumers or asyncio.get_running_loop().time() >= deadline:
+            return found
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+def _check(wanted: Wanted) -> None:
+    """Raises `Rejected` for what no set takes, before anything is made or deleted for it."""
+    arguments = [len(text.encode()) for pair in _arguments(wanted) for text in pair]
+    for what, size, bytes_max in (
+        ("the key of a subscription", len(wanted.key.encode()), KEY_BYTES_MAX),
+        ("the selector of a subscription", sum(arguments), ARGUMENTS_BYTES_MAX),
+    ):
+        if size > bytes_max:
+            raise Rejected(ErrorCode.INVALID_ARGUMENT, f"{what} has at most {bytes_max} bytes, not {size}")
+
+
 async def _bind(nodes: Nodes, wanted: Wanted, queue: str) -> None:
-    await nodes.session.bind(wanted.topic.name, queue, wanted.key, _arguments(wanted))
+    """Binds a queue that was just made, which does not stay without. Raises `Rejected`."""
+    try:
+        await nodes.session.bind(wanted.topic.name, queue, wanted.key, _arguments(wanted))
+    except Rejected:
+        with contextlib.suppress(LockstepError):
+            await nodes.delete_queue(queue)
+        raise
 
 
 def _arguments(wanted: Wanted) -> tuple[tuple[str, str], ...]:

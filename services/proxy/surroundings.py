@@ -4,6 +4,7 @@ import asyncio
 from typing import Protocol
 
 from services.proxy.containers import Containers
+from services.proxy.input_room import WorkerRoom
 from services.proxy.nodes import Nodes
 from services.proxy.reclaiming import Reclaims
 from services.proxy.returning import Returning
@@ -18,6 +19,8 @@ class Wire(Protocol):
     def write(self, data: bytes | bytearray) -> None: ...
     def waiting_bytes(self) -> int: ...
     def close(self) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
 
 
 class Surroundings(Protocol):
@@ -30,5 +33,6 @@ class Surroundings(Protocol):
     returning: Returning
     containers: Containers
     traffic: Traffic
+    input_room: WorkerRoom
 
     def keep(self, task: "asyncio.Task[None]") -> None: ...

@@ -13,6 +13,7 @@ from lockstep.client.session_settings import SessionSettings
 from services.proxy.connection import AmqpConnection
 from services.proxy.containers import Containers
 from services.proxy.core.conditions import CONNECTION_FORCED, Condition
+from services.proxy.input_room import WorkerRoom
 from services.proxy.listener import ClientSocket
 from services.proxy.nodes import Nodes
 from services.proxy.reclaiming import Reclaims
@@ -44,13 +45,14 @@ class Worker:
         self.reclaims = Reclaims()
         self.returning = Returning()
         self.traffic = Traffic()
+        self.input_room = WorkerRoom(settings.limits.unanswered_bytes_max)
         self.permissions: Permissions = AllowAll()
         self._users = users
         self.has_passwords = users is not None
         self._client = Client(settings.brokers, SESSION)
         self.nodes = Nodes(
             self._client,
-            self._client.session(in_order=False),
+            self._client.session(in_order=False, voided=self.reclaims.void),
             may_create_queues=settings.create_queues,
             may_create_topics=settings.create_topics,
         )
@@ -74,7 +76,8 @@ class Worker:
             self._looking.cancel()
         for socket in list(self._sockets):
             if socket.connection is not None:
-                socket.connection.close(Condition(CONNECTION_FORCED, "the proxy is stopping"))
+                reason = Condition(CONNECTION_FORCED, "the proxy is stopping")
+                socket.connection.close(reason, is_our_own=True)
             else:
                 socket.close()
         deadline = asyncio.get_running_loop().time() + self.settings.limits.stop_seconds

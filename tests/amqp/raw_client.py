@@ -107,7 +107,7 @@ class RawClient:
         self.say("transfer", channel, payload, handle=handle, **{**given, **fields})
         return number
 
-    def transfer_in_frames(self, payload: bytes, handle: int = 0) -> int:
+    def transfer_in_frames(self, payload: bytes, handle: int = 0, **fields: Any) -> int:
         """The same in frames that every proxy takes."""
         number = self._next_delivery
         self._next_delivery += 1
@@ -120,6 +120,7 @@ class RawClient:
                 delivery_id=number,
                 delivery_tag=codec.binary(b"%d" % number),
                 more=place + FRAME_BYTES < len(payload),
+                **fields,
             )
         return number
 

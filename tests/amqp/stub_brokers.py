@@ -180,6 +180,9 @@ class StubBatches:
     def publish(self, *_: Any) -> Confirmation:
         return _done()
 
+    def publish_alone(self, exchange: str, routing_key: str, messages: Sequence[Any]) -> Confirmation:
+        return self.publish(exchange, routing_key, messages, None)
+
     def settle(self, *_: Any) -> Confirmation:
         return _done()
 

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from lockstep.client import session_events as e
-from lockstep.client.command_batches import BATCH_MESSAGES_MAX, CommandBatches
+from lockstep.client.command_batches import BATCH_MESSAGES_MAX, COMMAND_POSITIONS_MAX, CommandBatches
 from lockstep.core import commands as c
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition
+from services.primary.core.settings import PrimarySettings
 
 TX = (LogIndex(7), Epoch(1))
 OTHER_TX = (LogIndex(8), Epoch(1))
@@ -24,12 +26,14 @@ class Writing:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.submitted: list[c.AnyCommand] = []
+        self.heard: list[Callable[[e.CommandAnswer], None]] = []
 
     def write_soon(self) -> None:
         pass
 
-    def submit_for(self, command: c.AnyCommand, heard: object) -> None:
+    def submit_for(self, command: c.AnyCommand, heard: Callable[[e.CommandAnswer], None]) -> None:
         self.submitted.append(command)
+        self.heard.append(heard)
 
 
 def batches(*, in_order: bool = True) -> tuple[Writing, CommandBatches]:
@@ -113,6 +117,78 @@ async def test_a_batch_has_a_limit_and_a_callers_messages_are_not_split() -> Non
         made.publish("", "a", [message("x")] * (BATCH_MESSAGES_MAX - 1), None)
     made.flush()
     assert told(session.submitted) == [f">a:{2 * (BATCH_MESSAGES_MAX - 1)}", f">a:{BATCH_MESSAGES_MAX - 1}"]
+
+
+@pytest.mark.parametrize("transaction", [None, TX])
+@pytest.mark.parametrize("in_order", [True, False])
+async def test_what_is_settled_is_split_where_no_set_takes_it_in_one_command(
+    in_order: bool, transaction: Any
+) -> None:
+    session, made = batches(in_order=in_order)
+    positions = [QueuePosition(one) for one in range(2 * COMMAND_POSITIONS_MAX + 1)]
+    settled = made.settle("q", Epoch(1), positions, c.Disposition.ACCEPT, transaction)
+    made.settle("q", Epoch(1), [QueuePosition(1 << 40)], c.Disposition.ACCEPT, transaction)
+    made.flush()
+    assert told(session.submitted) == [*[f"settle q:{COMMAND_POSITIONS_MAX}"] * 2, "settle q:2"]
+    named = [
+        one
+        for command in session.submitted
+        if isinstance(command, c.SettleCommand)
+        for one in command.positions
+    ]
+    assert named[:-1] == positions
+    for count, heard in zip((COMMAND_POSITIONS_MAX, COMMAND_POSITIONS_MAX, 1), session.heard, strict=True):
+        await asyncio.sleep(0)
+        assert not settled.done()
+        heard(e.Done(count))
+    assert await settled == len(positions)
+
+
+def test_sets_take_in_one_command_what_is_not_split() -> None:
+    assert PrimarySettings().command_messages_max == COMMAND_POSITIONS_MAX
+
+
+REFUSED = Rejected(ErrorCode.STALE_DELIVERY, "stale", queue="q")
+DOUBTFUL = InDoubt(ErrorCode.UNAVAILABLE, "no primary")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kind"),
+    [
+        (REFUSED, REFUSED, Rejected),
+        (REFUSED, e.Done(1), InDoubt),
+        (e.Done(1), REFUSED, InDoubt),
+        (REFUSED, DOUBTFUL, InDoubt),
+        (e.Done(1), DOUBTFUL, InDoubt),
+    ],
+)
+async def test_parts_of_which_some_are_refused_and_others_not_are_in_doubt(
+    first: e.CommandAnswer, second: e.CommandAnswer, kind: type[Exception]
+) -> None:
+    session, made = batches()
+    positions = [QueuePosition(one) for one in range(COMMAND_POSITIONS_MAX + 1)]
+    settled = made.settle("q", Epoch(1), positions, c.Disposition.RELEASE, None)
+    made.flush()
+    for answer, heard in zip((first, second), session.heard, strict=True):
+        heard(answer)
+    with pytest.raises(kind) as raised:
+        await settled
+    assert isinstance(raised.value, Rejected | InDoubt)
+    assert raised.value.code is (DOUBTFUL if DOUBTFUL in (first, second) else REFUSED).code
+
+
+async def test_parts_may_be_answered_behind_the_end_of_who_waited_for_them() -> None:
+    session, made = batches()
+    positions = [QueuePosition(one) for one in range(COMMAND_POSITIONS_MAX + 1)]
+    settled = made.settle("q", Epoch(1), positions, c.Disposition.RELEASE, None)
+    made.flush()
+    raised: list[object] = []
+    session.loop.set_exception_handler(lambda _, context: raised.append(context))
+    settled.cancel()
+    for heard in session.heard:
+        heard(e.Done(1))
+    await asyncio.sleep(0.01)
+    assert settled.cancelled() and raised == []
 
 
 def test_an_effect_reads_well() -> None:

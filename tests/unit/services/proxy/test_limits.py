@@ -1,10 +1,11 @@
 """Limits of a worker and of its connections, as clients meet them."""
 
+from services.primary.core.settings import PrimarySettings
 from services.proxy.core.conditions import RESOURCE_LIMIT
 from services.proxy.settings import ProxyLimits
 from tests.amqp import codec
 from tests.amqp.codec import composite
-from tests.amqp.raw_client import RawClient
+from tests.amqp.raw_client import RawClient, attach_receiver
 from tests.amqp.stub_proxy import serving
 
 
@@ -40,3 +41,25 @@ async def test_a_transaction_too_many_is_refused_and_other_connections_have_thei
         assert await other.declare()
         assert (await greedy.discharge(first)).name == "accepted"
         assert await greedy.declare()
+
+
+async def test_a_receiver_too_many_is_refused_and_other_connections_have_theirs() -> None:
+    async with (
+        serving(ProxyLimits(receivers_max=2)) as proxy,
+        await RawClient.begun(proxy.address) as greedy,
+        await RawClient.begun(proxy.address) as other,
+    ):
+        for number in range(2):
+            await greedy.attach_receiver(f"receiver-{number}", "queue", number)
+        greedy.send(attach_receiver("receiver-2", "queue", 2))
+        assert (await greedy.expect("detach")).condition == RESOURCE_LIMIT
+        await greedy.attach_sender("sender", "queue", 3)
+        await other.attach_receiver("receiver", "queue")
+        greedy.say("detach", handle=0, closed=True)
+        await greedy.expect("detach")
+        await greedy.attach_receiver("receiver-4", "queue", 4)
+        assert not [frame for frame in greedy.passed if frame.name == "detach"]
+
+
+def test_a_set_has_room_for_what_several_connections_may_receive_on() -> None:
+    assert PrimarySettings().stream_consumers_max == 10 * ProxyLimits().receivers_max

@@ -1,210 +1,18 @@
-"""A consumer's link on the real engine: its client is Proton's, its broker writes down what it is told."""
+"""What becomes of the deliveries of a consumer's link."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, cast
 
 import pytest
-from proton import Collector, Connection, Delivery, Described, Event, Link, Sender, Transport, ulong
+from proton import Delivery
 
-from lockstep.client.command_batches import CommandBatches, Confirmation
-from lockstep.client.set_session import SetSession
-from lockstep.client.transaction_state import TransactionState
-from lockstep.core.amqp.sections import EMPTY_HEADER
+from lockstep.client.command_batches import COMMAND_POSITIONS_MAX
 from lockstep.core.commands import Disposition
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition
-from lockstep.core.server_messages import DeliveredMessage
-from services.proxy.amqp_transaction import AmqpTransaction, Work
-from services.proxy.client_deliveries import Source
-from services.proxy.core.conditions import Condition
-from services.proxy.engine import Engine
-from services.proxy.engine_words import EngineEvent, StateCode
-from services.proxy.outgoing_link import OutgoingLink
+from services.proxy.core.conditions import RESOURCE_LIMIT
+from services.proxy.engine_words import StateCode
 from services.proxy.reclaiming import Reclaims
-from services.proxy.returning import Returning
-from services.proxy.settings import ProxyLimits
-from services.proxy.traffic import Traffic
-
-EPOCH = Epoch(1)
-NAME = b"transaction"
-
-
-class Broker:
-    """A session in a set with its batches: nothing is confirmed before the test says so."""
-
-    def __init__(self) -> None:
-        self.settled: list[tuple[tuple[QueuePosition, ...], int]] = []
-        self.epochs: list[Epoch] = []
-        """Of the deliveries that were settled."""
-        self.confirmations: list[Confirmation] = []
-        self.lost_sessions = 0
-
-    def consume(self, *_: object, **__: object) -> int:
-        return 1
-
-    def stop_consuming(self, _: int) -> None:
-        """The test is over."""
-
-    def grant(self, *_: object) -> None:
-        """Credit is the test's."""
-
-    def feed(self, _: object) -> None:
-        """Nothing else is asked for."""
-
-    def settle(
-        self,
-        _queue: str,
-        epoch: Epoch,
-        positions: Sequence[QueuePosition],
-        disposition: int,
-        _transaction: object,
-        _excluded_consumer: int = 0,
-    ) -> Confirmation:
-        self.settled.append((tuple(positions), disposition))
-        self.epochs.append(epoch)
-        self.confirmations.append(asyncio.get_running_loop().create_future())
-        return self.confirmations[-1]
-
-
-class RolledBackWork:
-    """A transaction that never commits; its accept is under way."""
-
-    def __init__(self, broker: Broker) -> None:
-        self.state = TransactionState.OPEN
-        self._broker = broker
-
-    async def accept_deliveries(
-        self, _place: object, queue: str, epoch: Epoch, positions: Sequence[QueuePosition]
-    ) -> Confirmation:
-        return self._broker.settle(queue, epoch, positions, Disposition.ACCEPT, None)
-
-    async def rollback(self) -> None:
-        self.state = TransactionState.ROLLED_BACK
-
-
-class Rig:
-    """A client with one receiving link, the engine, and the link on it; also what the link needs of its connection."""
-
-    def __init__(self, reclaims: Reclaims | None = None) -> None:
-        """`reclaims`: of a worker that has other clients as well."""
-        self.broker = Broker()
-        self.reclaims = Reclaims() if reclaims is None else reclaims
-        self.returning = Returning()
-        self.traffic = Traffic()
-        self.transactions: dict[bytes, AmqpTransaction] = {}
-        self.received: list[Delivery] = []
-        self.heard: list[tuple[str, int, bool]] = []
-        """What the client heard of its deliveries: (tag, state, whether it is settled)."""
-        self._client, self._collector = Connection(), Collector()
-        self._client.collect(self._collector)
-        self._transport = Transport(Transport.CLIENT)
-        self._transport.bind(self._client)
-        self._engine = Engine(ProxyLimits())
-        self._client.open()
-        session = self._client.session()
-        session.open()
-        self._receiver = session.receiver("r")
-        self._receiver.source.address = "q"
-        self._receiver.open()
-        self._receiver.flow(10)
-        self._next = 0
-        self.link: OutgoingLink | None = None
-        self.exchange()
-
-    def exchange(self) -> None:
-        """Carries bytes until none are left."""
-        while True:
-            to_server = self._transport.peek(self._transport.pending()) if self._transport.pending() else b""
-            if to_server:
-                self._transport.pop(len(to_server))
-                for kind, _, what in self._engine.feed(to_server):
-                    self._handle(kind, what)
-            if self.link is not None:
-                self.link.flush()
-            to_client = b"".join(bytes(part) for part in self._engine.output())
-            if to_client:
-                self._transport.push(to_client)
-            while (event := self._collector.peek()) is not None:
-                if event.type is Event.DELIVERY and event.delivery is not None:
-                    self._hear(event.delivery)
-                self._collector.pop()
-            if not to_server and not to_client:
-                return
-
-    def _handle(self, kind: EngineEvent, what: Any) -> None:
-        if kind is EngineEvent.DELIVERY and self.link is not None:
-            self.link.disposition(what)
-        elif kind is EngineEvent.OTHER and what.type is Event.LINK_REMOTE_OPEN:
-            self._engine.connection.open()
-            what.link.session.open()
-            what.link.open()
-            source = Source("q", cast(SetSession, self.broker), cast(CommandBatches, self.broker))
-            assert isinstance(what.link, Sender)
-            self.link = OutgoingLink(self, what.link, source, ProxyLimits(), is_presettled=False)
-            self.link.open()
-
-    def _hear(self, delivery: Delivery) -> None:
-        if delivery.readable:
-            self._receiver.recv(delivery.pending)
-            self._receiver.advance()
-            self.received.append(delivery)
-        else:
-            self.heard.append((delivery.tag, int(delivery.remote_state), delivery.settled))
-
-    def deliver(self) -> Delivery:
-        """One message from the broker; returns what the client has of it."""
-        self._next += 1
-        self.deliver_again(EPOCH, self._next)
-        return self.received[-1]
-
-    def deliver_again(self, epoch: Epoch, *positions: int) -> None:
-        """These messages from the broker, whoever had them before."""
-        messages = [
-            DeliveredMessage(QueuePosition(one), EMPTY_HEADER + b"\x00\x53\x75\xa0\x01", b"x", 0, 0, True)
-            for one in positions
-        ]
-        assert self.link is not None
-        self.link.deliver("q", epoch, tuple(messages))
-        self.exchange()
-
-    def void(self, *positions: int, epoch: Epoch = EPOCH) -> None:
-        """The epoch is over in which these were delivered, or their session is lost."""
-        assert self.link is not None
-        self.link.void(epoch, tuple(map(QueuePosition, positions)))
-
-    def begin(self) -> AmqpTransaction:
-        """The client's transaction."""
-        transaction = AmqpTransaction(NAME, cast(Work, RolledBackWork(self.broker)), 0)
-        self.transactions[NAME] = transaction
-        return transaction
-
-    # --- Owner ---
-
-    def transaction(self, name: bytes) -> AmqpTransaction | None:
-        return self.transactions.get(name)
-
-    def room(self, _: object) -> int:
-        return 1 << 20
-
-    def held_up(self, _: OutgoingLink) -> None:
-        """There is room."""
-
-    def wrote(self) -> None:
-        """`exchange` takes it."""
-
-    def touched(self, link: OutgoingLink) -> None:
-        """`exchange` flushes."""
-
-    def end_link(self, link: Link, condition: Condition) -> None:
-        raise AssertionError(condition)
-
-
-def say_in_transaction(delivery: Delivery, outcome: StateCode) -> None:
-    """The client's outcome of a delivery, if its transaction commits."""
-    fields: list[Any] = [NAME, Described(ulong(outcome), [])]
-    delivery.local.data = fields
-    delivery.update(StateCode.TRANSACTIONAL)
+from tests.unit.services.proxy.outgoing_rig import EPOCH, NAME, Rig, say_in_transaction
 
 
 async def test_delivery_that_its_client_settled_meanwhile_is_not_answered() -> None:
@@ -424,3 +232,139 @@ async def test_accept_that_was_under_way_when_the_session_was_lost_is_not_given_
     rig.broker.confirmations[0].set_exception(Rejected(code, "refused"))
     await asyncio.sleep(0)
     assert rig.broker.settled[1:] == [((QueuePosition(1),), Disposition.RELEASE)] * (1 - lost_sessions)
+
+
+@pytest.mark.parametrize("is_void_before", [True, False])
+@pytest.mark.parametrize("outcome", [StateCode.REJECTED, StateCode.RELEASED, StateCode.MODIFIED])
+async def test_void_delivery_fails_the_commit_that_was_to_reject_it(
+    outcome: StateCode, is_void_before: bool
+) -> None:
+    rig = Rig()
+    transaction = rig.begin()
+    first, second = rig.deliver(), rig.deliver()
+    if is_void_before:
+        rig.void(1)
+    for delivery in (first, second):
+        say_in_transaction(delivery, outcome)
+    rig.exchange()
+    if not is_void_before:
+        rig.void(1)
+    if outcome == StateCode.REJECTED:
+        with pytest.raises(Rejected) as raised:
+            await transaction.commit()
+        assert raised.value.code is ErrorCode.ROLLED_BACK
+    else:
+        await transaction.commit()
+    assert rig.broker.settled == [((QueuePosition(2),), Disposition.RELEASE)]
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+@pytest.mark.parametrize("has_failed", [True, False])
+async def test_undeliverable_here_keeps_it_from_the_link_if_it_commits(
+    has_failed: bool, is_committed: bool
+) -> None:
+    rig = Rig()
+    transaction = rig.begin()
+    say_in_transaction(rig.deliver(), StateCode.MODIFIED, [has_failed, True])
+    rig.exchange()
+    await (transaction.commit() if is_committed else transaction.rollback())
+    disposition = Disposition.FAIL if has_failed and is_committed else Disposition.RELEASE
+    assert rig.broker.settled == [((QueuePosition(1),), disposition)]
+    assert rig.broker.excluded == [1 if is_committed else 0]
+
+
+@pytest.mark.parametrize("state", [None, StateCode.RECEIVED])
+async def test_what_is_said_in_a_transaction_without_an_outcome_leaves_the_delivery_to_the_client(
+    state: StateCode | None,
+) -> None:
+    rig = Rig()
+    transaction = rig.begin()
+    delivery = rig.deliver()
+    say_in_transaction(delivery, state)
+    rig.exchange()
+    await transaction.commit()
+    rig.exchange()
+    assert rig.broker.settled == [] and rig.heard == []
+    delivery.update(Delivery.ACCEPTED)
+    delivery.settle()
+    rig.exchange()
+    assert rig.broker.settled == [((QueuePosition(1),), Disposition.ACCEPT)]
+
+
+async def test_end_of_a_transaction_gives_back_nothing_of_a_session_that_was_lost_behind_the_end_of_the_link() -> (
+    None
+):
+    rig = Rig()
+    transaction = rig.begin()
+    say_in_transaction(rig.deliver(), StateCode.RELEASED)
+    rig.exchange()
+    assert rig.link is not None
+    rig.link.end(is_lost=False)
+    rig.broker.lost_sessions += 1
+    await transaction.commit()
+    assert rig.broker.settled == []
+
+
+@pytest.mark.parametrize("name", [NAME, b"another"])
+@pytest.mark.parametrize(
+    "outcome", [StateCode.ACCEPTED, StateCode.REJECTED, StateCode.RELEASED, StateCode.MODIFIED]
+)
+async def test_what_a_browser_says_in_a_transaction_is_not_told(outcome: StateCode, name: bytes) -> None:
+    for is_committed in (True, False):
+        rig = Rig(is_browser=True)
+        transaction = rig.begin()
+        say_in_transaction(rig.deliver(), outcome, name=name)
+        rig.exchange()
+        assert rig.heard == [("1", 0, True)]
+        await (transaction.commit() if is_committed else transaction.rollback())
+        assert rig.broker.settled == []
+
+
+# --- more than one command takes ---
+
+
+def delivered(rig: Rig, count: int) -> list[Delivery]:
+    for first in range(1, count + 1, 1000):
+        rig.deliver_again(EPOCH, *range(first, min(first + 1000, count + 1)))
+    return rig.received
+
+
+async def test_outcomes_that_go_in_two_commands_are_confirmed_each_by_its_own() -> None:
+    rig = Rig(credit=COMMAND_POSITIONS_MAX + 1)
+    for delivery in delivered(rig, COMMAND_POSITIONS_MAX + 1):
+        delivery.update(Delivery.ACCEPTED)
+    rig.exchange()
+    assert [len(positions) for positions, _ in rig.broker.settled] == [COMMAND_POSITIONS_MAX, 1]
+    rig.broker.confirmations[0].set_exception(Rejected(ErrorCode.STALE_DELIVERY, "stale"))
+    rig.broker.confirmations[1].set_result(1)
+    await asyncio.sleep(0)
+    rig.exchange()
+    told = {tag: state for tag, state, _ in rig.heard}
+    assert len(told) == COMMAND_POSITIONS_MAX + 1
+    accepted = [tag for tag, state in told.items() if state == StateCode.ACCEPTED]
+    assert accepted == [str(COMMAND_POSITIONS_MAX + 1)]
+
+
+async def test_of_what_two_commands_accept_in_a_transaction_only_what_was_refused_is_given_back() -> None:
+    rig = Rig(credit=COMMAND_POSITIONS_MAX + 1)
+    rig.begin()
+    for delivery in delivered(rig, COMMAND_POSITIONS_MAX + 1):
+        say_in_transaction(delivery, StateCode.ACCEPTED)
+    rig.exchange()
+    await asyncio.sleep(0.01)
+    assert [len(positions) for positions, _ in rig.broker.settled] == [COMMAND_POSITIONS_MAX, 1]
+    rig.broker.confirmations[0].set_result(COMMAND_POSITIONS_MAX)
+    rig.broker.confirmations[1].set_exception(Rejected(ErrorCode.STALE_DELIVERY, "stale"))
+    await asyncio.sleep(0)
+    last = QueuePosition(COMMAND_POSITIONS_MAX + 1)
+    assert rig.broker.settled[2:] == [((last,), Disposition.RELEASE)]
+
+
+# --- what its client is told ---
+
+
+async def test_a_consumer_too_many_is_the_broker_s_limit_and_not_a_message_s_size() -> None:
+    rig = Rig()
+    assert rig.link is not None
+    rig.link.stop(ErrorCode.TOO_LARGE, "a session has at most 2 consumers")
+    assert [condition.name for condition in rig.ended] == [RESOURCE_LIMIT]

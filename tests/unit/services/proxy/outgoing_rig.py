@@ -1,0 +1,238 @@
+"""A consumer's link on the real engine: its client is Proton's, its broker writes down what it is told."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+from proton import Collector, Connection, Delivery, Described, Event, Link, Sender, Transport, ulong
+
+from lockstep.client.command_batches import CommandBatches, Confirmation
+from lockstep.client.set_session import SetSession
+from lockstep.client.transaction_state import TransactionState
+from lockstep.core.amqp.sections import EMPTY_HEADER
+from lockstep.core.commands import Disposition
+from lockstep.core.ids import Epoch, QueuePosition
+from lockstep.core.server_messages import DeliveredMessage
+from services.proxy.amqp_transaction import AmqpTransaction, Work
+from services.proxy.client_deliveries import Source
+from services.proxy.core.conditions import Condition
+from services.proxy.engine import Engine
+from services.proxy.engine_words import EngineEvent, StateCode
+from services.proxy.outgoing_link import OutgoingLink
+from services.proxy.reclaiming import Reclaims
+from services.proxy.returning import Returning
+from services.proxy.settings import ProxyLimits
+from services.proxy.traffic import Traffic
+
+EPOCH = Epoch(1)
+NAME = b"transaction"
+_PIECE_BYTES = 4096
+"""Proton's engine takes no more at once."""
+
+
+class Broker:
+    """A session in a set with its batches: nothing is confirmed before the test says so."""
+
+    def __init__(self) -> None:
+        self.settled: list[tuple[tuple[QueuePosition, ...], int]] = []
+        self.epochs: list[Epoch] = []
+        """Of the deliveries that were settled."""
+        self.excluded: list[int] = []
+        """Consumers that do not get them again."""
+        self.confirmations: list[Confirmation] = []
+        self.lost_sessions = 0
+
+    def consume(self, *_: object, **__: object) -> int:
+        return 1
+
+    def stop_consuming(self, _: int) -> None:
+        """The test is over."""
+
+    def grant(self, *_: object) -> None:
+        """Credit is the test's."""
+
+    def feed(self, _: object) -> None:
+        """Nothing else is asked for."""
+
+    def settle(
+        self,
+        _queue: str,
+        epoch: Epoch,
+        positions: Sequence[QueuePosition],
+        disposition: int,
+        _transaction: object,
+        excluded_consumer: int = 0,
+    ) -> Confirmation:
+        self.settled.append((tuple(positions), disposition))
+        self.epochs.append(epoch)
+        self.excluded.append(excluded_consumer)
+        self.confirmations.append(asyncio.get_running_loop().create_future())
+        return self.confirmations[-1]
+
+
+class RecordedWork:
+    """A transaction; its accept is under way."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.state = TransactionState.OPEN
+        self._broker = broker
+
+    async def accept_deliveries(
+        self, _place: object, queue: str, epoch: Epoch, positions: Sequence[QueuePosition]
+    ) -> Confirmation:
+        return self._broker.settle(queue, epoch, positions, Disposition.ACCEPT, None)
+
+    async def commit(self) -> None:
+        self.state = TransactionState.COMMITTED
+
+    async def rollback(self) -> None:
+        self.state = TransactionState.ROLLED_BACK
+
+
+class Rig:
+    """A client with one receiving link, the engine, and the link on it; also what the link needs of its connection."""
+
+    def __init__(
+        self,
+        reclaims: Reclaims | None = None,
+        *,
+        is_browser: bool = False,
+        credit: int = 10,
+        message_bytes_max: int = 0,
+    ) -> None:
+        """`reclaims`: of a worker that has other clients as well. `message_bytes_max`: as the client takes them, 0: any."""
+        self.broker = Broker()
+        self.reclaims = Reclaims() if reclaims is None else reclaims
+        self.returning = Returning()
+        self.traffic = Traffic()
+        self.transactions: dict[bytes, AmqpTransaction] = {}
+        self.received: list[Delivery] = []
+        self.heard: list[tuple[str, int, bool]] = []
+        """What the client heard of its deliveries: (tag, state, whether it is settled)."""
+        self.ended: list[Condition] = []
+        """Why the link was closed."""
+        self._is_browser = is_browser
+        self._client, self._collector = Connection(), Collector()
+        self._client.collect(self._collector)
+        self._transport = Transport(Transport.CLIENT)
+        self._transport.bind(self._client)
+        self._engine = Engine(ProxyLimits())
+        self._client.open()
+        session = self._client.session()
+        session.open()
+        self._receiver = session.receiver("r")
+        self._receiver.source.address = "q"
+        self._receiver.max_message_size = message_bytes_max
+        self._receiver.open()
+        self._receiver.flow(credit)
+        self._next = 0
+        self.link: OutgoingLink | None = None
+        self.exchange()
+
+    def exchange(self) -> None:
+        """Carries bytes until none are left."""
+        while True:
+            to_server = b""
+            while self._transport.pending() > 0:
+                piece = self._transport.peek(self._transport.pending()) or b""
+                self._transport.pop(len(piece))
+                to_server += piece
+            if to_server:
+                for kind, _, what in self._engine.feed(to_server):
+                    self._handle(kind, what)
+            if self.link is not None:
+                self.link.flush()
+            to_client = b"".join(bytes(part) for part in self._engine.output())
+            for place in range(0, len(to_client), _PIECE_BYTES):
+                self._transport.push(to_client[place : place + _PIECE_BYTES])
+            while (event := self._collector.peek()) is not None:
+                if event.type is Event.DELIVERY and event.delivery is not None:
+                    self._hear(event.delivery)
+                self._collector.pop()
+            if not to_server and not to_client:
+                return
+
+    def _handle(self, kind: EngineEvent, what: Any) -> None:
+        if kind is EngineEvent.DELIVERY and self.link is not None:
+            self.link.disposition(what)
+        elif kind is EngineEvent.OTHER and what.type is Event.LINK_REMOTE_OPEN:
+            self._engine.connection.open()
+            what.link.session.open()
+            what.link.open()
+            session, batches = cast(SetSession, self.broker), cast(CommandBatches, self.broker)
+            source = Source("q", session, batches, is_browser=self._is_browser)
+            assert isinstance(what.link, Sender)
+            self.link = OutgoingLink(self, what.link, source, ProxyLimits(), is_presettled=False)
+            self.link.open()
+
+    def _hear(self, delivery: Delivery) -> None:
+        if delivery.readable:
+            self._receiver.recv(delivery.pending)
+            self._receiver.advance()
+            self.received.append(delivery)
+        else:
+            self.heard.append((delivery.tag, int(delivery.remote_state), delivery.settled))
+
+    def deliver(self) -> Delivery:
+        """One message from the broker; returns what the client has of it."""
+        self._next += 1
+        self.deliver_again(EPOCH, self._next)
+        return self.received[-1]
+
+    def deliver_again(self, epoch: Epoch, *positions: int) -> None:
+        """These messages from the broker, whoever had them before."""
+        self.deliver_messages(epoch, *[(one, b"x") for one in positions])
+
+    def deliver_messages(self, epoch: Epoch, *messages: tuple[int, bytes]) -> None:
+        """Messages with these bodies from the broker."""
+        delivered = [
+            DeliveredMessage(
+                QueuePosition(one), EMPTY_HEADER + b"\x00\x53\x75\xa0%c" % len(body), body, 0, 0, True
+            )
+            for one, body in messages
+        ]
+        assert self.link is not None
+        self.link.deliver("q", epoch, tuple(delivered))
+        self.exchange()
+
+    def void(self, *positions: int, epoch: Epoch = EPOCH) -> None:
+        """The epoch is over in which these were delivered, or their session is lost."""
+        assert self.link is not None
+        self.link.void(epoch, tuple(map(QueuePosition, positions)))
+
+    def begin(self) -> AmqpTransaction:
+        """The client's transaction."""
+        transaction = AmqpTransaction(NAME, cast(Work, RecordedWork(self.broker)), 0)
+        self.transactions[NAME] = transaction
+        return transaction
+
+    # --- Owner ---
+
+    def transaction(self, name: bytes) -> AmqpTransaction | None:
+        return self.transactions.get(name)
+
+    def room(self, _: object) -> int:
+        return 1 << 20
+
+    def held_up(self, _: OutgoingLink) -> None:
+        """There is room."""
+
+    def wrote(self) -> None:
+        """`exchange` takes it."""
+
+    def touched(self, link: OutgoingLink) -> None:
+        """`exchange` flushes."""
+
+    def end_link(self, link: Link, condition: Condition) -> None:
+        self.ended.append(condition)
+
+
+def say_in_transaction(
+    delivery: Delivery, outcome: StateCode | None, fields: Sequence[Any] = (), name: bytes = NAME
+) -> None:
+    """The client's outcome of a delivery, if its transaction commits; None: it says none as yet."""
+    state: list[Any] = [name]
+    if outcome is not None:
+        state.append(Described(ulong(outcome), list(fields)))
+    delivery.local.data = state
+    delivery.update(StateCode.TRANSACTIONAL)

@@ -1,0 +1,194 @@
+"""Subscriptions that are refused: they leave nothing behind, and take nothing away."""
+
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.routing import SELECTOR_ARGUMENT
+from services.primary.core.settings import PrimarySettings
+from services.proxy import subscriptions
+from services.proxy.core.addresses import SUBSCRIPTION_QUEUE, TEMPORARY_QUEUE
+from services.proxy.core.conditions import INVALID_FIELD, NOT_FOUND, RESOURCE_LOCKED
+from tests.amqp import codec
+from tests.amqp.codec import composite
+from tests.amqp.raw_client import RawClient, attach_receiver
+from tests.amqp.stub_brokers import StubBatches, StubSession, StubSet
+from tests.amqp.stub_proxy import serving
+
+TOPIC = "prices"
+LONG_SELECTOR = "id IN (" + ",".join(f"'{number:036d}'" for number in range(120)) + ")"
+"""Shorter than the longest that is compiled, longer than a binding takes."""
+NONE, LINK_DETACH, NEVER = 0, "link-detach", "never"
+DURABLE = 2
+
+
+class Topics(StubSession):
+    """One topic; queues are those that were declared."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queues: dict[str, list[tuple[str, str, Any]]] = {}
+        self.made: list[str] = []
+        """All that there ever were."""
+        self.consumers: list[int] = []
+        """Of every queue, at each look; 0 after the last."""
+        self.is_binding_refused = False
+        self.is_listened_to = False
+        """By somebody whom no look has shown."""
+
+    async def of_target(self, exchange: str, routing_key: str) -> tuple[StubSet, StubBatches]:
+        if not exchange and routing_key not in self.queues:
+            raise Rejected(ErrorCode.NOT_FOUND, "no such queue")
+        return self.set, self.batches
+
+    async def declare_queue(self, name: str, *_: Any, **__: Any) -> None:
+        self.queues[name] = []
+        self.made.append(name)
+
+    async def delete_queue(self, name: str, *, if_unused: bool = False, **__: Any) -> int:
+        if if_unused and self.is_listened_to:
+            raise Rejected(ErrorCode.IN_USE, "it has consumers")
+        del self.queues[name]
+        return 0
+
+    async def bind(self, exchange: str, queue: str, key: str = "", arguments: Any = ()) -> None:
+        if self.is_binding_refused:
+            raise Rejected(ErrorCode.NOT_FOUND, "no such exchange")
+        self.queues[queue].append((exchange, key, arguments))
+
+    async def describe_queue(self, name: str) -> Any:
+        if name not in self.queues:
+            raise Rejected(ErrorCode.NOT_FOUND, "no such queue")
+        consumers = self.consumers.pop(0) if self.consumers else 0
+        return SimpleNamespace(consumers=consumers, bindings=tuple(self.queues[name]))
+
+
+@pytest.fixture
+def topics() -> Topics:
+    return Topics()
+
+
+@pytest.fixture
+async def client(topics: Topics) -> AsyncIterator[RawClient]:
+    async with serving(session=topics) as proxy, await RawClient.begun(proxy.address) as client:
+        yield client
+
+
+def subscribe(client: RawClient, durability: int, key: str = "eu", selector: str = "", **fields: Any) -> None:
+    """Attaches with handle 0."""
+    if selector:
+        name = codec.symbol("apache.org:selector-filter:string")
+        fields["filter"] = codec.mapping(codec.symbol("s"), codec.described(name, codec.string(selector)))
+    source = composite("source", address=f"topic://{TOPIC}/{key}", durable=codec.uint(durability), **fields)
+    client.send(attach_receiver("news", "", source=source))
+
+
+async def subscribed(client: RawClient, durability: int, **wanted: Any) -> codec.Composite:
+    """Returns the source that is said back, and detaches."""
+    subscribe(client, durability, **wanted)
+    source = codec.named((await client.expect("attach"))["source"])
+    client.say("detach", handle=0)
+    await client.expect("detach")
+    return source
+
+
+def test_what_no_binding_takes_is_what_the_brokers_say() -> None:
+    settings = PrimarySettings()
+    assert settings.name_bytes_max == subscriptions.KEY_BYTES_MAX
+    assert settings.binding_arguments_bytes_max == subscriptions.ARGUMENTS_BYTES_MAX
+
+
+@pytest.mark.parametrize("durability", [NONE, DURABLE])
+@pytest.mark.parametrize("wanted", [{"key": "k" * 256}, {"selector": LONG_SELECTOR}])
+async def test_what_no_binding_takes_is_refused_before_anything_is_made(
+    client: RawClient, topics: Topics, durability: int, wanted: dict[str, str]
+) -> None:
+    subscribe(client, durability, **wanted)
+    assert (await client.expect("detach")).condition == INVALID_FIELD
+    assert not topics.made
+
+
+@pytest.mark.parametrize("durability", [NONE, DURABLE])
+async def test_a_queue_whose_binding_is_refused_does_not_stay(
+    client: RawClient, topics: Topics, durability: int
+) -> None:
+    topics.is_binding_refused = True
+    subscribe(client, durability)
+    assert (await client.expect("detach")).condition == NOT_FOUND
+    assert not topics.queues
+
+
+@pytest.mark.parametrize("is_known_beforehand", [True, False])
+async def test_a_durable_subscription_outlives_a_new_selector_that_is_refused(
+    client: RawClient, topics: Topics, is_known_beforehand: bool
+) -> None:
+    await subscribed(client, DURABLE)
+    before = {name: list(bindings) for name, bindings in topics.queues.items()}
+    assert len(before) == 1
+    topics.is_binding_refused = not is_known_beforehand
+    subscribe(client, DURABLE, selector=LONG_SELECTOR if is_known_beforehand else "colour = 'red'")
+    assert (await client.expect("detach")).condition == (INVALID_FIELD if is_known_beforehand else NOT_FOUND)
+    assert topics.queues == before
+
+
+async def test_a_durable_subscription_with_another_selector_is_a_new_one(
+    client: RawClient, topics: Topics
+) -> None:
+    await subscribed(client, DURABLE)
+    await subscribed(client, DURABLE, selector="colour = 'red'")
+    ((name, bindings),) = topics.queues.items()
+    assert name.startswith(SUBSCRIPTION_QUEUE)
+    assert bindings == [(TOPIC, "eu", ((SELECTOR_ARGUMENT, "colour = 'red'"),))]
+
+
+async def test_a_durable_subscription_is_not_taken_from_who_came_in_between(
+    client: RawClient, topics: Topics
+) -> None:
+    await subscribed(client, DURABLE)
+    topics.is_listened_to = True
+    subscribe(client, DURABLE, selector="colour = 'red'")
+    assert (await client.expect("detach")).condition == RESOURCE_LOCKED
+    ((_, bindings),) = topics.queues.items()
+    assert bindings == [(TOPIC, "eu", ())]
+
+
+async def test_a_listener_whose_proxy_has_died_is_waited_for(client: RawClient, topics: Topics) -> None:
+    await subscribed(client, DURABLE)
+    topics.consumers = [1, 1, 1]
+    await subscribed(client, DURABLE)
+
+
+async def test_a_listener_who_stays_is_not_waited_for_for_ever(client: RawClient, topics: Topics) -> None:
+    await subscribed(client, DURABLE)
+    topics.consumers = [1] * 100
+    subscribe(client, DURABLE)
+    assert (await client.expect("detach")).condition == RESOURCE_LOCKED
+    looks = 100 - len(topics.consumers)
+    assert looks <= 2 + subscriptions.WAIT_SECONDS / subscriptions.PAUSE_SECONDS
+
+
+async def test_the_source_that_is_said_back_says_when_the_subscription_ends(client: RawClient) -> None:
+    source = await subscribed(client, NONE, expiry_policy=codec.symbol(NEVER))
+    assert (source["durable"] or NONE, source["expiry_policy"]) == (NONE, LINK_DETACH)
+    source = await subscribed(client, DURABLE, expiry_policy=codec.symbol(LINK_DETACH))
+    assert (source["durable"], source["expiry_policy"]) == (DURABLE, NEVER)
+
+
+@pytest.mark.parametrize("address", ["topic:///orders", "/orders", "topic://"])
+async def test_a_topic_without_a_name_is_none_and_not_the_queue_of_its_key(
+    client: RawClient, topics: Topics, address: str
+) -> None:
+    await topics.declare_queue("orders")
+    client.send(attach_receiver("news", address))
+    frame = await client.expect("attach")
+    source = codec.named(frame["source"]) if frame["source"] is not None else None
+    if address == "/orders":
+        # There may be a queue of that name, and the policy makes it.
+        assert source is not None
+        assert "/orders" in topics.queues
+    else:
+        assert (await client.expect("detach")).condition == NOT_FOUND
+        assert not [name for name in topics.queues if name.startswith(TEMPORARY_QUEUE)]
