@@ -1,8 +1,9 @@
 """Frames: batches of records as the journal holds them and as streams carry them (DESIGN 5).
 
 Law: a frame is serialised once, by the primary that wrote it, and passed on unchanged. All records of one command are in one
-frame, and a frame is whole or absent in every journal: so no command is ever half there. The durable part is what stores
-write; the transient part goes to the memory of backups only, and leaves just its indexes in the journal.
+frame, and a frame is whole or absent in every journal: so no command is ever half there, but for those that do much in parts,
+each of which is harmless alone (a purge, a reject). The durable part is what stores write; the transient part goes to the memory
+of backups only, and leaves just its indexes in the journal.
 
 Layout of the durable part (little-endian): magic 4s, version u8, flags u8, reserved u16, payload bytes u32, epoch u64, first
 index u64, last index u64, commit index u64, time u64 (ms), CRC-32C u32 of all before it and of the payload; then the payload, a
@@ -26,6 +27,9 @@ VERSION = 1
 _HEADER = struct.Struct("<4sBBHIQQQQQ")
 _CRC = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size + _CRC.size
+FRAME_BYTES_MAX = 128 * 1024 * 1024
+"""Content of one frame: beyond it what a record has beside that might not fit into one message of a stream any more, and a frame
+that no stream carries holds up its set for ever, whoever leads."""
 _ENCODER = msgspec.msgpack.Encoder()
 _decode_whole = msgspec.msgpack.Decoder(list[tuple[int, AnyRecord]]).decode
 _decode_packed = msgspec.msgpack.Decoder(list[tuple[int, PackedRecord]]).decode

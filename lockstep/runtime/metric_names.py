@@ -67,6 +67,13 @@ _ALL = (
     ),
     MetricName("lockstep_messages_dequeued_total", _COUNTER, "Messages that left.", (BROKER,), _SET),
     MetricName(
+        "lockstep_dead_letters_lost_total",
+        _COUNTER,
+        "Messages that left a queue with a dead-letter target and came to none: it is not in the set, or full.",
+        (BROKER,),
+        _SET,
+    ),
+    MetricName(
         "lockstep_session_resumes_total", _COUNTER, "Sessions that came back on a stream.", (BROKER,), _SET
     ),
     MetricName(

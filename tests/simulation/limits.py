@@ -22,6 +22,13 @@ def replica_settings(options: Options, random: Random) -> ReplicaSettings:
             decision_ask_ms=options.coordination.decision_ask_ms,
         )
         settings = replace(settings, primary=primary)
+    if options.command_bytes_max:
+        primary = replace(
+            settings.primary,
+            command_bytes_max=options.command_bytes_max,
+            frame_bytes_max=options.command_bytes_max // 4,
+        )
+        settings = replace(settings, primary=primary)
     if not options.resident_bytes_max:
         return settings
     # Newcomers get the bodies, too, and not the frames.
@@ -55,6 +62,7 @@ def _replica_settings(options: Options, random: Random) -> ReplicaSettings:
         names_check_ms=NAMES_CHECK_MS,
         names_batch_max=random.choice((1, 1000)),
         gathering_ms_max=random.choice((0, 10, 200)),
+        session_ends_max=Random(f"ends {options.seed}").choice((1, 64)),
     )
     return ReplicaSettings(primary, BackupSettings(retained_bytes_max=retained))
 

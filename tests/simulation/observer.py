@@ -7,6 +7,7 @@ once, so that the run ends where the mistake shows; all else is left to the chec
 from typing import TYPE_CHECKING
 
 from lockstep.core.effects import AnyEffect, TellBackup, TellClient, TellStore
+from lockstep.core.frames import Frame
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, SetName, TransactionKey
 from lockstep.core.inputs import AnyInput, BackupSaid, PrimarySaid, StoreSaid
 from lockstep.core.replication import Frames, Refuse
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 HASHED_SAMPLES = 6
+BESIDE_CONTENT_BYTES = 4096
+"""What a frame may have beside content."""
 
 
 class Observer:
@@ -141,10 +144,9 @@ class Observer:
                 held.add(header, durable)
                 if primary is not None and header.epoch == primary.epoch:
                     # A primary without backups sends its transient parts to nobody; they count all the same.
-                    log.seen(
-                        durable,
-                        primary.context.writer.log.frames_after(LogIndex(header.first - 1))[0].transient,
-                    )
+                    written = primary.context.writer.log.frames_after(LogIndex(header.first - 1))[0]
+                    log.seen(durable, written.transient)
+                    self._check_size(written)
             log.claim(held, request.commit_index)
         elif isinstance(request, Truncate):
             self._held_by(process, effect.set_name).cut(request.after)
@@ -153,6 +155,13 @@ class Observer:
             self.logs[effect.set_name].install(held, request.index, request.epochs)
             if held.unproven_snapshot:
                 self._world.branches.reach("snapshot beyond the commit index")
+
+    def _check_size(self, frame: Frame) -> None:
+        """What fills a frame, and one command behind it: more might be so much that no stream carries it, and the set stands."""
+        settings = self._world.replica_settings.primary
+        size = len(frame.durable) + len(frame.transient)
+        if size > settings.frame_bytes_max + settings.command_bytes_max + BESIDE_CONTENT_BYTES:
+            raise PromiseBroken("P7", f"frame {frame.header.first}..{frame.header.last} has {size} bytes")
 
     def check_journals(self) -> None:
         """Every live replica's log, and every journal that was read, must agree with what was committed."""

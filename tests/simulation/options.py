@@ -96,6 +96,8 @@ class Options:
     """Batches, retained frames and segments so small that every limit is reached."""
     resident_bytes_max: int = 0
     """Content that a replica keeps in memory; 0: as much as the default, which is never reached."""
+    command_bytes_max: int = 0
+    """What one command brings into the log, and about what frames have; 0: as much as the default, which is never reached."""
     has_choosers: bool = False
     """Messages have colours, and some clients work with selectors, browsers, drains and exclusion."""
     has_subscriber: bool = False

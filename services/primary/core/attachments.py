@@ -25,7 +25,6 @@ from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context, check_name, shown
 from services.primary.core.removing import append_requeue
 from services.primary.core.transacting import append_rollback
-from services.primary.core.wiring_commands import exclusive_queues
 
 SILENCE_LOOK_MS = 1000
 """How often silent streams are looked for: much less often than ticks come."""
@@ -43,6 +42,8 @@ class Attachments:
             sorted(context.state.sessions.by_key)
         )
         """None: since before this epoch, which counts from the first look on, when it serves."""
+        self._timed_out: dict[SessionKey, None] = {}
+        """Of these, whose time-out is over and which have not been ended yet."""
         self._looked_ms = context.now.boottime_ms
         self.auto_deletion = AutoDeletion(context)
         self._ends_with_epoch: set[SessionKey] = set()
@@ -97,6 +98,7 @@ class Attachments:
         stream.session = session.key
         self._attached[session.key] = stream.number
         self._away_since_ms.pop(session.key, None)
+        self._timed_out.pop(session.key, None)
         self.auto_deletion.came_back(session.key)
         if message.outlives_hand_over:
             self._ends_with_epoch.discard(session.key)
@@ -134,7 +136,7 @@ class Attachments:
         for queue_id, positions in context.dispatch.held_by(session.key).items():
             queue = context.state.queues.by_id[queue_id]
             lost = [position for position in positions if (queue.name, position) not in in_hand]
-            context.dispatch.let_go(queue_id, lost)
+            context.dispatch.let_go(session.key, queue_id, lost)
             context.dispatch.returned(queue_id, lost)
             context.expiry.watch(queue, lost)
 
@@ -164,8 +166,13 @@ class Attachments:
         self._streams.tell(stream.number, lambda: self._streams.ended(ErrorCode.NONE, "detached"))
         self._streams.close_when_committed(stream.number)
 
-    def end_timed_out(self) -> None:
-        """End the sessions whose clients stayed away too long, and the queues that nobody comes back to."""
+    @property
+    def has_timed_out(self) -> bool:
+        """Whether sessions are left that are to be ended."""
+        return bool(self._timed_out)
+
+    def look(self) -> None:
+        """Find the sessions whose clients stayed away too long, and end the queues that nobody comes back to."""
         now_ms = self._context.now.boottime_ms
         for key, since_ms in list(self._away_since_ms.items()):
             session = self._context.state.sessions.get(key)
@@ -174,8 +181,18 @@ class Attachments:
             elif since_ms is None:
                 self._away_since_ms[key] = now_ms
             elif now_ms - since_ms >= session.timeout_ms:
-                self.end_session(key, is_lost=True)
+                self._timed_out[key] = None
         self.auto_deletion.look()
+
+    def end_timed_out(self) -> None:
+        """End sessions that have timed out: as many as leave others their turn, for a whole rack may vanish at once."""
+        settings = self._context.settings
+        ended = given_back = 0
+        while (
+            self._timed_out and ended < settings.session_ends_max and given_back < settings.delivery_turn_max
+        ):
+            given_back += self.end_session(next(iter(self._timed_out)), is_lost=True)
+            ended += 1
 
     def pace(self, number: int, is_full: bool) -> None:
         """Much waits to be written to a stream, or does not any more: its consumers get nothing meanwhile."""
@@ -201,8 +218,11 @@ class Attachments:
                 self._streams.end(number, ErrorCode.UNAVAILABLE, text)
                 self.close_stream(number)
 
-    def end_session(self, key: SessionKey, is_lost: bool) -> None:
-        """Roll back its transactions, give back what it holds, delete its exclusive queues, close it."""
+    def end_session(self, key: SessionKey, is_lost: bool) -> int:
+        """Roll back its transactions, give back what it holds, delete its exclusive queues, close it.
+
+        Answers how many messages it held.
+        """
         context = self._context
         for transaction in sorted(context.progress.of(key)):
             if context.progress.is_name(transaction):
@@ -210,9 +230,10 @@ class Attachments:
             elif not isinstance(context.state.transactions.get(transaction), DtxBuffer):
                 append_rollback(context, transaction, RollbackReason.SESSION_ENDED)
         branches.session_ended(context, key)
-        for queue_id, positions in context.dispatch.held_by(key).items():
+        held = context.dispatch.held_by(key)
+        for queue_id, positions in held.items():
             queue = context.state.queues.by_id[queue_id]
-            context.dispatch.let_go(queue_id, positions)
+            context.dispatch.let_go(key, queue_id, positions)
             if is_lost:
                 append_requeue(context, queue, positions)
             else:
@@ -226,12 +247,14 @@ class Attachments:
                 self.auto_deletion.consumer_left(consumer)
             stream.consumers.clear()
         self.auto_deletion.session_ended(key)
-        for queue in exclusive_queues(context, key):
+        for queue in context.dispatch.exclusive_queues(key):
             context.writer.append(DeleteQueue(None, queue.id), queue.is_durable)
         context.writer.append(CloseSession(None, key), False)
         context.dispatch.forget_session(key)
         self._away_since_ms.pop(key, None)
+        self._timed_out.pop(key, None)
         self._ends_with_epoch.discard(key)
+        return sum(map(len, held.values()))
 
 
 def _settled(session: Session, settling: Sequence[UnansweredSettle]) -> set[tuple[str, QueuePosition]]:

@@ -5,6 +5,7 @@ ended, or has come back without it; one that a prepared branch touches waits for
 waits for the first. After a restart nobody knows whose a durable one was, and it waits as long as any session is waited for.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 from lockstep.core.ids import QueueId, SessionKey
@@ -35,6 +36,8 @@ class AutoDeletion:
         self._context = context
         self._awaited: dict[SessionKey, dict[QueueId, None]] = {}
         """Queues of which a session had consumers that ended with its stream, or an epoch, and not on purpose."""
+        self._waits: Counter[QueueId] = Counter()
+        """For how many sessions each of these queues waits."""
         self._back_since_ms: dict[SessionKey, int] = {}
         """When those of these sessions that have a stream came back, in that order."""
         self._unclaimed: dict[QueueId, None] = {}
@@ -49,11 +52,10 @@ class AutoDeletion:
         """The epoch has begun: what sessions consumed in earlier ones, they may consume again."""
         state = self._context.state
         for key, session in sorted(state.sessions.by_key.items()):
-            if session.consumed:
-                self._awaited[key] = dict(session.consumed)
-        claimed = {queue for queues in self._awaited.values() for queue in queues}
+            for queue_id in session.consumed:
+                self._await(key, queue_id)
         for queue_id, queue in sorted(state.queues.by_id.items()):
-            if queue.definition.is_auto_delete and queue.definition.is_used and queue_id not in claimed:
+            if queue.definition.is_auto_delete and queue.definition.is_used and not self._waits[queue_id]:
                 self._unclaimed[queue_id] = None
 
     def stream_lost(self, session: SessionKey, consumers: Iterable[Consumer]) -> None:
@@ -63,7 +65,13 @@ class AutoDeletion:
             # Another session's end may have taken the queue, with nobody told yet.
             queue = self._context.state.queues.by_id.get(consumer.queue)
             if queue is not None and queue.definition.is_auto_delete and not consumer.is_browser:
-                self._awaited.setdefault(session, {})[queue.id] = None
+                self._await(session, queue.id)
+
+    def _await(self, session: SessionKey, queue_id: QueueId) -> None:
+        queues = self._awaited.setdefault(session, {})
+        if queue_id not in queues:
+            queues[queue_id] = None
+            self._waits[queue_id] += 1
 
     def came_back(self, session: SessionKey) -> None:
         """A session has a stream again: it opens its consumers now, or has none any more."""
@@ -77,13 +85,22 @@ class AutoDeletion:
     def _await_no_more(self, session: SessionKey) -> None:
         self._back_since_ms.pop(session, None)
         for queue_id in self._awaited.pop(session, ()):
+            self._wait_no_more(queue_id)
             self._delete_unused(queue_id)
+
+    def _wait_no_more(self, queue_id: QueueId) -> None:
+        self._waits[queue_id] -= 1
+        if not self._waits[queue_id]:
+            del self._waits[queue_id]
 
     def consumer_left(self, consumer: Consumer) -> None:
         """A consumer left on purpose. A browser is none."""
         if consumer.is_browser:
             return
-        self._awaited.get(consumer.session, {}).pop(consumer.queue, None)
+        awaited = self._awaited.get(consumer.session, {})
+        if consumer.queue in awaited:
+            del awaited[consumer.queue]
+            self._wait_no_more(consumer.queue)
         self._delete_unused(consumer.queue)
 
     def look(self) -> None:
@@ -111,9 +128,9 @@ class AutoDeletion:
     def _delete_unused(self, queue_id: QueueId) -> None:
         context = self._context
         queue = context.state.queues.by_id.get(queue_id)
-        if queue is None or not queue.definition.is_auto_delete or context.dispatch.consumers(queue_id):
+        if queue is None or not queue.definition.is_auto_delete or context.dispatch.consumer(queue_id):
             return
-        if any(queue_id in awaited for awaited in self._awaited.values()):
+        if self._waits[queue_id]:
             return
         if any(queue_id in buffer.touched for buffer in self._prepared()):
             self._kept[queue_id] = None

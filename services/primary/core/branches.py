@@ -289,6 +289,7 @@ def end_heuristically(context: Context, request: Request, command: EndHeuristica
         if not branch.is_prepared:
             raise _rejected(ErrorCode.ILLEGAL_STATE, command, branch, "is not prepared")
         context.writer.append(Commit(request.ref, branch.key, True, branch.durable_records), True)
+        evict_touched(context, branch)
     else:
         reason = RollbackReason.HEURISTIC
         _end_open(context, branch, Rollback(request.ref, branch.key, reason, branch.durable_records))

@@ -40,7 +40,7 @@ class Clients:
         self._context = context
         self._streams = streams
         self._names = names
-        self._rejects = WaitingRejects(context, streams)
+        self.rejects = WaitingRejects(context, streams)
 
     def command(self, stream: ClientStream, command: AnyCommand) -> None:
         """Execute one command, answer it again, or push it back."""
@@ -68,14 +68,14 @@ class Clients:
             return
         try:
             claim = needs_claim(context, command)
-            bodies = self._rejects.bodies_needed(stream.session, command)
+            must_wait = self.rejects.must_wait(stream.session, command)
         except Rejected as error:
             self._reject(stream, command, error)
             return
         if claim is not None:
             self._claim(stream, Claim(stream.number, command, *claim))
-        elif bodies:
-            self._rejects.wait(stream, command, bodies)
+        elif must_wait:
+            self.rejects.wait(stream, command)
         else:
             self._execute(stream, command)
 
@@ -197,8 +197,8 @@ class Clients:
         return stream
 
     def rejected(self) -> ClientStream | None:
-        """Execute a reject whose bodies have been read; answers the stream whose backlog can go on, None if there is none."""
-        waited = self._rejects.take()
+        """Execute what is left of a reject that waited; answers the stream whose backlog can go on, None if there is none."""
+        waited = self.rejects.take()
         if waited is None:
             return None
         stream, command = waited

@@ -61,8 +61,9 @@ def _check_alone(context: Context, request: OpenConsumer, queue: Queue) -> None:
         if request.is_exclusive:
             raise Rejected(ErrorCode.INVALID_ARGUMENT, "a browser takes nothing: it cannot be exclusive")
         return
-    others = context.dispatch.consumers(queue.id)
-    if others and (request.is_exclusive or any(other.is_exclusive for other in others)):
+    # An exclusive one has no others beside it.
+    other = context.dispatch.consumer(queue.id)
+    if other is not None and (request.is_exclusive or other.is_exclusive):
         raise Rejected(
             ErrorCode.LOCKED, f"queue {request.queue!r} has an exclusive consumer", queue=request.queue
         )
@@ -82,8 +83,10 @@ def drain_consumer(
 
 
 def deliver(context: Context, streams: ClientStreams) -> None:
-    """Send what may go out now."""
-    for each in context.dispatch.deliver(context.writer.log.end):
+    """Send what may go out now. What has expired goes to nobody, however far behind its records are."""
+    wall_ms = context.now.wall_ms
+    ended_ms = wall_ms if context.expiry.is_due(wall_ms) else 0
+    for each in context.dispatch.deliver(context.writer.log.end, ended_ms):
         consumer = each.consumer
         if not isinstance(each, Delivery):
             for _ in range(each.drains):

@@ -31,6 +31,8 @@ class Dispatch:
         """Queues with views that wait for bodies, or soon will."""
         self._holders: dict[SessionKey, dict[QueueId, None]] = {}
         """Queues of which a session holds messages, or did."""
+        self._exclusive: dict[SessionKey, dict[QueueId, None]] = {}
+        """Queues that only one session may use."""
         for queue in queues:
             self.add_queue(queue)
 
@@ -39,6 +41,9 @@ class Dispatch:
     def add_queue(self, queue: Queue) -> None:
         """A queue is there."""
         self._queues[queue.id] = QueueDispatch(queue, self._settings, self._holders)
+        owner = queue.definition.exclusive_session
+        if owner:
+            self._exclusive.setdefault(owner, {})[queue.id] = None
 
     def remove_queue(self, queue_id: QueueId) -> list[Consumer]:
         """A queue is gone; answers the consumers that it had."""
@@ -46,6 +51,11 @@ class Dispatch:
         self._ready.pop(queue_id, None)
         self._hungry.pop(queue_id, None)
         dispatch.end()
+        for session in dispatch.hands.by_session:
+            del self._holders[session][queue_id]
+        owner = dispatch.queue.definition.exclusive_session
+        if owner:
+            del self._exclusive[owner][queue_id]
         return list(dispatch.consumers)
 
     def appended(self, index: LogIndex, queue_id: QueueId) -> None:
@@ -60,12 +70,16 @@ class Dispatch:
     def committed(self, commit_index: LogIndex) -> None:
         """The commit index moved."""
         self._commit_index = commit_index
+        # Of each queue at once: many sessions that end together give back what may be one queue's.
+        visible: dict[QueueId, list[QueuePosition]] = {}
         while self._invisible and self._invisible[0][0] <= commit_index:
             _, queue_id, positions = self._invisible.popleft()
+            visible.setdefault(queue_id, []).extend(positions)
+        for queue_id, came_back in visible.items():
             dispatch = self._queues.get(queue_id)
             if dispatch is not None:
-                dispatch.hands.end_return(positions)
-                self.returned(queue_id, positions)
+                dispatch.hands.end_return(came_back)
+                self.returned(queue_id, came_back)
 
     def returned(self, queue_id: QueueId, positions: Collection[QueuePosition]) -> None:
         """Positions may go out (again); they take their old place in the queue."""
@@ -88,6 +102,12 @@ class Dispatch:
     def consumers(self, queue_id: QueueId) -> Sequence[Consumer]:
         """Those that take messages: nobody minds a browser."""
         return tuple(consumer for consumer in self._queues[queue_id].consumers if not consumer.is_browser)
+
+    def consumer(self, queue_id: QueueId) -> Consumer | None:
+        """The first of those, however many they are; None: there is none."""
+        return next(
+            (consumer for consumer in self._queues[queue_id].consumers if not consumer.is_browser), None
+        )
 
     def grant(self, consumer: Consumer, credit: int) -> None:
         """The client takes `credit` more messages."""
@@ -125,8 +145,7 @@ class Dispatch:
 
     def is_held_by(self, session: SessionKey, queue_id: QueueId, positions: Iterable[QueuePosition]) -> bool:
         """Whether the session holds all of these."""
-        held = self._queues[queue_id].hands.held
-        return set(map(held.get, positions)) <= {session}
+        return self._queues[queue_id].hands.of(session).issuperset(positions)
 
     def hold(self, session: SessionKey, queue_id: QueueId, positions: Collection[QueuePosition]) -> None:
         """The session held these when the epoch began: the last primary delivered them."""
@@ -138,35 +157,38 @@ class Dispatch:
     def held_count(self, queue_id: QueueId) -> int:
         return len(self._queues[queue_id].hands.held)
 
-    def let_go(self, queue_id: QueueId, positions: Iterable[QueuePosition]) -> None:
-        """Whoever holds these no longer does: they were settled, or are locked by its transaction. They are not offered again."""
-        held = self._queues[queue_id].hands.held
-        for position in positions:
-            del held[position]
+    def let_go(self, session: SessionKey, queue_id: QueueId, positions: Collection[QueuePosition]) -> None:
+        """The session does not hold these any more: they were settled, or its transaction locks them. Nobody is offered them."""
+        self._queues[queue_id].hands.let_go(session, positions)
 
     def held_by(self, session: SessionKey) -> dict[QueueId, list[QueuePosition]]:
         """What a session holds, by queue, ascending."""
         found = {}
         for queue_id in sorted(self._holders.get(session, ())):
-            dispatch = self._queues.get(queue_id)
-            held = dispatch.hands.held.items() if dispatch is not None else ()
-            positions = sorted(position for position, holder in held if holder == session)
+            positions = self._queues[queue_id].hands.of(session)
             if positions:
-                found[queue_id] = positions
+                found[queue_id] = sorted(positions)
         return found
 
     def held(self) -> dict[SessionKey, dict[QueueId, list[QueuePosition]]]:
         """What sessions hold, by session and queue, ascending; however many they are, each message is looked at once."""
         found: dict[SessionKey, dict[QueueId, list[QueuePosition]]] = {}
         for queue_id, dispatch in sorted(self._queues.items()):
-            for position, session in sorted(dispatch.hands.held.items()):
-                found.setdefault(session, {}).setdefault(queue_id, []).append(position)
+            for session, positions in dispatch.hands.by_session.items():
+                if positions:
+                    found.setdefault(session, {})[queue_id] = sorted(positions)
         return dict(sorted(found.items()))
 
     def forget_session(self, session: SessionKey) -> None:
         """The session ended and holds nothing any more."""
-        assert not self.held_by(session), "an ended session holds messages"
-        self._holders.pop(session, None)
+        for queue_id in self._holders.pop(session, ()):
+            left = self._queues[queue_id].hands.by_session.pop(session)
+            assert not left, "an ended session holds messages"
+        self._exclusive.pop(session, None)
+
+    def exclusive_queues(self, session: SessionKey) -> list[Queue]:
+        """The queues that end with a session, by id."""
+        return [self._queues[queue_id].queue for queue_id in sorted(self._exclusive.get(session, ()))]
 
     def begin_leaving(self, queue_id: QueueId, positions: Iterable[QueuePosition]) -> None:
         """These are about to leave the queue, and go to nobody, until `end_leaving`."""
@@ -209,8 +231,11 @@ class Dispatch:
 
     # --- delivering ---
 
-    def deliver(self, log_end: LogIndex) -> list[Delivery | Drained]:
-        """Hand out what can go out now: every ready queue, round robin over its consumers with credit; some, if it is much."""
+    def deliver(self, log_end: LogIndex, ended_ms: int) -> list[Delivery | Drained]:
+        """Hand out what can go out now: every ready queue, round robin over its consumers with credit; some, if it is much.
+
+        `ended_ms`: messages may be there whose time was up by then (TimeMs); 0: there are none.
+        """
         is_all_committed = log_end <= self._commit_index
         out: list[Delivery | Drained] = []
         left = self._settings.delivery_turn_max
@@ -218,7 +243,7 @@ class Dispatch:
         while self._ready and left > 0:
             queue_id = next(iter(self._ready))
             dispatch = self._queues[queue_id]
-            left -= dispatch.deliver(left, end, is_all_committed, out)
+            left -= dispatch.deliver(left, end, is_all_committed, ended_ms, out)
             if dispatch.hungry:
                 self._hungry[queue_id] = None
             del self._ready[queue_id]

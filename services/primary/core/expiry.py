@@ -1,6 +1,7 @@
 """Expiry: which messages' time is up. The primary says so by records, so the log decides every race (DESIGN 3).
 
-Law: nothing expires by itself, on any replica; a message that is held or locked waits until it is let go.
+Law: nothing expires by itself, on any replica; a message that is held or locked waits until it is let go, and is
+watched again then.
 """
 
 from collections.abc import Iterable, Sequence
@@ -51,18 +52,17 @@ class Expiry:
         heapify(self._due)
         self._due_max = 2 * len(self._due) + _SLACK
 
+    def is_due(self, wall_ms: int) -> bool:
+        """Whether the time of some is up."""
+        return bool(self._due) and self._due[0][0] <= wall_ms
+
     def take_due(self, wall_ms: int, limit: int) -> dict[QueueId, list[QueuePosition]]:
         """Up to `limit` positions whose time is up, by queue, each once however often it was watched: moved twice, a message
         would be doubled. Some may have left meanwhile; nobody asks for them again."""
         due: dict[QueueId, dict[QueuePosition, None]] = {}
         taken = 0
-        while self._due and self._due[0][0] <= wall_ms and taken < limit:
+        while self.is_due(wall_ms) and taken < limit:
             _, queue_id, position = heappop(self._due)
             due.setdefault(queue_id, {})[position] = None
             taken += 1
         return {queue_id: list(positions) for queue_id, positions in due.items()}
-
-    def watch_again(self, wall_ms: int, queue_id: QueueId, positions: Sequence[QueuePosition]) -> None:
-        """These are due but somebody has them: look again at `wall_ms`."""
-        for position in positions:
-            heappush(self._due, (wall_ms, queue_id, position))

@@ -27,7 +27,7 @@ OUTCOMES = (
 class Figures:
     """Lives as long as the process serves the set, over all its reigns; written by the primary core alone."""
 
-    __slots__ = ("commit_seconds", "dequeued", "ended", "enqueued", "fenced", "resumed")
+    __slots__ = ("commit_seconds", "dead_letters_lost", "dequeued", "ended", "enqueued", "fenced", "resumed")
 
     def __init__(self) -> None:
         self.ended: Counter[str] = Counter()
@@ -36,6 +36,8 @@ class Figures:
         """Messages that became visible."""
         self.dequeued = 0
         """Messages that left for good."""
+        self.dead_letters_lost = 0
+        """Of them, those that left a queue with a dead-letter target and came to none: it is not there, or full."""
         self.resumed = 0
         """Sessions that came back on a new stream."""
         self.fenced = 0

@@ -6,7 +6,7 @@ Law: time acts by records only, so the log decides every race with it (DESIGN 3)
 from collections import deque
 
 from lockstep.core.clock import Now
-from lockstep.core.ids import LogIndex, QueuePosition
+from lockstep.core.ids import LogIndex
 from lockstep.core.records import DequeueReason, ForgetOutcomes
 from services.primary.core import decisions, doubts
 from services.primary.core.context import Context
@@ -31,7 +31,7 @@ class Housekeeping:
 
     def tick(self, now: Now) -> None:
         roll_back_timed_out(self._context)
-        self._expire(now)
+        self.expire(now)
         self._sweep_outcomes(now)
         self._look_at_prepared(now)
         self._left_behind.tick(now)
@@ -43,21 +43,25 @@ class Housekeeping:
             decisions.ask(self._context, now)
             doubts.look(self._context, now)
 
-    def _expire(self, now: Now) -> None:
+    def expire(self, now: Now) -> None:
+        """Say of some messages whose time is up that it is.
+
+        Those that somebody has are not looked at again and again: whoever lets go of one has it watched.
+        """
         context = self._context
         due = context.expiry.take_due(now.wall_ms, context.settings.expiry_batch_max)
         for queue_id, positions in due.items():
             queue = context.state.queues.by_id.get(queue_id)
             if queue is None:
                 continue
-            free: list[QueuePosition] = []
-            taken: list[QueuePosition] = []
-            for position in positions:
-                if position in queue:
-                    is_taken = position in queue.locks or context.dispatch.is_held(queue_id, position)
-                    (taken if is_taken else free).append(position)
+            free = [
+                position
+                for position in positions
+                if position in queue
+                and position not in queue.locks
+                and not context.dispatch.is_held(queue_id, position)
+            ]
             dead_letter(context, queue, free, DequeueReason.EXPIRED)
-            context.expiry.watch_again(now.wall_ms + context.settings.expiry_retry_ms, queue_id, taken)
 
     def _sweep_outcomes(self, now: Now) -> None:
         """Raise the retention floor: outcomes are kept for `outcome_retention_ms` at least (T5)."""

@@ -13,7 +13,7 @@ from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Member, SetMap
 from lockstep.core.commands import Command
 from lockstep.core.doubt_watch import DoubtWatch
-from lockstep.core.effects import AnyEffect, Note
+from lockstep.core.effects import AnyEffect, Note, WakeAt
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import BrokerId, Epoch, LogIndex
 from lockstep.core.inputs import (
@@ -37,6 +37,7 @@ from lockstep.core.inputs import (
     StoreSaid,
     SwapAnswered,
     Tick,
+    Woken,
 )
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.replication import Acknowledge, HandedOver
@@ -145,6 +146,8 @@ class PrimaryCore:
         """Why this reign is over; "" while it is not."""
         self.disk_damage: str = ""
         """What was found wrong with the own disk, which its store may not know (R10)."""
+        self._wakes_ms = 0
+        """When it was last to be woken for what was too much for one go."""
         self._owed = _Owed.NOTHING
         """What was taken that the next `handle` has to finish."""
 
@@ -291,6 +294,8 @@ class PrimaryCore:
                     decisions.heard(self.context, given)
             case Tick():
                 self._tick(now)
+            case Woken():
+                self._go_on(now)
             case _:
                 pass
 
@@ -301,8 +306,24 @@ class PrimaryCore:
         if self.is_serving:
             self._housekeeping.tick(now)
             self._names.tick(now)
+            self.attachments.look()
             self.attachments.end_timed_out()
             self.attachments.close_silent()
+            self._wake_for_more(now)
+
+    def _go_on(self, now: Now) -> None:
+        """What is too much for one go goes on when others had their turn, as long as their commands are taken, too."""
+        context = self.context
+        if self.is_serving and context.writer.log.uncommitted_bytes <= context.settings.uncommitted_bytes_max:
+            self._housekeeping.expire(now)
+            self.attachments.end_timed_out()
+            self._wake_for_more(now)
+
+    def _wake_for_more(self, now: Now) -> None:
+        is_behind = self.context.expiry.is_due(now.wall_ms) or self.attachments.has_timed_out
+        if is_behind and self._wakes_ms <= now.boottime_ms:
+            self._wakes_ms = now.boottime_ms + 1
+            self.context.effects.append(WakeAt(self.context.state.set_name, self._wakes_ms))
 
     def _finish(self, now: Now) -> list[AnyEffect]:
         """After every input: settle what it caused, see what is committed, write, say what may be said (R6).

@@ -10,14 +10,14 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from lockstep.core.alike_messages import AlikeMessages, sizes_of
+from lockstep.core.alike_messages import AlikeMessages, size_of_outgoing, sizes_of
 from lockstep.core.commands import (
     SPAN_MS_MAX,
     OutgoingMessage,
     PublishCommand,
 )
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.exchanges import DEFAULT_EXCHANGE
+from lockstep.core.exchanges import DEFAULT_EXCHANGE, Exchange
 from lockstep.core.ids import QueueId, SessionKey
 from lockstep.core.packed_messages import alike_of
 from lockstep.core.queues import Queue
@@ -27,12 +27,21 @@ from lockstep.core.records import (
     Message,
     Publish,
 )
-from services.primary.core.context import SHOWN_MAX, Context, Request, TransactionProgress, shown
+from services.primary.core.context import (
+    SHOWN_MAX,
+    Context,
+    Request,
+    TransactionProgress,
+    check_text,
+    shown,
+)
 from services.primary.core.removing import evict
 from services.primary.core.targets import targets_of
 from services.primary.core.transacting import operation
 
 _IS_DURABLE, _TTL_MS = attrgetter("is_durable"), attrgetter("ttl_ms")
+_QUEUE_BYTES = 9
+"""What a record takes to name one queue of one message, at most."""
 _Targets = tuple[QueueId, ...]
 _Routed = list[tuple[_Targets, Sequence[OutgoingMessage]]]
 """Messages with the queues that they go to, in their order."""
@@ -46,7 +55,7 @@ class Batch(NamedTuple):
     sizes: list[int]
     """Bytes of each message's content."""
     bytes: int
-    """Of all of them."""
+    """Of all of them, as often as the log has them: once for each kind of queue that they go to."""
     queues: list[Queue]
     """Those that get some of it, by id."""
     runs: list[_Run]
@@ -70,6 +79,8 @@ def admit(context: Context, command: PublishCommand) -> Batch:
     queues = [
         context.state.queues.by_id[queue] for queue in sorted({queue for to, _ in routed for queue in to})
     ]
+    if len(queues) > 1:
+        total = _check_written(context, routed, len(queues))
     _check_limits(queues, routed)
     return Batch(sizes, total, queues, _runs(context, command, routed))
 
@@ -157,13 +168,40 @@ def _check_sizes(context: Context, command: PublishCommand) -> tuple[list[int], 
     return sizes, total
 
 
+def _check_written(context: Context, routed: _Routed, queues: int) -> int:
+    """The bytes that the log gets of these messages, which go to so many queues; raises `Rejected` TOO_LARGE: a frame holds whole
+    commands, and no stream would carry it.
+    """
+    written = 0
+    for targets, messages in routed:
+        kinds = len(_parts(context, targets, _has_durable(messages)))
+        written += kinds * size_of_outgoing(messages) + len(messages) * len(targets) * _QUEUE_BYTES
+    limit = context.settings.command_bytes_max
+    if written > limit:
+        raise Rejected(
+            ErrorCode.TOO_LARGE,
+            f"one command would bring {written} bytes for {queues} queues, at most {limit}: each content once for every kind of "
+            "queue (durability, time to live)",
+            command_bytes=written,
+        )
+    return written
+
+
+def _has_durable(messages: Sequence[OutgoingMessage]) -> bool:
+    """Whether one of them is durable."""
+    if isinstance(messages, AlikeMessages):
+        return messages.is_durable
+    return any(map(_IS_DURABLE, messages))
+
+
 def _route(context: Context, command: PublishCommand) -> _Routed:
     """The queues of the messages; those that go nowhere are left out."""
-    state = context.state
+    state, messages = context.state, command.messages
     if command.exchange == DEFAULT_EXCHANGE:
         # Exclusive queues too: only their session consumes, and anybody may answer it there.
         targets: _Targets = (context.queue(command.routing_key).id,)
-        return [(targets, command.messages)] if command.messages else []
+        return [(targets, messages)] if messages else []
+    check_text("a routing key", command.routing_key, context.settings.name_bytes_max)
     exchange = state.exchanges.get(command.exchange)
     if exchange is None:
         raise Rejected(
@@ -171,24 +209,28 @@ def _route(context: Context, command: PublishCommand) -> _Routed:
             f"no exchange {shown(command.exchange)}",
             exchange=command.exchange[:SHOWN_MAX],
         )
-    if exchange.kind == "headers":
-        each = [
-            (
-                targets_of(context, exchange, command.routing_key, dict(message.headers)).of(
-                    message.properties, message.is_durable
-                ),
-                (message,),
-            )
-            for message in command.messages
-        ]
-        return [(targets, messages) for targets, messages in each if targets]
-    chosen = targets_of(context, exchange, command.routing_key, {})
-    if chosen.selecting:
-        stretches = groupby(
-            command.messages, lambda message: chosen.of(message.properties, message.is_durable)
-        )
-        return [(targets, tuple(messages)) for targets, messages in stretches if targets]
-    return [(chosen.certain, command.messages)] if chosen.certain and command.messages else []
+    if exchange.kind != "headers" or isinstance(messages, AlikeMessages):
+        return _choose(context, exchange, command.routing_key, messages)
+    routed: _Routed = []
+    # What a command says once for many messages is one object here.
+    for _, alike in groupby(messages, lambda message: id(message.headers)):
+        routed += _choose(context, exchange, command.routing_key, tuple(alike))
+    return routed
+
+
+def _choose(context: Context, exchange: Exchange, key: str, messages: Sequence[OutgoingMessage]) -> _Routed:
+    """What an exchange chooses for messages, which have the same headers if it looks at them."""
+    if not messages:
+        return []
+    headers = dict(messages[0].headers) if exchange.kind == "headers" else {}
+    chosen = targets_of(context, exchange, key, headers)
+    if not chosen.selecting:
+        return [(chosen.certain, messages)] if chosen.certain else []
+    if isinstance(messages, AlikeMessages):
+        targets = chosen.of(messages.properties, messages.is_durable)
+        return [(targets, messages)] if targets else []
+    stretches = groupby(messages, lambda message: chosen.of(message.properties, message.is_durable))
+    return [(targets, tuple(found)) for targets, found in stretches if targets]
 
 
 def _check_limits(queues: list[Queue], routed: _Routed) -> None:

@@ -15,7 +15,7 @@ from lockstep.core.records import Message
 from lockstep.core.server_messages import DeliveredMessage
 from services.primary.core.browsing_view import BrowsingView
 from services.primary.core.choosing_view import ChoosingView
-from services.primary.core.queue_view import Hands, QueueView
+from services.primary.core.queue_view import Hands, Offered, QueueView
 from services.primary.core.settings import PrimarySettings
 
 
@@ -148,10 +148,18 @@ class QueueDispatch:
         for view in self._own_views:
             view.come_back(positions)
 
-    def deliver(self, turn_max: int, end: int, is_all_committed: bool, out: list[Delivery | Drained]) -> int:
+    def deliver(
+        self,
+        turn_max: int,
+        end: int,
+        is_all_committed: bool,
+        ended_ms: int,
+        out: list[Delivery | Drained],
+    ) -> int:
         """Hand out about as many messages below position `end` as `turn_max`; answers what it cost, in messages.
 
         `is_all_committed`: `end` is the log's; otherwise a browser awaits what it gets.
+        `ended_ms`: whose time was up by then (TimeMs) goes to nobody; 0: of nobody it is.
         """
         settings, consumers = self._settings, self.consumers
         spent: set[QueueView] = set()
@@ -169,6 +177,8 @@ class QueueDispatch:
             cost += view.looked
             if (view.is_stalled or view.read_from) and view.is_hungry and not view.is_reading:
                 self.hungry[view] = None
+            if ended_ms and not consumer.is_browser:
+                taken = self._still_going(taken, ended_ms)
             if taken:
                 idle = 0
                 consumer.credit -= len(taken)
@@ -186,14 +196,28 @@ class QueueDispatch:
             self._finish_drains(spent, out)
         return cost
 
+    def _still_going(self, taken: Offered, ended_ms: int) -> Offered:
+        """Those whose time is not up: the others are passed by, and wait for nothing but their expiry."""
+        moved = self.queue.expiries
+        return [
+            (position, message)
+            for position, message in taken
+            if not 0 < moved.get(position, message.expires_ms) <= ended_ms
+        ]
+
     def hold(self, session: SessionKey, positions: Collection[QueuePosition]) -> None:
         """A session holds these, which no view has come to yet."""
         self._hold(session, positions)
         self.hands.held_to = max(self.hands.held_to, max(positions, default=0))
 
-    def _hold(self, session: SessionKey, positions: Iterable[QueuePosition]) -> None:
-        self.hands.held.update(dict.fromkeys(positions, session))
-        self._holders.setdefault(session, {})[self.queue.id] = None
+    def _hold(self, session: SessionKey, positions: Collection[QueuePosition]) -> None:
+        hands = self.hands
+        hands.held.update(positions)
+        own = hands.by_session.get(session)
+        if own is None:
+            own = hands.by_session[session] = set()
+            self._holders.setdefault(session, {})[self.queue.id] = None
+        own.update(positions)
 
     def _finish_drains(self, spent: set[QueueView], out: list[Delivery | Drained]) -> None:
         """Those that have no credit, or whose view has nothing more for them."""

@@ -26,7 +26,7 @@ STEP = 256
 NO_BARRIER = 1 << 63
 """Behind every position."""
 Offered = list[tuple[QueuePosition, Message]]
-_NOBODY: dict[QueuePosition, SessionKey] = {}
+_NOTHING: frozenset[QueuePosition] = frozenset()
 
 
 @dataclass(slots=True)
@@ -34,7 +34,9 @@ class Hands:
     """A queue's messages that are there and not free, but for those that a transaction has locked. Lives as long as the queue."""
 
     queue: Queue
-    held: dict[QueuePosition, SessionKey] = field(default_factory=dict)
+    held: set[QueuePosition] = field(default_factory=set)
+    by_session: dict[SessionKey, set[QueuePosition]] = field(default_factory=dict)
+    """The same, of each session that holds some, or did: when it ends nobody looks through what others hold."""
     coming_back: set[QueuePosition] = field(default_factory=set)
     """Given back by records that are not committed: a successor without them may still have them locked (P3)."""
     leaving: set[QueuePosition] = field(default_factory=set)
@@ -43,6 +45,16 @@ class Hands:
     """The first of those; nothing behind it is offered meanwhile, or it would be out of order."""
     held_to: int = 0
     """Ahead of the main view's cursor nothing behind this position was ever held."""
+
+    def of(self, session: SessionKey) -> set[QueuePosition] | frozenset[QueuePosition]:
+        """What a session holds."""
+        return self.by_session.get(session, _NOTHING)
+
+    def let_go(self, session: SessionKey, positions: Collection[QueuePosition]) -> None:
+        """A session does not hold these any more, which it does."""
+        self.held.difference_update(positions)
+        if positions:
+            self.by_session[session].difference_update(positions)
 
     def begin_return(self, positions: Collection[QueuePosition]) -> None:
         """Records that are not committed gave these back."""
@@ -145,7 +157,7 @@ class QueueView:
                 taken.append((position, message))
                 size += len(message.body) + len(message.properties)
         while len(taken) < limit and size < bytes_max:
-            held = hands.held if self.cursor < hands.held_to else _NOBODY
+            held = hands.held if self.cursor < hands.held_to else _NOTHING
             found = queue.positions(self.cursor + 1, limit - len(taken))
             messages = queue.messages(found)
             if (

@@ -1,14 +1,15 @@
 """Taking messages out of a queue by records of the primary's own: eviction, expiry, rejection, dead letters.
 
 Law: what happens to durable messages is said by a durable record and to the others by a transient one, whatever caused it: so
-durable state stays a function of the durable records (DESIGN 3).
+durable state stays a function of the durable records (DESIGN 3). Much is done in parts, which may be in frames of their own: each
+is complete by itself, and a successor that has some of them finds every message either moved, or where it was.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 
 from lockstep.core.amqp.selector import Selector
-from lockstep.core.content import DroppedMessage
+from lockstep.core.content import DroppedMessage, size_of
 from lockstep.core.ids import MessageId, QueueId, QueuePosition
 from lockstep.core.queues import Queue
 from lockstep.core.records import Dequeue, DequeueReason, Message, Move, Publish, Requeue
@@ -34,28 +35,81 @@ def by_durability(
 
 
 def append_dequeue(context: Context, queue: Queue, positions: Sequence[QueuePosition], reason: int) -> None:
-    """Remove messages outside any transaction, by records without a command."""
-    for is_durable, found in by_durability(queue, positions):
-        context.writer.append(Dequeue(None, None, 0, queue.id, found, reason), is_durable)
+    """Remove messages outside any transaction, by records without a command: in parts, if they are more than a command names."""
+    for part in _slices(context, positions):
+        for is_durable, found in by_durability(queue, part):
+            context.writer.append(Dequeue(None, None, 0, queue.id, found, reason), is_durable)
 
 
 def append_requeue(context: Context, queue: Queue, positions: Sequence[QueuePosition]) -> None:
-    """Count a failed delivery of messages; those that had too many go to the dead-letter target."""
-    for is_durable, found in by_durability(queue, positions):
-        context.writer.append(Requeue(None, queue.id, found), is_durable)
+    """Count a failed delivery of messages, in such parts, the first of which is one, too: many sessions may end together. Those
+    that had too many go to the dead-letter target.
+    """
+    end_part(context)
+    for part in _slices(context, positions):
+        for is_durable, found in by_durability(queue, part):
+            context.writer.append(Requeue(None, queue.id, found), is_durable)
+
+
+def _slices(context: Context, positions: Sequence[QueuePosition]) -> Iterator[Sequence[QueuePosition]]:
+    """The positions in parts, between which frames may end: of a command's own, one."""
+    count = context.settings.command_messages_max
+    for first in range(0, len(positions), count):
+        if first:
+            end_part(context)
+        yield positions[first : first + count]
+
+
+def end_part(context: Context) -> None:
+    """What was appended is complete by itself: if it fills a frame, that ends here."""
+    context.writer.log.end_command(context.settings.frame_bytes_max)
 
 
 def dead_letter(context: Context, queue: Queue, positions: Sequence[QueuePosition], reason: int) -> None:
-    """Move messages to the queue's dead-letter target, or remove them where there is none, or none that takes them.
+    """Move messages to the queue's dead-letter target, as `dead_letter_part` does, between two commands: in as many parts as it
+    takes. Those whose bodies are needed and away follow when these have been read.
+    """
+    if _need_bodies(_rooms(context, queue)):
+        positions = _with_bodies(context, queue, positions, reason)
+    there, first = queue.present(positions), 0
+    while first < len(there):
+        ahead = there[first : first + context.settings.command_messages_max]
+        part = next_part(context, queue, ahead, context.settings.frame_bytes_max)
+        dead_letter_part(context, queue, part, reason)
+        end_part(context)
+        first += len(part)
+
+
+def next_part(
+    context: Context, queue: Queue, positions: Sequence[QueuePosition], bytes_max: int
+) -> Sequence[QueuePosition]:
+    """The first of these positions, which are there: as many as bring at most `bytes_max` of content into the log, or into memory
+    to be looked at, when they become dead letters; one at least.
+    """
+    rooms = _rooms(context, queue)
+    if not _need_bodies(rooms):
+        return positions
+    times = max(1, len({_ttl_ms(room.queue) for room in rooms if not room.queue.is_durable}))
+    size = 0
+    for count, content in enumerate(context.state.contents.of(queue.message_ids(positions))):
+        size += times * size_of(content)
+        if count and size > bytes_max:
+            return positions[:count]
+    return positions
+
+
+def dead_letter_part(context: Context, queue: Queue, positions: Sequence[QueuePosition], reason: int) -> None:
+    """Move messages to the queue's dead-letter target, or remove them where there is none, or none that takes them. Bodies that
+    are needed are here.
 
     They leave their time to live behind (it may be what brought them there); that of the target's begins.
     """
     rooms = _rooms(context, queue)
-    if _need_bodies(rooms):
-        positions = _with_bodies(context, queue, positions, reason)
     for is_durable, found in by_durability(queue, positions):
-        for all_targets, moving in _by_targets(queue, rooms, found):
+        for all_targets, moving in _by_targets(context, queue, rooms, found, is_durable):
             targets = all_targets
+            if not targets and queue.definition.dead_letter_exchange is not None:
+                context.figures.dead_letters_lost += len(moving)
             if is_durable:
                 targets = tuple(target for target in all_targets if target.is_durable)
                 _copy(context, queue, moving, [target for target in all_targets if not target.is_durable])
@@ -71,20 +125,13 @@ def dead_letter(context: Context, queue: Queue, positions: Sequence[QueuePositio
         evict(context, room.queue)
 
 
-def bodies_needed(context: Context, queue: Queue, positions: Sequence[QueuePosition]) -> list[MessageId]:
-    """Messages whose bodies are away, and that cannot be dead letters without: not more than one command may bring."""
+def bodies_away(context: Context, queue: Queue, positions: Sequence[QueuePosition]) -> list[MessageId]:
+    """Those of these messages, which are there, that cannot become dead letters before their bodies have been read."""
     if not _need_bodies(_rooms(context, queue)):
         return []
-    needed: list[MessageId] = []
-    left = context.settings.command_bytes_max
-    ids = queue.message_ids(queue.present(positions))
-    for message_id, content in zip(ids, context.state.contents.of(ids), strict=True):
-        if type(content) is DroppedMessage:
-            left -= content.size
-            if needed and left < 0:
-                break
-            needed.append(message_id)
-    return needed
+    ids = queue.message_ids(positions)
+    contents = context.state.contents.of(ids)
+    return [each for each, content in zip(ids, contents, strict=True) if type(content) is DroppedMessage]
 
 
 def _with_bodies(
@@ -126,15 +173,19 @@ def _copy(
     """Durable messages for transient queues: by their content. A reference of a transient queue to the content that the store has
     of them would not keep it there, and on some replica the body may be away.
     """
+    by_ttl: dict[int, list[QueueId]] = {}
     for target in targets:
-        expires_ms = _expires_ms(context, target)
+        by_ttl.setdefault(_ttl_ms(target), []).append(target.id)
+    messages = queue.messages(positions) if targets else []
+    assert not targets or len(messages) == len(positions), f"{queue}: a body is away"
+    for ttl_ms, found in by_ttl.items():
+        ids, expires_ms = tuple(found), context.now.wall_ms + ttl_ms if ttl_ms else 0
         if expires_ms:
-            context.expiry.expect((target.id,))
+            context.expiry.expect(ids)
         copies = tuple(
-            Message((target.id,), message.properties, message.body, expires_ms, message.is_durable)
-            for message in queue.messages(positions)
+            Message(ids, message.properties, message.body, expires_ms, message.is_durable)
+            for message in messages
         )
-        assert len(copies) == len(positions), f"{queue}: a body is away"
         context.writer.append(Publish(None, None, 0, copies), False)
 
 
@@ -173,15 +224,31 @@ class _Room:
 
 
 def _by_targets(
-    queue: Queue, rooms: Sequence[_Room], positions: Sequence[QueuePosition]
+    context: Context,
+    queue: Queue,
+    rooms: Sequence[_Room],
+    positions: Sequence[QueuePosition],
+    is_durable: bool,
 ) -> list[tuple[tuple[Queue, ...], tuple[QueuePosition, ...]]]:
-    """The positions in order, in runs that go to the same targets."""
+    """The positions, all of which are durable or none is, in order, in runs that go to the same targets.
+
+    Copies of one message are not more than a command may bring: transient targets whose time to live is another one than those
+    of the first then go without, as full ones do.
+    """
+    bytes_max = context.settings.command_bytes_max
     runs: list[tuple[tuple[Queue, ...], list[QueuePosition]]] = []
     for position in positions:
         size = queue.size_of((position,))
-        targets = tuple(room.queue for room in rooms if room.wants(queue, position) and room.takes(size))
-        if not runs or runs[-1][0] != targets:
-            runs.append((targets, []))
+        targets: list[Queue] = []
+        copied: set[int] = set()
+        for room in rooms:
+            ttls = copied if room.queue.is_durable or not is_durable else copied | {_ttl_ms(room.queue)}
+            fits = len(ttls) <= 1 or len(ttls) * size <= bytes_max
+            if fits and room.wants(queue, position) and room.takes(size):
+                targets.append(room.queue)
+                copied = ttls
+        if not runs or runs[-1][0] != tuple(targets):
+            runs.append((tuple(targets), []))
         runs[-1][1].append(position)
     return [(targets, tuple(found)) for targets, found in runs]
 
@@ -208,8 +275,12 @@ def _rooms(context: Context, queue: Queue) -> list[_Room]:
     ]
 
 
+def _ttl_ms(queue: Queue) -> int:
+    return queue.definition.message_ttl_ms
+
+
 def _expires_ms(context: Context, queue: Queue) -> int:
-    ttl_ms = queue.definition.message_ttl_ms
+    ttl_ms = _ttl_ms(queue)
     return context.now.wall_ms + ttl_ms if ttl_ms else 0
 
 

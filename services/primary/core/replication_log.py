@@ -8,7 +8,7 @@ them (R5, R8).
 
 from collections import deque
 
-from lockstep.core.frames import Frame, encode_frame
+from lockstep.core.frames import FRAME_BYTES_MAX, Frame, encode_frame
 from lockstep.core.ids import Epoch, LogIndex, TimeMs
 from lockstep.core.records import AnyRecord, Begin
 
@@ -43,7 +43,7 @@ class ReplicationLog:
         self.committed(commit_index)
         self._pending: list[tuple[AnyRecord, bool] | None] = []
         self.pending_bytes = 0
-        """Content of the records that are in no frame yet."""
+        """Content of the records that are in no frame yet, with positions."""
         self._cuts: deque[tuple[LogIndex, int]] = deque()
         """Where frames end that are full already: (last index, content up to there of all that is pending)."""
         self.has_only_begins = True
@@ -65,7 +65,14 @@ class ReplicationLog:
         return LogIndex(self._frames[0].header.first - 1) if self._frames else self.framed_end
 
     def append(self, record: AnyRecord, is_durable: bool, content_bytes: int) -> LogIndex:
-        """Give the record its index. `content_bytes`: what its messages have."""
+        """Give the record its index. `content_bytes`: what its messages have, or the positions that it names take.
+
+        What comes here has passed limits that keep a frame far below its own: more is a bug, and stops the process before anybody
+        has the record. Once in a frame it could neither leave nor be taken back.
+        """
+        before = self._cuts[-1][1] if self._cuts else 0
+        size = self.pending_bytes - before + content_bytes
+        assert size <= FRAME_BYTES_MAX, f"{type(record).__name__} of {content_bytes} bytes: {size} in a frame"
         if type(record) is not Begin:
             self.has_only_begins = False
         self._pending.append((record, is_durable))

@@ -12,9 +12,10 @@ class PrimarySettings:
     command_messages_max: int = 10_000
     """Messages or positions in one command: one record, which every replica handles in one go."""
     command_bytes_max: int = 64 * 1024 * 1024
-    """Bytes in one command; a frame holds whole commands."""
+    """Bytes that one command brings, and that the log gets of it: a content is there once for each kind of queue that it goes to.
+    A frame holds whole commands, and has to pass every stream (`FRAME_BYTES_MAX`)."""
     name_bytes_max: int = 255
-    """Of queues, exchanges and keys: AMQP's short string."""
+    """Of queues, exchanges and keys, those of messages too: AMQP's short string. Topics look at each word of a key."""
     binding_arguments_bytes_max: int = 4096
     """Names and values of one binding's arguments; a message's headers are compared with all of them."""
     transaction_operations_max: int = 1_000_000
@@ -108,8 +109,9 @@ class PrimarySettings:
     that hangs holds what was delivered to it no longer than that. Clients send heartbeats a hundred times as often."""
     sessions_max: int = 100_000
     """Sessions in one resource set: each costs every replica some kilobytes, attached or not."""
-    stream_consumers_max: int = 1000
-    """Consumers of one session."""
+    stream_consumers_max: int = 5000
+    """Consumers of one session. A proxy has one session for all of its clients, each of whose connections it limits by itself.
+    When the session comes back they are all opened in one go: a second's work, if they are of one queue."""
     consumer_credit_max: int = 1_000_000
     """Beyond it credit is cut: it bounds what one client can hold."""
     delivery_bytes_max: int = 1024 * 1024
@@ -119,6 +121,9 @@ class PrimarySettings:
     consumer with a view of its own steps over, count too."""
     session_timeout_ms_max: int = 300_000
     """Longest time that a session waits for its client to come back."""
+    session_ends_max: int = 64
+    """Sessions that end in one go because their time is over, some milliseconds' work: where thousands vanish together, others
+    have their turn between them, and the lease is renewed."""
     outcome_retention_ms: int = 3_600_000
     """How long outcomes are kept for those who ask (DESIGN T5)."""
     outcome_sweep_ms: int = 60_000
@@ -131,8 +136,6 @@ class PrimarySettings:
     """Names given back or claimed after one comparison: each is a transaction of etcd."""
     expiry_batch_max: int = 1000
     """Messages expired in one go, so that a flood of them does not stop other work."""
-    expiry_retry_ms: int = 1000
-    """When a message whose time is up, but that somebody has, is looked at again."""
     reading_bytes_max: int = 1024 * 1024
     """Content that one request to the own store brings back, unless a single message is bigger: one delivery."""
     reading_messages_max: int = 1000

@@ -2,7 +2,8 @@
 
 Law: only the session that holds a delivery settles it, in the epoch that delivered it or one to which that was handed over; an
 accept of anything else takes none of its messages and makes its transaction rollback-only. Each function appends the record that
-answers the command, or raises `Rejected` before it appended anything.
+answers the command, or raises `Rejected` before it appended anything. A reject takes what is there of its messages: parts of it
+may have been done before (`waiting_rejects.py`), and what is gone is nobody's any more.
 """
 
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from services.primary.core.removing import (
     append_requeue,
     by_durability,
     dead_letter,
+    dead_letter_part,
     is_worn_out,
 )
 from services.primary.core.transacting import operation
@@ -32,7 +34,8 @@ def settle(context: Context, request: Request, command: SettleCommand) -> None:
     if command.transaction is not None:
         _accept_in_transaction(context, request, command, queue)
         return
-    context.dispatch.let_go(queue.id, command.positions)
+    positions = named(command, queue)
+    context.dispatch.let_go(request.session, queue.id, positions)
     if command.excluded_consumer:
         context.dispatch.exclude(request.session, command.excluded_consumer, queue.id, command.positions)
     match command.disposition:
@@ -45,7 +48,7 @@ def settle(context: Context, request: Request, command: SettleCommand) -> None:
         case Disposition.FAIL:
             append_requeue(context, queue, command.positions)
         case Disposition.REJECT:
-            dead_letter(context, queue, command.positions, DequeueReason.REJECTED)
+            dead_letter_part(context, queue, positions, DequeueReason.REJECTED)
     context.writer.append(AcceptCommand(request.ref, len(command.positions)), False)
 
 
@@ -62,6 +65,13 @@ def give_back(context: Context, queue: Queue, positions: Sequence[QueuePosition]
         dead_letter(context, queue, worn_out, DequeueReason.REJECTED)
 
 
+def named(command: SettleCommand, queue: Queue) -> Sequence[QueuePosition]:
+    """The positions that the session has to hold."""
+    if command.disposition == Disposition.REJECT:
+        return queue.present(command.positions)
+    return command.positions
+
+
 def check_held(context: Context, session: SessionKey, command: SettleCommand, queue: Queue) -> None:
     """Whether the session may settle so; raises `Rejected`."""
     if not 1 <= command.disposition <= Disposition.REJECT:
@@ -75,7 +85,7 @@ def check_held(context: Context, session: SessionKey, command: SettleCommand, qu
     if len(set(command.positions)) != len(command.positions):
         raise Rejected(ErrorCode.INVALID_ARGUMENT, "a position is named twice", queue=command.queue)
     is_kept = context.state.open_from <= command.delivery_epoch <= context.epoch
-    if not is_kept or not context.dispatch.is_held_by(session, queue.id, command.positions):
+    if not is_kept or not context.dispatch.is_held_by(session, queue.id, named(command, queue)):
         raise Rejected(
             ErrorCode.STALE_DELIVERY,
             f"the session does not hold these deliveries of queue {command.queue!r} from epoch {command.delivery_epoch}",
@@ -103,7 +113,7 @@ def _accept_in_transaction(context: Context, request: Request, command: SettleCo
     assert key is not None
     kinds = by_durability(queue, command.positions)
     progress = operation(context, request.session, key, command.sequence, len(kinds))
-    context.dispatch.let_go(queue.id, command.positions)
+    context.dispatch.let_go(request.session, queue.id, command.positions)
     single = len(kinds) == 1
     for is_durable, positions in kinds:
         ref = request.ref if single else None

@@ -97,7 +97,7 @@ def commit_with_accepts(
     except Rejected:
         return False
     for accept in accepts:
-        context.dispatch.let_go(context.queue(accept.queue).id, accept.positions)
+        context.dispatch.let_go(session, context.queue(accept.queue).id, accept.positions)
     request = Request(CommandRef(session, command.number), session)
     _append_whole(context, request, command, operations, [touched[number] for number in sorted(touched)])
     return True

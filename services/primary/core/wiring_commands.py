@@ -20,7 +20,6 @@ from lockstep.core.commands import (
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.exchanges import EXCHANGE_KINDS, Binding, Exchange
 from lockstep.core.ids import SessionKey
-from lockstep.core.queues import Queue
 from lockstep.core.records import (
     AcceptCommand,
     Bind,
@@ -108,7 +107,7 @@ def _check_options(context: Context, options: QueueOptions) -> None:
 
 def delete_queue(context: Context, request: Request, command: DeleteQueueCommand) -> None:
     queue = context.queue(command.name, request.session)
-    if command.if_unused and context.dispatch.consumers(queue.id):
+    if command.if_unused and context.dispatch.consumer(queue.id):
         raise Rejected(ErrorCode.IN_USE, f"queue {command.name!r} has consumers", queue=command.name)
     if command.if_empty and queue.length:
         raise Rejected(
@@ -174,7 +173,8 @@ def bind(context: Context, request: Request, command: BindCommand) -> None:
     check_text("a binding key", command.key, context.settings.name_bytes_max)
     for text in (text for pair in command.arguments for text in pair):
         check_text("a binding argument", text, context.settings.binding_arguments_bytes_max)
-    if sum(len(name) + len(value) for name, value in command.arguments) > (
+    # Empty ones are something, too.
+    if sum(max(1, len(name) + len(value)) for name, value in command.arguments) > (
         context.settings.binding_arguments_bytes_max
     ):
         raise Rejected(
@@ -208,12 +208,3 @@ def _exchange(context: Context, name: str) -> Exchange:
     if exchange is None:
         raise Rejected(ErrorCode.NOT_FOUND, f"no exchange {shown(name)}", exchange=name[:SHOWN_MAX])
     return exchange
-
-
-def exclusive_queues(context: Context, session: SessionKey) -> list[Queue]:
-    """The queues that end with a session, by id."""
-    return [
-        queue
-        for _, queue in sorted(context.state.queues.by_id.items())
-        if queue.definition.exclusive_session == session
-    ]

@@ -10,11 +10,24 @@ from typing import Any
 from lockstep.core.apply_whole import AppliedAt
 from lockstep.core.content import size_of_all
 from lockstep.core.ids import LogIndex, TransactionKey
-from lockstep.core.records import AnyRecord, Begin, Commit, Dequeue, Prepare, Publish, Rollback
+from lockstep.core.records import (
+    AnyRecord,
+    Begin,
+    Commit,
+    Dequeue,
+    Move,
+    Prepare,
+    Publish,
+    Requeue,
+    Rollback,
+)
 from lockstep.core.set_state import SetState
 from services.primary.core.observers import TransactionObserver, TransactionObserverFactory
 from services.primary.core.replication_log import ReplicationLog
 
+_POSITION_BYTES = 9
+"""What a record takes to name one position, at most."""
+_NAMING = Dequeue, Move, Requeue
 WholeOperation = tuple[Publish | Dequeue, bool, int]
 """A record, whether it is durable, and bytes of what its messages have."""
 
@@ -33,7 +46,12 @@ class Writer:
 
     def append(self, record: AnyRecord, is_durable: bool) -> LogIndex:
         """Append and apply one record; answers its index."""
-        content_bytes = size_of_all(record.messages) if type(record) is Publish else 0
+        if type(record) is Publish:
+            content_bytes = size_of_all(record.messages)
+        elif isinstance(record, _NAMING):
+            content_bytes = _POSITION_BYTES * len(record.positions)
+        else:
+            content_bytes = 0
         index = self.log.append(record, is_durable, content_bytes)
         self.state.apply(index, self.log.epoch, record, is_durable)
         if (told := _TOLD.get(type(record))) is not None:

@@ -11,8 +11,8 @@ from tests.simulation.weak_replica import WeakReplica
 
 
 class Hasty(Dispatch):
-    def deliver(self, log_end: LogIndex) -> list[Delivery | Drained]:
-        return super().deliver(LogIndex(0))
+    def deliver(self, log_end: LogIndex, ended_ms: int) -> list[Delivery | Drained]:
+        return super().deliver(LogIndex(0), ended_ms)
 
 
 class HastyReplica(WeakReplica):

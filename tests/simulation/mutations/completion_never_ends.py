@@ -18,6 +18,6 @@ class _Insistent(Transaction):
 MUTATION = Mutation(
     "T4, history 20: a branch that is gone has nothing left to roll back",
     lambda: Parts(make_coordinator=coordinator_of(_Insistent)),
-    seeds=range(2),
+    seeds=range(3),
     draw=draw_coordinated,
 )

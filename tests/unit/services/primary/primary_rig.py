@@ -1,7 +1,7 @@
 """One real primary core alone (min_in_sync 1), its store, etcd's directory and its clients in memory.
 
 Law: whatever a client hears is checked when it is said: no answer and no delivery of what the commit index does not cover, and no
-delivery of what a transaction has locked.
+delivery of what a transaction has locked, or of what has expired.
 """
 
 from collections import Counter, deque
@@ -40,6 +40,7 @@ from lockstep.core.effects import (
     SwapMap,
     TellClient,
     TellStore,
+    WakeAt,
 )
 from lockstep.core.errors import ErrorCode
 from lockstep.core.frames import decode_records
@@ -138,6 +139,8 @@ class Rig:
         self.notes: list[Note] = []
         self.questions: list[AskDecision] = []
         """Of prepared branches about their decisions; the test answers them."""
+        self.wakes: list[int] = []
+        """When it was to be woken; the test does it."""
         self._inputs: deque[AnyInput] = deque()
         self._by_stream: dict[int, RigClient] = {}
         self._last_stream = 0
@@ -283,6 +286,8 @@ class Rig:
                     self.notes.append(effect)
                 case AskDecision():
                     self.questions.append(effect)
+                case WakeAt():
+                    self.wakes.append(effect.boottime_ms)
                 case SwapMap():
                     raise AssertionError("a set of one broker swaps nothing")
                 case _:
@@ -329,6 +334,8 @@ class Rig:
             for delivered in message.messages:
                 assert index_of(delivered.position) <= commit_index, f"{delivered} is not committed"
                 assert delivered.position not in locks, f"{delivered} is locked"
+                has_ended = 0 < delivered.expires_ms <= self.wall_ms
+                assert message.are_copies or not has_ended, f"{delivered} has expired"
         client.hear(message)
 
     # --- looking ---

@@ -39,7 +39,7 @@ def test_one_queues_time_to_live_is_not_another_queues() -> None:
 
 
 def test_a_message_that_somebody_holds_expires_when_it_is_let_go() -> None:
-    rig = Rig(PrimarySettings(expiry_retry_ms=1000))
+    rig = Rig()
     client = rig.client()
     client.declare("q")
     client.publish("q", b"1", ttl_ms=100)

@@ -28,6 +28,21 @@ def test_transactions_are_counted_by_how_they_ended() -> None:
     assert (figures.enqueued, figures.dequeued) == (2, 0)
 
 
+def test_messages_that_come_to_no_dead_letter_target_are_counted() -> None:
+    """It is full, or not there: nobody else hears of it."""
+    rig = Rig()
+    client = rig.client()
+    client.declare("dead", length_max=1)
+    client.declare("q", dead_letter_exchange="", dead_letter_key="dead", message_ttl_ms=100)
+    client.declare("astray", dead_letter_exchange="elsewhere", message_ttl_ms=100)
+    client.declare("gone", message_ttl_ms=100)
+    for queue in ("q", "astray", "gone"):
+        client.publish(queue, b"1", b"2", b"3")
+    rig.pass_time(100)
+    figures = rig.core.context.figures
+    assert rig.bodies("dead") == [b"1"] and figures.dead_letters_lost == 2 + 3
+
+
 def test_what_a_new_epoch_rolls_back_is_counted_as_such() -> None:
     rig = Rig()
     rig.client().begin()

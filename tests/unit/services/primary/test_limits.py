@@ -5,8 +5,14 @@ import pytest
 from lockstep.core.commands import (
     BeginCommand,
     BindCommand,
+    CommitBranchCommand,
     CommitCommand,
     Disposition,
+    EndCommand,
+    EndHeuristicallyCommand,
+    PrepareBranchCommand,
+    SelectDtxCommand,
+    StartCommand,
 )
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, transaction_id
@@ -14,8 +20,11 @@ from lockstep.core.inputs import ClientStreamDrained, ClientStreamFull
 from lockstep.core.requests import Browse, Describe, Heartbeat
 from lockstep.core.server_messages import AttachRefused, BrowseAnswer, HeartbeatAnswered, SessionEnded
 from lockstep.core.transaction_states import TransactionState
+from lockstep.core.xid import Xid
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
+
+XID = Xid(7, b"global", b"one").encode()
 
 
 def test_a_queue_that_does_not_evict_refuses_the_whole_batch() -> None:
@@ -95,6 +104,26 @@ def test_a_commit_evicts_what_it_pushes_out() -> None:
     assert client.rig.bodies("q") == [b"1", b"2"]
     client.commit(transaction, 1)
     assert client.rig.bodies("q") == [b"3", b"4"]
+    client.rig.check_log()
+
+
+@pytest.mark.parametrize("how", ["its coordinator", "in one phase", "an operator"])
+def test_the_commit_of_a_branch_evicts_whoever_decides_it(how: str) -> None:
+    client = Rig().client()
+    client.declare("q", length_max=2, is_evicting=True)
+    client.publish("q", b"1", b"2")
+    client.ok(SelectDtxCommand(0))
+    transaction = LogIndex(client.ok(StartCommand(0, XID))), client.rig.core.epoch
+    client.ok(publish("q", b"3", b"4", b"5", transaction=transaction, sequence=1))
+    client.ok(EndCommand(0, XID, 1))
+    if how != "in one phase":
+        client.ok(PrepareBranchCommand(0, XID))
+    assert client.rig.bodies("q") == [b"1", b"2"]
+    if how == "an operator":
+        client.ok(EndHeuristicallyCommand(0, XID, True))
+    else:
+        client.ok(CommitBranchCommand(0, XID, how == "in one phase"))
+    assert client.rig.bodies("q") == [b"4", b"5"]
     client.rig.check_log()
 
 

@@ -231,23 +231,131 @@ def test_rejects_of_several_clients_are_done_one_after_the_other(rig: Rig, clien
     rig.check_log()
 
 
-def test_a_reject_of_more_than_a_command_may_bring_goes_to_nobody_else_in_the_same_reign() -> None:
-    rig = Rig(PrimarySettings(reading_messages_max=4, command_bytes_max=24), resident_bytes_max=1)
-    client = rig.client()
+# --- in parts ---------------------------------------------------------------------------------------------------------
+
+IN_PARTS = PrimarySettings(
+    reading_messages_max=2, command_bytes_max=18, frame_bytes_max=1, delivery_batch_max=3
+)
+"""A command brings three of the bodies."""
+
+
+@pytest.fixture
+def slow() -> tuple[Rig, RigClient]:
+    """A primary that does rejects in parts, and a client that has messages in hand whose bodies are away."""
+    rig = Rig(IN_PARTS, resident_bytes_max=1)
+    client = rig.client("client", outlives_hand_over=True)
     client.declare("dead", is_durable=False)
-    client.declare("q", dead_letter_exchange="", dead_letter_key="dead")
+    client.declare("q", dead_letter_exchange="", dead_letter_key="dead", delivery_count_max=1)
     for body in numbered(COUNT):
         client.publish("q", body)
     client.consume("q")
+    assert len(client.in_hand) == COUNT
     rig.holds_readings = True
+    return rig, client
+
+
+def read_until(rig: Rig, dead: int) -> None:
+    """Let the store answer until so many are dead letters."""
+    while length(rig, "dead") < dead:
+        rig.read()
+
+
+def test_a_reject_of_more_than_a_command_may_bring_is_answered_when_the_log_has_all_of_it(
+    slow: tuple[Rig, RigClient],
+) -> None:
+    rig, client = slow
     number = settle(client)
-    rig.read()
-    assert client.answers[number].code is ErrorCode.NONE and 0 < length(rig, "q") < COUNT
+    for done in range(3, COUNT, 3):
+        read_until(rig, done)
+        assert (
+            length(rig, "q") == COUNT - done == COUNT - length(rig, "dead") and number not in client.answers
+        )
+    read_until(rig, COUNT)
+    assert client.answers[number].code is ErrorCode.NONE and client.answers[number].value == COUNT
+    assert rig.bodies("dead") == numbered(COUNT) and length(rig, "q") == 0
+    successor = Rig(predecessor=rig, resident_bytes_max=1)
+    other = successor.client("other")
+    other.consume("q")
+    assert not other.in_hand
+    rig.check_log()
+
+
+def test_what_is_left_of_a_reject_goes_to_nobody_else_in_the_same_reign(slow: tuple[Rig, RigClient]) -> None:
+    rig, client = slow
+    number = settle(client)
+    read_until(rig, 3)
     other = rig.client()
     other.consume("q", selector="TRUE")
     read_all(rig)
-    assert not other.in_hand and length(rig, "q") == 0
-    assert sorted(rig.bodies("dead")) == numbered(COUNT)
+    assert not other.in_hand and client.answers[number].code is ErrorCode.NONE
+    assert rig.bodies("dead") == numbered(COUNT)
+    rig.check_log()
+
+
+def test_a_reject_whose_primary_died_between_two_parts_was_not_answered_and_the_rest_is_free(
+    slow: tuple[Rig, RigClient],
+) -> None:
+    rig, client = slow
+    number = settle(client)
+    read_until(rig, 3)
+    successor = Rig(predecessor=rig)
+    resume(successor, client, number)
+    assert client.answers[number].code is ErrorCode.STALE_DELIVERY
+    other = successor.client("other")
+    other.consume("q")
+    assert other.bodies("q") == numbered(COUNT)[3:] and successor.bodies("dead") == numbered(3)
+
+
+def test_what_is_left_of_a_reject_is_done_by_a_successor_to_whom_the_set_was_handed_over(
+    slow: tuple[Rig, RigClient],
+) -> None:
+    rig, client = slow
+    number = settle(client)
+    read_until(rig, 3)
+    successor = Rig(IN_PARTS, predecessor=rig, handed=handed_over(rig), resident_bytes_max=1)
+    resume(successor, client, number)
+    assert client.answers[number].code is ErrorCode.NONE
+    assert length(successor, "q") == 0 and successor.bodies("dead") == numbered(COUNT)
+    successor.check_log()
+
+
+def test_a_reject_whose_stream_was_lost_between_two_parts_is_finished_when_it_comes_again(
+    slow: tuple[Rig, RigClient],
+) -> None:
+    rig, client = slow
+    number = settle(client)
+    read_until(rig, 3)
+    client.lose_stream()
+    read_all(rig)
+    assert length(rig, "dead") == 3
+    resume(rig, client, number)
+    read_all(rig)
+    assert client.answers[number].code is ErrorCode.NONE
+    assert rig.bodies("dead") == numbered(COUNT) and length(rig, "q") == 0
+    rig.check_log()
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_session_may_end_or_a_queue_be_deleted_between_two_parts(
+    slow: tuple[Rig, RigClient], is_deleted: bool
+) -> None:
+    rig, client = slow
+    number = settle(client)
+    read_until(rig, 3)
+    if is_deleted:
+        rig.client("other").ok(DeleteQueueCommand(0, "q"))
+    else:
+        client.lose_stream()
+        rig.pass_time(10_000)
+    read_all(rig)
+    rig.pass_time(1)
+    read_all(rig)
+    if is_deleted:
+        assert client.answers[number].code is ErrorCode.NOT_FOUND and rig.bodies("dead") == numbered(3)
+    else:
+        assert sorted(rig.bodies("dead")) == numbered(COUNT), "they have failed, and are worn out by that"
+        assert length(rig, "q") == 0
+    assert rig.client("goes on").publish("dead", b"1").code is ErrorCode.NONE
     rig.check_log()
 
 

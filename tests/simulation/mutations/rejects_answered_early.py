@@ -1,0 +1,38 @@
+"""A reject is answered with its first part: whoever leads next gives the rest to others (P2, P4)."""
+
+from msgspec.structs import replace
+
+from lockstep.core.commands import AnyCommand, SettleCommand
+from lockstep.core.ids import SessionKey
+from services.primary.core.client_streams import ClientStream
+from services.primary.core.primary import PrimaryCore
+from services.primary.core.waiting_rejects import Part, WaitingRejects
+from tests.simulation.mutations import Mutation
+from tests.simulation.parts import Parts
+from tests.simulation.weak_replica import WeakReplica
+
+
+class Hasty(WaitingRejects):
+    def part(self, session: SessionKey, command: SettleCommand) -> Part:
+        part = super().part(session, command)
+        return Part(part.queue, part.positions, is_last=True)
+
+    def take(self) -> tuple[ClientStream, AnyCommand] | None:
+        taken = super().take()
+        if taken is None:
+            return None
+        stream, command = taken
+        assert isinstance(command, SettleCommand), command
+        return stream, replace(command, positions=tuple(self.part(stream.session, command).positions))
+
+
+class HastyReplica(WeakReplica):
+    def promoted(self, primary: PrimaryCore) -> None:
+        primary.client_hearing.clients.rejects.__class__ = Hasty
+
+
+MUTATION = Mutation(
+    "P4: a reject is answered when the log has all of it",
+    lambda: Parts(make_replica=HastyReplica),
+    ("dead_letters_in_parts/killed when it is answered",),
+)

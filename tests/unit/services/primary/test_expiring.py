@@ -1,0 +1,164 @@
+"""Expiry: it keeps up with whoever publishes, in steps between which others have their turn, and what it is late for goes to
+nobody.
+"""
+
+import pytest
+
+from lockstep.core.commands import Disposition
+from lockstep.core.inputs import AnyInput, Tick, Woken
+from lockstep.core.requests import DetachSession, DrainConsumer
+from services.primary.core.settings import PrimarySettings
+from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
+
+ONE_AT_A_TIME = PrimarySettings(expiry_batch_max=1)
+
+
+def _handle(rig: Rig, given: AnyInput) -> list[int]:
+    """When the primary wants to be woken."""
+    rig.wakes.clear()
+    rig.feed(given)
+    return rig.wakes
+
+
+def _pass(rig: Rig, milliseconds: int) -> None:
+    """Time passes, and no tick comes yet."""
+    rig.boottime_ms += milliseconds
+    rig.wall_ms += milliseconds
+
+
+def _late(settings: PrimarySettings = ONE_AT_A_TIME) -> tuple[Rig, RigClient]:
+    """Three messages that are past their end and there, and two others among them."""
+    rig = Rig(settings)
+    client = rig.client()
+    client.declare("q")
+    client.publish("q", b"1", b"2", ttl_ms=100)
+    client.publish("q", b"a")
+    client.publish("q", b"3", ttl_ms=100)
+    client.publish("q", b"b", ttl_ms=10_000)
+    _pass(rig, 100)
+    return rig, client
+
+
+def test_expiry_goes_on_between_ticks_while_something_is_due() -> None:
+    rig, _ = _late(PrimarySettings(expiry_batch_max=2))
+    assert _handle(rig, Tick(SET)) == [rig.boottime_ms + 1]
+    assert rig.bodies("q") == [b"a", b"3", b"b"]
+    _pass(rig, 1)
+    assert _handle(rig, Woken(SET)) == []
+    assert rig.bodies("q") == [b"a", b"b"]
+    rig.check_log()
+
+
+@pytest.mark.parametrize("how", ["held", "locked"])
+def test_what_somebody_has_is_looked_at_once_and_not_again_before_it_is_let_go(how: str) -> None:
+    rig = Rig(ONE_AT_A_TIME)
+    client = rig.client()
+    client.declare("q")
+    client.publish("q", b"1", b"2", b"3", ttl_ms=100)
+    client.consume("q", credit=3)
+    transaction = client.begin()
+    if how == "locked":
+        client.settle("q", transaction=transaction, sequence=1)
+    client.publish("q", b"4", ttl_ms=200)
+    _pass(rig, 200)
+    looks = 0
+    while _handle(rig, Tick(SET)):
+        looks += 1
+        _pass(rig, 1)
+    assert looks == 3, "with the fourth nothing is due any more"
+    _pass(rig, 5000)
+    assert not rig.core.context.expiry.is_due(rig.wall_ms)
+    if how == "locked":
+        client.rollback(transaction)
+    else:
+        client.settle("q", disposition=Disposition.RELEASE)
+    for _ in range(4):
+        rig.pass_time(1)
+    assert rig.bodies("q") == []
+    rig.check_log()
+
+
+@pytest.mark.parametrize(
+    "end", ["it is released", "it failed", "its session detaches", "its session is lost"]
+)
+def test_what_is_let_go_is_watched_again_however_it_is(end: str) -> None:
+    rig = Rig()
+    client = rig.client(timeout_ms=1000)
+    client.declare("q")
+    client.publish("q", b"1", ttl_ms=100)
+    client.consume("q")
+    rig.pass_time(200)
+    assert rig.bodies("q") == [b"1"]
+    match end:
+        case "it is released":
+            client.settle("q", disposition=Disposition.RELEASE)
+        case "it failed":
+            client.settle("q", disposition=Disposition.FAIL)
+        case "its session detaches":
+            client.say(DetachSession())
+        case "its session is lost":
+            client.lose_stream()
+            rig.pass_time(1000)
+        case _:
+            raise AssertionError(end)
+    rig.pass_time(1)
+    assert rig.bodies("q") == []
+    rig.check_log()
+
+
+@pytest.mark.parametrize("selector", ["", "TRUE"])
+def test_what_has_expired_goes_to_nobody_though_it_is_there(selector: str) -> None:
+    rig, client = _late()
+    client.consume("q", selector=selector)
+    assert client.bodies("q") == [b"a", b"b"]
+    assert len(rig.bodies("q")) == 5
+    while _handle(rig, Tick(SET)):
+        _pass(rig, 1)
+    assert rig.bodies("q") == [b"a", b"b"]
+    rig.check_log()
+
+
+def test_a_browser_is_shown_what_is_there() -> None:
+    _, client = _late()
+    client.browse("q")
+    assert client.shown == [b"1", b"2", b"a", b"3", b"b"]
+
+
+def test_a_drain_passes_what_has_expired() -> None:
+    _, client = _late()
+    consumer = client.consume("q", credit=10)
+    client.say(DrainConsumer(consumer))
+    assert client.bodies("q") == [b"a", b"b"] and client.drained(consumer) == [8]
+
+
+def test_what_left_its_time_behind_with_its_queue_is_delivered() -> None:
+    """A dead letter's end is that of the queue that it went to, whatever its content says."""
+    rig = Rig(ONE_AT_A_TIME)
+    client = rig.client()
+    client.declare("dead")
+    client.declare("short", message_ttl_ms=300)
+    client.exchange("x", "dead", "short")
+    client.declare("q", dead_letter_exchange="x")
+    client.publish("q", b"1", ttl_ms=100)
+    rig.pass_time(100)
+    client.publish("dead", b"2", b"3", ttl_ms=100)
+    _pass(rig, 299)
+    client.consume("short")
+    client.consume("dead")
+    assert client.bodies("short") == client.bodies("dead") == [b"1"]
+
+
+def test_passing_by_many_that_have_expired_leaves_others_their_turn() -> None:
+    rig = Rig(PrimarySettings(expiry_batch_max=1, delivery_turn_max=10, delivery_batch_max=5))
+    client = rig.client()
+    client.declare("q")
+    client.publish("q", *[b"late"] * 25, ttl_ms=100)
+    client.publish("q", b"1")
+    _pass(rig, 100)
+    client.say()
+    client.consume("q")
+    turns = 1
+    while not client.bodies("q"):
+        client.say()
+        turns += 1
+    assert turns == 3 and client.bodies("q") == [b"1"]
