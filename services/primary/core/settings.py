@@ -111,7 +111,7 @@ class PrimarySettings:
     """Sessions in one resource set: each costs every replica some kilobytes, attached or not."""
     stream_consumers_max: int = 5000
     """Consumers of one session. A proxy has one session for all of its clients, each of whose connections it limits by itself.
-    When the session comes back they are all opened in one go: a second's work, if they are of one queue."""
+    When the session comes back they are all opened in one go."""
     consumer_credit_max: int = 1_000_000
     """Beyond it credit is cut: it bounds what one client can hold."""
     delivery_bytes_max: int = 1024 * 1024
