@@ -98,8 +98,13 @@ class DirectoryDisk:
         with self._lock:
             if set_name not in self._sets:
                 path = self._root / "sets" / f"{_PREFIX}{quote(set_name, safe='')}"
-                self._sets[set_name] = SetDirectory(path, self._is_prefilled)
+                self._sets[set_name] = SetDirectory(path, self._is_prefilled, self._give_up_kept)
             return self._sets[set_name]
+
+    def _give_up_kept(self) -> None:
+        """The sets share a file system: what one keeps for its next segments is room that another may need now."""
+        for directory in tuple(self._sets.values()):
+            directory.forget_kept(0)
 
     @staticmethod
     def _perform(directory: SetDirectory, step: AnyStep) -> StepResult:
@@ -114,8 +119,8 @@ class DirectoryDisk:
                 directory.create_segment(step)
             case DeleteSegments():
                 directory.delete_segments(step)
-            case MeasureRoom():
-                return directory.free_bytes()
+            case MeasureRoom(wanted_bytes):
+                return directory.room(wanted_bytes)
             case ListSegments():
                 return directory.list_segments()
             case SettleSegment(number):

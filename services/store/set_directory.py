@@ -16,6 +16,7 @@ import mmap
 import os
 import shutil
 import threading
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
@@ -25,7 +26,11 @@ from services.store.core.disk import (
     DiskError,
     DiskProblem,
     MoveAside,
+    ReadMeta,
     ReadSegment,
+    ReadSnapshotItems,
+    ReadSnapshotMeta,
+    ReadSnapshotValues,
     Step,
     WriteSegment,
 )
@@ -41,20 +46,28 @@ _KEPT = ".kept"
 _PARTS_MAX = 512
 """Buffers of one pwritev; the kernel's limit is 1024."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_UNREADABLE = {errno.EIO, errno.ENODATA, errno.EILSEQ, errno.EREMOTEIO, errno.EBADMSG}
+"""What the kernel says of a sector that does not come, or does not pass the device's own check."""
+_READING = ReadSegment, ReadSnapshotMeta, ReadSnapshotItems, ReadSnapshotValues
+"""Steps that do nothing else."""
 
 
 def disk_error(error: OSError, step: Step) -> DiskError:
     """What the core is told of an operating system error."""
     problem = DiskProblem.FULL if error.errno in _FULL else DiskProblem.FAILED
+    if isinstance(step, _READING) and error.errno in _UNREADABLE:
+        problem = DiskProblem.UNREADABLE
     return DiskError(problem, f"{type(step).__name__}: {error}", step)
 
 
 class SetDirectory:
     """Lives as long as the process; its lanes call it from their threads, never two of one lane."""
 
-    def __init__(self, path: Path, is_prefilled: bool) -> None:
+    def __init__(self, path: Path, is_prefilled: bool, give_up_kept: Callable[[], None]) -> None:
+        """`give_up_kept`: has all directories of the file system do so."""
         self.path = path
         self._is_prefilled = is_prefilled
+        self._give_up_kept = give_up_kept
         self._journal = path / "journal"
         self._files: dict[int, int] = {}
         """Open segment files: number -> descriptor."""
@@ -77,6 +90,9 @@ class SetDirectory:
             return (self.path / "meta").read_bytes()
         except FileNotFoundError:
             return b""
+        except OSError as error:
+            problem = DiskProblem.UNREADABLE if error.errno in _UNREADABLE else DiskProblem.FAILED
+            raise DiskError(problem, f"{self.path}: {error}", ReadMeta()) from error
 
     def write_meta(self, data: bytes) -> None:
         new = self.path / "meta.new"
@@ -155,13 +171,19 @@ class SetDirectory:
             return found[0]
 
     def _make_room(self, step: CreateSegment) -> None:
-        """Gives up what was kept, all of it of other sizes, if there is no room otherwise. Raises `DiskError`, FULL."""
+        """Gives up what was kept, here and by other sets, if there is no room otherwise. Raises `DiskError`, FULL."""
         wanted = step.size_bytes + step.reserve_bytes
-        if self.free_bytes() < wanted:
-            self._forget_kept(0)
-            if self.free_bytes() < wanted:
-                message = f"{self.path}: no room for a segment beside the reserve"
-                raise DiskError(DiskProblem.FULL, message, step)
+        if self.room(wanted) < wanted:
+            message = f"{self.path}: no room for a segment beside the reserve"
+            raise DiskError(DiskProblem.FULL, message, step)
+
+    def room(self, wanted_bytes: int) -> int:
+        """Free bytes of the file system; while they are fewer than wanted no set keeps a file."""
+        free_bytes = self.free_bytes()
+        if free_bytes < wanted_bytes:
+            self._give_up_kept()
+            free_bytes = self.free_bytes()
+        return free_bytes
 
     def free_bytes(self) -> int:
         room = os.statvfs(self._journal)
@@ -210,9 +232,9 @@ class SetDirectory:
                 os.rename(path, kept)
                 with self._lock:
                     self._kept.append((kept, kept.stat().st_size))
-        self._forget_kept(step.kept_max)
+        self.forget_kept(step.kept_max)
 
-    def _forget_kept(self, kept_max: int) -> None:
+    def forget_kept(self, kept_max: int) -> None:
         """Delete the oldest: one of a size that is not asked for does not stay for ever."""
         with self._lock:
             count = max(len(self._kept) - kept_max, 0)

@@ -7,6 +7,7 @@ flushed: it is opened anew by whoever reads its meta, or clears it, and everythi
 """
 
 import errno
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -73,7 +74,7 @@ class SnapshotDb:
                 items.append(new(StateItem, (key[1:], value, True)))
                 size += len(key) + len(value) + _ITEM_BYTES
             if why := self._why_ended(_ITEM + (items[-1].key + b"\0" if items else from_key)):
-                raise SnapshotCorrupt(why) if _is_corruption(why) else SnapshotFailed(errno.EIO, why)
+                raise SnapshotCorrupt(why) if _is_corruption(why) else _failed(why)
         except Exception as error:
             raise self._translated(error) from error
         return tuple(items), True
@@ -149,7 +150,7 @@ class SnapshotDb:
     def _open(self) -> Rdict:
         with self._lock:
             if self._is_given_up:
-                raise SnapshotFailed(errno.EIO, "an error before may have taken what was not flushed")
+                raise SnapshotFailed("an error before may have taken what was not flushed")
             if self._database is None:
                 # RocksDB syncs names inside of its directory, not the directory's own.
                 self._path.mkdir(exist_ok=True)
@@ -184,11 +185,14 @@ class SnapshotDb:
         except Exception:
             self._database = None
         text = str(error)
-        if _is_corruption(text):
-            return SnapshotCorrupt(text)
-        failed = SnapshotFailed(text)
-        failed.errno = 28 if "o space left" in text else 5
-        return failed
+        return SnapshotCorrupt(text) if _is_corruption(text) else _failed(text)
+
+
+def _failed(text: str) -> SnapshotFailed:
+    """With the error of the operating system that the text ends with, where it matters which one it is."""
+    failed = SnapshotFailed(text)
+    failed.errno = next((number for number in (errno.ENOSPC, errno.EIO) if os.strerror(number) in text), None)
+    return failed
 
 
 def _is_corruption(text: str) -> bool:

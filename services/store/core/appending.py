@@ -157,7 +157,7 @@ def _write(the: StoredSet, group: _Group) -> Procedure[None]:
     )
     end = end_behind(segment.end + wanted, journal.room - wanted, the.limits.page_bytes)
     write = WriteSegment(segment.number, segment.end, (header, *group.parts, end))
-    _, _, the.free_bytes = yield (write, SyncSegment(segment.number), MeasureRoom())
+    _, _, the.free_bytes = yield (write, SyncSegment(segment.number), MeasureRoom(the.roomy_bytes))
     journal.add_group(group.headers, segment.end + GROUP_HEADER_BYTES)
     the.appended_bytes += wanted
 

@@ -66,7 +66,7 @@ class CreateSegment(Step, frozen=True):
     """A file of `size_bytes`, `header` at its beginning; an old one of that number is replaced. Durable.
 
     Behind the header are zeros, or what a deleted segment of that size held. Raises FULL when less than `reserve_bytes` would be
-    left on the file system.
+    left on the file system, even without what other sets keep.
     """
 
     number: int
@@ -98,7 +98,11 @@ class SettleSegment(Step, frozen=True):
 
 
 class MeasureRoom(Step, frozen=True):
-    """-> bytes that are free on the file system."""
+    """-> bytes that are free on the file system. Files that any set keeps for segments to come are given up while fewer than
+    `wanted_bytes` are.
+    """
+
+    wanted_bytes: int
 
 
 class ReadSegment(Step, frozen=True):
@@ -114,8 +118,8 @@ class DeleteSegments(Step, frozen=True):
 
     numbers: tuple[int, ...]
     kept_max: int = 0
-    """Files that may be kept, those of earlier deletions included, for segments to be created; until the set is opened again.
-    What they hold will lie behind the end of other segments.
+    """Files that may be kept, those of earlier deletions included, for segments to be created; until the set is opened again, or
+    there is little room. What they hold will lie behind the end of other segments.
     """
 
 
@@ -213,6 +217,8 @@ class DiskProblem(Enum):
     """No room; nothing else is wrong."""
     FAILED = "failed"
     """An I/O error: what was written since the last durable step is unknown."""
+    UNREADABLE = "unreadable"
+    """An I/O error of a step that reads: bytes are there and do not come, this time at least."""
     CORRUPT = "corrupt"
     """Bytes are there and are not what was written."""
 

@@ -99,7 +99,7 @@ def _read_owed(
         assert run is not None, f"no frame behind {index} in {owed}"
         return (yield from read_run(the, run)), run.last
     except DiskError as error:
-        if error.problem is not DiskProblem.CORRUPT:
+        if not the.unreadable.damage_in(error):
             raise
         journal.owed.give_up(owed.number)
         the.note("owed segment unreadable", error.message)

@@ -40,6 +40,7 @@ def begin_install(the: StoredSet, stream: int, request: BeginInstall) -> Procedu
     )
     yield (SnapshotClear(), DeleteSegments(tuple(number for number, _ in segments)))
     the.damage = the.corruption = ""
+    the.unreadable.forget()
     the.commit_reached = the.acknowledged_end = the.flushed_index = LogIndex(0)
     the.spare, the.number_max = None, first
     the.snapshot = SnapshotMeta(request.index, request.epochs, TimeMs(request.time_ms), first)

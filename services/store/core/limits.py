@@ -29,6 +29,12 @@ class StoreLimits:
     """Ticks for which a stream may take none of the chunks that wait for it before nobody waits for it any more: the consolidator
     for a reader of the snapshot, another writer for a load. On a network that is slow a chunk takes a tenth of one.
     """
+    unreadable_ticks: int = 5
+    """Ticks in which something could not be read before it is damage: so long a device or its bus may take to come back, and
+    those who wait for the set try about once in each.
+    """
+    unreadable_forgotten_ticks: int = 60
+    """Ticks without any such failure after which those before are not counted any more."""
     consolidated_bytes: int = 256 * KIB
     """Frames that the consolidator applies before it gives way: 2-3 ms of the event loop for messages of 1 KiB."""
     unconsolidated_bytes: int = 512 * MIB

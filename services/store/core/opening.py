@@ -94,6 +94,7 @@ def set_aside(the: StoredSet, stream: int, request: SetAside) -> Procedure[None]
     yield from write_meta(the, mark=MARK_ASIDE, highest_epoch=max(request.epoch, the.meta.highest_epoch))
     the.note("set aside", f"{the.meta.disk}: {the.damage or 'undamaged'}")
     the.corruption = ""
+    the.unreadable.forget()
     yield from read_set(the)
     the.reply(stream, the.opened(request))
 
@@ -133,7 +134,7 @@ def read_set(the: StoredSet) -> Procedure[None]:
     yield from _read_meta(the)
     if the.meta.mark in (MARK_INSTALL, MARK_ASIDE):
         yield from _start_empty(the)
-    found = yield from recover(the.meta, the.limits.scan_bytes)
+    found = yield from recover(the.meta, the.unreadable, the.limits.scan_bytes)
     if not found.damage and found.journal.end < the.commit_reached:
         # What this process was told is in no file yet, perhaps: the next one has to know it, too.
         found.damage = f"the log ends at {found.journal.end}, but {the.commit_reached} was acknowledged here"
@@ -162,15 +163,19 @@ def read_set(the: StoredSet) -> Procedure[None]:
 
 
 def _read_meta(the: StoredSet) -> Procedure[None]:
-    data = yield from read_bytes(ReadMeta())
-    if data:
-        try:
+    """A meta file that is gone, or cannot be read, where something lies beside it is lost; where nothing does, a set begins."""
+    try:
+        if data := (yield from read_bytes(ReadMeta())):
             the.meta = decode_set_meta(data)
-        except BadMeta:
-            the.meta = SetMeta(DiskId(""), mark=MARK_LOST)
-        return
-    segments = yield from list_segments()
-    if segments or (yield from read_bytes(ReadSnapshotMeta())):
+            return
+        is_lost = bool((yield from list_segments()) or (yield from read_bytes(ReadSnapshotMeta())))
+    except BadMeta:
+        is_lost = True
+    except DiskError as error:
+        if not the.unreadable.damage_in(error):
+            raise
+        is_lost = True
+    if is_lost:
         the.meta = SetMeta(DiskId(""), mark=MARK_LOST)
         return
     the.meta = SetMeta(DiskId(""))

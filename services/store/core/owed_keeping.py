@@ -24,7 +24,7 @@ def delete_segments(the: StoredSet, journal: Journal, numbers: tuple[int, ...]) 
     """
     while the.segment_read in numbers:
         yield ()
-    is_roomy = the.free_bytes == FREE_BYTES_UNKNOWN or the.free_bytes > 2 * the.limits.reserve_bytes
+    is_roomy = the.free_bytes == FREE_BYTES_UNKNOWN or the.free_bytes > the.roomy_bytes
     kept = tuple(number for number in numbers if is_roomy and number in journal.begun)
     others = tuple(number for number in numbers if number not in kept)
     journal.begun.difference_update(numbers)
@@ -56,7 +56,7 @@ def trim(the: StoredSet) -> Procedure[None]:
     journal = the.journal
     assert journal is not None
     the.is_room_stale = False
-    (the.free_bytes,) = yield (MeasureRoom(),)
+    (the.free_bytes,) = yield (MeasureRoom(the.roomy_bytes),)
     count = _excess(the, journal)
     if count:
         free_bytes, owed_bytes = the.free_bytes, journal.owed.bytes_total
@@ -64,7 +64,7 @@ def trim(the: StoredSet) -> Procedure[None]:
         place = f"{count} up to index {dropped[-1].last}"
         the.note("owed segments dropped", f"{place}: {owed_bytes} bytes were owed, {free_bytes} free")
         yield from delete_segments(the, journal, tuple(entry.number for entry in dropped))
-        (the.free_bytes,) = yield (MeasureRoom(),)
+        (the.free_bytes,) = yield (MeasureRoom(the.roomy_bytes),)
 
 
 def _excess(the: StoredSet, journal: Journal) -> int:
@@ -72,7 +72,7 @@ def _excess(the: StoredSet, journal: Journal) -> int:
     excess_bytes = journal.owed.bytes_total - the.limits.owed_bytes_max
     if the.free_bytes != FREE_BYTES_UNKNOWN:
         # Before brokers stop publishing because no more than the reserve is left, and before a segment cannot be created.
-        excess_bytes = max(excess_bytes, 2 * the.limits.reserve_bytes - the.free_bytes)
+        excess_bytes = max(excess_bytes, the.roomy_bytes - the.free_bytes)
     count = 0
     while excess_bytes > 0 and count < len(journal.owed.entries):
         excess_bytes -= journal.owed.entries[count].size_bytes

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 from lockstep.core.epoch_table import EpochTable
 from lockstep.core.ids import LogIndex, TimeMs
-from services.store.core.disk import DiskError, DiskProblem, SettleSegment
+from services.store.core.disk import DiskError, SettleSegment
 from services.store.core.journal import Journal
 from services.store.core.journal_format import SEGMENT_HEADER_BYTES, salt_of
 from services.store.core.meta import OwedSegment, Seal, SetMeta, SnapshotMeta
 from services.store.core.procedure import Procedure, list_segments, read_snapshot_meta
 from services.store.core.segment import Segment
 from services.store.core.segment_scan import SegmentScan
+from services.store.core.unreadable import Unreadable
 
 
 @dataclass(slots=True)
@@ -39,16 +40,19 @@ class Recovered:
     """Segment files that belong to nothing, are owed to nobody, and may be deleted."""
 
 
-def recover(meta: SetMeta, scan_bytes: int) -> Procedure[Recovered]:
-    """Reads the set's files; `meta` is without a mark. `scan_bytes`: size of one read. Raises `DiskError` for an I/O error."""
+def recover(meta: SetMeta, unreadable: Unreadable, scan_bytes: int) -> Procedure[Recovered]:
+    """Reads the set's files; `meta` is without a mark. `scan_bytes`: size of one read. Raises `DiskError` for an I/O error that
+    is not damage, or not yet.
+    """
     sizes = dict((yield from list_segments()))
     snapshot, damage = None, ""
     try:
         snapshot = yield from read_snapshot_meta()
     except DiskError as error:
-        if error.problem is not DiskProblem.CORRUPT:
+        damage = unreadable.damage_in(error)
+        if not damage:
             raise
-        damage = f"snapshot: {error.message}"
+        damage = f"snapshot: {damage}"
     first = snapshot.first_segment if snapshot else meta.first_segment
     number_max = max([first - 1, *sizes, *(seal.next_number - 1 for seal in meta.seals)])
     base = snapshot.index if snapshot else LogIndex(0)
@@ -58,7 +62,14 @@ def recover(meta: SetMeta, scan_bytes: int) -> Procedure[Recovered]:
     found = Recovered(journal, snapshot, max(meta.commit_index, base), number_max, damage, not damage)
     if damage:
         return found  # without the snapshot there is no state, however good the frames behind it are
-    yield from _walk(found, sizes, {seal.number: seal for seal in meta.seals}, salt_of(meta.disk), scan_bytes)
+    try:
+        yield from _walk(
+            found, sizes, {seal.number: seal for seal in meta.seals}, salt_of(meta.disk), scan_bytes
+        )
+    except DiskError as error:
+        found.damage = unreadable.damage_in(error)
+        if not found.damage:
+            raise
     if not found.damage and journal.end < found.commit_index:
         found.damage = f"the log ends at {journal.end}, but {found.commit_index} was acknowledged"
     return found
@@ -85,8 +96,10 @@ def _walk(
             yield (SettleSegment(number),)
             journal.segments.append(Segment(number, sizes[number], spans_from=spans.get(number, LogIndex(0))))
             scan = SegmentScan(journal, salt, seal.end if seal else None, scan_bytes)
-            found.torn = yield from scan.run()
-            found.commit_index = max(found.commit_index, scan.commit_index)
+            try:
+                found.torn = yield from scan.run()
+            finally:
+                found.commit_index = max(found.commit_index, scan.commit_index)
             is_damaged = seal is not None or scan.is_shortened or scan.has_gap
             if found.torn and (is_damaged or (yield from scan.has_group_behind())):
                 found.damage = found.torn

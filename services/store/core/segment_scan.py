@@ -7,7 +7,7 @@ of the segment that the file was before: the snapshot covers all of them, so the
 
 from lockstep.core.frames import HEADER_BYTES, BadFrame, FrameHeader, check_frame, decode_header
 from lockstep.core.ids import LogIndex
-from services.store.core.disk import ReadSegment
+from services.store.core.disk import DiskError, DiskProblem, ReadSegment
 from services.store.core.journal import Journal
 from services.store.core.journal_format import (
     GROUP_HEADER_BYTES,
@@ -34,7 +34,7 @@ class SegmentScan:
         """It has no valid header."""
         self.has_gap = False
         """Its first frame is whole and does not follow the log, all of which was synced before the segment was begun."""
-        self._piece_bytes = piece_bytes
+        self._piece_bytes = self._ahead_bytes = piece_bytes
         self._data, self._data_at = b"", 0
         self._bad_at = 0
 
@@ -140,7 +140,14 @@ class SegmentScan:
         """`length` bytes from `offset` on, fewer at the end; reads in large pieces."""
         length = max(min(length, self.end - offset), 0)
         if offset < self._data_at or offset + length > self._data_at + len(self._data):
-            wanted = min(max(length, self._piece_bytes), self.end - offset)
-            self._data = yield from read_bytes(ReadSegment(self.segment_number, offset, wanted))
+            wanted = min(max(length, self._ahead_bytes), self.end - offset)
+            try:
+                self._data = yield from read_bytes(ReadSegment(self.segment_number, offset, wanted))
+            except DiskError as error:
+                if error.problem is not DiskProblem.UNREADABLE or wanted == length:
+                    raise
+                # Frames that lie before the bad place, in the same piece, are part of the log.
+                self._ahead_bytes = 0
+                self._data = yield from read_bytes(ReadSegment(self.segment_number, offset, length))
             self._data_at = offset
         return self._data[offset - self._data_at : offset - self._data_at + length]

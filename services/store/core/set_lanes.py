@@ -2,7 +2,7 @@
 
 Law: a procedure sees the results of its own job only, and none is left behind: a procedure ends, or its failed job ends it. In
 the journal lane a failure closes the set and refuses what the procedure was asked for; in the other lanes it is noted and tried
-again when there is reason to.
+again when there is reason to, unless it is damage: then the set is closed, and whoever opens it is told (R10).
 """
 
 from collections.abc import Callable
@@ -27,7 +27,6 @@ from services.store.core.appending import append, truncate
 from services.store.core.consolidator import Consolidator
 from services.store.core.disk import (
     DiskError,
-    DiskProblem,
     Lane,
     ReadSnapshotItems,
     ReadSnapshotValues,
@@ -108,6 +107,7 @@ class SetLanes:
         the.silent_ticks.update(
             stream for stream, chunks in the.unsent.items() if chunks >= the.limits.chunks_unsent_max
         )
+        the.unreadable.tick()
         if not is_last:  # Who stops does not catch up: closing the snapshot makes durable what it has.
             self.consolidator.tick(is_quiet and not is_busy)
         the.appended_bytes, the.has_no_spare = 0, False
@@ -259,12 +259,11 @@ class SetLanes:
     def _fail(self, lane: Lane, error: DiskError) -> None:
         the = self.the
         the.note("disk failed", f"{lane.value}: {error.problem.value}: {error.message}")
-        if error.problem is DiskProblem.CORRUPT and lane is not Lane.JOURNAL:
-            the.must_close = error.message
-        if error.problem is DiskProblem.CORRUPT and isinstance(
-            error.step, ReadSnapshotItems | ReadSnapshotValues
-        ):
-            the.corruption = error.message
+        damage = the.unreadable.damage_in(error)
+        if damage and lane is not Lane.JOURNAL:
+            the.must_close = damage
+        if damage and isinstance(error.step, ReadSnapshotItems | ReadSnapshotValues):
+            the.corruption = damage
         if isinstance(error.step, SnapshotStep):
             the.is_snapshot_known = False
             self.consolidator.give_up()

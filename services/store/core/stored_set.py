@@ -37,6 +37,7 @@ from services.store.core.requests import (
     SetStatus,
     SurveySet,
 )
+from services.store.core.unreadable import Unreadable
 
 if TYPE_CHECKING:
     from services.store.core.blocks import Scan
@@ -103,8 +104,9 @@ class StoredSet:
         self.damage = ""
         self.is_prefix_good = True
         """What lies before the damage is a state of the set: the snapshot is whole, or there is none."""
+        self.unreadable = Unreadable(limits)
         self.corruption = ""
-        """A bad checksum that was met while reading, and that a recovery might not meet; it is damage at the next opening too."""
+        """Damage that was met while reading, and that a recovery might not meet; it is damage at the next opening too."""
         self.writer: tuple[int, Incarnation] | None = None
         self.commit_told = LogIndex(0)
         """Highest commit index of the set as a broker told it or the disk knew it; may be above the log's end."""
@@ -141,6 +143,8 @@ class StoredSet:
         """The spare segment could not be created; not tried again before the next tick."""
         self.free_bytes = FREE_BYTES_UNKNOWN
         """On the file system, when it was measured last: with every group, and while something is owed with every tick."""
+        self.roomy_bytes = 2 * limits.reserve_bytes
+        """Nothing is kept that need not be while no more is free: brokers stop publishing when only the reserve is left."""
         self.is_room_stale = False
         """The room on the file system is to be measured again: something is kept that may have to make place."""
         self.segment_read: int | None = None

@@ -205,6 +205,17 @@ def test_the_segments_of_a_burst_are_kept_for_the_next_one() -> None:
     assert len(log.rig.disk.directories[SET].kept) == LIMITS.unconsolidated_bytes // (16 * KIB)
 
 
+def test_what_is_kept_goes_where_brokers_would_soon_stop_publishing() -> None:
+    log = Log(segment_bytes=16 * KIB, reserve_bytes=64 * KIB)
+    while log.written == 0:
+        log.grow(1)
+    kept = len(log.rig.disk.directories[SET].kept)
+    assert kept
+    log.rig.disk.free_bytes = 2 * 64 * KIB - 1
+    log.grow(1)
+    assert log.rig.disk.free_bytes == 2 * 64 * KIB - 1 + kept * 16 * KIB
+
+
 def test_a_closed_segment_that_is_applied_but_for_its_end_waits_as_all_does() -> None:
     """It would have to be made durable in the middle of a burst, for nothing."""
     log = Log(segment_bytes=64 * KIB)

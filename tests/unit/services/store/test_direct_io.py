@@ -40,7 +40,7 @@ def test_a_file_system_that_refuses_it_does_not_take_it(tmp_path: Path) -> None:
 
 
 def check_new_segment(path: Path, size_bytes: int) -> None:
-    directory = SetDirectory(path, is_prefilled=True)
+    directory = SetDirectory(path, is_prefilled=True, give_up_kept=lambda: None)
     directory.read_meta()
     header = encode_segment_header(7, 1, size_bytes) + END
     directory.create_segment(CreateSegment(1, size_bytes, header, 0))
@@ -71,7 +71,7 @@ def test_a_snapshot_works_without_direct_io(tmp_path: Path) -> None:
 def test_a_disk_that_fails_while_zeros_are_written_is_told_as_such(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, directory = os.pwritev, SetDirectory(tmp_path / "set", is_prefilled=True)
+    real, directory = os.pwritev, SetDirectory(tmp_path / "set", is_prefilled=True, give_up_kept=lambda: None)
     directory.read_meta()
 
     def failing(descriptor: int, parts: list[memoryview], offset: int, flags: int = 0) -> int:

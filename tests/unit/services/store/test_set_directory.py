@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.core.ids import Epoch
+from lockstep.core.ids import Epoch, SetName
 from lockstep.core.store_protocol import SetAside
 from services.store import set_directory
 from services.store.core.disk import (
@@ -17,6 +17,7 @@ from services.store.core.disk import (
     DiskError,
     DiskProblem,
     ListSegments,
+    MeasureRoom,
     MoveAside,
     ReadMeta,
     ReadSegment,
@@ -31,6 +32,7 @@ from tests.unit.services.store.full_files import files_that_do_not_grow
 from tests.unit.services.store.store_rig import ME, SET, StoreRig, frame
 
 SIZE = 4096
+OTHER = SetName("invoices")
 STALE = b"a group of an older segment"
 
 
@@ -106,6 +108,39 @@ def test_as_many_files_are_kept_as_may_be(disk: DirectoryDisk, tmp_path: Path) -
     assert names(tmp_path) == ["5.segment"]
     create(disk, 6)
     assert read(disk, 6)[len(header(6)) : 200] == bytes(200 - len(header(6)))
+
+
+@pytest.fixture
+def two_sets(disk: DirectoryDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DirectoryDisk:
+    """On a file system with room for ten segments; one has had a burst, and keeps three files of it."""
+
+    def free_bytes(_: SetDirectory) -> int:
+        return 10 * SIZE - sum(file.stat().st_size for file in tmp_path.glob("sets/*/journal/*"))
+
+    monkeypatch.setattr(SetDirectory, "free_bytes", free_bytes)
+    disk.perform(OTHER, ReadMeta())
+    for number in range(1, 5):
+        create(disk, number)
+    disk.perform(SET, DeleteSegments((1, 2, 3), 3))
+    return disk
+
+
+def test_what_an_idle_set_keeps_is_given_up_before_another_gets_no_room(
+    two_sets: DirectoryDisk, tmp_path: Path
+) -> None:
+    for number in range(1, 9):
+        two_sets.perform(OTHER, CreateSegment(number, SIZE, header(number), SIZE))
+    with pytest.raises(DiskError) as failed:
+        two_sets.perform(OTHER, CreateSegment(9, SIZE, header(9), SIZE))
+    assert failed.value.problem is DiskProblem.FULL
+    assert names(tmp_path) == ["4.segment"]
+
+
+@pytest.mark.parametrize(("wanted", "free"), [(6 * SIZE, 6 * SIZE), (7 * SIZE, 9 * SIZE)])
+def test_nothing_is_kept_by_any_set_while_less_is_free_than_is_wanted(
+    two_sets: DirectoryDisk, wanted: int, free: int
+) -> None:
+    assert two_sets.perform(OTHER, MeasureRoom(wanted)) == free
 
 
 def test_whoever_opens_finds_no_file_that_was_kept(disk: DirectoryDisk, tmp_path: Path) -> None:

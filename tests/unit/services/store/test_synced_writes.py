@@ -35,7 +35,7 @@ def test_a_group_is_synced_once_in_one_call_or_in_two(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, in_one_call: bool
 ) -> None:
     monkeypatch.setattr(set_directory, "can_sync_with_write", lambda _: in_one_call)
-    directory = SetDirectory(tmp_path / "set", is_prefilled=False)
+    directory = SetDirectory(tmp_path / "set", is_prefilled=False, give_up_kept=lambda: None)
     directory.read_meta()
     directory.create_segment(CreateSegment(1, 1 << 16, b"header", 0))
     calls: list[object] = []
