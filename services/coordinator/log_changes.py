@@ -118,29 +118,15 @@ class LogChanges:
         view = self._view(result, seen)
         return LogInDoubt(effect.ticket) if view is None else LogRead(effect.ticket, view)
 
-    def listed(self, effect: ListLog, entries: Sequence[Entry]) -> LogListed:
-        """`entries`: all below the log's prefix, by key, read at one revision."""
-        keys = self.keys
-        decisions: dict[GlobalId, Verdict] = {}
-        found: list[LoggedTransaction] = []
-        for entry in entries:
-            try:
-                # Decisions come before participants, as their keys do.
-                if entry.key.startswith(keys.all_decisions):
-                    decisions[keys.global_id(entry.key)] = Verdict(entry.value.decode())
-                elif entry.key.startswith(keys.all_participants):
-                    global_id = keys.global_id(entry.key)
-                    listed = ParticipantsEntry.decode(entry.value)
-                    decision = decisions.get(global_id)
-                    found.append(LoggedTransaction(global_id, listed, entry.mod_revision, decision))
-            except ValueError as error:
-                _log.error("event=entry_not_understood key=%s %s", entry.key, error)
-        owners = frozenset(
-            Incarnation(entry.key.removeprefix(keys.all_coordinators))
-            for entry in entries
-            if entry.key.startswith(keys.all_coordinators)
+    def listing(self) -> "LogListing":
+        """For all below the log's prefix, read at one revision."""
+        return LogListing(self.keys)
+
+    def listed(self, effect: ListLog, listing: "LogListing") -> LogListed:
+        """When it has taken everything."""
+        return LogListed(
+            effect.ticket, tuple(listing.found), frozenset(listing.owners), self._presence.generation
         )
-        return LogListed(effect.ticket, tuple(found), owners, self._presence.generation)
 
     # Inside
 
@@ -194,3 +180,34 @@ class LogChanges:
             else:
                 operations += [Put(keys.outcome(global_id), encoded), Put(keys.heuristic(global_id), encoded)]
         return [ModRevisionEquals(keys.participants(global_id), effect.revision), decision], operations
+
+
+class LogListing:
+    """What a list of the log's entries says. Lives as long as its driver reads it: in parts, for there may be ten thousands."""
+
+    def __init__(self, keys: DecisionKeys) -> None:
+        self.found: list[LoggedTransaction] = []
+        self.owners: set[Incarnation] = set()
+        self._keys = keys
+        self._decisions: dict[GlobalId, Verdict] = {}
+
+    def take(self, entries: Sequence[Entry]) -> None:
+        """The next ones, by key."""
+        for entry in entries:
+            try:
+                self._take(entry)
+            except ValueError as error:
+                _log.error("event=entry_not_understood key=%s %s", entry.key, error)
+
+    def _take(self, entry: Entry) -> None:
+        keys = self._keys
+        # Decisions come before participants, as their keys do.
+        if entry.key.startswith(keys.all_decisions):
+            self._decisions[keys.global_id(entry.key)] = Verdict(entry.value.decode())
+        elif entry.key.startswith(keys.all_participants):
+            global_id = keys.global_id(entry.key)
+            listed = ParticipantsEntry.decode(entry.value)
+            decision = self._decisions.get(global_id)
+            self.found.append(LoggedTransaction(global_id, listed, entry.mod_revision, decision))
+        elif entry.key.startswith(keys.all_coordinators):
+            self.owners.add(Incarnation(entry.key.removeprefix(keys.all_coordinators)))

@@ -1,14 +1,15 @@
 """Resource sets as participants, named set:<name>: the coordinator is a client of the brokers, with one session in each set.
 
 Law: as for every port: what the set's resource manager has said is answered (`core/set_answers.py`), and everything else is
-`UNREACHABLE`.
+`UNREACHABLE`. A branch has one command of a verb under way, which the session keeps through failovers: whoever asks again waits
+for its answer. Commands of their own would gather in the session of a set that commits nothing, and flood it when it is back.
 """
 
 import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from lockstep.client.client import Client
 from lockstep.client.resource_manager import ResourceManager, XaError
@@ -20,7 +21,7 @@ from lockstep.core.xa import BranchState, XaStatus
 from lockstep.core.xid import Xid
 from lockstep.runtime.etcd import EtcdClient
 from services.coordinator.core.set_answers import completion, refused_completion, refused_vote, vote
-from services.coordinator.core.votes import Completion, Vote
+from services.coordinator.core.votes import Completion, Verb, Vote
 from services.coordinator.participant_ports import ParticipantPort
 
 _log = logging.getLogger("lockstep.coordinator")
@@ -40,8 +41,12 @@ class ResourceSets(ParticipantPort):
         self._client: Client | None = None
         self._session: Session | None = None
         self._connecting: asyncio.Lock = asyncio.Lock()
+        self._under_way: dict[tuple[ParticipantName, Xid, Verb], asyncio.Task[Any]] = {}
+        """Until they are answered, or the session is lost."""
 
     async def close(self) -> None:
+        for asking in self._under_way.values():
+            asking.cancel()
         if self._client is not None:
             await self._client.close()
 
@@ -65,7 +70,7 @@ class ResourceSets(ParticipantPort):
             except XaError as error:
                 return refused_vote(error.code, error.state)
 
-        return await self._call(participant, xid, prepare, Vote.UNREACHABLE)
+        return await self._call(participant, xid, Verb.PREPARE, prepare, Vote.UNREACHABLE)
 
     async def commit(self, participant: ParticipantName, xid: Xid, *, one_phase: bool) -> Completion:
         async def commit(manager: ResourceManager) -> Completion:
@@ -77,13 +82,14 @@ class ResourceSets(ParticipantPort):
                     return await _end(manager.commit(xid), Completion.COMMITTED)
                 return refused_completion(error.code, error.state)
 
-        return await self._call(participant, xid, commit, Completion.UNREACHABLE)
+        verb = Verb.COMMIT_ONE_PHASE if one_phase else Verb.COMMIT
+        return await self._call(participant, xid, verb, commit, Completion.UNREACHABLE)
 
     async def rollback(self, participant: ParticipantName, xid: Xid) -> Completion:
         async def rollback(manager: ResourceManager) -> Completion:
             return await _end(manager.rollback(xid), Completion.ROLLED_BACK)
 
-        return await self._call(participant, xid, rollback, Completion.UNREACHABLE)
+        return await self._call(participant, xid, Verb.ROLL_BACK, rollback, Completion.UNREACHABLE)
 
     # Inside
 
@@ -91,14 +97,30 @@ class ResourceSets(ParticipantPort):
         self,
         participant: ParticipantName,
         xid: Xid,
+        verb: Verb,
+        call: Callable[[ResourceManager], Awaitable[_Answer]],
+        unreachable: _Answer,
+    ) -> _Answer:
+        asked = participant, xid, verb
+        under_way = self._under_way.get(asked)
+        if under_way is None:
+            under_way = asyncio.create_task(self._ask(participant, xid, call, unreachable))
+            under_way.add_done_callback(lambda _: self._under_way.pop(asked))
+            self._under_way[asked] = under_way
+        done, _ = await asyncio.wait([under_way], timeout=self._call_seconds)
+        return under_way.result() if done else unreachable
+
+    async def _ask(
+        self,
+        participant: ParticipantName,
+        xid: Xid,
         call: Callable[[ResourceManager], Awaitable[_Answer]],
         unreachable: _Answer,
     ) -> _Answer:
         try:
-            async with asyncio.timeout(self._call_seconds):
-                session = self._session or await self._connect()
-                return await call(await session.resource_manager(participant.removeprefix(SET_KIND)))
-        except (LockstepError, TimeoutError) as error:
+            session = self._session or await self._connect()
+            return await call(await session.resource_manager(participant.removeprefix(SET_KIND)))
+        except LockstepError as error:
             _log.debug("event=no_answer participant=%s xid=%s %r", participant, xid, error)
             return unreachable
 

@@ -10,7 +10,7 @@ from lockstep.core.clock import Now
 from lockstep.core.decision_log import LogView
 from lockstep.core.ids import Incarnation
 from services.coordinator.core.commit_hold import CommitHold
-from services.coordinator.core.messages import Effect, Ticket
+from services.coordinator.core.messages import Effect, RequestId, Ticket
 from services.coordinator.core.settings import CoordinatorLimits
 from services.coordinator.core.votes import Completion, Vote
 
@@ -28,6 +28,12 @@ class Conversation(Protocol):
     def wake(self, now: Now) -> None: ...
 
 
+class Waiting(Protocol):
+    """Those that wait for the end of one transaction."""
+
+    def drop(self, request: RequestId) -> None: ...
+
+
 class Context:
     """Lives as long as the core."""
 
@@ -36,6 +42,8 @@ class Context:
         self.limits = limits
         self.effects: list[Effect] = []
         self.hold = CommitHold(limits, self.say)
+        self.waiters: dict[RequestId, Waiting] = {}
+        """With whom each request waits, kept by them: one that is dropped is found without a look at all transactions."""
         self._last_ticket = 0
         self._waiting: dict[Ticket, tuple[Conversation, int]] = {}
         self._alarms: list[tuple[int, int, Conversation]] = []

@@ -98,12 +98,13 @@ class Coordinator:
             case OutcomeAsked():
                 self._inquire(given, now)
             case RecoverAsked():
-                self._listing.ask(given.request)
+                self._listing.ask(now, given.request)
             case HoldAsked():
                 self._context.hold.ask(given.request, self._over_the_log(), now)
             case RequestDropped():
-                for transaction in self._transactions.values():
-                    transaction.waiters.drop(given.request)
+                waiters = self._context.waiters.get(given.request)
+                if waiters is not None:
+                    waiters.drop(given.request)
                 self._context.hold.drop(given.request, now)
             case Tick():
                 self._tick(now)
@@ -254,7 +255,7 @@ class Coordinator:
             if isinstance(woken, Transaction | OnePhase):
                 self._forget_ended(woken)
         if self._recovery.is_due(now):
-            self._listing.ask()
+            self._listing.ask(now)
             for late in self._open.timed_out(now):
                 if late.global_id not in self._transactions:
                     self._context.say(Note("timed_out", late.global_id))
@@ -267,6 +268,7 @@ class Coordinator:
     def _listed(self, listed: LogListed, now: Now) -> None:
         if not self._listing.take(listed.ticket):
             return
+        self._recovery.listed(self._listing.asked_ms)
         self.doubts.listed(listed)
         taken_up: list[GlobalId] = []
         for found in self._recovery.orphans(listed, now):

@@ -4,6 +4,7 @@ Law: a listing that failed has taken nothing up, and says so to whoever asked fo
 """
 
 from lockstep.core.branch_names import GlobalId
+from lockstep.core.clock import Now
 from services.coordinator.core.context import Context
 from services.coordinator.core.messages import ListLog, RecoverAnswer, RequestId, Ticket
 
@@ -15,13 +16,16 @@ class Listing:
         self._context = context
         self._ticket: Ticket | None = None
         self._requests: list[RequestId] = []
+        self.asked_ms = 0
+        """CLOCK_BOOTTIME, of the last."""
 
-    def ask(self, request: RequestId | None = None) -> None:
+    def ask(self, now: Now, request: RequestId | None = None) -> None:
         """Lists the log, unless that is under way; `request`: somebody waits for it."""
         if request is not None:
             self._requests.append(request)
         if self._ticket is None:
             self._ticket = self._context.bare_ticket()
+            self.asked_ms = now.boottime_ms
             self._context.say(ListLog(self._ticket))
 
     def take(self, ticket: Ticket) -> bool:

@@ -9,7 +9,7 @@
            |              |      \\    |
            +--------> COMPLETING <-\\--+        somebody has decided
                           |         \\
-                          +------> DELETING     directly, if all are read-only or nobody knows it
+                          +------> DELETING     directly, if all are read-only
                                        |
                                      ENDED <-- from all that read the log, when it says that somebody else has finished
 

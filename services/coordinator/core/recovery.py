@@ -18,15 +18,26 @@ class Recovery:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._looked_ms: int | None = None
+        self._due_ms = 0
+        """CLOCK_BOOTTIME: of the next look, not before."""
+        self._asked_ms: int | None = None
+        """Of the listing that was heard since the last tick."""
 
     def is_due(self, now: Now) -> bool:
         """At the start and periodically; True restarts the pause."""
-        every_ms = self._context.limits.recovery_every_ms
-        if self._looked_ms is not None and now.boottime_ms - self._looked_ms < every_ms:
+        limits = self._context.limits
+        if self._asked_ms is not None:
+            took_ms, self._asked_ms = now.boottime_ms - self._asked_ms, None
+            rest_ms = min(limits.recovery_rest * took_ms, limits.recovery_rest_ms_max)
+            self._due_ms = max(self._due_ms, now.boottime_ms + rest_ms)
+        if now.boottime_ms < self._due_ms:
             return False
-        self._looked_ms = now.boottime_ms
+        self._due_ms = now.boottime_ms + limits.recovery_every_ms
         return True
+
+    def listed(self, asked_ms: int) -> None:
+        """The log was listed, asked for at `asked_ms`. What comes of that is done, too, when the next tick comes."""
+        self._asked_ms = asked_ms
 
     def orphans(self, listed: LogListed, now: Now) -> list[LoggedTransaction]:
         """Those to take up, the oldest first, as many as one look may; some of them may be in hand here already."""

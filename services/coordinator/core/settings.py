@@ -35,6 +35,11 @@ class CoordinatorLimits:
     own `prepare_ms` and `doubt_ms`, so that nobody's commit is aborted while it is on its way."""
     recovery_every_ms: int = 1_000
     """Between two looks at the log for transactions without a coordinator: one read of what is under way."""
+    recovery_rest: int = 10
+    """Times as long as a look took, before the next: with ten thousands in the log one takes a second, and nothing else goes on
+    in most of it."""
+    recovery_rest_ms_max: int = 10_000
+    """Longest such rest, as etcd may have been what was slow: what a dead coordinator had in hand waits for it."""
     recovered_max: int = 500
     """Transactions that one look takes up; the next one goes on. Keeps a restart after a long outage from calling all
     participants of everything at once."""

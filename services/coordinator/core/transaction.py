@@ -144,6 +144,9 @@ class Transaction:
         self._log.answered()
         if view.participants is None:
             self._gone(view, now)
+        elif self._is_as_told(view):
+            # It could not leave the log, as when etcd is full.
+            self._log.again(now)
         elif view.decision is not None:
             self.revision = view.participants_revision
             self._adopt(view.participants, view.decision is Verdict.ABORT)
@@ -213,10 +216,10 @@ class Transaction:
         self._reached(Step.VOTES_COMPLETE)
         if all(vote is Vote.READ_ONLY for vote in votes):
             self._delete(Verdict.COMMIT, now)
-        elif all(vote is Vote.UNKNOWN_BRANCH for vote in votes):
-            # Never begun, or finished so long ago that everybody has forgotten: who knows how?
-            self._delete(None, now)
         else:
+            # Also where nobody knows a branch, as when a restart has undone them all: it is not finished, though. An outcome that
+            # was in the log when the list was written would have kept that out (`CoordinatorLimits.outcome_ms`), and what another
+            # has finished since took the list along, under which this is decided.
             self._decide(verdict, now)
 
     def _decide(self, verdict: Verdict, now: Now) -> None:
@@ -246,9 +249,10 @@ class Transaction:
             return
         self._reached(Step.ALL_COMPLETED)
         self._answer()
+        assert self.verdict is not None, "told when it is decided"
         self._delete(self.verdict, now)
 
-    def _delete(self, verdict: Verdict | None, now: Now) -> None:
+    def _delete(self, verdict: Verdict, now: Now) -> None:
         self.branches.drop_calls()
         self.verdict = verdict
         self._enter(Phase.DELETING)
@@ -304,6 +308,11 @@ class Transaction:
             self.revision = revision
             self._prepare(now)
 
+    def _is_as_told(self, view: LogView) -> bool:
+        """Whether all have acknowledged the very decision that is in the log."""
+        is_told = self.phase is Phase.DELETING and self._is_decided
+        return is_told and (view.participants_revision, view.decision) == (self.revision, self.verdict)
+
     def _still_there(self, revision: int, now: Now) -> None:
         """Undecided, although we wrote a decision, or deleted what needed none."""
         if revision == self.revision:
@@ -357,9 +366,10 @@ class Transaction:
             case Phase.DECIDING:
                 self._log.decide(self.revision, self.aim, self.generation)
             case Phase.DELETING:
+                assert self.verdict is not None, "it ends in one way"
                 decision = self.verdict if self._is_decided else None
                 outcome = None
-                if self.verdict is not None and not self._was_committed_alone:
+                if not self._was_committed_alone:
                     outcome = OutcomeEntry(self.verdict, *self._told_of_ends())
                 self._log.delete(self.revision, decision, outcome)
             case _:

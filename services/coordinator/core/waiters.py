@@ -25,11 +25,12 @@ class Waiters:
     def add(self, request: RequestId, now: Now) -> None:
         due_ms = now.boottime_ms + self._context.limits.doubt_ms
         self._due_ms[request] = due_ms
+        self._context.waiters[request] = self
         self._context.wake_at(due_ms, self._owner)
 
     def drop(self, request: RequestId) -> None:
-        """It does not wait any more."""
-        self._due_ms.pop(request, None)
+        """It does not wait any more; it has until now."""
+        del self._due_ms[request], self._context.waiters[request]
 
     def answer(
         self,
@@ -39,19 +40,19 @@ class Waiters:
         heuristic: XaStatus = XaStatus.OK,
     ) -> None:
         """Everybody."""
-        for request in self._due_ms:
+        for request in list(self._due_ms):
+            self.drop(request)
             self._context.say(OutcomeAnswer(request, state, hazards, pending, heuristic))
-        self._due_ms.clear()
 
     def refuse(self, code: ErrorCode, message: str) -> None:
         """Everybody."""
-        for request in self._due_ms:
+        for request in list(self._due_ms):
+            self.drop(request)
             self._context.say(Refusal(request, code, message))
-        self._due_ms.clear()
 
     def answer_late(self, state: State, now: Now) -> None:
         """Those who have waited long enough hear how it stands."""
         late = [request for request, due_ms in self._due_ms.items() if due_ms <= now.boottime_ms]
         for request in late:
-            del self._due_ms[request]
+            self.drop(request)
             self._context.say(OutcomeAnswer(request, state))

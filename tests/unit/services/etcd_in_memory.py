@@ -59,6 +59,10 @@ class EtcdInMemory:
     async def get(self, key: str) -> Entry | None:
         return self.entries.get(key)
 
+    async def get_prefix(self, prefix: str) -> tuple[list[Entry], int]:
+        found = [entry for key, entry in sorted(self.entries.items()) if key.startswith(prefix)]
+        return found, self.revision
+
     async def lease_grant(self, ttl_seconds: int) -> LeaseGranted:
         self.granted.append(LeaseGranted(len(self.granted) + 1, ttl_seconds))
         return self.granted[-1]

@@ -1,24 +1,28 @@
 """One transaction: the order of its steps, doubts about the log, crashes at every effect, and the histories that break weaker
 rules."""
 
+import cProfile
 import itertools
 import random
 
 import pytest
 
-from lockstep.core.branch_names import generation_tag
+from lockstep.core.branch_names import generation_tag, new_global_id
 from lockstep.core.decision_log import Verdict
 from lockstep.core.errors import ErrorCode
 from services.coordinator.core.messages import (
     BeginAsked,
     BegunAnswer,
+    CommitAsked,
     Decide,
     DeleteTransaction,
     Effect,
     EnlistAsked,
+    ListLog,
     OutcomeAnswer,
     ReadLog,
     Refusal,
+    RequestDropped,
     RequestId,
     State,
     TellBranch,
@@ -203,6 +207,23 @@ def test_a_change_in_doubt_is_read_and_repeated_until_it_is_known(kind: type, fa
     assert not rig.core.transactions and not rig.log.participants and not rig.log.decisions
     assert rig.log.outcomes[ID].verdict is (Verdict.ABORT if vote is Vote.NO else Verdict.COMMIT)
     assert bool(doubtful) == (kind is not Decide or vote is not Vote.READ_ONLY)
+
+
+@pytest.mark.parametrize("kind", [WriteParticipants, Decide, DeleteTransaction])
+def test_what_etcd_does_not_take_is_tried_again_later_and_later(kind: type) -> None:
+    """As when it is full: it refuses puts, and answers reads."""
+    rig = Rig()
+    request = rig.commit()
+    refused = rig.run(lambda effect: isinstance(effect, kind))
+    tries = 0
+    for _ in range(LIMITS.elsewhere_ms // 50):
+        for effect in refused:
+            assert isinstance(effect, WriteParticipants | Decide | DeleteTransaction)
+            rig.doubt(effect.ticket)
+        refused = rig.pass_time(50, lambda effect: isinstance(effect, kind))
+        tries += len(refused)
+    assert 0 < tries < 30, "each a read and a change, two seconds after the other"
+    assert kind is not DeleteTransaction or rig.state(request) is C
 
 
 # Crashes
@@ -560,6 +581,28 @@ def test_whoever_waits_for_a_time_out_hears_nothing_of_what_was_committed_in_one
     assert rig.answers[asked] == OutcomeAnswer(asked, State.NOT_KNOWN)
 
 
+@pytest.mark.parametrize(("takes_ms", "rests_ms"), [(50, 950), (500, 5_000), (3_000, 10_000)])
+def test_the_longer_a_look_at_the_log_takes_the_longer_is_the_rest_until_the_next(
+    takes_ms: int, rests_ms: int
+) -> None:
+    """With very many transactions in the log nothing else goes on in most of it."""
+    rig = Rig()
+    rig.pass_time(LIMITS.recovery_every_ms)
+
+    def is_listing(effect: Effect) -> bool:
+        return isinstance(effect, ListLog)
+
+    while not (held := rig.pass_time(50, is_listing)):
+        pass
+    for _ in range(3):
+        assert not rig.pass_time(takes_ms - 50, is_listing), "one at a time"
+        rig.perform(held[0])
+        heard_ms = rig.now_ms + 50
+        while not (held := rig.pass_time(50, is_listing)):
+            pass
+        assert rests_ms <= rig.now_ms - heard_ms <= rests_ms + 50
+
+
 # Closing
 
 
@@ -679,3 +722,35 @@ def test_a_participant_that_votes_and_vanishes_is_told_until_it_is_back() -> Non
     del rig.participants.ends[0]
     rig.pass_time(LIMITS.retry_ms_max + 100)
     assert not rig.log.decisions
+
+
+def test_a_request_that_is_dropped_costs_no_look_at_the_transactions_of_others() -> None:
+    """As many are dropped as were waiting, when a proxy dies or the network is gone."""
+
+    def calls(others: int) -> int:
+        rig = Rig()
+        dropped = rig.commit()
+        for number in range(others):
+            global_id = new_global_id(1_000_000, number.to_bytes(10))
+            rig.feed(CommitAsked(RequestId(100 + number), global_id, TAG, names(2), False))
+        profile = cProfile.Profile()
+        profile.runcall(rig.feed, RequestDropped(dropped))
+        rig.run()
+        assert rig.state(dropped) is None and len(rig.answers) == others
+        return sum(entry.callcount for entry in profile.getstats())
+
+    assert calls(others=1) == calls(others=100)
+
+
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_a_request_that_was_answered_may_be_dropped(is_refused: bool) -> None:
+    """Its caller was gone before the answer was on its way."""
+    rig = Rig()
+    if is_refused:
+        rig.close()
+        rig.run()
+    request = rig.commit(1 if is_refused else 2, is_closed=is_refused)
+    rig.run()
+    assert isinstance(rig.answers[request], Refusal if is_refused else OutcomeAnswer)
+    rig.feed(RequestDropped(request))
+    assert not rig.core.transactions

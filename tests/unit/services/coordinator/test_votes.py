@@ -12,7 +12,7 @@ from tests.unit.services.coordinator.rig import ID, LIMITS, Participants, Rig, n
 
 OK, READ_ONLY, NO = Vote.OK, Vote.READ_ONLY, Vote.NO
 COMMITTED, UNKNOWN, UNREACHABLE = Vote.COMMITTED, Vote.UNKNOWN_BRANCH, Vote.UNREACHABLE
-C, A, S = State.COMMITTED, State.ROLLED_BACK, State.NOT_KNOWN
+C, A = State.COMMITTED, State.ROLLED_BACK
 
 OUTCOMES = {
     (OK, OK): C,
@@ -33,7 +33,7 @@ OUTCOMES = {
     (COMMITTED, COMMITTED): C,
     (COMMITTED, UNKNOWN): A,
     (COMMITTED, UNREACHABLE): A,
-    (UNKNOWN, UNKNOWN): S,
+    (UNKNOWN, UNKNOWN): A,
     (UNKNOWN, UNREACHABLE): A,
     (UNREACHABLE, UNREACHABLE): A,
 }
@@ -64,7 +64,7 @@ def test_two_votes_make_the_outcome(votes: tuple[Vote, Vote], expected: State) -
     ends = {C: Verb.COMMIT, A: Verb.ROLL_BACK}
     for vote, verb in zip(votes, rig.participants.verbs(), strict=True):
         # Behind a vote that decides alone, the second one is not heard any more.
-        is_finished = expected is S or (vote is READ_ONLY and votes[0] is not NO)
+        is_finished = vote is READ_ONLY and votes[0] is not NO
         assert verb is (None if is_finished else ends[expected])
     assert not rig.log.participants and not rig.log.decisions
     assert not rig.core.transactions
@@ -118,3 +118,37 @@ def test_all_read_only_needs_no_decision() -> None:
     rig.run()
     assert "decision_written" not in rig.steps
     assert rig.steps[-1] == "log_deleted"
+
+
+def test_what_a_restart_has_undone_everywhere_is_known_to_be_rolled_back() -> None:
+    """P6: nobody knows a branch any more, and whoever asks later hears the same as whoever committed."""
+    rig = Rig(participants=Participants([UNKNOWN, UNKNOWN]))
+    rig.participants.ends = dict.fromkeys((0, 1), Completion.UNKNOWN_BRANCH)
+    request = rig.commit()
+    rig.run()
+    asked = rig.outcome(fence=True)
+    rig.run()
+    assert rig.state(request) is rig.state(asked) is A
+    assert rig.log.outcomes[ID].hazards == () and not rig.notes
+
+
+@pytest.mark.parametrize("vote", [OK, READ_ONLY])
+@pytest.mark.parametrize("is_outcome_left", [True, False])
+def test_what_another_has_committed_and_everybody_forgotten_is_not_rolled_back(
+    vote: Vote, is_outcome_left: bool
+) -> None:
+    first = Rig("C1", participants=Participants([vote, vote]))
+    request = first.commit()
+    held = first.run(lambda effect: isinstance(effect, TellBranch))
+    second = Rig("C2", first.log, Participants([UNKNOWN, UNKNOWN]))
+    other = second.commit()
+    (decide,) = second.run(lambda effect: isinstance(effect, Decide))
+    first.waiting.extend(held)
+    first.run()
+    if not is_outcome_left:
+        first.log.outcomes.clear()
+    second.perform(decide)
+    second.run()
+    assert first.state(request) is C
+    assert second.state(other) is (C if is_outcome_left else State.NOT_KNOWN)
+    assert second.participants.verbs() == [None, None]
