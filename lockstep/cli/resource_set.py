@@ -16,7 +16,7 @@ from lockstep.cli.connection import (
     with_client,
 )
 from lockstep.cli.status import as_json
-from lockstep.client import Client, ErrorCode, Rejected
+from lockstep.client import Client, ErrorCode, LockstepError
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -53,7 +53,8 @@ def create(
         ids = [broker.strip() for broker in brokers.split(",") if broker.strip()]
         try:
             created = await client.administration.create_set(name, ids, min_in_sync)
-        except Rejected as error:
+        except LockstepError as error:
+            # Of an earlier try of this call, perhaps.
             if not if_absent or error.code is not ErrorCode.ALREADY_EXISTS:
                 raise
             if json:

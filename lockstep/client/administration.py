@@ -1,4 +1,7 @@
-"""What people ask of a cluster: its state, new resource sets, handing over, accepting a loss."""
+"""What people ask of a cluster: its state, new resource sets, handing over, accepting a loss.
+
+Law: what changes something raises `Rejected` only if it did not happen, and `InDoubt` if it may have.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -75,12 +78,12 @@ class Administration:
     async def create_set(self, name: str, brokers: list[str], min_in_sync: int = 0) -> pb.CreateSetResponse:
         """Creates a resource set; the first of `brokers` becomes its first primary. `min_in_sync` 0: the default."""
         request = pb.CreateSetRequest(name=name, brokers=brokers, min_in_sync=min_in_sync)
-        return await self._directory.ask(lambda stub: stub.CreateSet(request, timeout=CALL_SECONDS))
+        return await self._directory.change(lambda stub: stub.CreateSet(request, timeout=CALL_SECONDS))
 
     async def promote(self, set_name: str, broker: str) -> pb.PromoteResponse:
         """Hands a set over to an in-sync broker; returns when that one serves."""
         request = pb.PromoteRequest(resource_set=set_name, broker=broker)
-        return await self._directory.ask(lambda stub: stub.Promote(request, timeout=PROMOTE_SECONDS))
+        return await self._directory.change(lambda stub: stub.Promote(request, timeout=PROMOTE_SECONDS))
 
     async def step_down(self, address: str, seconds_max: float) -> list[str]:
         """Has the broker at `address` hand over what it leads, and wait for at most `seconds_max` until it may stop; returns why
@@ -99,7 +102,8 @@ class Administration:
         `without`: brokers whose disks are given up. Raises `Rejected` when a set cannot be rebuilt: nothing is written then.
         """
         request = pb.RebuildMapRequest(rebuild=rebuild, without=without)
-        return await self._directory.ask(lambda stub: stub.RebuildMap(request, timeout=REBUILD_SECONDS))
+        call = self._directory.change if rebuild else self._directory.ask
+        return await call(lambda stub: stub.RebuildMap(request, timeout=REBUILD_SECONDS))
 
     async def accept_data_loss(self, set_name: str, broker: str) -> pb.AcceptDataLossResponse:
         """DESIGN R7: the set starts again from this broker's disk; what only the lost disks had is lost."""

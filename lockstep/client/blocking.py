@@ -3,6 +3,7 @@
 Law: one background thread runs one event loop for all clients of the process; every call is the asyncio client's, run there.
 Calls may come from any thread. Whoever is interrupted in a call, by an exception of a signal's handler, ends it, and what it has
 taken all the same is put back. A process that is forked has its own thread, and can do nothing with the clients of the other one.
+Nothing waits for a thread that cannot answer: what is called when it has ended, or in it, is refused.
 """
 
 import asyncio
@@ -48,18 +49,19 @@ class _Loop:
         self._thread: threading.Thread | None = None
         self.is_elsewhere = False
         """Its thread is one of the process that this one was forked from."""
+        self._is_stopped = False
 
     def run(
         self, coroutine: Coroutine[Any, Any, _Result], put_back: Callable[[_Result], object] | None = None
     ) -> _Result:
-        """Runs it there and waits for its result. Raises `Rejected` (ILLEGAL_STATE) if the thread is another process's.
+        """Runs it there and waits for its result. Raises `Rejected` (ILLEGAL_STATE) if the thread is another process's or this
+        one, or has ended.
 
         Being interrupted cancels it; `put_back` is called there with a result that came all the same.
         """
-        if self.is_elsewhere:
+        if why := self._why_not():
             coroutine.close()
-            text = "it was made in the process that this one was forked from: connect here"
-            raise Rejected(ErrorCode.ILLEGAL_STATE, text)
+            raise Rejected(ErrorCode.ILLEGAL_STATE, why)
         call: _Call[_Result] | None = None
         try:
             call = _Call(self._running(), coroutine, put_back)
@@ -79,6 +81,27 @@ class _Loop:
 
         return self.run(called())
 
+    def end(self, ending: Coroutine[Any, Any, None]) -> None:
+        """As `run`, for the end of something; in the thread itself, where the collector runs finalizers too, it is only begun."""
+        if self._is_here and not self.is_elsewhere:
+            _Call(self._running(), ending, None)
+        else:
+            self.run(ending)
+
+    @property
+    def _is_here(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def _why_not(self) -> str:
+        """Why nothing can be run and waited for; "": it can."""
+        if self.is_elsewhere:
+            return "it was made in the process that this one was forked from: connect here"
+        if self._is_stopped:
+            return "the process ends, and its clients have ended already: close them earlier"
+        if self._is_here:
+            return "the call is in the thread that would do it, as from a finalizer: it would wait for itself"
+        return ""
+
     def leave(self) -> None:
         """In a child of the process: the thread was not copied, and its sockets are the other process's."""
         # The lock may have been copied as it was held.
@@ -96,6 +119,7 @@ class _Loop:
 
     def _stop(self) -> None:
         if self._loop is not None and self._thread is not None and not self.is_elsewhere:
+            self._is_stopped = True
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(timeout=1.0)
 
@@ -175,7 +199,8 @@ class _Closing(_OnLoop):
     """What ends with its `with` block."""
 
     def close(self) -> None:
-        """Does nothing in a process that is forked: it is the other one's still."""
+        """Returns when it has ended; in the clients' own thread, as a finalizer, at once. Does nothing in a process that is
+        forked: it is the other one's still."""
         if not self._loop.is_elsewhere:
             self._close()
 
@@ -199,7 +224,7 @@ class Client(_Closing):
         self._inner = inner
 
     def _close(self) -> None:
-        self._loop.run(self._inner.close())
+        self._loop.end(self._inner.close())
 
     def session(self) -> "Session":
         return Session(self._loop.call(self._inner.session))
@@ -219,7 +244,7 @@ class Session(_Closing):
         self._inner = inner
 
     def _close(self) -> None:
-        self._loop.run(self._inner.close())
+        self._loop.end(self._inner.close())
 
     def declare_queue(self, name: str, options: QueueOptions | None = None, *, set_name: str = "") -> int:
         return self._loop.run(self._inner.declare_queue(name, options, set_name=set_name))
@@ -339,7 +364,7 @@ class Consumer(_Closing):
         self._inner = inner
 
     def _close(self) -> None:
-        self._loop.run(self._inner.close())
+        self._loop.end(self._inner.close())
 
     def __iter__(self) -> Iterator[Message]:
         while True:

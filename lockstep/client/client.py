@@ -85,7 +85,8 @@ class Client:
         """What became of a transaction; with `fence` an open one is rolled back first, so that the answer is final.
 
         `transaction_id`: set/index.epoch, or the 32 hexadecimal digits of a distributed one. Of such a one coordinators forget
-        a rollback when all participants have heard it, and a commit some time after: then it is UNKNOWN.
+        a rollback when all participants have heard it, and a commit some time after, and of one in a single set only that set can
+        tell, as `InDoubt` names it there: otherwise it is UNKNOWN.
         """
         self._check_open()
         return await self._outcome(transaction_id, fence, patience_seconds)

@@ -4,7 +4,8 @@ Law: a caller's messages are never split and keep their order, but what he settl
 batches are submitted in the order in which they were begun, and before whatever is submitted after them. If a batch of several
 callers is refused, each caller's part is tried alone: nobody is refused for what somebody else asked; unless more was sent to the
 same target since, behind which it must not come. Callers who do not know of each other hear then that they were refused
-together, and who has sent nothing since may try again.
+together, and who has sent nothing since may try again. A batch that makes no command fails alone: what gathered behind it goes
+on, and its transaction lacks an operation, so that it cannot commit.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from lockstep.client.command_window import MESSAGE_BYTES
 from lockstep.client.session_events import CommandAnswer, Done
 from lockstep.client.set_session import SetSession
 from lockstep.core import commands as c
@@ -60,7 +62,7 @@ class _Batch:
     make: Callable[[list[_Part]], c.AnyCommand]
     target: tuple[str, str] | None
     """The exchange and routing key of a publish."""
-    is_in_transaction: bool
+    transaction: TransactionKey | None
     parts: list[_Part] = field(default_factory=list)
     waiting: list[Confirmation] = field(default_factory=list)
     count: int = 0
@@ -74,7 +76,7 @@ class _Batch:
     @property
     def is_settle(self) -> bool:
         """Outside of transactions."""
-        return self.target is None and not self.is_in_transaction
+        return self.target is None and self.transaction is None
 
 
 class CommandBatches:
@@ -109,6 +111,7 @@ class CommandBatches:
         transaction: TransactionKey | None,
     ) -> Confirmation:
         """Adds one caller's messages; the value is the number of enqueues of the batch that they went with."""
+        size = size_of_outgoing(messages)
         key = ("publish", exchange, routing_key, transaction)
         # Through a named exchange two keys may reach one queue: there, only what follows directly may join.
         if self._in_order:
@@ -126,9 +129,9 @@ class CommandBatches:
                 key,
                 self._make_publish(exchange, routing_key, transaction),
                 (exchange, routing_key),
-                transaction is not None,
+                transaction,
             )
-        return self._add(key, batch, messages, size_of_outgoing(messages))
+        return self._add(key, batch, messages, size)
 
     @staticmethod
     def _make_publish(
@@ -171,7 +174,7 @@ class CommandBatches:
                     excluded_consumer,
                 ),
                 None,
-                transaction is not None,
+                transaction,
             )
         return self._add(key, batch, positions, 8 * len(positions))
 
@@ -186,9 +189,9 @@ class CommandBatches:
         key: Hashable,
         make: Callable[[list[_Part]], c.AnyCommand],
         target: tuple[str, str] | None,
-        in_transaction: bool,
+        transaction: TransactionKey | None,
     ) -> _Batch:
-        batch = _Batch(make, target, in_transaction)
+        batch = _Batch(make, target, transaction)
         self._batches.append(batch)
         self._open[key] = batch
         return batch
@@ -196,15 +199,16 @@ class CommandBatches:
     def _add(self, key: Hashable, batch: _Batch, part: _Part, size: int) -> Confirmation:
         if batch.parts and (len(part) >= BATCH_MESSAGES_MAX or size >= BATCH_BYTES_MAX):
             # Alone it may be just what sets take in one command.
-            batch = self._begin(key, batch.make, batch.target, batch.is_in_transaction)
+            batch = self._begin(key, batch.make, batch.target, batch.transaction)
         confirmation: Confirmation = self._session.loop.create_future()
         batch.parts.append(part)
         batch.waiting.append(confirmation)
         batch.count += len(part)
         batch.size += size
-        self._session.gathered_bytes += size
+        self._session.gathered_bytes += size + MESSAGE_BYTES * len(part)
         if batch.count >= BATCH_MESSAGES_MAX or batch.size >= BATCH_BYTES_MAX:
             del self._open[key]
+            self._session.has_complete = True
         self._session.write_soon()
         return confirmation
 
@@ -229,35 +233,47 @@ class CommandBatches:
         word, and before all that gathers. In no transaction."""
         confirmation: Confirmation = self._session.loop.create_future()
         make = self._make_publish(exchange, routing_key, None)
-        self._submit(_Batch(make, (exchange, routing_key), False, [messages], [confirmation]))
+        self._submit(_Batch(make, (exchange, routing_key), None, [messages], [confirmation]))
         return confirmation
 
     def flush_but_last_publish(self, transaction: TransactionKey) -> LastPublish | None:
         """As `flush`, but for what is to go with the commit of a transaction: its publish to a queue that is the last of all."""
-        last: LastPublish | None = None
-        if self._batches:
-            batch = self._batches[-1]
-            command = batch.make(batch.parts)
-            if (
-                isinstance(command, c.PublishCommand)
-                and command.transaction == transaction
-                and not command.exchange
-            ):
-                last = command, partial(self._answered_with_commit, batch)
-                self._batches.pop()
-                self._session.gathered_bytes -= batch.size
-                self._open.clear()
+        batch = self._batches[-1] if self._batches else None
+        if batch is None or batch.transaction != transaction or batch.target is None or batch.target[0]:
+            self.flush()
+            return None
+        self._batches.pop()
+        self._session.gathered_bytes -= batch.size + MESSAGE_BYTES * batch.count
+        self._open.clear()
         self.flush()
-        return last
+        command = self._made(batch)
+        if not isinstance(command, c.PublishCommand):
+            return None
+        self._enter_under_way(batch)
+        return command, partial(self._answered_with_commit, batch)
 
     def _answered_with_commit(self, batch: _Batch, answer: CommandAnswer) -> None:
         """Each message went to the one queue."""
         self._answered(batch, Done(batch.count) if isinstance(answer, Done) else answer)
 
     def _submit(self, batch: _Batch) -> None:
+        if (command := self._made(batch)) is not None:
+            self._enter_under_way(batch)
+            self._session.submit_for(command, partial(self._answered, batch))
+
+    def _made(self, batch: _Batch) -> c.AnyCommand | None:
+        """Its command; None where it makes none, and whoever waits for it has heard so."""
+        try:
+            return batch.make(batch.parts)
+        except Exception as error:  # Arguments of any kind raise anything.
+            if batch.transaction is not None:
+                self._session.leave_out(batch.transaction)
+            _fail(batch, Rejected(ErrorCode.INVALID_ARGUMENT, f"it cannot be said: {error}"), Rejected)
+            return None
+
+    def _enter_under_way(self, batch: _Batch) -> None:
         if (line := batch.line) is not None:
             self._under_way[line] = batch
-        self._session.submit_for(batch.make(batch.parts), partial(self._answered, batch))
 
     def _answered(self, batch: _Batch, answer: CommandAnswer) -> None:
         line = batch.line
@@ -276,17 +292,20 @@ class CommandBatches:
             isinstance(answer, Rejected)
             and answer.code in _SHARED_REFUSALS
             and len(batch.parts) > 1
-            and not batch.is_in_transaction
+            and batch.transaction is None
         )
         if is_shared and is_last:
             for part, confirmation in zip(batch.parts, batch.waiting, strict=True):
-                self._submit(_Batch(batch.make, batch.target, False, [part], [confirmation]))
+                self._submit(_Batch(batch.make, batch.target, None, [part], [confirmation]))
             return
-        kind = RefusedTogether if is_shared and not self._in_order else type(answer)
-        for confirmation in batch.waiting:
-            if not confirmation.done():
-                confirmation.set_exception(kind(answer.code, answer.message, **answer.details))
-                confirmation.exception()  # Marked as seen: a confirmation need not be awaited.
+        _fail(batch, answer, RefusedTogether if is_shared and not self._in_order else type(answer))
+
+
+def _fail(batch: _Batch, error: Rejected | InDoubt, kind: type[Rejected | InDoubt]) -> None:
+    for confirmation in batch.waiting:
+        if not confirmation.done():
+            confirmation.set_exception(kind(error.code, error.message, **error.details))
+            confirmation.exception()  # Marked as seen: a confirmation need not be awaited.
 
 
 def _all_of(parts: Sequence[Confirmation]) -> Confirmation:

@@ -40,6 +40,8 @@ from lockstep.core.ids import Epoch, LogIndex, TransactionKey
 from lockstep.core.requests import ClientMessage
 from lockstep.core.server_messages import CommandAnswered
 
+MESSAGE_BYTES = 100
+"""What a message costs in memory beside its content, roughly: with empty bodies a backlog would never be full."""
 _NEVER = Epoch(0)
 _NO_TRANSACTION: TransactionKey = (LogIndex(1), Epoch(1))
 """Every log begins with the record of its epoch, so this is none: a rollback of it is refused, and changes nothing."""
@@ -120,6 +122,12 @@ class CommandWindow:
         self.bytes += entry.size
         self._window.append(entry)
         return []
+
+    def leave_out(self, transaction: TransactionKey) -> None:
+        """One of its operations makes no command. Its commit, or the end of its branch, counts it all the same: the set, which
+        never gets it, rolls the transaction back (DESIGN T1)."""
+        if transaction in self.operations:
+            self.operations[transaction] += 1
 
     def take(self, epoch: Epoch, count_max: int, bytes_max: int) -> list[AnyCommand]:
         """The next commands to send in `epoch`, at least one if there is any that the window allows."""
@@ -315,7 +323,7 @@ def _size(command: AnyCommand) -> int:
         case CommitCommand(last_publish=last) if last is not None:
             return _size(last)
         case PublishCommand(messages=messages):
-            return 64 + size_of_outgoing(messages)
+            return 64 + size_of_outgoing(messages) + MESSAGE_BYTES * len(messages)
         case SettleCommand(positions=positions):
             return 64 + 8 * len(positions)
         case _:

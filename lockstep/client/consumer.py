@@ -22,12 +22,16 @@ from lockstep.core.server_messages import DeliveredMessage
 class Message:
     """One delivery. Settle it once: `accept`, `release`, `fail` or `reject`; the result need not be awaited."""
 
-    __slots__ = ("_consumer", "_content", "epoch", "is_settled", "is_void")
+    __slots__ = ("_consumer", "_content", "epoch", "is_settled", "is_void", "lost_sessions")
 
-    def __init__(self, consumer: "Consumer", epoch: Epoch, content: DeliveredMessage) -> None:
+    def __init__(
+        self, consumer: "Consumer", epoch: Epoch, content: DeliveredMessage, lost_sessions: int
+    ) -> None:
         self._consumer = consumer
         self._content = content
         self.epoch = epoch
+        self.lost_sessions = lost_sessions
+        """How many sessions its set had ended before the one that has it."""
         self.is_settled = False
         self.is_void = False
         """Its epoch or session is over: the queue has it again."""
@@ -107,7 +111,7 @@ class Consumer:
         self._batches = batches
         self._arrived: deque[Message] = deque()
         self._unsettled: dict[tuple[Epoch, QueuePosition], Message] = {}
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: dict[asyncio.Future[None], None] = {}
         self._end: Rejected | None = None
         self._is_closed = False
         self._to_grant = 0
@@ -128,8 +132,11 @@ class Consumer:
             if self._is_closed:
                 raise StopAsyncIteration
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(future)
-            await future
+            self._waiting[future] = None
+            try:
+                await future
+            finally:
+                self._waiting.pop(future, None)
 
     def take(self) -> Message | None:
         """The next message that has arrived already, or None."""
@@ -178,6 +185,9 @@ class Consumer:
         self, message: Message, disposition: int, transaction: TransactionKey | None = None
     ) -> Confirmation:
         """What `Message` calls."""
+        if message.lost_sessions != self._session.lost_sessions:
+            # Known by its own number where it was settled before, or came to a consumer that has stopped since: nobody voids it.
+            message.is_void = True
         if message.is_settled or message.is_void:
             refused: Confirmation = asyncio.get_running_loop().create_future()
             refused.set_exception(stale(message))
@@ -192,7 +202,10 @@ class Consumer:
         """Accepts messages of its own, of one epoch, if the transaction commits; up to the first that cannot be settled any more.
         Answers which, with a confirmation for as many as go together."""
         accepted: list[Message] = []
+        lost_sessions = self._session.lost_sessions
         for message in messages:
+            if message.lost_sessions != lost_sessions:
+                message.is_void = True
             if message.is_settled or message.is_void:
                 break
             message.is_settled = True
@@ -219,10 +232,14 @@ class Consumer:
             text = "the message is in the hands of another session than the transaction"
             raise Rejected(ErrorCode.ILLEGAL_STATE, text, queue=self.queue)
 
-    def take_back(self, message: Message) -> None:
-        """A settle of it was refused: it is in this process's hands again, and the credit for it was granted already."""
+    def release_refused(self, message: Message) -> None:
+        """A settle of it was refused: it is in this process's hands again, and goes back to the queue; unless its session is
+        over: the next one may hold the same message for somebody else."""
+        if message.is_void or message.lost_sessions != self._session.lost_sessions:
+            return
         message.is_settled = False
-        self._to_grant -= 1
+        self._to_grant -= 1  # The credit for it was granted already.
+        message.release()
 
     def _grant(self, count: int) -> None:
         self._to_grant += count
@@ -233,8 +250,9 @@ class Consumer:
     # What the session in the set says (ConsumerPort).
 
     def deliver(self, queue: str, epoch: Epoch, messages: tuple[DeliveredMessage, ...]) -> None:
+        lost_sessions = self._session.lost_sessions
         for content in messages:
-            message = Message(self, epoch, content)
+            message = Message(self, epoch, content, lost_sessions)
             self._unsettled[epoch, content.position] = message
             self._arrived.append(message)
         self._wake()
@@ -257,7 +275,7 @@ class Consumer:
 
     def _wake(self) -> None:
         """Everybody looks again: a waiter that was cancelled must not keep a message from the next one."""
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self._waiting = self._waiting, {}
         for future in waiting:
             if not future.done():
                 future.set_result(None)
@@ -266,10 +284,8 @@ class Consumer:
 def release_refused(accepts: Iterable[tuple[Message, Confirmation]]) -> None:
     """What could not be accepted in a transaction is still in this session's hands: back to the queue with it."""
     for message, confirmation in accepts:
-        is_refused = confirmation.done() and not confirmation.cancelled() and confirmation.exception()
-        if is_refused and not message.is_void:
-            message.consumer.take_back(message)
-            message.release()
+        if confirmation.done() and not confirmation.cancelled() and confirmation.exception():
+            message.consumer.release_refused(message)
 
 
 def release_when_refused(accepts: Iterable[tuple[Message, Confirmation]]) -> None:

@@ -1,21 +1,23 @@
 """Which resource set a name belongs to, and which brokers may serve it: asked of any broker, and remembered.
 
-Law: what is remembered may be old. Whoever is told NOT_FOUND by a set forgets the name and asks again once.
+Law: what is remembered may be old. Whoever is told by a set that it has not the name, or that another one has it, forgets it, and
+it is asked for again: by the same call, if that may be repeated behind those that follow it, and else by the next one.
 """
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import grpc.aio
 
 from lockstep.client.first_answer import NobodyAnswered, first_answer
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.core.ids import Epoch, SetName
 from lockstep.runtime.channels import Channels
+from lockstep.runtime.status import error_from
 from lockstep.wire.v1 import cluster_pb2 as pb
 from lockstep.wire.v1.cluster_pb2_grpc import ClusterStub
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 Kind = pb.LocateRequest.Kind
 _EXCHANGE, _QUEUE = Kind.KIND_EXCHANGE, Kind.KIND_QUEUE
 """Of every publish; taken out of the enumeration, each costs over a microsecond."""
+Name = tuple["pb.LocateRequest.Kind.ValueType", str]
+"""Of an exchange, a queue or a resource set."""
 _Result = TypeVar("_Result")
 
 CALL_SECONDS = 2.0
@@ -47,6 +51,17 @@ class Place:
     candidates: tuple[str, ...]
 
 
+@dataclass(slots=True)
+class _Question:
+    """Where a name is, until everybody has gone on who has waited for that."""
+
+    answer: asyncio.Future[Place]
+    is_answered: bool = False
+    """Those who waited are about to go on."""
+    waiting: dict[asyncio.Future[None], None] = field(default_factory=dict)
+    """In the order of asking, which is that of going on."""
+
+
 class Directory:
     """Lives as long as its client."""
 
@@ -56,8 +71,10 @@ class Directory:
         """Brokers to ask; those learnt from answers are asked too."""
         self._learnt: dict[str, None] = {}
         self._names: dict[tuple[int, str], Place] = {}
-        self._asking: dict[tuple[int, str], asyncio.Future[Place]] = {}
-        """Questions under way: who asks the same waits for the same answer, in the order of asking."""
+        self._latest: dict[SetName, Place] = {}
+        """Sets as they were told of last, whatever was asked for."""
+        self._asking: dict[Name, _Question] = {}
+        """Questions under way: who asks the same waits for the same answer."""
 
     def known_target(self, exchange: str, routing_key: str) -> Place | None:
         """Where an exchange is, or the queue that the routing key names if there is none; None where that is to be asked for."""
@@ -76,24 +93,49 @@ class Directory:
         known = self._names.get((kind, name))
         if known is not None:
             return known
-        asking = self._asking.get((kind, name))
-        if asking is None:
-            asking = self._asking[kind, name] = asyncio.ensure_future(self._locate(kind, name))
-            asking.add_done_callback(lambda done: self._asked(kind, name, done))
-        return await asyncio.shield(asking)
+        question = self._asking.get((kind, name))
+        if question is None:
+            question = self._asking[kind, name] = _Question(asyncio.ensure_future(self._locate(kind, name)))
+            question.answer.add_done_callback(lambda _: self._answered(kind, name))
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if question.is_answered:
+            asyncio.get_running_loop().call_soon(_wake, (waiter,))
+        question.waiting[waiter] = None
+        try:
+            await waiter
+            return question.answer.result()
+        finally:
+            del question.waiting[waiter]
+            self._gone_on(kind, name)
 
     async def _locate(self, kind: "pb.LocateRequest.Kind.ValueType", name: str) -> Place:
         request = pb.LocateRequest(kind=kind, name=name)
         response = await self.ask(lambda stub: stub.Locate(request, timeout=CALL_SECONDS), is_quick=True)
+        self.learn(response.candidates)
         place = Place(SetName(response.resource_set), Epoch(response.epoch), tuple(response.candidates))
-        self.remember(kind, name, place)
-        self.learn(place.candidates)
+        if place.epoch >= self.latest(place).epoch:
+            self._latest[place.set_name] = place
         return place
 
-    def _asked(self, kind: int, name: str, done: "asyncio.Future[Place]") -> None:
+    def latest(self, place: Place) -> Place:
+        """What was heard last of the set of a place: that may be old, for it was remembered with a name."""
+        return self._latest.get(place.set_name, place)
+
+    def _answered(self, kind: "pb.LocateRequest.Kind.ValueType", name: str) -> None:
+        question = self._asking[kind, name]
+        question.is_answered = True
+        _wake(tuple(question.waiting))
+        self._gone_on(kind, name)
+
+    def _gone_on(self, kind: "pb.LocateRequest.Kind.ValueType", name: str) -> None:
+        """Remembers an answer when nobody waits for it any more: until then, whoever asks goes on behind those who do."""
+        question = self._asking[kind, name]
+        if question.waiting or not question.is_answered:
+            return
         del self._asking[kind, name]
-        if not done.cancelled():
-            done.exception()
+        # Which set is the only one is not remembered: there may be another one the next time.
+        if name and not question.answer.cancelled() and question.answer.exception() is None:
+            self.remember(kind, name, question.answer.result())
 
     async def place_for(self, kind: "pb.LocateRequest.Kind.ValueType", name: str, set_name: str) -> Place:
         """Where to declare a name: in `set_name`; if that is empty where it is already, else in the only set there is."""
@@ -112,8 +154,9 @@ class Directory:
             del self._names[next(iter(self._names))]
         self._names[kind, name] = place
 
-    def forget(self, kind: "pb.LocateRequest.Kind.ValueType", name: str) -> None:
-        self._names.pop((kind, name), None)
+    def forget(self, kind: "pb.LocateRequest.Kind.ValueType", name: str) -> bool:
+        """Returns whether it was remembered."""
+        return self._names.pop((kind, name), None) is not None
 
     def learn(self, addresses: Sequence[str]) -> None:
         """Addresses of brokers, from whoever heard them."""
@@ -133,6 +176,30 @@ class Directory:
         return await self.call(
             lambda channel: call(ClusterStub(channel)), patience_seconds, is_quick=is_quick
         )
+
+    async def change(self, call: "Callable[[ClusterAsyncStub], Awaitable[_Result]]") -> _Result:
+        """As `ask`, for what changes something. Raises `Rejected` only if no try can have done it; else `InDoubt`, whatever the
+        last one said: that it is done already may be due to the one before."""
+        doubt: InDoubt | None = None
+
+        async def attempt(stub: "ClusterAsyncStub") -> _Result:
+            nonlocal doubt
+            # Of whoever cannot be reached, it is known by this that nothing has begun there.
+            await stub.GetStatus(pb.GetClusterStatusRequest(), timeout=CALL_SECONDS)
+            try:
+                return await call(stub)
+            except grpc.aio.AioRpcError as failure:
+                if isinstance(heard := error_from(failure), InDoubt):
+                    doubt = heard
+                raise
+
+        try:
+            return await self.ask(attempt)
+        except Rejected as rejected:
+            if doubt is None:
+                raise
+            text = f"an earlier try may have done it: {rejected.message}"
+            raise InDoubt(rejected.code, text, **rejected.details) from doubt
 
     async def call(
         self,
@@ -163,3 +230,9 @@ class Directory:
 def _target(exchange: str, routing_key: str) -> "tuple[pb.LocateRequest.Kind.ValueType, str]":
     """What a publish names: an exchange, or the queue of its routing key."""
     return (_EXCHANGE, exchange) if exchange else (_QUEUE, routing_key)
+
+
+def _wake(waiting: "Sequence[asyncio.Future[None]]") -> None:
+    for waiter in waiting:
+        if not waiter.done():
+            waiter.set_result(None)

@@ -1,25 +1,27 @@
 """A transaction over any number of resource sets, and over databases and services beside them: everywhere or nowhere (DESIGN 4).
 
 Law: `commit` returns only if it committed, and raises `Rejected` only if it did not and will not; what nobody could tell is
-`InDoubt`, and then coordinators end it by themselves. What was done in it is visible nowhere before.
+`InDoubt`, and then coordinators end it by themselves. What was done in it is visible nowhere before. Of one that lies in a single
+set no log has the outcome, and that set is asked for it, as for a TX (T3, T5).
 
     open --commit--> committed | rolled back | in doubt          open --rollback, failover, time-out--> rolled back
 """
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
 from lockstep.client.command_batches import Confirmation
 from lockstep.client.consumer import Message, release_when_refused
 from lockstep.client.coordinators import Coordinators
+from lockstep.client.outcome import Outcome, OutcomeState
 from lockstep.client.outgoing import Headers, Outgoing
 from lockstep.client.resource_manager import Branch, ResourceManager
 from lockstep.client.transaction_state import TransactionState
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
-from lockstep.core.ids import SetName, TransactionKey
+from lockstep.core.ids import SetName, TransactionKey, transaction_id
 from lockstep.core.postgres_gid import gid_of
 from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
@@ -56,12 +58,20 @@ class PostgresConnection(Protocol):
 class DistributedTransaction:
     """Lives from `Session.distributed_transaction` to its end; used from one event loop."""
 
-    def __init__(self, session: SetPort, coordinators: Coordinators, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        session: SetPort,
+        coordinators: Coordinators,
+        ask: Callable[[str], Awaitable[Outcome]],
+        timeout_ms: int,
+    ) -> None:
+        """`ask`: a set, by the name that the transaction has there, with a fence."""
         self.state = TransactionState.OPEN
         self.heuristic = XaStatus.OK
         """After a commit: whether an operator has ended a participant otherwise than decided, such as `HEURMIX`."""
         self._session = session
         self._coordinators = coordinators
+        self._ask = ask
         self._timeout_ms = timeout_ms
         self._id = b""
         self._generation = ""
@@ -129,7 +139,7 @@ class DistributedTransaction:
 
     async def enlist(self, participant: str) -> Xid:
         """Adds a Participant service (grpc://host:port/name), which does its work under the xid that this returns."""
-        self._check_open()
+        self._check_takes_work()
         return (await self._enlist([participant]))[0]
 
     async def enlist_postgres(self, connection: PostgresConnection, participant: str) -> None:
@@ -147,17 +157,19 @@ class DistributedTransaction:
 
     async def branch_in(self, set_name: SetName, transaction: TransactionKey | None = None) -> Branch:
         """Its branch in a set, begun at the first time; or made of an open TX of its session, with what is in that."""
-        self._check_open()
         async with self._beginning.setdefault(set_name, asyncio.Lock()):
+            self._check_takes_work()
             known = self._branches.get(set_name)
             if known is None:
                 manager = await self._session.resource_manager(set_name)
+                self._check_takes_work()
                 if set_name not in self._xids:
                     await self.enlist_sets([set_name])
                 xid = self._xids[set_name]
                 # Each time: the set may have lost the session since.
                 manager.select_soon(has_many_branches=True)
                 branch = await manager.start_soon(xid, transaction=transaction, timeout_ms=self._timeout_ms)
+                await self._begun(manager, xid)
                 known = self._branches[set_name] = manager, branch
             return known[1]
 
@@ -165,9 +177,7 @@ class DistributedTransaction:
 
     async def commit(self) -> None:
         """Returns when it is committed everywhere. Raises `Rejected` (rolled back) or `InDoubt` (nobody could tell)."""
-        self._check_open()
-        if self._is_ending:
-            raise Rejected(ErrorCode.TRANSACTION_FINISHED, f"transaction {self.id} is being committed")
+        self._check_takes_work()
         if not self._participants:
             self.state = TransactionState.COMMITTED
             return
@@ -196,8 +206,8 @@ class DistributedTransaction:
             await self._undo()
             raise
         except InDoubt as doubt:
-            details = {**doubt.details, "transaction_id": self.id}
-            raise InDoubt(doubt.code, doubt.message, **details) from doubt
+            await self._resolve(doubt)
+            return
         self.heuristic = XaStatus(committed.heuristic)
         if committed.state == pb.DISTRIBUTED_STATE_COMMITTED:
             self.state = TransactionState.COMMITTED
@@ -228,9 +238,20 @@ class DistributedTransaction:
 
     # Inside
 
+    async def _begun(self, manager: ResourceManager, xid: Xid) -> None:
+        """Raises `Rejected` where its end was asked for meanwhile."""
+        try:
+            self._check_takes_work()
+        except Rejected:
+            # Nobody else ends the session's work in it, and until then it cannot be rolled back.
+            await _quietly(manager.end(xid, fail=True))
+            raise
+
     async def _enlist(self, participants: Sequence[str]) -> list[Xid]:
         try:
-            return await self._enlist_in_turn(participants)
+            xids = await self._enlist_in_turn(participants)
+            self._check_takes_work()
+            return xids
         except InDoubt as doubt:
             # It may be in a coordinator's list. Nothing is done under it, and none of these can commit by that.
             text = f"it was not enlisted: {doubt.message}"
@@ -287,6 +308,28 @@ class DistributedTransaction:
                 )
                 raise Rejected(ErrorCode.ROLLED_BACK, text, transaction_id=self.id)
 
+    async def _resolve(self, doubt: InDoubt) -> None:
+        """Returns if it is committed after all."""
+        name = self.id
+        if len(self._participants) == len(self._branches) == 1:
+            ((set_name, (_, branch)),) = self._branches.items()
+            name = transaction_id(set_name, branch.key)
+            try:
+                outcome = await self._ask(name)
+            except LockstepError as error:
+                text = f"nobody could tell the outcome of {name}: {error.message}"
+                raise InDoubt(doubt.code, text, transaction_id=name) from error
+            if outcome.state in (OutcomeState.COMMITTED, OutcomeState.HEURISTICALLY_COMMITTED):
+                is_heuristic = outcome.state is OutcomeState.HEURISTICALLY_COMMITTED
+                self.heuristic = XaStatus.HEURCOM if is_heuristic else XaStatus.OK
+                self.state = TransactionState.COMMITTED
+                return
+            if outcome.state in (OutcomeState.ROLLED_BACK, OutcomeState.HEURISTICALLY_ROLLED_BACK):
+                self.state = TransactionState.ROLLED_BACK
+                raise self._rolled_back(outcome.state.name.lower()) from doubt
+        details = {**doubt.details, "transaction_id": name}
+        raise InDoubt(doubt.code, doubt.message, **details) from doubt
+
     async def _undo(self) -> None:
         self.state = TransactionState.ROLLED_BACK
         # Being cancelled cancels the waiting only: nobody else would end it.
@@ -316,6 +359,12 @@ class DistributedTransaction:
                 f"transaction {self.id} is {self.state.value}",
                 transaction_id=self.id,
             )
+
+    def _check_takes_work(self) -> None:
+        """Also behind whatever was waited for: once the branches are being ended, what is done in them is lost without a word."""
+        self._check_open()
+        if self._is_ending:
+            raise Rejected(ErrorCode.TRANSACTION_FINISHED, f"transaction {self.id} is being committed")
 
     def _rolled_back(self, why: str) -> Rejected:
         return Rejected(

@@ -18,12 +18,14 @@ def outgoing(
 
     An iterator is read to its end. Raises `Rejected` (INVALID_ARGUMENT) for none at all, and for text.
     """
+    if not isinstance(properties, bytes):
+        raise _no_bytes("properties are", properties)
     if isinstance(messages, bytes):
         return AlikeMessages((messages,), properties, durable, ttl_ms, headers)
     if isinstance(messages, bytearray | memoryview):
         return AlikeMessages((bytes(messages),), properties, durable, ttl_ms, headers)
     if isinstance(messages, OutgoingMessage):
-        return (messages,)
+        return (_checked(messages),)
     if not isinstance(messages, list | tuple):
         messages = listed(messages)
     if not messages:
@@ -32,7 +34,7 @@ def outgoing(
         return AlikeMessages(tuple(messages), properties, durable, ttl_ms, headers)  # type: ignore[arg-type]
     return tuple(
         [
-            message
+            _checked(message)
             if isinstance(message, OutgoingMessage)
             else OutgoingMessage(properties, _body(message), durable, ttl_ms, headers)
             for message in messages
@@ -43,8 +45,17 @@ def outgoing(
 def listed(messages: Iterable[Body | OutgoingMessage]) -> Sequence[Body | OutgoingMessage]:
     """All of many, read once. Raises `Rejected` (INVALID_ARGUMENT) for what is not many."""
     if not isinstance(messages, Iterable):
-        raise Rejected(ErrorCode.INVALID_ARGUMENT, f"a body is bytes, not {type(messages).__name__}")
+        raise _no_bytes("a body is", messages)
     return tuple(messages)
+
+
+def _checked(message: OutgoingMessage) -> OutgoingMessage:
+    """Whoever makes one is asked for no types: what has no size must not come among what others publish."""
+    if not isinstance(message.properties, bytes):
+        raise _no_bytes("properties are", message.properties)
+    if not isinstance(message.body, bytes):
+        raise _no_bytes("a body is", message.body)
+    return message
 
 
 def _body(given: Body) -> bytes:
@@ -52,4 +63,8 @@ def _body(given: Body) -> bytes:
         return given
     if isinstance(given, bytearray | memoryview):
         return bytes(given)
-    raise Rejected(ErrorCode.INVALID_ARGUMENT, f"a body is bytes, not {type(given).__name__}")
+    raise _no_bytes("a body is", given)
+
+
+def _no_bytes(what: str, given: object) -> Rejected:
+    return Rejected(ErrorCode.INVALID_ARGUMENT, f"{what} bytes, not {type(given).__name__}")

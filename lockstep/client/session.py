@@ -5,28 +5,35 @@ stream and one numbering, which survive failovers.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from lockstep.client.command_batches import CommandBatches, Confirmation
 from lockstep.client.consumer import Consumer
 from lockstep.client.coordinators import Coordinators
-from lockstep.client.directory import Directory, Kind, Place
+from lockstep.client.directory import Directory, Kind, Name, Place
 from lockstep.client.distributed_transaction import DistributedTransaction
 from lockstep.client.outcome import Outcome
 from lockstep.client.outgoing import Headers, Outgoing, outgoing
 from lockstep.client.resource_manager import ResourceManager
+from lockstep.client.session_events import Learn
 from lockstep.client.set_session import SetSession, Voided
 from lockstep.client.traced_transaction import Generations, TracedTransaction
 from lockstep.client.transaction import Transaction
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import QueuePosition, SetName
 from lockstep.runtime.tracing import tracing
 
+_ELSEWHERE = {ErrorCode.NOT_FOUND, ErrorCode.ALREADY_EXISTS, ErrorCode.OTHER_SET}
+"""What may be due to a name that has moved to another set."""
+LOOK_AGAIN_SECONDS = 1.0
+"""After so long without a primary a new session may know none of the brokers that its set has now; a failover takes less."""
 BROWSE_PAGE = 500
 """Messages of one browse answer."""
 
@@ -53,6 +60,7 @@ class Session:
         self._generations = Generations(directory)
         self._sets: dict[SetName, tuple[SetSession, CommandBatches]] = {}
         self._is_closed = False
+        self._looking: set[asyncio.Future[None]] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,36 +83,30 @@ class Session:
         self, name: str, options: c.QueueOptions | None = None, *, set_name: str = ""
     ) -> int:
         """Declares a queue, in `set_name` if it is new (which may be left out if there is one set only); returns its id."""
-        place = await self._directory.place_for(Kind.KIND_QUEUE, name, set_name)
-        declared = await self._run(place, c.DeclareQueueCommand(0, name, options or c.QueueOptions()))
-        self._directory.remember(Kind.KIND_QUEUE, name, place)
-        return declared
+        command = c.DeclareQueueCommand(0, name, options or c.QueueOptions())
+        return await self._declare((Kind.KIND_QUEUE, name), set_name, command)
 
     async def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Deletes a queue; returns how many messages were in it."""
-        place = await self._directory.locate(Kind.KIND_QUEUE, name)
-        deleted = await self._run(place, c.DeleteQueueCommand(0, name, if_unused, if_empty))
+        command = c.DeleteQueueCommand(0, name, if_unused, if_empty)
+        _, deleted = await self._run([(Kind.KIND_QUEUE, name)], command)
         self._directory.forget(Kind.KIND_QUEUE, name)
         return deleted
 
     async def purge_queue(self, name: str) -> int:
         """Removes all messages that nobody holds; returns their number."""
-        return await self._run(
-            await self._directory.locate(Kind.KIND_QUEUE, name), c.PurgeQueueCommand(0, name)
-        )
+        _, purged = await self._run([(Kind.KIND_QUEUE, name)], c.PurgeQueueCommand(0, name))
+        return purged
 
     async def declare_exchange(
         self, name: str, kind: str = "direct", *, durable: bool = True, set_name: str = ""
     ) -> int:
         """Declares an exchange of kind direct, fanout, topic or headers; returns its id."""
-        place = await self._directory.place_for(Kind.KIND_EXCHANGE, name, set_name)
-        declared = await self._run(place, c.DeclareExchangeCommand(0, name, kind, durable))
-        self._directory.remember(Kind.KIND_EXCHANGE, name, place)
-        return declared
+        command = c.DeclareExchangeCommand(0, name, kind, durable)
+        return await self._declare((Kind.KIND_EXCHANGE, name), set_name, command)
 
     async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
-        place = await self._directory.locate(Kind.KIND_EXCHANGE, name)
-        await self._run(place, c.DeleteExchangeCommand(0, name, if_unused))
+        await self._run([(Kind.KIND_EXCHANGE, name)], c.DeleteExchangeCommand(0, name, if_unused))
         self._directory.forget(Kind.KIND_EXCHANGE, name)
 
     async def bind(self, exchange: str, queue: str, key: str = "", arguments: Headers = ()) -> None:
@@ -115,16 +117,9 @@ class Session:
         await self._bind(exchange, queue, key, arguments, is_unbind=True)
 
     async def _bind(self, exchange: str, queue: str, key: str, arguments: Headers, is_unbind: bool) -> None:
-        place = await self._directory.locate(Kind.KIND_EXCHANGE, exchange)
-        other = await self._directory.locate(Kind.KIND_QUEUE, queue)
-        if other.set_name != place.set_name:
-            raise Rejected(
-                ErrorCode.OTHER_SET,
-                f"exchange {exchange} is in set {place.set_name}, queue {queue} in {other.set_name}",
-                exchange=exchange,
-                queue=queue,
-            )
-        await self._run(place, c.BindCommand(0, exchange, queue, key, tuple(sorted(arguments)), is_unbind))
+        names = [(Kind.KIND_EXCHANGE, exchange), (Kind.KIND_QUEUE, queue)]
+        command = c.BindCommand(0, exchange, queue, key, tuple(sorted(arguments)), is_unbind)
+        await self._run(names, command)
 
     # --- messages ---
 
@@ -219,7 +214,7 @@ class Session:
 
     def distributed_transaction(self, *, timeout_ms: int = 0) -> DistributedTransaction:
         """A transaction over queues of any sets, and over databases and services that are enlisted in it."""
-        return DistributedTransaction(self, self._coordinators, timeout_ms)
+        return DistributedTransaction(self, self._coordinators, self._ask_outcome, timeout_ms)
 
     async def set_of_target(self, exchange: str, routing_key: str) -> SetName:
         """The set of an exchange, or of the queue that the routing key names if there is none."""
@@ -270,21 +265,77 @@ class Session:
             raise Rejected(ErrorCode.ILLEGAL_STATE, "the session is closed")
         known = self._sets.get(place.set_name)
         if known is None:
-            session = self._open_in(place, self._voided)
+            session = self._open_in(self._directory.latest(place), self._voided)
             batches = CommandBatches(session, self._in_order, self.forget_target)
             known = self._sets[place.set_name] = (session, batches)
+            self._look_again_soon(session)
         return known
 
-    async def _run(self, place: Place, command: c.AnyCommand) -> int:
+    def _look_again_soon(self, session: SetSession) -> None:
+        asyncio.get_running_loop().call_later(LOOK_AGAIN_SECONDS, self._look_again, session)
+
+    def _look_again(self, session: SetSession) -> None:
+        """The place from which it was opened may be old, and nobody there know of it any more. Once it is served, its primaries
+        tell it where others are."""
+        if not session.is_attached and not session.is_closed and not self._is_closed:
+            looking = asyncio.ensure_future(self._tell_anew(session))
+            self._looking.add(looking)
+            looking.add_done_callback(self._looking.discard)
+
+    async def _tell_anew(self, session: SetSession) -> None:
+        self._directory.forget(Kind.KIND_SET, session.set_name)
+        with contextlib.suppress(LockstepError):
+            place = await self._directory.locate(Kind.KIND_SET, session.set_name)
+            session.feed(Learn(place.epoch, place.candidates))
+        self._look_again_soon(session)
+
+    async def _declare(self, name: Name, set_name: str, command: c.AnyCommand) -> int:
+        find = partial(self._directory.place_for, *name, set_name)
+        place, declared = await self._run([name], command, find)
+        self._directory.remember(*name, place)
+        return declared
+
+    async def _place_of(self, names: Sequence[Name]) -> Place:
+        """Of an exchange, a queue, or both; raises `Rejected` (NOT_FOUND, OTHER_SET)."""
+        places = [await self._directory.locate(kind, name) for kind, name in names]
+        if places[-1].set_name != places[0].set_name:
+            exchange, queue = (name for _, name in names)
+            raise Rejected(
+                ErrorCode.OTHER_SET,
+                f"exchange {exchange} is in set {places[0].set_name}, queue {queue} in {places[1].set_name}",
+                exchange=exchange,
+                queue=queue,
+            )
+        return places[0]
+
+    async def _run(
+        self,
+        names: Sequence[Name],
+        command: c.AnyCommand,
+        find: Callable[[], Awaitable[Place]] | None = None,
+    ) -> tuple[Place, int]:
+        """Runs a command where `names` are, or where `find` says; once more, if they have moved since they were remembered.
+        Returns where it was run, and the value of its answer."""
+        find = find or partial(self._place_of, names)
+        place: Place | None = None
+        try:
+            place = await find()
+            return place, await self._run_in(place, command)
+        except Rejected as rejected:
+            if rejected.code not in _ELSEWHERE:
+                raise
+            were_known = [self._directory.forget(kind, name) for kind, name in names]
+            if not any(were_known):
+                raise
+            found = await find()
+            if place is not None and place.set_name == found.set_name:
+                raise
+        return found, await self._run_in(found, command)
+
+    async def _run_in(self, place: Place, command: c.AnyCommand) -> int:
         session, batches = self._of(place)
         batches.flush()
-        try:
-            return (await session.submit(command)).value
-        except Rejected as rejected:
-            if rejected.code is ErrorCode.NOT_FOUND and (name := getattr(command, "name", None)):
-                self._directory.forget(Kind.KIND_QUEUE, name)
-                self._directory.forget(Kind.KIND_EXCHANGE, name)
-            raise
+        return (await session.submit(command)).value
 
 
 async def await_(confirmation: Confirmation) -> int:

@@ -4,7 +4,7 @@ Law: a command takes effect at most once, and its caller hears exactly one of do
 than one that was seen is believed (DESIGN R6, P8).
 
 States: `idle` (before Start) -> `waiting` (for the next round) <-> `attaching` (a stream is open, the session not yet confirmed)
--> `attached` -> `waiting` ... -> `closed`. `handle(input, now) -> effects`, and beside it `submit`, `grant`
+-> `attached` -> `waiting` ... -> `closed`. `handle(input, now) -> effects`, and beside it `submit`, `grant`, `give_up`
 and `written`, for what is written with an input behind it; chance and session ids are given from outside.
 """
 
@@ -115,6 +115,10 @@ class SessionCore:
         if (known := line.held.consumers.get(consumer)) is not None:
             known.credit += credit
             line.say(rq.GrantCredit(consumer, credit))
+
+    def give_up(self, ticket: e.Ticket) -> None:
+        """Nobody waits for the answer to this question any more."""
+        self.line.questions.give_up(ticket)
 
     def written(self, stream: int) -> bool:
         """The last `Send` on this stream was taken: the next may follow. Returns whether one would, with the next input."""

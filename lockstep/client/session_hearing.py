@@ -87,7 +87,8 @@ def _attach(line: SessionLine, message: sm.SessionAttached, now: int, effects: l
     line.times.give_up_at = None
     line.times.heartbeat_at = now + line.heartbeat_ms
     line.requests.extend(line.held.openings())
-    line.requests.extend(question for _, question in line.questions.values())
+    line.questions.begin_stream()
+    line.say_questions()
     effects.append(
         e.Attached(line.address, line.session_id, line.session, line.epoch, message.commit_index, is_new)
     )
@@ -130,8 +131,9 @@ def _hear(line: SessionLine, message: sm.AnyServerMessage, now: int, effects: li
             | sm.Recovered()
             | sm.TimeoutAnswer()
         ):
-            if (asked := line.questions.pop(message.request, None)) is not None:
-                effects.append(e.QuestionAnswered(asked[0], message))
+            if (asked := line.questions.answered(message.request)) is not None:
+                effects.append(e.QuestionAnswered(asked, message))
+            line.say_questions()
         case sm.CandidatesChanged(_, _, candidates):
             line.candidates.learn(candidates, is_hint=False)
         case sm.SessionEnded(_, _, code, text):

@@ -10,13 +10,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum
 
-from msgspec.structs import replace
-
 from lockstep.client import session_events as e
 from lockstep.client.awaited_streams import AwaitedStreams
 from lockstep.client.candidates import Candidates, Choose
 from lockstep.client.command_window import CommandWindow
 from lockstep.client.deliveries_held import DeliveriesHeld
+from lockstep.client.questions import Questions
 from lockstep.client.session_settings import SessionSettings
 from lockstep.client.session_times import SessionTimes
 from lockstep.core import requests as rq
@@ -64,9 +63,7 @@ class SessionLine:
         self.candidates = Candidates(
             candidates, choose, self.settings.backoff_ms, self.settings.backoff_max_ms
         )
-        self.questions: dict[int, tuple[e.Ticket, rq.Question]] = {}
-        """Not answered yet, by request number; asked again after a resumption."""
-        self._last_question = 0
+        self.questions = Questions()
         self.requests: deque[rq.AnyRequest] = deque()
         """To be said with the next write."""
         self.stream = 0
@@ -96,10 +93,13 @@ class SessionLine:
 
     def ask(self, ticket: e.Ticket, question: rq.Question) -> None:
         """Asks the set, now or when the session is served."""
-        self._last_question += 1
-        question = replace(question, request=self._last_question)
-        self.questions[question.request] = (ticket, question)
-        self.say(question)
+        self.questions.add(ticket, question)
+        self.say_questions()
+
+    def say_questions(self) -> None:
+        """As many as there is room for on this stream."""
+        if self.state is State.ATTACHED:
+            self.requests.extend(self.questions.take())
 
     def say(self, request: rq.AnyRequest) -> None:
         """For this stream only: what has to outlive it is said again on attachment."""
@@ -223,8 +223,7 @@ class SessionLine:
         return effects + self.held.void(self.epoch)
 
     def _reject_questions(self, code: ErrorCode, text: str, effects: list[e.Effect]) -> None:
-        effects += [e.CommandRejected(ticket, code, text) for ticket, _ in self.questions.values()]
-        self.questions.clear()
+        effects += [e.CommandRejected(ticket, code, text) for ticket in self.questions.lose()]
 
     def finish(self, code: ErrorCode, text: str, effects: list[e.Effect]) -> None:
         """The end: no stream and no session any more."""

@@ -4,6 +4,7 @@ Law: it decides nothing. Every command handed in gets a future, and the core's a
 """
 
 import asyncio
+import logging
 import random
 import time
 import uuid
@@ -32,6 +33,8 @@ from lockstep.core.ids import (
 )
 from lockstep.core.xa import BranchState
 from lockstep.runtime.channels import Channels
+
+_log = logging.getLogger("lockstep.client")
 
 
 class ConsumerPort(Protocol):
@@ -79,6 +82,8 @@ class SetSession:
         """Called when a write may follow: whoever gathers commands submits them now."""
         self.gathered_bytes = 0
         """Of commands that gather, and are not submitted yet; kept by whoever gathers them."""
+        self.has_complete = False
+        """Of these commands one takes no more, and whoever asked for room since has let nobody else run."""
         self.lost_sessions = 0
         self.transactions: dict[TransactionKey, Callable[[], None]] = {}
         """Open transactions, and whom to tell when they are aborted."""
@@ -92,7 +97,9 @@ class SetSession:
         self._is_turn_due = False
         self.reserve = TransactionReserve(self)
         self._closed: asyncio.Future[None] = self.loop.create_future()
-        self._room: list[asyncio.Future[None]] = []
+        self._room: dict[int, asyncio.Future[None]] = {}
+        """Who waits for room, in the order in which they came; done: he is to look."""
+        self._last_in_room = 0
         self.feed(e.Learn(Epoch(0), tuple(candidates)))
         self.feed(e.Start())
 
@@ -107,6 +114,10 @@ class SetSession:
         """As `submit`; `heard` is called with the answer or the error, and may submit more."""
         self._submit(heard, command)
         self.write_soon()
+
+    def leave_out(self, transaction: TransactionKey) -> None:
+        """An operation of it cannot be submitted: it does not commit without."""
+        self.core.window.leave_out(transaction)
 
     def _submit(self, ticket: e.Ticket, command: c.AnyCommand) -> None:
         for effect in self.core.submit(ticket, command):
@@ -200,10 +211,15 @@ class SetSession:
         return key in self.core.window.operations
 
     def ask(self, question: rq.Question) -> "asyncio.Future[sm.Answer]":
-        """Hands a question in."""
+        """Hands a question in; cancelled, it is not asked where it was not yet."""
         future: asyncio.Future[sm.Answer] = self.loop.create_future()
+        future.add_done_callback(self._give_up)
         self.feed(e.Ask(future, question))
         return future
+
+    def _give_up(self, asked: "asyncio.Future[sm.Answer]") -> None:
+        if asked.cancelled():
+            self.core.give_up(asked)
 
     def consume(
         self,
@@ -238,11 +254,31 @@ class SetSession:
             self.feed(e.StopConsuming(consumer))
 
     async def room(self) -> None:
-        """Returns when the backlog has room for more."""
-        while self.is_full and not self._closed.done():
-            future: asyncio.Future[None] = self.loop.create_future()
-            self._room.append(future)
-            await future
+        """Returns when the backlog has room for more, to whoever came first. Lets others run now and then, who write what
+        gathers."""
+        if (self._room or self.has_complete or self.is_full) and not self._closed.done():
+            await self._line_up()
+
+    async def _line_up(self) -> None:
+        self._last_in_room += 1
+        place = self._last_in_room
+        self.has_complete = False
+        try:
+            while True:
+                future = self._room[place] = self.loop.create_future()
+                if not self.is_full:
+                    self.loop.call_soon(self._call_next)
+                await future
+                if self._closed.done() or (not self.is_full and place == next(iter(self._room))):
+                    return
+        finally:
+            del self._room[place]
+            self._call_next()
+
+    def _call_next(self) -> None:
+        """The first of those who wait looks, where there is room."""
+        if self._room and not self.is_full:
+            _let_look(next(iter(self._room.values())))
 
     @property
     def is_full(self) -> bool:
@@ -269,10 +305,9 @@ class SetSession:
         for effect in self.core.handle(event, now_ms()):
             self._perform(effect)
         if self._room and not self.is_full:
-            waiting, self._room = self._room, []
-            for future in waiting:
-                if not future.done():
-                    future.set_result(None)
+            # All: what they do now goes out together.
+            for future in self._room.values():
+                _let_look(future)
 
     def _perform(self, effect: e.Effect) -> None:
         match effect:
@@ -314,7 +349,7 @@ class SetSession:
                 if (port := self._consumers.get(consumer)) is not None:
                     port.void(epoch, positions)
                 elif self._voided is not None:
-                    self._voided(queue, epoch, positions)
+                    self._tell_voided(self._voided, queue, epoch, positions)
             case e.ConsumerDrained(consumer):
                 if (port := self._consumers.get(consumer)) is not None:
                     port.drained()
@@ -332,6 +367,14 @@ class SetSession:
                 self._end(code, message)
             case _:
                 assert_never(effect)
+
+    def _tell_voided(
+        self, voided: Voided, queue: str, epoch: Epoch, positions: tuple[QueuePosition, ...]
+    ) -> None:
+        try:
+            voided(queue, epoch, positions)
+        except Exception:  # The application's own; what the core wants done behind it is others' business.
+            _log.exception("%s: whoever hears of void deliveries of %s raised", self.set_name, queue)
 
     def _write(self, stream: SessionStream, messages: tuple[rq.ClientMessage, ...]) -> None:
         try:
@@ -371,14 +414,19 @@ class SetSession:
             self.feed(e.Turn())
 
     def _end(self, code: ErrorCode, message: str) -> None:
+        self.before_write()  # What gathers hears of it, for no write follows that would take it along.
         for port in self._consumers.values():
             port.stop(code, message or "the session is closed")
         self._consumers.clear()
-        for future in self._room:
-            if not future.done():
-                future.set_result(None)
+        for future in self._room.values():
+            _let_look(future)
         if not self._closed.done():
             self._closed.set_result(None)
+
+
+def _let_look(waiting: "asyncio.Future[None]") -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 def _ends_session(event: e.Received | e.StreamLost) -> bool:

@@ -97,9 +97,12 @@ class Transaction:
         ttl_ms: int = 0,
         headers: Headers = (),
     ) -> Confirmation:
-        """Publishes if it commits. Returns when the operation is on its way; if it fails, so does the commit."""
+        """Publishes if it commits. Returns when the operation is on its way; waits while too much is. If it fails, so does the
+        commit."""
         batch = outgoing(messages, properties, durable, ttl_ms, headers)
-        batches, key = await self._enter(await self._session.of_target(exchange, routing_key))
+        place = await self._session.of_target(exchange, routing_key)
+        await place[0].room()
+        batches, key = await self._enter(place)
         return self._watch(batches.publish(exchange, routing_key, batch, key))
 
     async def accept(self, *messages: Message) -> None:
@@ -143,8 +146,13 @@ class Transaction:
         if self._place is None:
             self.state = TransactionState.COMMITTED
             return
-        key = self._key or await self._begin()
-        await self._widened()
+        try:
+            key = self._key or await self._begin()
+            await self._widened()
+        except BaseException:
+            # Nobody will commit it, and until it ends others wait for what it has locked.
+            await self.rollback()
+            raise
         session, batches = self._place
         last: LastPublish | None = None
         if self._failure is None and self._wide is None and session.takes_last_publish:

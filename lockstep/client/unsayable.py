@@ -22,5 +22,6 @@ def refuse(
             known = line.held.consumers.pop(consumer, None)
             return [], [e.ConsumerStopped(consumer, code, text)] if known is not None else []
         case _:
-            asked = line.questions.pop(getattr(message, "request", 0), None)
-            return [], [e.CommandRejected(asked[0], code, text)] if asked is not None else []
+            asked = line.questions.answered(getattr(message, "request", 0))
+            line.say_questions()
+            return [], [e.CommandRejected(asked, code, text)] if asked is not None else []

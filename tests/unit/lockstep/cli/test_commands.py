@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from lockstep.cli import status
 from lockstep.cli.connection import run
 from lockstep.cli.main import app
-from lockstep.client import ErrorCode, Rejected
+from lockstep.client import ErrorCode, InDoubt, Rejected
 from lockstep.client.administration import ClusterStatus
 from lockstep.core.commands import DeclareQueueCommand, PublishCommand
 from lockstep.wire.v1 import cluster_pb2 as pb
@@ -40,6 +40,23 @@ def test_publish_says_what_it_did(broker: ServedBroker) -> None:
     result = runner.invoke(app, ["publish", "q", "a", "b", "-b", broker.address])
     assert (result.exit_code, result.stdout) == (0, "Published 2 messages to q.\n")
     assert bodies(broker.worlds["one"].executed())[-2:] == ["a", "b"]
+
+
+@pytest.mark.parametrize("is_in_doubt", [False, True])
+@pytest.mark.parametrize("if_absent", [False, True])
+def test_a_set_that_is_there_is_taken_as_it_is_if_that_is_wanted(
+    broker: ServedBroker, is_in_doubt: bool, if_absent: bool
+) -> None:
+    lost = InDoubt(ErrorCode.UNAVAILABLE, "the answer was lost")
+    exists = Rejected(ErrorCode.ALREADY_EXISTS, "set 'one' exists")
+    broker.creations = [lost] * is_in_doubt + [exists]
+    arguments = ["set", "create", "one", "--brokers", "B1", "--at", broker.address]
+    result = runner.invoke(app, arguments + ["--if-absent"] * if_absent)
+    if if_absent:
+        assert (result.exit_code, result.stdout) == (0, "Set one is there.\n")
+    else:
+        doubt = "in doubt: an earlier try may have done it: " if is_in_doubt else ""
+        assert (result.exit_code, result.stderr) == (1, f"lockstep: {doubt}set 'one' exists\n")
 
 
 def test_json_is_json_and_nothing_else(broker: ServedBroker) -> None:

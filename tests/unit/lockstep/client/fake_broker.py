@@ -9,7 +9,7 @@ import grpc.aio
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import SetName, parse_transaction_id
 from lockstep.runtime.channels import make_server
 from lockstep.runtime.session_codec import decode_request, encode_response
@@ -31,6 +31,10 @@ class FakeBroker:
         """Routing key -> what a publish to it is refused with, if it has more messages than this."""
         self.refused_accepts: dict[str, ErrorCode] = {}
         """Those in transactions, by queue."""
+        self.only_set = ""
+        """Where a name is to be declared that is nowhere, if no set is named."""
+        self.creations: list[LockstepError] = []
+        """What whoever creates a set is told, one try after the other."""
         self.outcome: int | None = None
         self._calls: dict[Context, asyncio.Task[None]] = {}
         self.address = ""
@@ -45,6 +49,7 @@ class FakeBroker:
             "Cluster": {
                 "GetStatus": grpc.unary_unary_rpc_method_handler(self._status),
                 "Locate": grpc.unary_unary_rpc_method_handler(self._locate),
+                "CreateSet": grpc.unary_unary_rpc_method_handler(self._create_set),
             },
             "Transactions": {"GetOutcome": grpc.unary_unary_rpc_method_handler(self._outcome)},
         }
@@ -114,25 +119,41 @@ class FakeBroker:
             code, count = self.refusals.get(publish.routing_key, (ErrorCode.NONE, 0))
             if len(publish.messages) > count:
                 primary.world.log[-1].code = code
+        if isinstance(message, c.DeclareQueueCommand) and not self._is_in(
+            primary, message.name, nowhere=True
+        ):
+            primary.world.log[-1].code = ErrorCode.ALREADY_EXISTS
+        if isinstance(message, c.BindCommand) and not (
+            self._is_in(primary, message.exchange) and self._is_in(primary, message.queue)
+        ):
+            primary.world.log[-1].code = ErrorCode.NOT_FOUND
         if isinstance(message, c.SettleCommand) and message.transaction is not None:
             primary.world.log[-1].code = self.refused_accepts.get(message.queue, ErrorCode.NONE)
+
+    def _is_in(self, primary: FakePrimary, name: str, nowhere: bool = False) -> bool:
+        """Whether the set of a primary has a name, as far as the directory knows; `nowhere`: or no set has."""
+        where = self.directory.get(name)
+        return nowhere if where is None else self.worlds[where] is primary.world
 
     async def _status(self, _data: bytes, _context: Context) -> bytes:
         return cluster_pb2.GetClusterStatusResponse(broker="B1", cluster="fake").SerializeToString()
 
     async def _locate(self, data: bytes, context: Context) -> bytes:
         request = cluster_pb2.LocateRequest.FromString(data)
-        if not request.name:
+        if not request.name and not self.only_set:
             await abort(
                 context, Rejected(ErrorCode.UNKNOWN_SET, f"there are {len(self.worlds)} resource sets")
             )
         is_set = request.kind == cluster_pb2.LocateRequest.KIND_SET
-        name = request.name if is_set else self.directory.get(request.name)
+        name = (request.name or self.only_set) if is_set else self.directory.get(request.name)
         if name not in self.worlds:
             await abort(context, Rejected(ErrorCode.NOT_FOUND, f"no {request.name}", name=request.name))
         return cluster_pb2.LocateResponse(
             resource_set=name, epoch=1, candidates=[self.address]
         ).SerializeToString()
+
+    async def _create_set(self, _data: bytes, context: Context) -> bytes:
+        await abort(context, self.creations.pop(0))
 
     async def _outcome(self, data: bytes, _context: Context) -> bytes:
         request = transactions_pb2.GetOutcomeRequest.FromString(data)

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from lockstep.client import Rejected, TransactionState, blocking
+from lockstep.client import ErrorCode, Rejected, TransactionState, blocking
 from lockstep.core import commands as c
 from lockstep.core.xa import XaStatus
-from tests.unit.lockstep.client.fake_broker import FakeBroker
+from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 from tests.unit.lockstep.client.session_bench import bodies
 
 
@@ -69,6 +69,29 @@ async def test_a_child_of_the_process_has_a_loop_of_its_own() -> None:
         done = await asyncio.to_thread(subprocess.run, forking, timeout=30, capture_output=True)
         assert (done.returncode, done.stderr) == (0, b"")
         assert bodies(broker.worlds["one"].executed()) == ["1", "2", "3", "4"]
+
+
+CLEANING = """
+import atexit, sys
+
+def clean_up():
+    try:
+        opened.close()
+    except Rejected as rejected:
+        print(rejected.code.name)
+
+atexit.register(clean_up)  # Before there is a client: so it runs when that has ended.
+from lockstep.client import Rejected, blocking
+
+opened = blocking.connect(sys.argv[1])
+"""
+
+
+async def test_a_clean_up_behind_the_end_of_all_clients_is_refused_and_does_not_hang() -> None:
+    async with FakeBroker("one") as broker:
+        cleaning = [sys.executable, "-c", CLEANING, broker.address]
+        done = await asyncio.to_thread(subprocess.run, cleaning, timeout=30, capture_output=True)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"ILLEGAL_STATE\n", b"")
 
 
 class Interruption(BaseException):
@@ -166,3 +189,22 @@ def test_what_makes_bodies_runs_in_its_callers_thread(broker: FakeBroker) -> Non
         assert session.distributed_transaction().heuristic is XaStatus.OK
     assert threads == {threading.current_thread()}
     assert bodies(broker.worlds["one"].executed()) == ["1", "2", "1", "2"]
+
+
+def test_a_finalizer_in_the_clients_own_thread_does_not_wait_for_itself(broker: FakeBroker) -> None:
+    with blocking.connect(broker.address) as client:
+        session = client.session()
+        session.publish("q", b"1")
+
+        def finalize() -> None:
+            with pytest.raises(Rejected) as refused:
+                session.publish("q", b"2")
+            assert refused.value.code is ErrorCode.ILLEGAL_STATE
+            session.close()
+
+        async def ended() -> None:
+            await eventually(lambda: broker.worlds["one"].ended)
+
+        blocking._loop.call(finalize)
+        blocking._loop.run(ended())
+        assert bodies(broker.worlds["one"].executed()) == ["1"]

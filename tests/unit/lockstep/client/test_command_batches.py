@@ -1,16 +1,18 @@
 """Batches keep the order that a caller may rely on, and join what may be joined."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from lockstep.client import session_events as e
 from lockstep.client.command_batches import BATCH_MESSAGES_MAX, COMMAND_POSITIONS_MAX, CommandBatches
+from lockstep.client.command_window import MESSAGE_BYTES
 from lockstep.core import commands as c
+from lockstep.core.alike_messages import AlikeMessages
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
-from lockstep.core.ids import Epoch, LogIndex, QueuePosition
+from lockstep.core.ids import Epoch, LogIndex, QueuePosition, TransactionKey
 from services.primary.core.settings import PrimarySettings
 
 TX = (LogIndex(7), Epoch(1))
@@ -27,9 +29,13 @@ class Writing:
         self.loop = asyncio.get_running_loop()
         self.submitted: list[c.AnyCommand] = []
         self.heard: list[Callable[[e.CommandAnswer], None]] = []
+        self.left_out: list[TransactionKey] = []
 
     def write_soon(self) -> None:
         pass
+
+    def leave_out(self, transaction: TransactionKey) -> None:
+        self.left_out.append(transaction)
 
     def submit_for(self, command: c.AnyCommand, heard: Callable[[e.CommandAnswer], None]) -> None:
         self.submitted.append(command)
@@ -231,3 +237,54 @@ async def test_what_is_of_others_or_no_publish_does_not_go_with_a_commit(*, in_o
     session, made = batches(in_order=in_order)
     assert made.flush_but_last_publish(TX) is None
     assert not session.submitted
+
+
+async def test_what_has_no_size_leaves_no_batch_behind() -> None:
+    session, made = batches()
+    no_properties: Any = None
+    with pytest.raises(TypeError):
+        made.publish("", "a", AlikeMessages((b"x",), no_properties), TX)
+    made.publish("", "b", [message("x")], TX)
+    made.flush()
+    assert told(session.submitted) == [">b:1"]
+    assert session.left_out == [], "who was told goes on without it"
+
+
+async def test_what_gathers_counts_though_it_has_no_content() -> None:
+    session, made = batches()
+    made.publish("", "a", [message("")] * 3, TX)
+    assert session.gathered_bytes == 3 * MESSAGE_BYTES
+    made.publish("", "b", [message("x")], TX)
+    assert session.gathered_bytes == 4 * MESSAGE_BYTES + 1
+    assert made.flush_but_last_publish(TX) is not None
+    assert session.gathered_bytes == 0
+
+
+class _OnceOnly(list[c.OutgoingMessage]):
+    """Messages that are counted, and then raise."""
+
+    was_read = False
+
+    def __iter__(self) -> Iterator[c.OutgoingMessage]:
+        if self.was_read:
+            raise ValueError("no more")
+        self.was_read = True
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("goes_with_commit", [False, True])
+@pytest.mark.parametrize("transaction", [None, TX])
+async def test_a_batch_that_makes_no_command_fails_alone(transaction: Any, *, goes_with_commit: bool) -> None:
+    session, made = batches()
+    before = made.publish("", "a", [message("x")], transaction)
+    bad = made.publish("", "b", _OnceOnly([message("x")]), transaction)
+    if not goes_with_commit:
+        made.publish("", "c", [message("x")], transaction)
+        made.flush()
+    else:
+        assert made.flush_but_last_publish(TX) is None
+    assert told(session.submitted) == [">a:1"] if goes_with_commit else [">a:1", ">c:1"]
+    assert isinstance(error := bad.exception(), Rejected)
+    assert error.code is ErrorCode.INVALID_ARGUMENT
+    assert not before.done()
+    assert session.left_out == ([] if transaction is None else [TX])

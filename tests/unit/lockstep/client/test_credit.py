@@ -101,3 +101,34 @@ async def test_what_is_accepted_as_the_session_is_lost_is_not_told_to_the_next_o
     ]
     assert credit_of(session) == 4
     await consumer.close()
+
+
+async def test_a_message_of_a_lost_session_is_not_settled_in_the_next_one_for_a_consumer_that_has_stopped(
+    broker: FakeBroker, session: Session
+) -> None:
+    world = broker.worlds["one"]
+    consumer = await opened(broker, session, 4)
+    await broker.deliver("one", 1, "a", 1)
+    message = await anext(consumer)
+    await consumer.close()
+    await session.publish("a", b"of the same session")
+    port = next(iter(session._sets.values()))[0]
+    world.ended.add(port.core.session)
+    broker.hang_up()
+    await eventually(lambda: port.lost_sessions == 1 and port.is_attached)
+    with pytest.raises(Rejected) as refused:
+        await message.release()
+    assert refused.value.code is ErrorCode.STALE_DELIVERY
+    with pytest.raises(Rejected):
+        async with session.transaction() as transaction:
+            await transaction.accept(message)
+    assert not [command for command in world.executed() if isinstance(command, c.SettleCommand)]
+
+
+async def test_who_looks_for_messages_in_vain_leaves_nothing_behind(
+    broker: FakeBroker, session: Session
+) -> None:
+    async with await opened(broker, session, 4) as consumer:
+        for _ in range(3):
+            assert await consumer.next(0) is None
+        assert not consumer._waiting

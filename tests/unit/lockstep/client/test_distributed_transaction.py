@@ -14,6 +14,8 @@ from lockstep.client.coordinators import Coordinators
 from lockstep.client.distributed_transaction import ENDED_SECONDS
 from lockstep.core import commands as c
 from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import LogIndex, SetName, TransactionKey, transaction_id
+from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
 from lockstep.runtime.channels import make_server
 from lockstep.runtime.rpc import service, unary
@@ -281,6 +283,75 @@ async def test_a_commit_is_asked_for_once(coordinator: FakeCoordinator, session:
     assert "Rollback" not in coordinator.asked
 
 
+@pytest.mark.parametrize("queue", ["b", "c"])
+async def test_work_is_refused_while_it_is_being_committed(
+    broker: FakeBroker, coordinator: FakeCoordinator, session: Session, queue: str
+) -> None:
+    """In a set that it has a branch in, and in another."""
+    transaction = session.distributed_transaction()
+    await transaction.publish("a", b"x")
+    broker.is_holding = True
+    committing = asyncio.ensure_future(transaction.commit())
+    await eventually(lambda: _count(broker, "one", c.EndCommand) == 1)
+    refused = await asyncio.gather(
+        transaction.publish(queue, b"y"),
+        transaction.enlist("grpc://127.0.0.1:1/rows"),
+        return_exceptions=True,
+    )
+    assert [_code(error) for error in refused] == [ErrorCode.TRANSACTION_FINISHED] * 2
+    await broker.commit()
+    await committing
+    assert coordinator.asked == ["Begin", "Commit"]
+    assert [_count(broker, name, c.PublishCommand) for name in ("one", "two")] == [1, 0]
+
+
+def _code(error: object) -> ErrorCode | None:
+    return error.code if isinstance(error, Rejected) else None
+
+
+async def test_work_that_is_not_enlisted_yet_when_the_commit_begins_is_refused(
+    broker: FakeBroker, coordinator: FakeCoordinator, session: Session
+) -> None:
+    transaction = session.distributed_transaction()
+    await transaction.publish("a", b"x")
+    coordinator.answers.clear()
+    late = asyncio.ensure_future(transaction.publish("c", b"y"))
+    await eventually(lambda: coordinator.asked == ["Begin", "Enlist"])
+    broker.is_holding = True
+    committing = asyncio.ensure_future(transaction.commit())
+    await eventually(lambda: _count(broker, "one", c.EndCommand) == 1)
+    coordinator.answers.set()
+    with pytest.raises(Rejected) as raised:
+        await late
+    assert raised.value.code is ErrorCode.TRANSACTION_FINISHED
+    await broker.commit()
+    await committing
+    assert _count(broker, "two", c.StartCommand) == 0
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+async def test_a_branch_that_begins_while_it_is_being_ended_is_ended_too(
+    broker: FakeBroker, session: Session, is_commit: bool
+) -> None:
+    """The coordinator can roll it back then."""
+    transaction = session.distributed_transaction()
+    await transaction.publish("a", b"x")
+    world = broker.worlds["two"]
+    world.loses_begins = broker.is_holding = True
+    late = asyncio.ensure_future(transaction.publish("c", b"y"))
+    await eventually(lambda: any(isinstance(entry.command, c.BeginCommand) for entry in world.log))
+    ending = asyncio.ensure_future(transaction.commit() if is_commit else transaction.rollback())
+    await eventually(lambda: _count(broker, "one", c.EndCommand) == 1)
+    world.loses_begins = False
+    await broker.commit()
+    with pytest.raises(Rejected) as raised:
+        await late
+    assert raised.value.code is ErrorCode.TRANSACTION_FINISHED
+    await ending
+    kinds = (c.StartCommand, c.EndCommand, c.PublishCommand)
+    assert [_count(broker, "two", kind) for kind in kinds] == [1, 1, 0]
+
+
 KINDS = [Session.transaction, Session.distributed_transaction]
 
 
@@ -306,6 +377,55 @@ async def test_a_commit_that_no_coordinator_answers_says_which_outcome_to_ask_fo
     coordinator.answers.set()
     outcome = await client.get_outcome(str(raised.value.details["transaction_id"]), fence=True)
     assert (outcome.transaction_id, outcome.state) == (transaction.id, OutcomeState.COMMITTED)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state", "heuristic"),
+    [
+        (OutcomeState.COMMITTED, TransactionState.COMMITTED, XaStatus.OK),
+        (OutcomeState.HEURISTICALLY_COMMITTED, TransactionState.COMMITTED, XaStatus.HEURCOM),
+        (OutcomeState.ROLLED_BACK, TransactionState.ROLLED_BACK, XaStatus.OK),
+        (OutcomeState.HEURISTICALLY_ROLLED_BACK, TransactionState.ROLLED_BACK, XaStatus.OK),
+        (OutcomeState.PREPARED, TransactionState.IN_DOUBT, XaStatus.OK),
+        (OutcomeState.UNKNOWN, TransactionState.IN_DOUBT, XaStatus.OK),
+        (OutcomeState.EXPIRED, TransactionState.IN_DOUBT, XaStatus.OK),
+    ],
+)
+@pytest.mark.usefixtures("impatient")
+async def test_of_one_in_a_single_set_that_set_is_asked_for_the_outcome(
+    broker: FakeBroker,
+    coordinator: FakeCoordinator,
+    client: Client,
+    session: Session,
+    outcome: OutcomeState,
+    state: TransactionState,
+    heuristic: XaStatus,
+) -> None:
+    """P6: it is committed in one phase, and the log has nothing of it."""
+    broker.outcome = int(outcome)
+    coordinator.silent = "Commit"
+    transaction = session.distributed_transaction()
+    await transaction.publish("a", b"x")
+    ended = (await asyncio.gather(transaction.commit(), return_exceptions=True))[0]
+    assert (transaction.state, transaction.heuristic) == (state, heuristic)
+    match state:
+        case TransactionState.COMMITTED:
+            assert ended is None
+        case TransactionState.ROLLED_BACK:
+            assert _code(ended) is ErrorCode.ROLLED_BACK
+        case _:
+            assert isinstance(ended, InDoubt)
+            begun = _begun(broker, "one")
+            named = str(ended.details["transaction_id"])
+            assert named == transaction_id(SetName("one"), begun)
+            assert (await client.get_outcome(named, fence=True)).state is outcome
+
+
+def _begun(broker: FakeBroker, set_name: str) -> TransactionKey:
+    """Of the last that was begun there."""
+    log = broker.worlds[set_name].log
+    at = max(index for index, entry in enumerate(log, 1) if isinstance(entry.command, c.BeginCommand))
+    return LogIndex(at), log[at - 1].epoch
 
 
 @pytest.mark.parametrize("make", KINDS)
@@ -447,3 +567,25 @@ async def test_what_postgres_has_rolled_back_instead_is_rolled_back_everywhere(
     assert coordinator.asked == ["Begin", "Enlist", "Close", "Rollback"]
     # Once when they were enlisted.
     assert [connection.rolled_back for connection in connections] == [2, 2]
+
+
+async def test_what_was_accepted_is_not_released_from_the_hands_of_the_next_session(
+    broker: FakeBroker, session: Session, message: Message
+) -> None:
+    world = broker.worlds["one"]
+    tx = session.distributed_transaction()
+    await tx.publish("b", b"1")
+    broker.is_holding = True
+    await tx.accept(message)
+    await eventually(lambda: isinstance(world.log[-1].command, c.SettleCommand))
+    world.ended.update(primary.session for _, primary, _ in broker.streams)
+    broker.is_holding = False
+    broker.hang_up()
+    port = next(iter(session._sets.values()))[0]
+    await eventually(lambda: port.lost_sessions == 1 and port.is_attached)
+    await broker.deliver("one", 1, "a", message.position)
+    again = await anext(message.consumer)
+    await tx.rollback()
+    await again.accept()
+    settled = [one for one in world.executed() if isinstance(one, c.SettleCommand)]
+    assert [one.disposition for one in settled] == [c.Disposition.ACCEPT] * 2

@@ -5,7 +5,7 @@ import pytest
 from lockstep.client import session_events as e
 from lockstep.client.command_batches import RefusedTogether
 from lockstep.core.errors import ErrorCode, Rejected
-from tests.unit.lockstep.client.test_command_batches import batches, message, told
+from tests.unit.lockstep.client.test_command_batches import TX, batches, message, told
 
 FULL = Rejected(ErrorCode.QUEUE_FULL, "full")
 
@@ -36,6 +36,20 @@ async def test_no_part_comes_behind_what_was_sent_to_its_queue_since(
     session.heard[0](FULL)
     assert told(session.submitted) == [">a:2", ">a:1"]
     assert [type(caller.exception()) for caller in callers] == [kind, kind]
+
+
+async def test_nor_behind_what_went_to_its_queue_with_a_commit() -> None:
+    session, made = batches()
+    callers = [made.publish("", "a", [message("x")], None) for _ in range(2)]
+    made.flush()
+    made.publish("", "a", [message("later")], TX)
+    last = made.flush_but_last_publish(TX)
+    session.heard[0](FULL)
+    assert told(session.submitted) == [">a:2"]
+    assert [type(caller.exception()) for caller in callers] == [Rejected, Rejected]
+    assert last is not None
+    last[1](e.Done(0))
+    assert not made._under_way
 
 
 async def test_nor_behind_what_may_reach_its_queue_by_another_key() -> None:

@@ -6,9 +6,12 @@ import contextlib
 import pytest
 
 from lockstep.client import Client, Rejected, Session, TransactionState
+from lockstep.client.distributed_transaction import DistributedTransaction
 from lockstep.client.session_events import Done
+from lockstep.client.transaction import Transaction
 from lockstep.core import commands as c
 from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import TransactionKey
 from lockstep.core.xid import Xid
 from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 
@@ -129,3 +132,38 @@ async def test_what_could_not_be_accepted_goes_back_though_nobody_waits_for_the_
                 for one in broker.worlds["one"].executed()
             )
         )
+
+
+@pytest.mark.parametrize("is_widening", [False, True])
+async def test_who_is_cancelled_before_his_commit_is_sent_leaves_no_transaction_open(
+    broker: FakeBroker, session: Session, is_widening: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = asyncio.Event()
+    begin = Transaction._send_begin
+
+    async def begin_late(transaction: Transaction) -> TransactionKey:
+        await answered.wait()
+        return await begin(transaction)
+
+    async def widen_late(*_: object) -> DistributedTransaction:
+        await answered.wait()
+        raise Rejected(ErrorCode.UNAVAILABLE, "there is no coordinator")
+
+    transaction = session.transaction()
+    if is_widening:
+        monkeypatch.setattr(Transaction, "_send_widen", widen_late)
+        await transaction.publish("a", b"x")
+    else:
+        monkeypatch.setattr(Transaction, "_send_begin", begin_late)
+    publishing = asyncio.ensure_future(transaction.publish("c" if is_widening else "a", b"y"))
+    await eventually(lambda: transaction._widening if is_widening else transaction._beginning)
+    publishing.cancel()
+    committing = asyncio.ensure_future(transaction.commit())
+    await asyncio.sleep(0)
+    committing.cancel()
+    await asyncio.sleep(0)
+    answered.set()
+    with pytest.raises(asyncio.CancelledError):
+        await committing
+    assert transaction.state is TransactionState.ROLLED_BACK
+    assert isinstance(broker.worlds["one"].executed()[-1], c.RollbackCommand)

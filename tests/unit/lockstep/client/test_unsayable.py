@@ -39,6 +39,8 @@ UNSAYABLE: dict[str, Asking] = {
     "text": lambda session: session.publish("a", "text"),
     "text among bodies": lambda session: session.publish("a", [b"x", "text"]),
     "text as properties": lambda session: session.publish("a", b"x", properties="text"),
+    "nothing as properties": lambda session: session.publish("a", b"x", properties=None),
+    "a number as properties": lambda session: session.publish("a", [b"x"], properties=5),
     "a negative time to live": lambda session: session.publish("a", b"x", ttl_ms=-1),
     "half a millisecond": lambda session: session.publish("a", b"x", ttl_ms=0.5),
     "a header that is a number": lambda session: session.publish(
@@ -84,6 +86,28 @@ async def test_it_is_refused_and_the_session_goes_on(broker: FakeBroker, session
         assert raised.value.code in (ErrorCode.INVALID_ARGUMENT, ErrorCode.NOT_FOUND, ErrorCode.ROLLED_BACK)
     assert len(broker.streams) == streams
     assert bodies(broker.worlds["one"].executed()) == ["before", "after"]
+
+
+@pytest.mark.parametrize("in_a_transaction", [False, True])
+@pytest.mark.parametrize("given", [None, 5, "text"])
+async def test_what_is_no_bytes_is_refused_before_it_is_among_what_others_ask_for(
+    broker: FakeBroker, session: Session, given: Any, *, in_a_transaction: bool
+) -> None:
+    await session.publish("a", b"before")
+    publish = session.transaction().publish if in_a_transaction else session.publish
+    asked: list[Awaitable[object]] = [
+        publish("a", b"x", properties=given),
+        publish("a", [b"x"], properties=given),
+        publish("a", c.OutgoingMessage(given, b"x")),
+        publish("a", [b"x", c.OutgoingMessage(b"", given)]),
+    ]
+    async with session.transaction() as transaction:
+        await transaction.publish("b", b"1")
+        async with asyncio.timeout(5):
+            refused = await asyncio.gather(*asked, transaction.publish("b", b"2"), return_exceptions=True)
+    kinds = [error.code if isinstance(error, Rejected) else None for error in refused]
+    assert kinds == [ErrorCode.INVALID_ARGUMENT] * len(asked) + [None]
+    assert bodies(broker.worlds["one"].executed()) == ["before", "1", "2"]
 
 
 async def test_buffers_are_bodies(broker: FakeBroker, session: Session) -> None:
