@@ -70,7 +70,9 @@ class DeleteQueueCommand(Command, frozen=True):
 
 
 class PurgeQueueCommand(Command, frozen=True):
-    """Remove all messages that nobody holds. Answer value: their number."""
+    """Remove all messages that are there and that nobody holds. Answer value: their number, or, if it was begun and had to come
+    again to another primary or on another stream, of those that were left.
+    """
 
     name: str
 

@@ -1,21 +1,15 @@
 """Doubt watch: what has been in doubt for longer than an operator should leave it, and when to say so again.
 
 Law: everything in doubt is warned of when it passes the threshold, and then each time that its age has doubled; so what stays for
-a week is in the log a dozen times, not a million. A burst is spread over several looks, the oldest first; nothing is left out.
-Ages are of the wall clock: they decide when somebody looks, never what becomes of anything.
+a week is in the log a dozen times, not a million. A burst is spread over several looks, those first that have been due for
+longest; nothing is left out. Ages are of the wall clock: they decide when somebody looks, never what becomes of anything.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic
 
-
-class _Sortable(Protocol):
-    def __lt__(self, other: Self, /) -> bool: ...
-    def __hash__(self) -> int: ...
-
-
-Key = TypeVar("Key", bound=_Sortable)
+from lockstep.core.due_times import DueTimes, Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +33,37 @@ class DoubtWatch(Generic[Key]):
         self._since_ms: dict[Key, int] = {}
         self._warn_at_age_ms: dict[Key, int] = {}
         """Of those that were warned of."""
+        self._warnings_due: DueTimes[Key] = DueTimes()
+        """By the wall clock."""
+
+    def begun(self, key: Key, since_ms: int) -> None:
+        """It is in doubt, since then by the wall clock."""
+        self._since_ms[key] = since_ms
+        self._warnings_due.set(key, since_ms + self._warn_at_age_ms.get(key, self._threshold_ms))
+
+    def over(self, key: Key) -> None:
+        """It is not in doubt any more; nothing if it was not."""
+        if self._since_ms.pop(key, None) is not None:
+            self._warn_at_age_ms.pop(key, None)
+            self._warnings_due.drop(key)
+
+    def late(self, wall_ms: int) -> list[Key]:
+        """Those to warn of now. Looks at no others."""
+        late = self._warnings_due.take(wall_ms, self._warnings_max)
+        for key in late:
+            since_ms = self._since_ms[key]
+            self._warn_at_age_ms[key] = 2 * max(wall_ms - since_ms, 1)
+            self._warnings_due.set(key, since_ms + self._warn_at_age_ms[key])
+        return late
 
     def look(self, since_ms: Mapping[Key, int], wall_ms: int) -> list[Key]:
-        """All that is in doubt now, each since when by the wall clock; returns those to warn of, the oldest first."""
-        self._since_ms = dict(since_ms)
-        self._warn_at_age_ms = {key: age for key, age in self._warn_at_age_ms.items() if key in since_ms}
-        late = sorted(
-            (since, key)
-            for key, since in since_ms.items()
-            if wall_ms - since >= self._warn_at_age_ms.get(key, self._threshold_ms)
-        )[: self._warnings_max]
-        for since, key in late:
-            self._warn_at_age_ms[key] = 2 * max(wall_ms - since, 1)
-        return [key for _, key in late]
+        """The same for who does not hear what begins and ends: `since_ms` is all that is in doubt now."""
+        for key in [key for key in self._since_ms if key not in since_ms]:
+            self.over(key)
+        for key, since in since_ms.items():
+            if self._since_ms.get(key) != since:
+                self.begun(key, since)
+        return self.late(wall_ms)
 
     def figures(self, wall_ms: int) -> DoubtFigures:
         ages = [max(0, wall_ms - since) for since in self._since_ms.values()]

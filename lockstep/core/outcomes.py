@@ -25,26 +25,28 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Outcomes:
     """Recorded outcomes of one resource set's state, which alone adds and forgets them."""
 
-    __slots__ = ("_by_xid", "_changes", "_heuristic", "_ordinary", "floor")
+    __slots__ = ("_by_xid", "_changes", "_heuristic", "_late", "_ordinary", "floor")
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self._ordinary: dict[TransactionKey, Outcome] = {}
         """In the order of their records, so that forgetting takes from the front."""
         self._heuristic: dict[TransactionKey, Outcome] = {}
+        self._late: dict[TransactionKey, Outcome] = {}
+        """Were heuristic and are ordinary now, in no order: so few that forgetting looks at all of them."""
         self._by_xid: dict[bytes, TransactionKey] = {}
         """The branch of each xid that ended last."""
         self.floor = LogIndex(0)
         """The retention floor."""
 
     def get(self, key: TransactionKey) -> Outcome | None:
-        return self._ordinary.get(key) or self._heuristic.get(key)
+        return self._ordinary.get(key) or self._heuristic.get(key) or self._late.get(key)
 
     def __contains__(self, key: TransactionKey) -> bool:
-        return key in self._ordinary or key in self._heuristic
+        return key in self._ordinary or key in self._heuristic or key in self._late
 
     def __len__(self) -> int:
-        return len(self._ordinary) + len(self._heuristic)
+        return len(self._ordinary) + len(self._heuristic) + len(self._late)
 
     def record(self, key: TransactionKey, outcome: Outcome) -> None:
         """Keep the outcome of a transaction that has none yet."""
@@ -65,7 +67,7 @@ class Outcomes:
 
     def all(self) -> list[tuple[TransactionKey, Outcome]]:
         """All outcomes, by key."""
-        return sorted([*self._ordinary.items(), *self._heuristic.items()])
+        return sorted([*self._ordinary.items(), *self._heuristic.items(), *self._late.items()])
 
     def forget(self, floor: LogIndex) -> None:
         """Raise the retention floor; it never falls."""
@@ -79,8 +81,9 @@ class Outcomes:
                 break
             below.append(key)
         for key in below:
-            self._drop_xid(key, self._ordinary.pop(key))
-            self._changed(outcome_key(key))
+            self._drop(self._ordinary, key)
+        for key in [key for key, outcome in self._late.items() if outcome.index <= floor]:
+            self._drop(self._late, key)
 
     def forget_heuristic(self, key: TransactionKey) -> None:
         """Make a heuristic end an ordinary outcome, gone at once if it lies at or below the floor; else nothing."""
@@ -88,10 +91,9 @@ class Outcomes:
         if outcome is None:
             return
         if outcome.index > self.floor:
-            self._ordinary[key] = msgspec.structs.replace(
-                outcome, state=after(outcome.state, Transition.FORGET)
-            )
-            self._sort()
+            # Its place would be in the middle of the others.
+            state = after(outcome.state, Transition.FORGET)
+            self._late[key] = msgspec.structs.replace(outcome, state=state)
         else:
             self._drop_xid(key, outcome)
         self._changed(outcome_key(key))
@@ -99,21 +101,21 @@ class Outcomes:
     def restore(self, outcomes: list[tuple[TransactionKey, Outcome]], floor: LogIndex) -> None:
         """Take over a snapshot's outcomes."""
         self.floor = floor
-        for key, outcome in sorted(outcomes, key=lambda pair: pair[1].index):
+        for key, outcome in sorted(outcomes, key=lambda pair: (pair[1].index, pair[0])):
             self._keep(key, outcome)
-        self._sort()
 
     def _keep(self, key: TransactionKey, outcome: Outcome) -> None:
         (self._heuristic if outcome.state in HEURISTICS else self._ordinary)[key] = outcome
         if outcome.xid:
             self._by_xid[outcome.xid] = key
 
+    def _drop(self, outcomes: dict[TransactionKey, Outcome], key: TransactionKey) -> None:
+        self._drop_xid(key, outcomes.pop(key))
+        self._changed(outcome_key(key))
+
     def _drop_xid(self, key: TransactionKey, outcome: Outcome) -> None:
         if self._by_xid.get(outcome.xid) == key:
             del self._by_xid[outcome.xid]
-
-    def _sort(self) -> None:
-        self._ordinary = dict(sorted(self._ordinary.items(), key=lambda pair: (pair[1].index, pair[0])))
 
     def _changed(self, key: bytes) -> None:
         if self._changes.listener is not None:

@@ -34,7 +34,8 @@ class AmqpTransactions:
             # Its time-out is kept here: with one at the set it could not be taken from those that are begun beforehand.
             work = self._session.transaction()
         else:
-            work = BranchWork(self._session, _xid(global_id), int(seconds * 1000))
+            branch_seconds = min(seconds, self._limits.branch_seconds_max)
+            work = BranchWork(self._session, _xid(global_id), int(branch_seconds * 1000))
         self._last += 1
         transaction = AmqpTransaction(self._last.to_bytes(8, "big"), work, seconds)
         self._open[transaction.name] = transaction

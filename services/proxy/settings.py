@@ -55,6 +55,9 @@ class ProxyLimits:
     """Open ones of one connection: a twenty-fifth of what a set allows the session of all of a worker's clients."""
     transaction_seconds: float = 300.0
     """Open ones are rolled back after so long. 0: never."""
+    branch_seconds_max: float = 3_600.0
+    """Longest time-out that a branch is given: a set refuses a longer one (dtx contract, set-timeout), and its first operation
+    with that."""
     stop_seconds: float = 3.0
     """A stopping proxy waits so long for its clients to hear that it does."""
 

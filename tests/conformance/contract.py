@@ -96,7 +96,11 @@ def join_active(rig: Rig) -> None:
 
 @row("start join; unknown; 404")
 def join_unknown(rig: Rig) -> None:
-    assert rig.start(rig.session(), rig.xid(), join=True) == 404
+    s = rig.session()
+    assert rig.start(s, rig.xid(), join=True) == 404
+    committed, rolled_back = rig.prepared(s), rig.prepared(s)
+    assert rig.commit(s, committed) == rig.rollback(s, rolled_back) == OK
+    assert rig.start(s, committed, join=True) == rig.start(s, rolled_back, join=True) == 404
 
 
 @row("start join; prepared; 503")

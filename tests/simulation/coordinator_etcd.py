@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from lockstep.core.branch_names import GenerationTag, generation_tag
 from lockstep.core.decision_log import DecisionKeys
-from lockstep.runtime.etcd_values import Get, GetDone, Put, TransactionResult
-from services.coordinator.core.messages import DeleteTransaction, ListLog, LogInDoubt, ReadLog
+from lockstep.runtime.etcd_values import Entry, Get, GetDone, Put, TransactionResult
+from services.coordinator.core.messages import DeleteTransaction, ListLog, LogInDoubt, LogListed, ReadLog
 from services.coordinator.log_changes import AnyLogAnswer, AnyLogChange, AnyLogEffect, LogChanges
 from tests.simulation.etcd import Etcd
 from tests.simulation.etcd_session import IN_DOUBT, EtcdSession
@@ -115,7 +115,7 @@ class CoordinatorEtcd:
                 self._call(
                     lambda etcd: entries(etcd, changes.keys.prefix),
                     lambda result: then(
-                        changes.listed(effect, result)
+                        _listed(changes, effect, result)
                         if isinstance(result, list)
                         else LogInDoubt(effect.ticket)
                     ),
@@ -156,3 +156,9 @@ class CoordinatorEtcd:
 
     def _call(self, operation: Callable[[Etcd], object], take: Callable[[object], None]) -> None:
         self._session.call(operation, lambda result: self._coordinator.post(take, result))
+
+
+def _listed(changes: LogChanges, effect: ListLog, found: list[Entry]) -> LogListed:
+    listing = changes.listing()
+    listing.take(found)
+    return changes.listed(effect, listing)

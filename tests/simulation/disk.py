@@ -230,8 +230,8 @@ class VirtualDisk:
             case MakeDiskId():
                 self._disk_ids += 1
                 return DiskId(f"{self.name}-{self._disk_ids}")
-            case MeasureRoom():
-                return self.free_bytes
+            case MeasureRoom(wanted_bytes):
+                return self._room(wanted_bytes)
             case MoveAside(label):
                 directory.aside.append(label)
                 directory.segments, directory.deleted, directory.kept = {}, {}, []
@@ -274,9 +274,7 @@ class VirtualDisk:
                     directory.take_kept(kept)
                     self.segments_recycled += 1
                 else:
-                    if self.free_bytes - size_bytes < reserve_bytes:
-                        self._forget_kept(directory, 0)
-                    if self.free_bytes - size_bytes < reserve_bytes:
+                    if self._room(size_bytes + reserve_bytes) < size_bytes + reserve_bytes:
                         raise DiskError(DiskProblem.FULL, "no room for a segment", step)
                     self.free_bytes -= size_bytes
                 content = header + (kept.cached[len(header) :] if kept else bytes(size_bytes - len(header)))
@@ -307,6 +305,13 @@ class VirtualDisk:
             case _:
                 assert_never(step)
         return None
+
+    def _room(self, wanted_bytes: int) -> int:
+        """As a real one: no set keeps files while fewer bytes are free."""
+        if self.free_bytes < wanted_bytes:
+            for directory in self._sorted():
+                self._forget_kept(directory, 0)
+        return self.free_bytes
 
     def _forget_kept(self, directory: VirtualDirectory, kept_max: int) -> None:
         """The oldest."""

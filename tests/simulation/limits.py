@@ -29,6 +29,9 @@ def replica_settings(options: Options, random: Random) -> ReplicaSettings:
             frame_bytes_max=options.command_bytes_max // 4,
         )
         settings = replace(settings, primary=primary)
+    if options.command_messages_max:
+        primary = replace(settings.primary, command_messages_max=options.command_messages_max)
+        settings = replace(settings, primary=primary)
     if not options.resident_bytes_max:
         return settings
     # Newcomers get the bodies, too, and not the frames.

@@ -98,6 +98,8 @@ class Options:
     """Content that a replica keeps in memory; 0: as much as the default, which is never reached."""
     command_bytes_max: int = 0
     """What one command brings into the log, and about what frames have; 0: as much as the default, which is never reached."""
+    command_messages_max: int = 0
+    """Messages that one command names, and that a part of a long purge has; 0: as many as the default, never reached."""
     has_choosers: bool = False
     """Messages have colours, and some clients work with selectors, browsers, drains and exclusion."""
     has_subscriber: bool = False

@@ -44,6 +44,7 @@ from lockstep.core.transactions import Undone
 from lockstep.core.tx_buffer import DtxBuffer
 from lockstep.core.xa import HEURISTIC_STATUS, UNDONE_STATUS, BranchState, XaStatus
 from lockstep.core.xid import Xid
+from services.primary.core import decisions, doubts
 from services.primary.core.context import Context, Request, check_name
 from services.primary.core.transacting import (
     append_begin,
@@ -138,7 +139,7 @@ def _identify(context: Context, request: Request, command: StartCommand, key: Tr
 
 
 def _join(context: Context, request: Request, command: StartCommand, found: Found) -> None:
-    if found is None:
+    if found is None or (isinstance(found, Outcome) and state_of(found) not in HEURISTIC_STATUS):
         raise _rejected(ErrorCode.NOT_FOUND, command, found, "does not exist")
     if isinstance(found, Undone):
         raise _rejected(ErrorCode.ROLLED_BACK, command, found, "was rolled back")
@@ -232,6 +233,8 @@ def prepare(context: Context, request: Request, command: PrepareBranchCommand) -
         durable_records=branch.durable_records,
     )
     _end_open(context, branch, prepared)
+    decisions.watch(context, branch)
+    doubts.watch(context, branch)
 
 
 def _check_resource_sets(context: Context, command: PrepareBranchCommand) -> None:

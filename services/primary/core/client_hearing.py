@@ -1,7 +1,7 @@
 """What clients say on their streams, from the attachment on: each message goes to the part that knows what to do with it.
 
 Law: what is said before the epoch serves waits for that, and what is said behind a command that waits for a name, or for bodies,
-waits with it; so a session's messages are taken in the order in which they were said.
+or is done in parts, waits with it; so a session's messages are taken in the order in which they were said.
 """
 
 from collections.abc import Sequence
@@ -100,6 +100,13 @@ class ClientHearing:
     def bodies_came(self) -> None:
         """Commands whose bodies have been read are done, and what was said behind them goes on."""
         while (stream := self.clients.rejected()) is not None:
+            self._end_command()
+            self._go_on(stream)
+
+    def purge(self) -> None:
+        """Long purges go on by one part; what was said behind one that is done goes on, too."""
+        stream = self.clients.purges.go_on()
+        if stream is not None:
             self._end_command()
             self._go_on(stream)
 

@@ -35,7 +35,7 @@ class ClientStream:
     """0: not attached."""
     consumers: dict[int, Consumer] = field(default_factory=dict)
     blocked_by: int = 0
-    """The claim that the next command waits for; 0: none; below 0: it waits for bodies."""
+    """The claim that the next command waits for; 0: none; below 0: it waits for bodies, or is done in parts."""
     backlog: deque[Heard] = field(default_factory=deque)
     """What came behind a blocked command."""
     backlog_bytes: int = 0

@@ -27,6 +27,7 @@ from services.primary.core.command_table import execute
 from services.primary.core.context import Context, Request, answer_of
 from services.primary.core.early_messages import message_bytes
 from services.primary.core.name_claims import Claim, NameClaims
+from services.primary.core.purging import LongPurge, LongPurges
 from services.primary.core.transacting import operation_failed
 from services.primary.core.waiting_rejects import WaitingRejects
 from services.primary.core.whole_transactions import commit_with_accepts
@@ -41,6 +42,7 @@ class Clients:
         self._streams = streams
         self._names = names
         self.rejects = WaitingRejects(context, streams)
+        self.purges = LongPurges(context, streams)
 
     def command(self, stream: ClientStream, command: AnyCommand) -> None:
         """Execute one command, answer it again, or push it back."""
@@ -121,6 +123,9 @@ class Clients:
             execute(self._context, Request(ref, stream.session), command)
         except Rejected as error:
             self._reject(stream, command, error)
+            return
+        except LongPurge as long:
+            self.purges.begin(stream, command.number, long.queue)
             return
         self._answer(stream, command)
 

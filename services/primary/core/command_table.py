@@ -29,6 +29,7 @@ from lockstep.core.commands import (
 from services.primary.core import branches
 from services.primary.core.context import Context, Request
 from services.primary.core.publishing import publish
+from services.primary.core.purging import purge_queue
 from services.primary.core.settling import settle
 from services.primary.core.transacting import begin, rollback
 from services.primary.core.whole_transactions import commit_with_last_publish
@@ -38,7 +39,6 @@ from services.primary.core.wiring_commands import (
     declare_queue,
     delete_exchange,
     delete_queue,
-    purge_queue,
 )
 
 _TABLE: dict[type[Command], Callable[[Context, Request, Any], None]] = {
@@ -66,5 +66,5 @@ _TABLE: dict[type[Command], Callable[[Context, Request, Any], None]] = {
 
 
 def execute(context: Context, request: Request, command: Command) -> None:
-    """Check a command and append the records that it takes, the last of which answers it; raises `Rejected`."""
+    """Check a command and append the records that it takes, the last of which answers it; raises `Rejected`, or `LongPurge`."""
     _TABLE[type(command)](context, request, command)

@@ -5,16 +5,29 @@ begins in between is told "prepared" of a branch that must then not go by what t
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from lockstep.core.branch_names import GlobalId
+from lockstep.core.due_times import DueTimes
 from lockstep.core.ids import Epoch, TransactionKey
+
+_GIVEN_UP_TIMES = 12
+"""As long as others those wait between questions that only an operator can end: others have their turn meanwhile."""
+
+
+class Question(NamedTuple):
+    """What became of a prepared branch?"""
+
+    request: int
+    key: TransactionKey
+    global_id: GlobalId
 
 
 @dataclass(slots=True)
 class Waiting:
-    """One prepared branch of our coordinator, as long as this epoch knows it."""
+    """One prepared branch of our coordinator."""
 
-    ask_at_ms: int
-    """When it asks next, on CLOCK_BOOTTIME."""
+    global_id: GlobalId
     request: int = 0
     """Number of the question under way; 0: there is none, or it is void."""
     is_given_up: bool = False
@@ -22,31 +35,42 @@ class Waiting:
 
 
 class DecisionQuestions:
-    """Lives as long as the epoch."""
+    """Lives as long as the epoch; has all prepared branches of our coordinator."""
 
-    def __init__(self, epoch: Epoch) -> None:
+    def __init__(self, epoch: Epoch, every_ms: int, asked_max: int) -> None:
+        """Each branch waits `every_ms` from its prepare, and between questions; `asked_max` ask at once."""
+        self._every_ms = every_ms
+        self._asked_max = asked_max
         self._waiting: dict[TransactionKey, Waiting] = {}
+        self._due: DueTimes[TransactionKey] = DueTimes()
+        """On CLOCK_BOOTTIME."""
         self._last_request = epoch << 32
         """What was asked in an earlier reign of this process may still be answered: votes of this one do not void that."""
 
-    def due(
-        self, prepared: list[TransactionKey], now_ms: int, every_ms: int, limit: int
-    ) -> list[tuple[int, TransactionKey]]:
-        """(request, branch) of those that ask now: each waits `every_ms` from when it is first seen, and between questions."""
-        self._waiting = {key: self._waiting.get(key) or Waiting(now_ms + every_ms) for key in prepared}
-        asking = [key for key, waiting in self._waiting.items() if now_ms >= waiting.ask_at_ms][:limit]
-        for key in asking:
-            self._last_request += 1
-            self._waiting[key].request, self._waiting[key].ask_at_ms = self._last_request, now_ms + every_ms
-        return [(self._waiting[key].request, key) for key in asking]
+    def __contains__(self, key: TransactionKey) -> bool:
+        return key in self._waiting
 
-    def ask_now(self, key: TransactionKey, now_ms: int, every_ms: int) -> int:
-        """Number of a question about this prepared branch at once, beside those that come by themselves: a client wants to know.
-        The answer to an earlier one does not count any more.
-        """
+    def prepared(self, key: TransactionKey, global_id: GlobalId, now_ms: int) -> None:
+        """A branch was prepared, or this epoch found it so."""
+        self._waiting[key] = Waiting(global_id)
+        self._due.set(key, now_ms + self._every_ms)
+
+    def ended(self, key: TransactionKey) -> None:
+        """A transaction has ended; nothing if it was not one of these."""
+        if self._waiting.pop(key, None) is not None:
+            self._due.drop(key)
+
+    def ask_due(self, now_ms: int) -> list[Question]:
+        """Of those whose turn it is. Looks at no others."""
+        return [self.ask_now(key, now_ms) for key in self._due.take(now_ms, self._asked_max)]
+
+    def ask_now(self, key: TransactionKey, now_ms: int) -> Question:
+        """About this branch at once; the answer to an earlier question does not count any more."""
         self._last_request += 1
-        self._waiting[key] = Waiting(now_ms + every_ms, self._last_request, self._is_given_up(key))
-        return self._last_request
+        waiting = self._waiting[key]
+        waiting.request = self._last_request
+        self._due.set(key, now_ms + self._every_ms * (_GIVEN_UP_TIMES if waiting.is_given_up else 1))
+        return Question(waiting.request, key, waiting.global_id)
 
     def voted(self, key: TransactionKey) -> None:
         """The branch has told a coordinator that it is prepared."""
@@ -65,10 +89,6 @@ class DecisionQuestions:
         """Whether a later question about this branch is under way."""
         waiting = self._waiting.get(key)
         return waiting is not None and waiting.request > request
-
-    def _is_given_up(self, key: TransactionKey) -> bool:
-        waiting = self._waiting.get(key)
-        return waiting is not None and waiting.is_given_up
 
     def give_up(self, key: TransactionKey) -> bool:
         """Nothing may be presumed of it; answers whether that is new."""

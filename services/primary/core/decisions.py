@@ -18,34 +18,30 @@ from services.primary.core.outcome_askers import Answer
 from services.primary.core.transacting import evict_touched
 
 
+def watch(context: Context, branch: TxBuffer) -> None:
+    """A branch is prepared, from now on or since before this epoch: it will ask, if our coordinator made it."""
+    name = _name_of(branch)
+    if name is not None:
+        context.questions.prepared(branch.key, name.global_id, context.now.boottime_ms)
+
+
 def ask(context: Context, now: Now) -> None:
     """Have the branches that have been prepared for long ask what became of their transaction."""
-    settings = context.settings
-    names = {
-        buffer.key: name
-        for buffer in context.state.transactions.prepared()
-        if (name := _name_of(buffer)) is not None
-    }
-    asking = context.questions.due(
-        list(names), now.boottime_ms, settings.decision_ask_ms, settings.decisions_asked_max
-    )
-    for request, key in asking:
-        context.effects.append(AskDecision(context.state.set_name, request, key, names[key].global_id))
+    for question in context.questions.ask_due(now.boottime_ms):
+        context.effects.append(AskDecision(context.state.set_name, *question))
 
 
 def ask_for(context: Context, key: TransactionKey, answer: Answer) -> bool:
     """A client asks what became of a prepared transaction (T5): has the branch look at once, and `answer` called when it has.
     False: nothing is to be waited for.
     """
-    branch = context.state.transactions.get(key)
-    name = _name_of(branch) if branch is not None and branch.is_prepared else None
-    if name is None or not context.askers.may_wait(key):
+    if key not in context.questions or not context.askers.may_wait(key):
         return False
-    now_ms, settings = context.now.boottime_ms, context.settings
+    now_ms = context.now.boottime_ms
     if not context.askers.is_waited_for(key):
-        request = context.questions.ask_now(key, now_ms, settings.decision_ask_ms)
-        context.effects.append(AskDecision(context.state.set_name, request, key, name.global_id))
-    context.askers.wait(key, now_ms + settings.outcome_wait_ms, answer)
+        question = context.questions.ask_now(key, now_ms)
+        context.effects.append(AskDecision(context.state.set_name, *question))
+    context.askers.wait(key, now_ms + context.settings.outcome_wait_ms, answer)
     return True
 
 

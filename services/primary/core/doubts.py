@@ -5,23 +5,25 @@ Law: it only says so. A prepared branch is ended by its coordinator, its decisio
 
 from lockstep.core.clock import Now
 from lockstep.core.effects import Note
-from lockstep.core.ids import TransactionKey, transaction_id
-from lockstep.core.tx_buffer import DtxBuffer
+from lockstep.core.ids import transaction_id
+from lockstep.core.tx_buffer import DtxBuffer, TxBuffer
 from lockstep.core.xid import Xid
 from services.primary.core.context import Context
 
 
+def watch(context: Context, branch: TxBuffer) -> None:
+    """A branch is prepared, from now on or since before this epoch."""
+    if isinstance(branch, DtxBuffer):
+        context.doubts.begun(branch.key, branch.prepared_ms)
+
+
 def look(context: Context, now: Now) -> None:
-    """Takes all prepared branches, and warns of those that are due."""
-    branches: dict[TransactionKey, DtxBuffer] = {
-        buffer.key: buffer
-        for buffer in context.state.transactions.prepared()
-        if isinstance(buffer, DtxBuffer)
-    }
-    since_ms = {key: branch.prepared_ms for key, branch in branches.items()}
-    for key in context.doubts.look(since_ms, now.wall_ms):
-        age_seconds = (now.wall_ms - since_ms[key]) // 1000
-        xid, name = Xid.decode(branches[key].xid), transaction_id(context.state.set_name, key)
+    """Warns of those that are due."""
+    for key in context.doubts.late(now.wall_ms):
+        branch = context.state.transactions.get(key)
+        assert isinstance(branch, DtxBuffer), "it is over when it has ended"
+        age_seconds = (now.wall_ms - branch.prepared_ms) // 1000
+        xid, name = Xid.decode(branch.xid), transaction_id(context.state.set_name, key)
         details = f"xid={xid} age_seconds={age_seconds} transaction={name}"
         context.effects.append(
             Note(context.state.set_name, "in_doubt", f"{details} state=prepared", is_warning=True)

@@ -15,7 +15,7 @@ from services.primary.core.subscribing import LeftBehind
 from services.primary.core.transacting import roll_back_timed_out
 
 PREPARED_LOOK_MS = 500
-"""How often prepared branches are looked through."""
+"""How often prepared branches are looked after: those that are due, however many there are."""
 
 
 class Housekeeping:
@@ -28,6 +28,9 @@ class Housekeeping:
         self._swept_ms = now.boottime_ms
         self._look_ms = 0
         self._left_behind = LeftBehind(context)
+        for branch in context.state.transactions.prepared():
+            decisions.watch(context, branch)
+            doubts.watch(context, branch)
 
     def tick(self, now: Now) -> None:
         roll_back_timed_out(self._context)

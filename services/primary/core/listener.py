@@ -53,6 +53,8 @@ class PrimaryListener(StateListener):
 
     def transaction_ended(self, key: TransactionKey, outcome: Outcome) -> None:
         self._figures.transaction_ended(outcome)
+        self._context.questions.ended(key)
+        self._context.doubts.over(key)
 
     def queue_declared(self, queue: Queue) -> None:
         self._context.dispatch.add_queue(queue)

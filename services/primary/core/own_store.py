@@ -1,7 +1,8 @@
 """The primary's own store: frames out, in groups, and what is durable back (DESIGN 5).
 
 Law: at most `frames_in_flight_max` frames are on their way; what arrives meanwhile is the next frame. The store's log end says
-what it has; a store that lost what it had acknowledged ends the reign (R10), one that only restarted gets the rest again.
+what it has; a store that lost what it had acknowledged ends the reign (R10), one that only restarted gets the rest again. One
+that fails for long, or is full, ends it as soon as a member in sync has what it does not take: that one can go on (R6).
 """
 
 from collections import deque
@@ -123,17 +124,32 @@ class OwnStore:
             raise ReignOver(f"the own store has seen epoch {refused.highest_epoch}")
         self._note("store refused", f"{refused.code.name}: {refused.message}")
         self._is_open = False
-        if refused.code is ErrorCode.UNAVAILABLE:
+        lacks_anything = self._membership.durable[self._own] < self._context.writer.log.end
+        # A full disk that lacks nothing has refused a map, say: it may still have room for what comes.
+        if refused.code is ErrorCode.UNAVAILABLE or (refused.code is ErrorCode.STORE_FULL and lacks_anything):
             self._failing(now)
         self._retry_ms = now.boottime_ms + self._context.settings.store_retry_ms
 
     def _failing(self, now: Now) -> None:
-        """R6: a primary that cannot commit makes way, if another member of the set is there to lead."""
-        since = self._failing_since_ms = self._failing_since_ms or now.boottime_ms
-        set_map = self._membership.set_map
-        others = [entry for entry in set_map.in_sync if entry != self._own and self._is_subscribed(entry)]
-        if others and now.boottime_ms - since > self._context.settings.store_patience_ms:
-            raise ReignOver(f"the own store fails, and {others[0].broker} is in sync")
+        """R6: a primary that cannot commit makes way, to a member that has on its disk all that was sent. So two full disks do
+        not send the role to and fro: each time the one has taken what the other could not.
+        """
+        since_ms = self._failing_since_ms = self._failing_since_ms or now.boottime_ms
+        self._make_way("does not write", since_ms, self._context.writer.log.framed_end, now)
+
+    def cannot_read(self, since_ms: int, now: Now) -> None:
+        """It has not read since then what was asked for. R6: a primary that cannot deliver makes way; raises `ReignOver`."""
+        self._make_way("does not read", since_ms, self._context.writer.log.commit_index, now)
+
+    def _make_way(self, what: str, since_ms: int, up_to: LogIndex, now: Now) -> None:
+        """Stop, if it was borne with for long, and a member of the set is there that has everything up to `up_to`."""
+        if now.boottime_ms - since_ms <= self._context.settings.store_patience_ms:
+            return
+        membership = self._membership
+        for entry in membership.set_map.in_sync:
+            has_it = membership.durable.get(entry, LogIndex(0)) >= up_to
+            if entry != self._own and has_it and self._is_subscribed(entry):
+                raise ReignOver(f"the own store {what}, and {entry.broker} is in sync")
 
     def _durable(self, log_end: LogIndex) -> None:
         durable = self._membership.durable

@@ -272,7 +272,9 @@ class PrimaryCore:
                     self.context.read_back.lost()
                 self._store.handle(given, now)
             case MessagesRead():
-                self.context.read_back.answered(given, now.boottime_ms)
+                unread_since_ms = self.context.read_back.answered(given, now.boottime_ms)
+                if unread_since_ms:
+                    self._store.cannot_read(unread_since_ms, now)
                 # Whoever waited for the same bodies has them now, and is answered with this input.
                 self.context.effects += self.context.read_back.requests(now.boottime_ms)
             case LeaseExtended():
@@ -317,10 +319,15 @@ class PrimaryCore:
         if self.is_serving and context.writer.log.uncommitted_bytes <= context.settings.uncommitted_bytes_max:
             self._housekeeping.expire(now)
             self.attachments.end_timed_out()
+            self.client_hearing.purge()
             self._wake_for_more(now)
 
     def _wake_for_more(self, now: Now) -> None:
-        is_behind = self.context.expiry.is_due(now.wall_ms) or self.attachments.has_timed_out
+        is_behind = (
+            self.context.expiry.is_due(now.wall_ms)
+            or self.attachments.has_timed_out
+            or self.client_hearing.clients.purges.are_waiting
+        )
         if is_behind and self._wakes_ms <= now.boottime_ms:
             self._wakes_ms = now.boottime_ms + 1
             self.context.effects.append(WakeAt(self.context.state.set_name, self._wakes_ms))
@@ -406,5 +413,5 @@ def _take_over(
         now,
         DoubtWatch(settings.in_doubt_ms, settings.in_doubt_warnings_max),
         OutcomeAskers(settings.decisions_asked_max),
-        DecisionQuestions(epoch),
+        DecisionQuestions(epoch, settings.decision_ask_ms, settings.decisions_asked_max),
     )

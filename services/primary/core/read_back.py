@@ -2,7 +2,8 @@
 
 Law: whoever needs bodies says which when its turn comes, and hears once that they are here. What is asked for is in the own store
 as long as the state has it, so an answer without it, or with another content, is a damaged disk and ends the reign (R10); an
-answer for a message that is gone meanwhile is nobody's. What the store did not answer is asked again.
+answer for a message that is gone meanwhile is nobody's. What the store did not answer is asked again, and who drives this hears
+since when: a disk that never reads it may be the only one that does not.
 """
 
 from collections import deque
@@ -29,6 +30,8 @@ class _Reading:
     want: Callable[[], Wanted]
     then: Callable[[Found], None]
     wanted: Wanted
+    unread_since_ms: int = 0
+    """When the store first did not answer it; 0: it always has."""
 
 
 class ReadBack:
@@ -92,15 +95,16 @@ class ReadBack:
             effects.append(ReadMessages(self._state.set_name, self._last_request, self._epoch, wanted))
         return effects
 
-    def answered(self, given: MessagesRead, now_ms: int) -> None:
-        """The store has answered, or has not; raises `DiskDamaged`."""
+    def answered(self, given: MessagesRead, now_ms: int) -> int:
+        """The store has answered, or has not: since when it has not is answered, 0: it has. Raises `DiskDamaged`."""
         reading = self._in_flight.pop(given.request, None)
         if reading is None:
-            return
+            return 0
         if given.contents is None:
             self._retry_ms = now_ms + self._settings.store_retry_ms
             self._waiting.appendleft(reading)
-            return
+            reading.unread_since_ms = reading.unread_since_ms or now_ms
+            return reading.unread_since_ms
         found: Found = {}
         for (message_id, dropped), content in zip(reading.wanted.items(), given.contents, strict=True):
             if content is not None:
@@ -111,6 +115,7 @@ class ReadBack:
             elif message_id in self._state.contents:
                 raise DiskDamaged(f"no content of message {message_id}")
         reading.then(found)
+        return 0
 
     def lost(self) -> None:
         """The stream to the store ended: nothing is waited for on it, everything is asked again."""

@@ -6,6 +6,7 @@ the log, and its vote is not asked for. A tx-queue is released once the outcome 
     open --close (prepare, or its end)--> closed --outcome at the commit index--> released
 """
 
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -36,11 +37,6 @@ class TxReplicatingSubscription:
     broker: BrokerId
     vote: Vote = Vote.NONE
 
-    def acknowledged(self, log_end: LogIndex, prepare_index: LogIndex | None) -> None:
-        """The backup has everything up to `log_end` durable: that is its ok if it covers the `prepare`."""
-        if self.vote is Vote.NONE and prepare_index is not None and log_end >= prepare_index:
-            self.vote = Vote.OK
-
 
 @dataclass(slots=True)
 class TxQueue:
@@ -51,7 +47,6 @@ class TxQueue:
     """Of its records."""
     bytes: int = 0
     """Of the content that it carries."""
-    prepare_index: LogIndex | None = None
     is_closed: bool = False
     subscriptions: dict[BrokerId, TxReplicatingSubscription] = field(default_factory=dict)
 
@@ -72,13 +67,18 @@ class TxQueue:
         self.is_closed = True
 
 
+_Asked = tuple[LogIndex, TxReplicatingSubscription]
+"""Index of a `prepare`, and whose vote on it is asked for."""
+
+
 class TxQueues:
     """All tx-queues that are not released yet. Lives as long as the epoch; driven by the primary core."""
 
     def __init__(self) -> None:
         self.by_key: dict[TransactionKey, TxQueue] = {}
-        self._voting: dict[TransactionKey, TxQueue] = {}
-        """Closed by a prepare: the only ones that an acknowledgement says something about."""
+        self._voting: dict[BrokerId, deque[_Asked]] = defaultdict(deque)
+        """What each backup has not voted on, in log order: an acknowledgement looks at nothing else, however many transactions
+        stay prepared."""
         self._ended: dict[TransactionKey, LogIndex] = {}
         """Closed with an outcome that is not yet at the commit index, in log order."""
 
@@ -95,10 +95,11 @@ class TxQueues:
 
     def prepared(self, key: TransactionKey, index: LogIndex) -> None:
         """The `prepare` was appended at `index`: it is closed, and its subscribers vote."""
-        queue = self._voting[key] = self.by_key[key]
+        queue = self.by_key[key]
         queue.push(index, 0)
-        queue.prepare_index = index
         queue.close()
+        for broker, subscription in queue.subscriptions.items():
+            self._voting[broker].append((index, subscription))
 
     def ended(self, key: TransactionKey, index: LogIndex) -> None:
         """The outcome's record was appended at `index`."""
@@ -115,20 +116,19 @@ class TxQueues:
 
     def left(self, broker: BrokerId) -> None:
         """A backup's subscription ended: nobody waits for its vote (it never counts as a yes)."""
+        self._voting.pop(broker, None)
         for queue in self.by_key.values():
             queue.subscriptions.pop(broker, None)
 
     def acknowledged(self, broker: BrokerId, log_end: LogIndex) -> None:
-        """A backup acknowledged the log up to `log_end`."""
-        for queue in self._voting.values():
-            subscription = queue.subscriptions.get(broker)
-            if subscription is not None:
-                subscription.acknowledged(log_end, queue.prepare_index)
+        """A backup has everything up to `log_end` durable: that is its ok to each `prepare` that it covers."""
+        waiting = self._voting[broker]
+        while waiting and waiting[0][0] <= log_end:
+            waiting.popleft()[1].vote = Vote.OK
 
     def release(self, commit_index: LogIndex) -> None:
         """Drop what has ended and is durable on every in-sync member."""
         for key, index in list(self._ended.items()):
             if index > commit_index:
                 break
-            self._voting.pop(key, None)
             del self._ended[key], self.by_key[key]

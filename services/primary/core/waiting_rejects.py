@@ -23,7 +23,7 @@ from services.primary.core.removing import bodies_away, dead_letter_part, end_pa
 from services.primary.core.settling import check_held, named
 
 BLOCKED = -1
-"""What a stream is blocked by that waits for its reject; claims have numbers above 0."""
+"""What a stream is blocked by that waits for its reject, or a long purge; claims have numbers above 0."""
 
 
 @dataclass(slots=True, eq=False)

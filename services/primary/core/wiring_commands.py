@@ -14,7 +14,6 @@ from lockstep.core.commands import (
     DeclareQueueCommand,
     DeleteExchangeCommand,
     DeleteQueueCommand,
-    PurgeQueueCommand,
     QueueOptions,
 )
 from lockstep.core.errors import ErrorCode, Rejected
@@ -27,12 +26,10 @@ from lockstep.core.records import (
     DeclareQueue,
     DeleteExchange,
     DeleteQueue,
-    DequeueReason,
     Unbind,
 )
 from lockstep.core.routing import SELECTOR_ARGUMENT
 from services.primary.core.context import SHOWN_MAX, Context, Request, check_name, check_text, shown
-from services.primary.core.removing import append_dequeue
 
 
 def needs_claim(context: Context, command: object) -> tuple[str, str] | None:
@@ -122,17 +119,6 @@ def delete_queue(context: Context, request: Request, command: DeleteQueueCommand
             transaction=prepared[0],
         )
     context.writer.append(DeleteQueue(request.ref, queue.id), queue.is_durable)
-
-
-def purge_queue(context: Context, request: Request, command: PurgeQueueCommand) -> None:
-    queue = context.queue(command.name, request.session)
-    free = [
-        position
-        for position in queue.positions()
-        if position not in queue.locks and not context.dispatch.is_held(queue.id, position)
-    ]
-    append_dequeue(context, queue, free, DequeueReason.PURGED)
-    context.writer.append(AcceptCommand(request.ref, len(free)), False)
 
 
 def declare_exchange(context: Context, request: Request, command: DeclareExchangeCommand) -> None:

@@ -157,6 +157,8 @@ class MemoryStore:
         self.damage = ""
         self.is_failing = False
         """Every request but `OpenSet` is refused as after an I/O error."""
+        self.is_full = False
+        """Frames are refused: there is no room for the next segment."""
         self._installing: BeginInstall | None = None
         self._formatted = 0
 
@@ -187,6 +189,8 @@ class MemoryStore:
             return [self._opened(request)]
         if self.is_failing:
             return [StoreRefused(*head, ErrorCode.UNAVAILABLE, "the disk fails", self.highest_epoch)]
+        if self.is_full and isinstance(request, AppendFrames) and request.frames:
+            return [StoreRefused(*head, ErrorCode.STORE_FULL, "no room", self.highest_epoch)]
         if request.incarnation != self.writer:
             return [StoreRefused(*head, ErrorCode.WRONG_EPOCH, "another writer", self.highest_epoch)]
         self.highest_epoch = request.epoch

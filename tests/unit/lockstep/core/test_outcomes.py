@@ -1,6 +1,11 @@
 """Outcomes, and what a state answers when it is asked for one (DESIGN T5)."""
 
+import sys
+from types import FrameType
+
 from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.items import Changes
+from lockstep.core.outcomes import Outcome, Outcomes
 from lockstep.core.records import Commit, ForgetHeuristic, ForgetOutcomes, RollbackReason
 from lockstep.core.transaction_states import TransactionState
 from tests.unit.lockstep.core.history import Log
@@ -148,3 +153,47 @@ def test_a_heuristic_outcome_forgotten_between_others_is_dropped_in_the_order_of
     log.append(ForgetHeuristic(None, branch))
     log.append(ForgetOutcomes(None, floor))
     assert [key for key, _ in log.state.outcomes.all()] == [late]
+
+
+def test_forgetting_a_heuristic_outcome_looks_at_no_others() -> None:
+    """An operator forgets thousands, one by one, and every replica does with each record what this does."""
+    outcomes = Outcomes(Changes())
+    for number in range(1, 1001):
+        outcomes.record(
+            (LogIndex(number), Epoch(1)), Outcome(TransactionState.COMMITTED, 0, LogIndex(number + 1))
+        )
+    key = LogIndex(2000), Epoch(1)
+    outcomes.record(key, Outcome(TransactionState.HEURISTICALLY_COMMITTED, 0, LogIndex(2001), b"x"))
+    calls = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        outcomes.forget_heuristic(key)
+    finally:
+        sys.setprofile(before)
+    assert calls < 20
+    assert outcomes.find_xid(b"x") == (key, Outcome(TransactionState.COMMITTED, 0, LogIndex(2001), b"x"))
+    assert (len(outcomes), outcomes.all()[-1][0], key in outcomes) == (1001, key, True)
+
+
+def test_a_late_forgotten_outcome_is_restored_and_leaves_as_where_it_was_forgotten() -> None:
+    """A snapshot does not say which were heuristic once: the state is the same function of the journal."""
+    log = Log()
+    first, branch, late = log.begin(), log.begin(b"branch"), log.begin()
+    log.prepare(branch, b"branch")
+    log.commit(first)
+    floor = log.append(Commit(None, branch, is_heuristic=True))
+    log.commit(late)
+    log.append(ForgetHeuristic(None, branch))
+    restored = Outcomes(Changes())
+    restored.restore(list(reversed(log.state.outcomes.all())), log.state.outcomes.floor)
+    for outcomes in (log.state.outcomes, restored):
+        assert [key for key, _ in outcomes.all()] == [first, branch, late]
+        outcomes.forget(floor)
+        assert [key for key, _ in outcomes.all()] == [late]
+        assert outcomes.find_xid(b"branch") is None

@@ -185,6 +185,18 @@ def test_recover_takes_any_limit(limit: int) -> None:
     assert [branch.xid for branch in recovered.branches] == [NAME]
 
 
+@pytest.mark.parametrize(
+    "end", [("prepare", "commit"), ("prepare", "rollback"), ("commit-one-phase",), ("rollback",)]
+)
+def test_a_branch_that_has_ended_is_unknown_to_who_would_join_it(end: tuple[str, ...]) -> None:
+    rig = Rig()
+    client = select(rig)
+    for verb in ("start", "end", *end):
+        client.ok(VERBS[verb](NAME))
+    assert client.do(VERBS["join"](NAME)).code is N
+    rig.check_log()
+
+
 def test_the_same_verb_twice_at_once_is_done_once() -> None:
     rig = Rig(holds_store=True)
     client = rig.client()

@@ -28,7 +28,7 @@ from lockstep.core.commands import (
 )
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, TransactionKey
-from lockstep.core.inputs import LeaseExtended, StoreConnected, StoreLost
+from lockstep.core.inputs import LeaseExtended, StoreConnected, StoreLost, Woken
 from lockstep.core.requests import (
     AnyRequest,
     Browse,
@@ -337,6 +337,8 @@ class History:
             rig.feed(StoreConnected(SET))
         elif chance < 0.995:
             self.fail_over()
+        elif rig.wakes:
+            self.wake()
 
     def fail_over(self) -> None:
         rig = self.rig
@@ -347,6 +349,12 @@ class History:
             walker.client.stream = 0
             walker.client.in_hand.clear()
 
+    def wake(self) -> None:
+        """What was too much for one go goes on."""
+        self.rig.wakes.clear()
+        self.rig.boottime_ms += 1
+        self.rig.feed(Woken(SET))
+
     def end(self) -> None:
         rig = self.rig
         rig.holds_store = rig.holds_claims = False
@@ -355,6 +363,9 @@ class History:
         while rig.claims:
             rig.claimed()
         rig.pass_time(50)
+        while rig.wakes:
+            self.wake()
+        assert not rig.core.client_hearing.clients.purges.are_waiting
         rig.check_log()
         names = {("queue", name) for name in rig.state.queues.by_name}
         names |= {("exchange", name) for name in rig.state.exchanges.by_name}

@@ -1,8 +1,13 @@
 """The primary's own store: what counts as durable there is this log, and no other (R2, R3, history 23)."""
 
-from lockstep.core.ids import Epoch, Incarnation, LogIndex
-from lockstep.core.inputs import StoreSaid
-from lockstep.core.store_protocol import Appended
+import pytest
+
+from lockstep.core.content import DroppedMessage
+from lockstep.core.effects import ReadMessages
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import Epoch, Incarnation, LogIndex, MessageId
+from lockstep.core.inputs import MessagesRead, StoreSaid
+from lockstep.core.store_protocol import Appended, StoreRefused
 from tests.unit.services.replicas import (
     SET,
     MemoryStore,
@@ -13,7 +18,7 @@ from tests.unit.services.replicas import (
     member,
 )
 
-A = member("a")
+A, B = member("a"), member("b")
 
 
 def test_a_disk_that_missed_a_cut_is_cut_before_it_counts() -> None:
@@ -89,17 +94,67 @@ def test_a_refusing_store_is_opened_again() -> None:
 
 def test_a_primary_whose_disk_goes_on_failing_makes_way_for_a_member_in_sync() -> None:
     """R6: otherwise nothing commits, and nobody may be promoted."""
-    b = member("b")
-    bench = PrimaryBench(entry(1, A, b))
-    bench.subscribe(1, b, log_end=1, epochs=((Epoch(1), LogIndex(1)),), is_memory_whole=True)
+    bench = with_backup()
     bench.store.is_failing = True
     bench.write("waits")
-    stopped_ms = 0
-    while not bench.core.stopped and bench.ms < 20_000:
-        bench.acknowledge(1, b, 2)
+    assert 5_000 <= stopped_ms(bench, acknowledged=2) <= 6_500
+
+
+def test_a_primary_whose_disk_is_full_makes_way_for_a_member_that_has_room() -> None:
+    """R6: heartbeats and the lease go on, and nothing commits."""
+    bench = with_backup()
+    bench.store.is_full = True
+    bench.write("waits")
+    assert 5_000 <= stopped_ms(bench, acknowledged=2) <= 6_500
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_nobody_makes_way_for_a_member_that_has_not_taken_what_the_own_disk_refuses(is_full: bool) -> None:
+    """Otherwise two full disks send the role to and fro."""
+    bench = with_backup()
+    bench.store.is_full, bench.store.is_failing = is_full, not is_full
+    bench.write("waits")
+    assert stopped_ms(bench, acknowledged=1) == 20_000 and not bench.core.stopped
+
+
+def test_a_primary_whose_disk_refused_something_else_for_want_of_room_stays() -> None:
+    """Such as the map: it has all of the log, and there may be room for more in its last segment."""
+    bench = with_backup()
+    refused = StoreRefused(SET, Epoch(1), A.incarnation, ErrorCode.STORE_FULL, "no room", Epoch(1))
+    for _ in range(200):
+        bench.feed(StoreSaid(SET, refused))
+        bench.acknowledge(1, B, 1)
         bench.pass_ms(100)
-        stopped_ms = bench.ms
-    assert 5_000 <= stopped_ms <= 6_500
+    assert not bench.core.stopped
+    bench.pass_ms(500)
+    bench.write("fits")
+    bench.acknowledge(1, B, 2)
+    assert bench.core.commit_index == 2
+
+
+def test_a_primary_whose_disk_does_not_read_a_message_makes_way_for_a_member_in_sync() -> None:
+    """R6: its queue would stand still for as long as it leads, and the others' disks have the message, too."""
+    unread = Unread(with_backup())
+    unread.pass_ms(4_900)
+    assert not unread.bench.core.stopped
+    unread.pass_ms(1_000)
+    assert "b is in sync" in unread.bench.core.stopped
+
+
+def test_a_disk_that_reads_at_last_is_borne_with_anew() -> None:
+    bench = with_backup()
+    for _ in range(3):
+        unread = Unread(bench)
+        unread.pass_ms(4_000)
+        bench.pass_ms(1_000)
+        unread.answer((None,))
+        assert not bench.core.stopped and not bench.core.context.read_back.requests(bench.ms)
+
+
+def test_a_primary_alone_goes_on_reading() -> None:
+    unread = Unread(PrimaryBench(entry(1, A)))
+    unread.pass_ms(20_000)
+    assert not unread.bench.core.stopped
 
 
 def test_a_primary_alone_goes_on_trying() -> None:
@@ -110,3 +165,43 @@ def test_a_primary_alone_goes_on_trying() -> None:
     bench.store.is_failing = False
     bench.pass_ms(1_000)
     assert bench.core.commit_index == 2
+
+
+def with_backup() -> PrimaryBench:
+    """One that serves, beside a member in sync."""
+    bench = PrimaryBench(entry(1, A, B))
+    bench.subscribe(1, B, log_end=1, epochs=((Epoch(1), LogIndex(1)),), is_memory_whole=True)
+    assert bench.core.is_serving
+    return bench
+
+
+def stopped_ms(bench: PrimaryBench, acknowledged: int) -> int:
+    """When it stops, 20 s later at most, while the member says that it has so much."""
+    while not bench.core.stopped and bench.ms < 20_000:
+        bench.acknowledge(1, B, acknowledged)
+        bench.pass_ms(100)
+    return bench.ms
+
+
+class Unread:
+    """A body that somebody waits for, and that the own store does not read."""
+
+    def __init__(self, bench: PrimaryBench) -> None:
+        self.bench = bench
+        self._answered = 0
+        dropped = DroppedMessage((), 0, 1, 0, 0, True)
+        bench.core.context.read_back.ask(lambda: {MessageId(1): dropped}, lambda found: None)
+
+    def pass_ms(self, ms: int) -> None:
+        """The store fails to read it, as often as it is asked."""
+        for _ in range(0, ms, 100):
+            self.bench.acknowledge(1, B, self.bench.core.log_end)
+            self.bench.pass_ms(100)
+            self.answer(None)
+
+    def answer(self, contents: tuple[None] | None) -> None:
+        """The store's answer to what it was asked last, if it was not answered."""
+        asked = [effect.request for effect in self.bench.effects if isinstance(effect, ReadMessages)]
+        if len(asked) > self._answered:
+            self._answered = len(asked)
+            self.bench.feed(MessagesRead(SET, asked[-1], contents))

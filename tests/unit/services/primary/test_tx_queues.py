@@ -40,6 +40,48 @@ def test_the_acknowledgement_that_covers_the_prepare_is_the_ok() -> None:
     assert {broker: found.vote for broker, found in queue.subscriptions.items()} == {B: Vote.OK}
 
 
+class CountedIndex(int):
+    """A log index that counts what it is compared with."""
+
+    compared = 0
+
+    def __ge__(self, other: int) -> bool:
+        self.compared += 1
+        return int(self) >= other
+
+
+def test_an_acknowledgement_looks_at_no_votes_but_those_that_it_gives() -> None:
+    """However many branches stay prepared, and whatever another backup has not acknowledged."""
+    queues = TxQueues()
+    keys = [(LogIndex(number), Epoch(1)) for number in range(100)]
+    for number, key in enumerate(keys):
+        queues.open(key, [B, C])
+        queues.prepared(key, LogIndex(200 + number))
+    queues.acknowledged(B, LogIndex(299))
+    again = CountedIndex(300)
+    queues.acknowledged(B, again)  # type: ignore[arg-type]
+    assert again.compared == 0
+    queues.acknowledged(C, LogIndex(249))
+    votes = [queues.by_key[key].subscriptions[C].vote for key in keys]
+    assert votes == [Vote.OK] * 50 + [Vote.NONE] * 50
+    one_more = CountedIndex(250)
+    queues.acknowledged(C, one_more)  # type: ignore[arg-type]
+    assert one_more.compared == 2, "the one that it covers, and the next"
+
+
+def test_a_backup_that_comes_back_is_asked_for_no_vote_that_it_left_without() -> None:
+    queues = TxQueues()
+    other = (LogIndex(6), Epoch(1))
+    queue, still_open = queues.open(KEY, [B]), queues.open(other, [B])
+    queues.prepared(KEY, LogIndex(7))
+    queues.left(B)
+    queues.joined(B)
+    queues.prepared(other, LogIndex(8))
+    queues.acknowledged(B, LogIndex(9))
+    assert not queue.subscriptions
+    assert still_open.subscriptions[B].vote is Vote.OK
+
+
 def test_a_tx_queue_is_released_when_its_outcome_is_committed() -> None:
     queues = TxQueues()
     queues.open(KEY, [B])

@@ -6,6 +6,7 @@ from typing import cast
 import pytest
 
 from lockstep.client.command_batches import CommandBatches
+from lockstep.client.session import Session
 from lockstep.client.set_session import SetSession
 from lockstep.core.commands import (
     CommitBranchCommand,
@@ -21,7 +22,9 @@ from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
 from services.proxy.amqp_transaction import AmqpTransaction
+from services.proxy.amqp_transactions import AmqpTransactions
 from services.proxy.nodes import Target
+from services.proxy.settings import ProxyLimits
 from tests.unit.services.primary.primary_rig import Rig, RigClient
 from tests.unit.services.proxy.branch_rig import Worker
 
@@ -225,3 +228,15 @@ async def test_a_branch_in_which_nothing_was_done_is_not_prepared(rig: Rig) -> N
     worker = Worker(rig)
     assert await discharge(declare(worker)) is ErrorCode.ROLLED_BACK
     await declare(worker).rollback()
+
+
+@pytest.mark.parametrize(("seconds", "given_ms"), [(300, 300_000), (7_200, 3_600_000)])
+async def test_a_branch_has_the_time_of_its_transaction_as_far_as_sets_allow(
+    rig: Rig, seconds: float, given_ms: int
+) -> None:
+    limits = ProxyLimits(transaction_seconds=seconds)
+    transaction = AmqpTransactions(cast(Session, Worker(rig)), limits).declare(NAME)
+    assert await operate(transaction) is None
+    branch = rig.state.transactions.find_branch(NAME)
+    assert branch is not None and branch.timeout_ms == given_ms
+    await transaction.rollback()
