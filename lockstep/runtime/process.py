@@ -21,6 +21,8 @@ from lockstep.runtime.log_format import make_formatter
 
 HALT_STATUS = 70
 """Exit status of a process that stopped itself (sysexits' EX_SOFTWARE)."""
+CANCEL_SECONDS = 2.0
+"""Between two requests to a start that it be given up: it may have something to close."""
 MALLOC_ENVIRONMENT = {
     # glibc would map and unmap each large buffer: 26-54 page faults per batch of 100 KiB.
     "MALLOC_MMAP_THRESHOLD_": "67108864",
@@ -103,8 +105,11 @@ async def started(starting: Coroutine[Any, Any, None], stopping: asyncio.Event) 
             return True
         return False
     finally:
-        for task in (work, stop):
-            task.cancel()
+        stop.cancel()
+        while not work.done():
+            # Again and again: a call that fails at that very moment may leave no trace of it.
+            work.cancel()
+            await asyncio.wait({work}, timeout=CANCEL_SECONDS)
         await asyncio.gather(work, stop, return_exceptions=True)
 
 
