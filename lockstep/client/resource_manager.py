@@ -121,8 +121,8 @@ class ResourceManager:
         """Begins a branch, and does not wait for the set's word: work follows at once. If it was refused, all that is done in it
         is rolled back, and its `end` or `end_and_prepare` raises the `XaError`.
 
-        `transaction`: an open TX of this session that becomes the branch; `timeout_ms` of a new one, 0: the set's own. Raises
-        what a begin does.
+        `transaction`: an open TX of this session that becomes the branch; `timeout_ms`: from now on, 0: the set's own, or what
+        the TX has. Raises what a begin does.
         """
         name = _encoded(xid, "start")
         self._batches.flush()
@@ -132,6 +132,8 @@ class ResourceManager:
         self._session.submit_for(
             c.StartCommand(0, name, transaction=key), partial(self._start_answered, xid, key, started)
         )
+        if transaction is not None and timeout_ms:
+            unheard(self._send(c.SetTimeoutCommand(0, name, timeout_ms)))
         return Branch(xid, key, self._batches)
 
     def works_in(self, branch: Branch) -> bool:

@@ -206,11 +206,17 @@ class Session:
             if left is not None:
                 left -= len(answer.messages)
 
-    def transaction(self, *, timeout_ms: int = 0) -> Transaction:
-        """A transaction over queues; `async with` commits it at the end of the block. Over several sets it is distributed."""
+    def transaction(self, *, timeout_ms: int = 0, wide_timeout_ms: int = 0) -> Transaction:
+        """A transaction over queues; `async with` commits it at the end of the block. Over several sets it is distributed.
+
+        `wide_timeout_ms`: from when it is, for who looks after its time before that; 0: as `timeout_ms`, and with that 0 what
+        coordinators and sets give, a minute.
+        """
         if self._tracing is not None:
-            return TracedTransaction(self, self._ask_outcome, timeout_ms, self._tracing, self._generations)
-        return Transaction(self, self._ask_outcome, timeout_ms)
+            return TracedTransaction(
+                self, self._ask_outcome, timeout_ms, wide_timeout_ms, self._tracing, self._generations
+            )
+        return Transaction(self, self._ask_outcome, timeout_ms, wide_timeout_ms)
 
     def distributed_transaction(self, *, timeout_ms: int = 0) -> DistributedTransaction:
         """A transaction over queues of any sets, and over databases and services that are enlisted in it."""

@@ -48,10 +48,11 @@ class TracedTransaction(Transaction):
         session: SessionPort,
         ask: Callable[[str], Awaitable[Outcome]],
         timeout_ms: int,
+        wide_timeout_ms: int,
         tracing: "Tracing",
         generations: Generations,
     ) -> None:
-        super().__init__(session, ask, timeout_ms)
+        super().__init__(session, ask, timeout_ms, wide_timeout_ms)
         self._tracing = tracing
         self._generations = generations
         self._begun_ns = now_ns()

@@ -48,14 +48,20 @@ class Transaction:
     """Lives from `Session.transaction` to its end. Begins with its first operation, whose queue names its resource set."""
 
     def __init__(
-        self, session: SessionPort, ask: Callable[[str], Awaitable[Outcome]], timeout_ms: int
+        self,
+        session: SessionPort,
+        ask: Callable[[str], Awaitable[Outcome]],
+        timeout_ms: int,
+        wide_timeout_ms: int = 0,
     ) -> None:
+        """`wide_timeout_ms`: from when it becomes a distributed one; 0: as `timeout_ms`."""
         self.state = TransactionState.OPEN
         self.was_in_doubt = False
         """The answer to its commit was lost, and its outcome was asked for."""
         self._session = session
         self._ask = ask
         self._timeout_ms = timeout_ms
+        self._wide_timeout_ms = wide_timeout_ms or timeout_ms
         self._place: tuple[SetSession, CommandBatches] | None = None
         self._key: TransactionKey | None = None
         self._beginning: asyncio.Task[TransactionKey] | None = None
@@ -269,7 +275,7 @@ class Transaction:
     async def _send_widen(self, key: TransactionKey, second: SetName) -> DistributedTransaction:
         """It has branches in both sets from now on; the set of the first one is not waited for."""
         assert self._place is not None, "it has begun"
-        wide = self._session.distributed_transaction(timeout_ms=self._timeout_ms)
+        wide = self._session.distributed_transaction(timeout_ms=self._wide_timeout_ms)
         first = self._place[0].set_name
         try:
             await wide.enlist_sets([first, second])

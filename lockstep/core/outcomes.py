@@ -4,6 +4,8 @@ Law: what is recorded does not change; forgetting a heuristic end makes it an or
 recorded at or below the retention floor are gone, except heuristic ones, which an operator made and somebody must forget.
 """
 
+from itertools import islice
+
 import msgspec
 
 from lockstep.core.ids import LogIndex, TransactionKey
@@ -68,6 +70,19 @@ class Outcomes:
     def all(self) -> list[tuple[TransactionKey, Outcome]]:
         """All outcomes, by key."""
         return sorted([*self._ordinary.items(), *self._heuristic.items(), *self._late.items()])
+
+    def next_floor(self, wanted: LogIndex, kept_max: int, batch_max: int) -> LogIndex:
+        """The retention floor that leaves nothing at or below `wanted` and at most `kept_max` outcomes, or gets nearer to that.
+
+        Raising it forgets about `batch_max` of them at most: those that one record ended go together.
+        """
+        excess = len(self._ordinary) - kept_max
+        floor = self.floor
+        for number, outcome in enumerate(islice(self._ordinary.values(), batch_max)):
+            if outcome.index > wanted and number >= excess:
+                return max(floor, wanted)
+            floor = outcome.index
+        return floor if len(self._ordinary) > batch_max else max(floor, wanted)
 
     def forget(self, floor: LogIndex) -> None:
         """Raise the retention floor; it never falls."""

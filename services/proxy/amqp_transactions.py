@@ -31,8 +31,11 @@ class AmqpTransactions:
         seconds = self._limits.transaction_seconds
         work: Work
         if global_id is None:
-            # Its time-out is kept here: with one at the set it could not be taken from those that are begun beforehand.
-            work = self._session.transaction()
+            # Its time-out is kept here: with one at the set it could not be taken from those that are begun beforehand. Over
+            # several sets coordinators and sets keep one, too, from when it is: over later, unless they take none so long.
+            longest = self._limits.wide_seconds_max
+            wide_seconds = min(seconds or longest, longest)
+            work = self._session.transaction(wide_timeout_ms=int(wide_seconds * 1000))
         else:
             branch_seconds = min(seconds, self._limits.branch_seconds_max)
             work = BranchWork(self._session, _xid(global_id), int(branch_seconds * 1000))

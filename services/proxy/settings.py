@@ -55,6 +55,8 @@ class ProxyLimits:
     """Open ones of one connection: a twenty-fifth of what a set allows the session of all of a worker's clients."""
     transaction_seconds: float = 300.0
     """Open ones are rolled back after so long. 0: never."""
+    wide_seconds_max: float = 600.0
+    """Longest time-out of a transaction from when it touches a second resource set: coordinators take no longer one."""
     branch_seconds_max: float = 3_600.0
     """Longest time-out that a branch is given: a set refuses a longer one (dtx contract, set-timeout), and its first operation
     with that."""

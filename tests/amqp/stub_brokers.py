@@ -93,7 +93,7 @@ class StubSession:
     def forget_target(self, exchange: str, routing_key: str) -> None:
         """Nothing is remembered."""
 
-    def transaction(self, *, timeout_ms: int = 0) -> "StubTransaction":
+    def transaction(self, *, timeout_ms: int = 0, wide_timeout_ms: int = 0) -> "StubTransaction":
         return StubTransaction()
 
 
@@ -107,7 +107,7 @@ class EndedSession(StubSession):
     async def _make(self, name: str) -> None:
         raise _ended()
 
-    def transaction(self, *, timeout_ms: int = 0) -> "StubTransaction":
+    def transaction(self, *, timeout_ms: int = 0, wide_timeout_ms: int = 0) -> "StubTransaction":
         return EndedTransaction()
 
 

@@ -6,11 +6,11 @@ only to a disk that the map does not name.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from lockstep.core.cluster_map import Member
-from lockstep.core.effects import CloseBackupStream, TellBackup
+from lockstep.core.effects import CloseBackupStream, Note, TellBackup
 from lockstep.core.frames import Frame
 from lockstep.core.ids import BrokerId, Epoch, LogIndex
 from lockstep.core.item_blocks import is_block
@@ -24,6 +24,7 @@ from lockstep.core.replication import (
     SubscriptionRefused,
 )
 from lockstep.core.store_protocol import StateItem
+from services.primary.core.catching_up import CatchingUp
 from services.primary.core.context import Context
 from services.primary.core.snapshot_sending import SnapshotSending
 
@@ -31,6 +32,8 @@ SNAPSHOT_TURN_CHUNKS = 4
 """Parts of a snapshot on their way to begin with, and after a tick without an acknowledgement: 4 MiB, encoded in about 25 ms, so
 that commits and heartbeats go on meanwhile.
 """
+CATCH_UP_CHUNKS = 16
+"""Parts of the log on their way behind a whole snapshot: what a newcomer makes durable while the next parts travel."""
 SNAPSHOT_ITEM_BYTES = 256
 """What an item counts beside its bytes: places in a queue are small and many, and each takes as long as 256 bytes of content."""
 SNAPSHOT_BLOCK_BYTES = 32 * 1024
@@ -53,13 +56,18 @@ class ReplicatingSubscription:
     snapshot: SnapshotSending | None = None
     """What is left to be sent of its snapshot; the state as it was when it subscribed, whatever is applied meanwhile."""
     is_snapshot_whole: bool = False
+    catching_up: CatchingUp | None = None
+    """Frames behind a whole snapshot, from its first part until none of them waits."""
     has_sent_part: bool = False
     """Since the last tick, because a part was acknowledged: a whole snapshot clocks itself."""
-    held: list[Frame] = field(default_factory=list)
-    """Frames cut while a whole snapshot is being sent: they follow its last part."""
     told_commit: LogIndex = LogIndex(0)
     has_joined: bool = False
     """Its memory is whole: it has the snapshot that it was sent, if any (R12)."""
+
+    @property
+    def bytes_behind(self) -> int:
+        """Of the log that waits in memory until the newcomer can take it."""
+        return self.catching_up.bytes if self.catching_up is not None else 0
 
 
 class Backups:
@@ -148,6 +156,7 @@ class Backups:
                 items, context.read_back, context.settings.reading_bytes_max
             )
             subscription.is_snapshot_whole = is_whole
+            subscription.catching_up = CatchingUp() if is_whole else None
             self._send_snapshot(subscription, SNAPSHOT_TURN_CHUNKS)
         return subscription
 
@@ -165,8 +174,8 @@ class Backups:
         """A new frame, to everybody."""
         for stream in sorted(self.by_stream):
             subscription = self.by_stream[stream]
-            if subscription.snapshot is not None and subscription.is_snapshot_whole:
-                subscription.held.append(frame)
+            if subscription.catching_up is not None:
+                subscription.catching_up.put(frame)
             else:
                 self.send(subscription, (frame,))
 
@@ -177,7 +186,9 @@ class Backups:
             subscription.heard_ms = now_ms
             subscription.acknowledged = max(subscription.acknowledged, log_end)
             subscription.has_joined = subscription.has_joined or log_end >= subscription.snapshot_index
-            if subscription.snapshot is not None and subscription.is_snapshot_whole:
+            if subscription.snapshot is None:
+                self._catch_up(subscription)
+            elif subscription.is_snapshot_whole:
                 # Beside a memory snapshot the log goes on: what is acknowledged need not be a part of it.
                 subscription.has_sent_part, subscription.said_ms = True, now_ms
                 self._send_snapshot(subscription, 1)
@@ -201,6 +212,13 @@ class Backups:
             if now_ms - subscription.heard_ms > settings.heartbeat_ms * settings.heartbeat_misses:
                 self.close(stream)
                 lost.append(subscription)
+            elif (behind := subscription.bytes_behind) > settings.catching_up_bytes_max:
+                details = f"{subscription.member.broker} by {behind} bytes of log"
+                self._context.effects.append(
+                    Note(self._context.state.set_name, "newcomer too slow", details, is_warning=True)
+                )
+                self.close(stream)
+                lost.append(subscription)
             elif subscription.snapshot is not None:
                 if not subscription.has_sent_part:
                     subscription.said_ms = now_ms
@@ -221,6 +239,9 @@ class Backups:
     def hand_over(self, handed: HandedOver) -> None:
         """The reign ends for `handed.to`: tell everybody, for the lease key goes for all at the same moment."""
         for stream in sorted(self.by_stream):
+            subscription = self.by_stream[stream]
+            if subscription.catching_up is not None and subscription.snapshot is None:
+                self.send(subscription, subscription.catching_up.rest())
             self._tell(stream, handed)
 
     def refuse_epoch(self, stream: int, epoch: Epoch) -> None:
@@ -260,9 +281,17 @@ class Backups:
         if snapshot.is_waiting():
             return
         subscription.snapshot = None
-        if subscription.held:
-            self.send(subscription, subscription.held)
-            subscription.held = []
+        self._catch_up(subscription)
+
+    def _catch_up(self, subscription: ReplicatingSubscription) -> None:
+        """The next frames behind a whole snapshot, if they wait; the log goes directly from when none is left."""
+        catching_up, chunk = subscription.catching_up, self._context.settings.snapshot_chunk_bytes
+        if catching_up is None:
+            return
+        while frames := catching_up.turn(subscription.acknowledged, chunk, CATCH_UP_CHUNKS * chunk):
+            self.send(subscription, frames)
+        if not catching_up:
+            subscription.catching_up = None
 
     def _go_on(self, subscription: ReplicatingSubscription, chunks_max: int) -> None:
         """Bodies that a snapshot waited for are here."""

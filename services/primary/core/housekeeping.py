@@ -25,6 +25,10 @@ class Housekeeping:
         self._context = context
         self._sweeps: deque[tuple[int, LogIndex]] = deque()
         """(time, log's end then) of past sweeps, younger than the retention."""
+        self._is_due_up_to = LogIndex(0)
+        """The retention of what lies up to here is over."""
+        self._forgot_at = LogIndex(0)
+        """Where the last sweep was put into the log."""
         self._swept_ms = now.boottime_ms
         self._look_ms = 0
         self._left_behind = LeftBehind(context)
@@ -67,14 +71,17 @@ class Housekeeping:
             dead_letter(context, queue, free, DequeueReason.EXPIRED)
 
     def _sweep_outcomes(self, now: Now) -> None:
-        """Raise the retention floor: outcomes are kept for `outcome_retention_ms` at least (T5)."""
-        context = self._context
-        if now.boottime_ms - self._swept_ms < context.settings.outcome_sweep_ms:
+        """Raise the retention floor: outcomes are kept for `outcome_retention_ms`, unless there are too many (T5)."""
+        context, settings = self._context, self._context.settings
+        if now.boottime_ms - self._swept_ms < settings.outcome_sweep_ms:
             return
         self._swept_ms = now.boottime_ms
-        self._sweeps.append((now.boottime_ms, context.writer.log.end))
-        floor = LogIndex(0)
-        while self._sweeps and self._sweeps[0][0] <= now.boottime_ms - context.settings.outcome_retention_ms:
-            floor = self._sweeps.popleft()[1]
-        if floor > context.state.retention_floor:
-            context.writer.append(ForgetOutcomes(None, floor), True)
+        if (end := context.writer.log.end) != self._forgot_at:
+            # Else nothing happened: a set at rest leaves the disk alone.
+            self._sweeps.append((now.boottime_ms, end))
+        while self._sweeps and self._sweeps[0][0] <= now.boottime_ms - settings.outcome_retention_ms:
+            self._is_due_up_to = self._sweeps.popleft()[1]
+        outcomes = context.state.outcomes
+        floor = outcomes.next_floor(self._is_due_up_to, settings.outcomes_max, settings.outcome_sweep_max)
+        if floor > outcomes.floor:
+            self._forgot_at = context.writer.append(ForgetOutcomes(None, floor), True)

@@ -29,6 +29,8 @@ class FakeCoordinator:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.timeouts_ms: list[int] = []
+        """Of the transactions that were begun."""
         self.is_old = False
         """It enlists only one by one."""
         self.enlists_max: int | None = None
@@ -76,6 +78,8 @@ class FakeCoordinator:
             await self.answers.wait()
             if method == self.silent:
                 await asyncio.sleep(60)
+            if method == "Begin":
+                self.timeouts_ms.append(request.timeout_ms)
             if method == "Begin" and not self.is_old:
                 numbers = range(len(request.participants))
                 xids = [encode_xid(Xid(1, b"t", b"%d" % number)) for number in numbers]
@@ -589,3 +593,22 @@ async def test_what_was_accepted_is_not_released_from_the_hands_of_the_next_sess
     await again.accept()
     settled = [one for one in world.executed() if isinstance(one, c.SettleCommand)]
     assert [one.disposition for one in settled] == [c.Disposition.ACCEPT] * 2
+
+
+@pytest.mark.parametrize(("wide_ms", "limits_of_first"), [(300_000, [300_000]), (0, [])])
+async def test_who_looks_after_the_time_of_a_transaction_says_how_long_it_may_be_over_several_sets(
+    broker: FakeBroker,
+    coordinator: FakeCoordinator,
+    session: Session,
+    wide_ms: int,
+    limits_of_first: list[int],
+) -> None:
+    async with session.transaction(wide_timeout_ms=wide_ms) as transaction:
+        await transaction.publish("a", b"x")
+        await transaction.publish("c", b"y")
+    assert coordinator.timeouts_ms == [wide_ms]
+    first, second = (broker.worlds[name].executed() for name in ("one", "two"))
+    limits = [one.timeout_ms for one in first if isinstance(one, c.SetTimeoutCommand)]
+    assert limits == [*limits_of_first, 1000 * ENDED_SECONDS]
+    assert [one.timeout_ms for one in first if isinstance(one, c.BeginCommand)] == [0]
+    assert [one.timeout_ms for one in second if isinstance(one, c.BeginCommand)] == [wide_ms]

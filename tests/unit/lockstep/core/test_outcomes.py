@@ -3,6 +3,8 @@
 import sys
 from types import FrameType
 
+import pytest
+
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.items import Changes
 from lockstep.core.outcomes import Outcome, Outcomes
@@ -153,6 +155,36 @@ def test_a_heuristic_outcome_forgotten_between_others_is_dropped_in_the_order_of
     log.append(ForgetHeuristic(None, branch))
     log.append(ForgetOutcomes(None, floor))
     assert [key for key, _ in log.state.outcomes.all()] == [late]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kept_max", "batch_max", "floor"),
+    [
+        (0, 10, 10, 0),  # nothing is due
+        (35, 10, 10, 35),  # retention alone, between two records
+        (0, 7, 10, 30),  # number alone
+        (25, 7, 10, 30),  # whichever is more
+        (55, 7, 10, 55),
+        (95, 10, 4, 40),  # in parts
+        (0, 2, 4, 40),
+        (500, 10, 10, 500),  # all of them, and what has no outcome
+        (500, 10, 9, 90),
+    ],
+)
+def test_the_next_floor_obeys_retention_and_number_and_goes_in_parts(
+    wanted: int, kept_max: int, batch_max: int, floor: int
+) -> None:
+    outcomes = Outcomes(Changes())
+    for number in range(1, 11):
+        key = LogIndex(number), Epoch(1)
+        outcomes.record(key, Outcome(TransactionState.COMMITTED, 0, LogIndex(10 * number)))
+    assert outcomes.next_floor(LogIndex(wanted), kept_max, batch_max) == floor
+
+
+def test_the_next_floor_never_falls() -> None:
+    outcomes = Outcomes(Changes())
+    outcomes.forget(LogIndex(70))
+    assert outcomes.next_floor(LogIndex(5), 10, 10) == 70
 
 
 def test_forgetting_a_heuristic_outcome_looks_at_no_others() -> None:

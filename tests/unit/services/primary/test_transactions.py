@@ -500,6 +500,35 @@ def test_outcomes_are_kept_for_the_retention_and_expired_after_it(rig: Rig) -> N
     rig.check_log()
 
 
+def test_of_many_outcomes_the_oldest_go_before_their_time_some_at_once() -> None:
+    rig = Rig(PrimarySettings(outcomes_max=3, outcome_sweep_ms=100, outcome_sweep_max=4))
+    client = rig.client()
+    transactions = [client.begin() for _ in range(9)]
+    for transaction in transactions:
+        client.commit(transaction, 0)
+    kept = []
+    for _ in range(3):
+        rig.pass_time(100)
+        kept.append(len(rig.state.outcomes))
+    assert kept == [5, 3, 3]
+    states = [outcome(client, transaction)[0] for transaction in transactions]
+    assert states == [OutcomeState.EXPIRED] * 6 + [OutcomeState.COMMITTED] * 3
+    rig.check_log()
+
+
+def test_a_set_at_rest_writes_nothing_when_its_outcomes_are_forgotten() -> None:
+    rig = Rig(PrimarySettings(outcome_retention_ms=1000, outcome_sweep_ms=100))
+    client = rig.client()
+    client.commit(client.begin(), 0)
+    for _ in range(30):
+        rig.pass_time(100)
+    assert len(rig.state.outcomes) == 0
+    end = rig.core.log_end
+    for _ in range(30):
+        rig.pass_time(100)
+    assert rig.core.log_end == end
+
+
 def test_open_transactions_and_their_operations_are_limited() -> None:
     rig = Rig(PrimarySettings(transactions_open_max=2, transaction_operations_max=3))
     client = rig.client()

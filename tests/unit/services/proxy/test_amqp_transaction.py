@@ -7,13 +7,16 @@ from typing import cast
 import pytest
 
 from lockstep.client.command_batches import CommandBatches, Confirmation
+from lockstep.client.session import Session
 from lockstep.client.set_session import SetSession
 from lockstep.client.transaction_state import TransactionState
 from lockstep.core.commands import OutgoingMessage
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition
 from services.proxy.amqp_transaction import AmqpTransaction, Work
+from services.proxy.amqp_transactions import AmqpTransactions
 from services.proxy.nodes import Target
+from services.proxy.settings import ProxyLimits
 
 MESSAGES = (OutgoingMessage(b"", b"x"),)
 TARGET = Target("", "q", cast(SetSession, None), cast(CommandBatches, None))
@@ -114,3 +117,26 @@ async def test_the_time_of_a_transaction_that_is_being_ended_does_not_run() -> N
         await asyncio.sleep(0.02)
         assert work.heard == [end]
         assert not transaction.is_late
+
+
+class AskedSession:
+    """Hears for how long its transactions may be over several sets."""
+
+    def __init__(self) -> None:
+        self.asked_ms: list[int] = []
+
+    def transaction(self, *, wide_timeout_ms: int) -> RecordedWork:
+        self.asked_ms.append(wide_timeout_ms)
+        return RecordedWork()
+
+
+@pytest.mark.parametrize(("seconds", "wide_ms"), [(300, 300_000), (7_200, 600_000), (0, 600_000)])
+async def test_over_several_sets_a_transaction_has_its_time_as_far_as_coordinators_allow(
+    seconds: float, wide_ms: int
+) -> None:
+    session = AskedSession()
+    transaction = AmqpTransactions(cast(Session, session), ProxyLimits(transaction_seconds=seconds)).declare(
+        None
+    )
+    assert session.asked_ms == [wide_ms]
+    await transaction.rollback()

@@ -61,7 +61,7 @@ class SlowDirectory(StubSession):
         self.history: list[str] = []
         """Of its transaction."""
 
-    def transaction(self, *, timeout_ms: int = 0) -> StubTransaction:
+    def transaction(self, *, timeout_ms: int = 0, wide_timeout_ms: int = 0) -> StubTransaction:
         return Recorded(self.history, 1)
 
     async def of_target(self, exchange: str, routing_key: str) -> tuple[StubSet, StubBatches]:

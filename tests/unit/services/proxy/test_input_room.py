@@ -113,7 +113,7 @@ class HalfDead(StubSession):
         found = await super().of_target(exchange, routing_key)
         return (found[0], self.dead) if routing_key == DEAD else found
 
-    def transaction(self, *, timeout_ms: int = 0) -> StubTransaction:
+    def transaction(self, *, timeout_ms: int = 0, wide_timeout_ms: int = 0) -> StubTransaction:
         return InDead(self.dead)
 
 

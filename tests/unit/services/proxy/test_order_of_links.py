@@ -48,7 +48,7 @@ class RecordingSession(StubSession):
         self.history: list[str] = []
         self._begun = 0
 
-    def transaction(self, *, timeout_ms: int = 0) -> StubTransaction:
+    def transaction(self, *, timeout_ms: int = 0, wide_timeout_ms: int = 0) -> StubTransaction:
         self._begun += 1
         return Recorded(self.history, self._begun)
 
