@@ -44,6 +44,7 @@ from lockstep.runtime.rpc import Context, hear, read, service, stream_stream
 from lockstep.runtime.serving import ServingRight, ServingRights
 from lockstep.runtime.session_codec import decode_request, encode_response
 from lockstep.runtime.wire import parse
+from lockstep.transport.stream import MOVED_BYTES
 from lockstep.wire.v1 import session_pb2
 
 _log = logging.getLogger("lockstep.sessions")
@@ -51,8 +52,8 @@ _log = logging.getLogger("lockstep.sessions")
 CLIENT_BYTES_MAX = 8 * 1024 * 1024
 """What may wait for one client before nothing more is read from it: a few of the largest writes."""
 CLIENT_STALL_SECONDS = 30.0
-"""A client that takes nothing of one write for so long has its stream closed: longer than a network needs to come back by TCP's
-first retries, and short enough that what waits for dead clients does not gather."""
+"""A client that takes nothing for so long while a write waits has its stream closed: longer than a network needs to come back by
+TCP's first retries, and short enough that what waits for dead clients does not gather."""
 CLIENT_STREAMS_MAX = 10_000
 """Streams of clients at once; each costs about 40 KiB."""
 
@@ -71,7 +72,9 @@ class _ClientStream:
     writer: asyncio.Task[object] | None = None
     """While a write is under way: whoever writes."""
     writing_since: float = 0.0
-    """When it began, in the event loop's seconds."""
+    """When it began, or was seen to get on, in the event loop's seconds."""
+    received_bytes: int = 0
+    """Up to the last look, of messages that are whole or on their way."""
     is_stalled: bool = False
     """The client took nothing of one write for too long: its writer was cancelled."""
     context: Any = None
@@ -187,6 +190,8 @@ class SessionsService:
         stream = _ClientStream(set_name, self._driver.new_stream(), context=context)
         stream.write = partial(stream.outbox.write_now, WRITE_BYTES_MAX, partial(self._write_now, stream))
         self._streams[stream.number] = stream
+        if not self._is_watching:
+            self._watch_later()
         reading = asyncio.ensure_future(self._read(context, stream, messages))
         try:
             await self._write(context, stream)
@@ -254,9 +259,6 @@ class SessionsService:
         """One write; raises `Rejected` UNAVAILABLE when the client takes nothing for too long."""
         loop = asyncio.get_running_loop()
         stream.writing_since, stream.writer = loop.time(), asyncio.current_task()
-        if not self._is_watching:
-            self._is_watching = True
-            loop.call_later(self._stall_seconds / 4, self._watch_writers)
         try:
             await context.write(data)
         except asyncio.CancelledError:
@@ -272,21 +274,36 @@ class SessionsService:
         finally:
             stream.writer = None
 
-    def _watch_writers(self) -> None:
+    def _watch_later(self) -> None:
         """One timer for all streams: a time-out for each write would cost more than the write."""
-        loop = asyncio.get_running_loop()
-        self._is_watching = bool(self._streams)
-        if self._is_watching:
-            loop.call_later(self._stall_seconds / 4, self._watch_writers)
-        for stream in self._streams.values():
-            if stream.writer is None or loop.time() - stream.writing_since < self._stall_seconds:
+        self._is_watching = True
+        asyncio.get_running_loop().call_later(self._stall_seconds / 4, self._watch)
+
+    def _watch(self) -> None:
+        """What gets on slowly, in either direction, is no silence."""
+        self._is_watching = False
+        for stream in list(self._streams.values()):
+            if stream.context is None:
                 continue
+            before, stream.received_bytes = stream.received_bytes, stream.context.received_bytes
+            if stream.received_bytes - before >= MOVED_BYTES:
+                self._driver.feed(ClientSaid(stream.set_name, stream.number, ()))
+            if stream.writer is not None:
+                self._watch_writer(stream, stream.writer)
+        if self._streams:
+            self._watch_later()
+
+    def _watch_writer(self, stream: _ClientStream, writer: "asyncio.Task[object]") -> None:
+        now = asyncio.get_running_loop().time()
+        if stream.context.has_moved():
+            stream.writing_since = now
+        elif now - stream.writing_since >= self._stall_seconds:
             waiting = stream.outbox.bytes_waiting
             _log.warning(
                 "set=%s stream=%d event=client_stalled bytes=%d", stream.set_name, stream.number, waiting
             )
             stream.is_stalled = True
-            stream.writer.cancel()
+            writer.cancel()
 
     # Inside
 
