@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from lockstep.client.command_batches import Confirmation
+from lockstep.client.command_batches import CommandBatches, Confirmation
 from lockstep.client.consumer import Message, release_when_refused
 from lockstep.client.coordinators import Coordinators
 from lockstep.client.outcome import Outcome, OutcomeState
 from lockstep.client.outgoing import Headers, Outgoing
 from lockstep.client.resource_manager import Branch, ResourceManager
+from lockstep.client.set_session import SetSession
 from lockstep.client.transaction_state import TransactionState
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 from lockstep.core.ids import SetName, TransactionKey, transaction_id
@@ -42,7 +43,7 @@ others' locks, and where work has not ended coordinators try again."""
 class SetPort(Protocol):
     """What it needs of its session."""
 
-    async def set_of_target(self, exchange: str, routing_key: str) -> SetName: ...
+    async def of_target(self, exchange: str, routing_key: str) -> tuple[SetSession, CommandBatches]: ...
     async def resource_manager(self, set_name: str) -> ResourceManager: ...
 
 
@@ -111,8 +112,11 @@ class DistributedTransaction:
         ttl_ms: int = 0,
         headers: Headers = (),
     ) -> None:
-        """Publishes if it commits. Returns when the operation is on its way; if it fails, so does the commit."""
-        branch = await self.branch_in(await self._session.set_of_target(exchange, routing_key))
+        """Publishes if it commits. Returns when the operation is on its way; waits while too much is. If it fails, so does the
+        commit."""
+        session, _ = await self._session.of_target(exchange, routing_key)
+        await session.room()
+        branch = await self.branch_in(session.set_name)
         branch.publish(
             routing_key,
             messages,

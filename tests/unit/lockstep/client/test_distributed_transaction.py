@@ -143,6 +143,23 @@ async def test_what_was_accepted_and_published_is_committed(
     assert limit.timeout_ms == 1000 * ENDED_SECONDS, "nobody else would end it if this client died now"
 
 
+async def test_who_publishes_faster_than_can_be_said_waits(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tx = session.distributed_transaction()
+    await tx.publish("b", b"1")
+    port, _ = await session.of_set(SetName("one"))
+    monkeypatch.setattr(port, "BACKLOG_BYTES_MAX", -1)
+    publishing = asyncio.ensure_future(tx.publish("b", b"2"))
+    await asyncio.sleep(0.02)
+    assert not publishing.done()
+    monkeypatch.setattr(port, "BACKLOG_BYTES_MAX", 1 << 20)
+    async with asyncio.timeout(5):
+        await session.publish("a", b"makes way")
+        await publishing
+        await tx.commit()
+
+
 async def test_a_short_time_out_of_its_own_is_left_alone(
     broker: FakeBroker, session: Session, message: Message
 ) -> None:
