@@ -32,23 +32,33 @@ JAVA_BASE_IMAGE=${JAVA_BASE_IMAGE:-$BASE_IMAGE}
 secrets=$(mktemp -d)
 trap 'rm -rf "$secrets"' EXIT
 chmod 700 "$secrets"
-for bundle in "${SSL_CERT_FILE:-}" /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt; do
+for bundle in "${SSL_CERT_FILE:-}" /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem; do
     [ -f "$bundle" ] && break
 done
 touch "$secrets/ca_bundle" "$secrets/pip_configuration"
 [ ! -f "$bundle" ] || cat "$bundle" >"$secrets/ca_bundle"
-# pip's settings from its files and from the environment; paths of this machine mean nothing there.
-python3 -m pip config list 2>/dev/null | python3 -c '
+# pip's settings from its files and from the environment, which counts more; paths of this machine mean nothing there. Without pip
+# there are none.
+echo "[global]" >"$secrets/pip_configuration"
+# An empty one would be taken for a broken one.
+[ ! -s "$secrets/ca_bundle" ] || echo "cert = /run/secrets/ca_bundle" >>"$secrets/pip_configuration"
+if python3 -m pip --version >/dev/null 2>&1; then
+    python3 -m pip config list 2>/dev/null | python3 -c '
 import ast, sys
-print("[global]\ncert = /run/secrets/ca_bundle")
+settings = {}
 for line in sys.stdin:
     name, _, value = line.strip().partition("=")
     section, _, option = name.rpartition(".")
-    if section in ("global", ":env:", "install") and option.lower().replace("_", "-") in (
+    option = option.lower().replace("_", "-")
+    if section in ("global", ":env:", "install") and option in (
         "index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "default-timeout", "retries", "client-cert"
     ):
-        print(option, "=", ast.literal_eval(value))
-' >"$secrets/pip_configuration"
+        rank = ("global", "install", ":env:").index(section)
+        settings[option] = max(settings.get(option, (0, "")), (rank, " ".join(ast.literal_eval(value).split())))
+for option, (_, value) in settings.items():
+    print(option, "=", value)
+' >>"$secrets/pip_configuration"
+fi
 
 for service in "${services[@]}"; do
     say "building $LOCKSTEP_IMAGE-${service//_/-}:$LOCKSTEP_TAG"

@@ -35,8 +35,8 @@ Brokers = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-WIDTH = 160
-"""Columns that a table may take even where the terminal has fewer."""
+WIDTH_MAX = 1 << 20
+"""Columns that a table may take, whatever the terminal has: names have up to 255 bytes, and troubles are sentences."""
 
 SECONDS_MAX = 86_400.0
 """What a command may be told to wait: a day."""
@@ -125,7 +125,8 @@ def _plain(value: object) -> object:
 def show_table(made: Table) -> None:
     """As wide as it needs to be: a figure that is cut off is worth nothing."""
     # The width of a print is cut to that of its console.
-    _verbatim(width=max(console.width, WIDTH)).print(made)
+    wide = _verbatim(width=WIDTH_MAX)
+    wide.print(made, width=max(1, wide.measure(made).maximum))
 
 
 def table(*columns: str, title: str | None = None) -> Table:

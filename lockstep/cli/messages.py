@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -18,11 +19,13 @@ from lockstep.cli.connection import (
     print_json_line,
     with_client,
 )
-from lockstep.client import Client, ErrorCode, Rejected
+from lockstep.client import Client, Consumer, ErrorCode, InDoubt, LockstepError, Message, Rejected, Session
 
 Queue = Annotated[str, typer.Argument(help="Name of the queue.")]
 BATCH = 500
 """Messages that go into one call, when they come from a file."""
+SERVED_SECONDS = 1.0
+"""A primary that has to be waited for longer was not there before."""
 
 
 def publish(
@@ -46,19 +49,57 @@ def publish(
         if not bodies:
             raise Rejected(ErrorCode.INVALID_ARGUMENT, "nothing to publish: give bodies, or --file")
         async with client.session() as session:
-            sent = [
-                await session.publish_soon(
-                    target, bodies[at : at + BATCH], exchange=exchange, durable=not transient, ttl_ms=ttl_ms
-                )
-                for at in range(0, len(bodies), BATCH)
-            ]
-            await asyncio.gather(*sent)
+            answers = await _publish(
+                lambda some: session.publish_soon(
+                    target, some, exchange=exchange, durable=not transient, ttl_ms=ttl_ms
+                ),
+                [bodies[at : at + BATCH] for at in range(0, len(bodies), BATCH)],
+            )
+        check_published(answers, len(bodies))
         if json:
             print_json({"target": target, "messages": len(bodies)})
         else:
             console.print(f"Published {len(bodies)} message{'s' if len(bodies) > 1 else ''} to {target}.")
 
     with_client(brokers, command)
+
+
+Answers = Sequence[tuple[int, BaseException | None]]
+"""For each call: of how many messages, and what came of it; None: they are published."""
+
+
+async def _publish(
+    send: Callable[[list[bytes]], Awaitable[Awaitable[int]]], batches: list[list[bytes]]
+) -> Answers:
+    """Of all calls that were made: with one that cannot be made they end."""
+    sent: list[Awaitable[int]] = []
+    failed: list[BaseException] = []
+    for batch in batches:
+        try:
+            sent.append(await send(batch))
+        except LockstepError as error:
+            failed.append(error)
+            break
+    answers = [*await asyncio.gather(*sent, return_exceptions=True), *failed]
+    errors = [answer if isinstance(answer, BaseException) else None for answer in answers]
+    return [(len(batch), error) for batch, error in zip(batches, errors, strict=False)]
+
+
+def check_published(answers: Answers, wanted: int) -> None:
+    """Raises what a call failed with; and says what is published all the same, for it would be there twice if all were sent
+    again."""
+    errors = [error for _, error in answers if error is not None]
+    if not errors:
+        return
+    # Whatever else is known, part of it is not.
+    error = next((error for error in errors if isinstance(error, InDoubt)), errors[0])
+    published = sum(count for count, failed in answers if failed is None)
+    doubtful = sum(count for count, failed in answers if isinstance(failed, InDoubt))
+    if not isinstance(error, LockstepError) or not published:
+        raise error
+    unknown = f", {doubtful} may be" if doubtful else ""
+    text = f"{error.message}; {published} of {wanted} messages are published{unknown}"
+    raise type(error)(error.code, text, **error.details) from error
 
 
 def _lines(file: Path) -> list[bytes]:
@@ -90,9 +131,7 @@ def consume(
             while not count or taken < count:
                 message = consumer.take()
                 if message is None:
-                    message = (
-                        await consumer.next(wait_seconds) if wait_seconds else await consumer.__anext__()
-                    )
+                    message = await next_within(session, consumer, wait_seconds)
                 if message is None:
                     break
                 taken += 1
@@ -112,6 +151,22 @@ def consume(
             await asyncio.gather(*accepted)
 
     with_client(brokers, command)
+
+
+async def next_within(session: Session, consumer: Consumer, seconds: float) -> Message | None:
+    """The next message; None: nothing came for so long (0: for ever) of a queue whose primary serves.
+
+    Raises `Rejected` when no primary is found: nobody can tell what is in the queue.
+    """
+    clock = asyncio.get_running_loop().time
+    if not seconds:
+        return await consumer.__anext__()
+    while (message := await consumer.next(seconds)) is None:
+        asked = clock()
+        await session.describe_queue(consumer.queue)
+        if clock() - asked < SERVED_SECONDS:
+            break
+    return message
 
 
 def browse(

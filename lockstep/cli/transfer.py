@@ -32,6 +32,9 @@ _FAILOVER = {
 }
 """Why an operation fails whose primary or session was lost: the same may go well the next time. Any other refusal stays one."""
 
+QUIET_SECONDS = 2.0
+"""A queue whose primary serves, and that sends nothing for so long, has nothing for us."""
+
 
 @dataclass(slots=True)
 class Moved:
@@ -60,7 +63,7 @@ def transfer(
     async def command(client: Client) -> None:
         async with client.session() as session:
             wanted = count or (await session.describe_queue(source)).length
-            moved = Moved()
+            moved, left = Moved(), 0
             started = time.monotonic()
             columns = (
                 TextColumn("{task.description}", markup=False),
@@ -73,12 +76,16 @@ def transfer(
                 task = progress.add_task(f"{source} -> {', '.join(targets)}", total=wanted)
                 async with await session.consume(source, credit=4 * batch) as consumer:
                     while moved.messages < wanted:
-                        taken = await take(consumer, min(batch, wanted - moved.messages), wait_seconds=2.0)
+                        taken, left = await take_or_ask(
+                            session, consumer, min(batch, wanted - moved.messages)
+                        )
                         if not taken:
                             break
                         await move(session, taken, targets, moved)
                         progress.update(task, completed=moved.messages)
         seconds = time.monotonic() - started
+        if left:
+            errors.print(f"{left} messages stay in {source}: others hold them.", style="yellow")
         if json:
             print_json(
                 {
@@ -105,6 +112,19 @@ async def take(consumer: Consumer, count: int, wait_seconds: float) -> list[Mess
     while len(taken) < count and (message := consumer.take()) is not None:
         taken.append(message)
     return taken
+
+
+async def take_or_ask(session: Session, consumer: Consumer, count: int) -> tuple[list[Message], int]:
+    """As `take`, with patience; if none comes, how many messages are in the queue all the same.
+
+    Nothing may have come because the queue's set had no primary: that is waited for. Raises `Rejected` when none is found.
+    """
+    if taken := await take(consumer, count, QUIET_SECONDS):
+        return taken, 0
+    left = (await session.describe_queue(consumer.queue)).length
+    if left and (taken := await take(consumer, count, QUIET_SECONDS)):
+        return taken, 0
+    return [], left
 
 
 async def move(session: Session, taken: list[Message], targets: list[str], moved: Moved) -> str | None:

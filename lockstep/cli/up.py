@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,13 +13,17 @@ from rich.text import Text
 
 from lockstep.cli.connection import Json, console, fail, print_json_line, run, show_table, table
 from lockstep.cli.status import lost_sets
-from lockstep.client import Client, ErrorCode, Rejected, connect
+from lockstep.client import Client, ErrorCode, LockstepError, Rejected, connect
 from lockstep.runtime.local_cluster import LocalCluster
+from lockstep.runtime.supervisor import ChildProcess
 from lockstep.runtime.well_known_ports import AMQP_PORT, FIRST_PORT
 from lockstep.wire.v1 import cluster_pb2 as pb
 
 READY_SECONDS = 30.0
 PORT_MAX = 65_535
+WATCH_SECONDS = 0.1
+RESTART_PAUSE_SECONDS = 1.0
+"""After a start that failed, before the next one."""
 LOST_SECONDS = 3.0
 """How long an old directory whose etcd knows of no set is looked at: it may never have had one."""
 
@@ -56,6 +60,7 @@ def up(
         proxies=proxies,
         first_port=port,
         amqp_port=amqp_port,
+        is_kept_when_told=True,
     )
     run(serve(cluster, sets, restart, json))
 
@@ -64,8 +69,10 @@ async def serve(cluster: LocalCluster, sets: int, restart: bool, json: bool) -> 
     """Starts, reports, waits for a signal (or the end of all brokers), stops."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # Whoever is started by nohup outlives its terminal. With any other, etcd would be left behind.
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stopping.set)
     started = time.monotonic()
     await _unless(stopping, cluster.start())
     lost: dict[str, list[str]] = {}
@@ -80,15 +87,19 @@ async def serve(cluster: LocalCluster, sets: int, restart: bool, json: bool) -> 
                         raise
                     # What was kept needs an operator, who needs the brokers.
                     trouble = error.message
+                if cluster.is_new and not stopping.is_set():
+                    cluster.keep()
                 if not cluster.is_new and not stopping.is_set():
                     lost = await _lost_sets(client)
         if not stopping.is_set():
             _report(cluster, time.monotonic() - started, json)
             _tell_lost(lost, json)
             _tell_trouble(trouble, json)
-        watching = asyncio.ensure_future(_watch(cluster, restart, json))
+        watching = asyncio.ensure_future(watch(cluster, restart, json))
         await stopping.wait()
         watching.cancel()
+        # What it starts at this moment is to be known to whoever stops everything.
+        await asyncio.gather(watching, return_exceptions=True)
         if not json:
             console.print("Stopping.")
     finally:
@@ -109,15 +120,20 @@ async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> N
 
 
 async def prepare(client: Client, cluster: LocalCluster, sets: int) -> None:
-    """Creates the sets of a new cluster, each with another first primary, and waits until all sets are served."""
+    """Creates the sets of a new cluster, each with another first primary, and waits until all sets are served.
+
+    An earlier start may have created some of them before it ended.
+    """
     names = list(cluster.brokers)
-    status = await client.administration.status()
-    if cluster.is_new and not status.view.sets:
-        for number in range(sets):
-            first = number % len(names)
-            name = "main" if sets == 1 else f"set-{number + 1}"
-            await client.administration.create_set(name, names[first:] + names[:first])
-    await wait_until_led(client, expected=sets if cluster.is_new else 0)
+    wanted = ["main"] if sets == 1 else [f"set-{number + 1}" for number in range(sets)]
+    there = {entry.name for entry in (await client.administration.status()).view.sets}
+    missing = (
+        [name for name in wanted if name not in there] if cluster.is_new and there <= set(wanted) else []
+    )
+    for name in missing:
+        first = wanted.index(name) % len(names)
+        await client.administration.create_set(name, names[first:] + names[:first])
+    await wait_until_led(client, expected=len(there) + len(missing) if cluster.is_new else 0)
 
 
 async def wait_until_led(client: Client, expected: int = 0, seconds: float = READY_SECONDS) -> None:
@@ -211,21 +227,56 @@ def _report(cluster: LocalCluster, seconds: float, json: bool) -> None:
     console.print(f"\nReady after {seconds:.1f} s. Ctrl-C stops it; the data stays in {cluster.directory}.")
 
 
-async def _watch(cluster: LocalCluster, restart: bool, json: bool) -> None:
-    """Tells of processes that exit by themselves."""
-    told: set[str] = set()
-    while True:
-        await asyncio.sleep(0.1)
+async def watch(cluster: LocalCluster, restart: bool, json: bool) -> None:
+    """Tells of processes that exit by themselves; with `restart` each is started again, whatever becomes of the others."""
+    async with asyncio.TaskGroup() as group:
         for process, start in cluster.processes:
-            label = process.name
-            if process.is_running:
-                told.discard(label)
-            elif process.is_expected_to_run and label not in told:
-                told.add(label)
-                if json:
-                    print_json_line({"exited": label, "status": process.status})
-                else:
-                    exited = f"{label} exited with status {process.status}"
-                    console.print(Text.assemble((exited, "red"), f" (log: {process.log})"))
-                if restart:
-                    await start()
+            group.create_task(_watch_process(process, start, restart, json))
+        if cluster.etcd is not None:
+            group.create_task(_watch_etcd(cluster, restart, json))
+
+
+async def _watch_process(
+    process: ChildProcess, start: Callable[[], Awaitable[None]], restart: bool, json: bool
+) -> None:
+    is_told = False
+    while True:
+        await asyncio.sleep(WATCH_SECONDS)
+        if process.is_running or not process.is_expected_to_run:
+            is_told = False
+        elif not is_told:
+            _tell_exit(process.name, process.status, process.log, json)
+            is_told = not restart or await _start_again(start, json)
+
+
+async def _watch_etcd(cluster: LocalCluster, restart: bool, json: bool) -> None:
+    """Nothing fails over, and in a few seconds nothing is served, without it."""
+    is_told = False
+    while (etcd := cluster.etcd) is not None:
+        await asyncio.sleep(WATCH_SECONDS)
+        if etcd.is_running:
+            is_told = False
+        elif not is_told:
+            _tell_exit("etcd", etcd.status, etcd.log, json)
+            is_told = not restart or await _start_again(cluster.start_etcd, json)
+
+
+async def _start_again(start: Callable[[], Awaitable[None]], json: bool) -> bool:
+    """Whether it goes; if not, it may be tried again after a pause, which is over."""
+    try:
+        await start()
+    except LockstepError as error:
+        _tell_trouble(error.message, json)
+    except OSError as error:
+        _tell_trouble(str(error), json)
+    else:
+        return True
+    await asyncio.sleep(RESTART_PAUSE_SECONDS)
+    return False
+
+
+def _tell_exit(name: str, status: int | None, log: Path, json: bool) -> None:
+    if json:
+        print_json_line({"exited": name, "status": status})
+    else:
+        console.print(Text.assemble((f"{name} exited with status {status}", "red"), f" (log: {log})"))

@@ -16,6 +16,13 @@ def etcd_endpoints(text: str) -> str:
     return text
 
 
+def port_or_none(text: str) -> int:
+    """0: none. Raises `argparse.ArgumentTypeError`."""
+    if not (text.isascii() and text.isdigit() and int(text) <= _PORT_MAX):
+        raise argparse.ArgumentTypeError(f"a port is a number up to {_PORT_MAX}, not {text!r}")
+    return int(text)
+
+
 def listen_address(text: str) -> str:
     """host:port, as it was given. Raises `argparse.ArgumentTypeError`."""
     _, separator, port = text.rpartition(":")

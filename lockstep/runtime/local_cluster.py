@@ -44,6 +44,8 @@ class ClusterFile(msgspec.Struct, frozen=True):
     store_ports: dict[str, int]
     coordinator_ports: dict[str, int] = {}
     proxy_ports: dict[str, int] = {}
+    is_prepared: bool = True
+    """What a new cluster begins with is there: its first start came to its end."""
 
 
 class LocalBroker:
@@ -77,9 +79,11 @@ class LocalCluster:
         store_arguments: Sequence[str] = (),
         with_metrics: bool = False,
         etcd_endpoints: str = "",
+        is_kept_when_told: bool = False,
     ) -> None:
         """`first_port`, `amqp_port` 0: any free ports. A directory that has a cluster keeps its number of brokers, whatever is
-        asked. `etcd_endpoints`: of an etcd that somebody else runs; "": a member of its own."""
+        asked. `etcd_endpoints`: of an etcd that somebody else runs; "": a member of its own. `is_kept_when_told`: a new one is
+        new at its next start, too, unless `keep` was called."""
         self.directory = directory.resolve()
         self.etcd: EtcdProcess | None = None
         """Its own member, when it has one."""
@@ -87,12 +91,13 @@ class LocalCluster:
         self.coordinators: dict[str, ChildProcess] = {}
         self.proxies: dict[str, ChildProcess] = {}
         self.is_new = True
-        """Nothing was in the directory before."""
+        """Nothing was in the directory before, or what an earlier start left that ended before `keep`."""
         self.metrics_ports: dict[str, int] = {}
         """Of `/metrics` of every process but etcd, by its name; empty without metrics."""
         self._with_metrics = with_metrics
         self._stores: dict[str, ChildProcess] = {}
         self._etcd_elsewhere = etcd_endpoints
+        self._is_kept_when_told = is_kept_when_told
         self._lock: IO[str] | None = None
         self._wanted = brokers
         self._wanted_coordinators = coordinators
@@ -135,6 +140,12 @@ class LocalCluster:
         except BaseException:
             await self.stop(grace_seconds=1.0)
             raise
+
+    def keep(self) -> None:
+        """What a new cluster begins with is there: from now on a start goes on with what the directory has."""
+        path = self.directory / "cluster.json"
+        if (shape := self._read_shape(path)) is not None and not shape.is_prepared:
+            self._write_shape(path, msgspec.structs.replace(shape, is_prepared=True))
 
     async def _start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -220,6 +231,15 @@ class LocalCluster:
         self.metrics_ports[process] = port
         return "--metrics-port", str(port)
 
+    async def start_etcd(self) -> None:
+        """Starts its own member of etcd again, on its data and its ports; raises `Rejected` if it does not start there."""
+        assert self.etcd is not None, "it has a member of its own, which was started before"
+        if not self.etcd.are_ports_free:
+            # It would go elsewhere, where nobody looks for it.
+            text = f"something else has a port of etcd ({self.etcd.endpoint})"
+            raise Rejected(ErrorCode.UNAVAILABLE, text, endpoint=self.etcd.endpoint)
+        self.etcd = await self.etcd.restart()
+
     async def start_broker(self, name: str) -> None:
         """Starts a broker (not its store) and waits until it listens."""
         local = self.brokers[name]
@@ -298,7 +318,7 @@ class LocalCluster:
         """Of the cluster in the directory; made, and written down, at its first start."""
         path = self.directory / "cluster.json"
         found = self._read_shape(path)
-        self.is_new = found is None
+        self.is_new = found is None or not found.is_prepared
         names = list(found.broker_ports) if found else [f"B{number}" for number in range(1, self._wanted + 1)]
         if found is not None:
             self._cluster = found.cluster
@@ -327,11 +347,16 @@ class LocalCluster:
             ports(names, stores),
             ports(others, coordinators),
             ports(gates, open_ports),
+            is_prepared=not (self.is_new and self._is_kept_when_told),
         )
+        self._write_shape(path, shape)
+        return shape
+
+    @staticmethod
+    def _write_shape(path: Path, shape: ClusterFile) -> None:
         scratch = path.with_name("cluster.json.new")
         scratch.write_bytes(msgspec.json.format(msgspec.json.encode(shape)))
         scratch.replace(path)
-        return shape
 
     @staticmethod
     def _read_shape(path: Path) -> ClusterFile | None:

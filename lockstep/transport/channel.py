@@ -9,6 +9,7 @@ import contextlib
 import ipaddress
 import random
 import socket
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import TracebackType
@@ -24,7 +25,7 @@ from lockstep.transport.client_call import (
     StreamUnaryCall,
     UnaryCall,
 )
-from lockstep.transport.connection import Connection
+from lockstep.transport.connection import KEEPALIVE_SECONDS, KEEPALIVE_SECONDS_RARE, Connection
 
 PAUSE_SECONDS = 0.05
 """Between two attempts to connect, at first; calls that come meanwhile wait for the next one."""
@@ -50,10 +51,11 @@ class Channel:
         self._connection: Connection | None = None
         self._connections: set[Connection] = set()
         """With those that the server leaves."""
-        self._waiting: list[ClientCall] = []
-        """Calls that wait for a connection."""
+        self._waiting: OrderedDict[ClientCall, None] = OrderedDict()
+        """Calls that wait for a connection, or for room on it."""
         self._connecting: asyncio.Task[None] | None = None
         self._pause_seconds = 0.0
+        self._keepalive_seconds = KEEPALIVE_SECONDS
         self._is_closed = False
 
     # --- as grpc.aio.Channel ---
@@ -134,7 +136,7 @@ class Channel:
             for stream in list(connection.streams.values()):
                 stream.refuse(grpc.StatusCode.CANCELLED, "the channel is closed")
             connection.close("the channel is closed")
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, OrderedDict()
         for call in waiting:
             call.end(grpc.StatusCode.CANCELLED, "the channel is closed")
 
@@ -152,8 +154,12 @@ class Channel:
         """Opens a call, now or when there is a connection."""
         if self._is_closed:
             raise grpc.aio.UsageError("the channel is closed")
-        self._waiting.append(call)
+        self._waiting[call] = None
         self.open_waiting()
+
+    def forget(self, call: ClientCall) -> None:
+        """It is over, and was not opened."""
+        self._waiting.pop(call, None)
 
     # --- inside ---
 
@@ -238,8 +244,14 @@ class Channel:
             if not ready.done():
                 ready.set_exception(ConnectionResetError(reason))
             self._connections.discard(connection)
+            if connection.is_asked_too_often:
+                self._keepalive_seconds = KEEPALIVE_SECONDS_RARE
             if self._connection is connection:
                 self._connection = None
+                if self._waiting and not self._is_closed:
+                    # It had no room for them; nor may the next one, and that one, too, may be lost at once.
+                    self._pause_seconds = PAUSE_SECONDS
+                    loop.call_soon(self.open_waiting)
 
         def answered(_: Connection) -> None:
             if not ready.done():
@@ -247,7 +259,7 @@ class Channel:
             elif connection is self._connection and not self._is_closed:
                 loop.call_soon(self.open_waiting)
 
-        connection = Connection(None, answered, lost)
+        connection = Connection(None, answered, lost, self._keepalive_seconds)
         try:
             await connect(lambda: connection)
             await ready
@@ -261,10 +273,10 @@ class Channel:
 
     def _fail(self, reason: str) -> None:
         """Calls that wait, but those that want to wait for ever."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, OrderedDict()
         for call in waiting:
-            if call.waits_for_ready and not call.done():
-                self._waiting.append(call)
+            if call.waits_for_ready:
+                self._waiting[call] = None
             else:
                 call.end(grpc.StatusCode.UNAVAILABLE, reason)
 
@@ -276,7 +288,7 @@ class Channel:
                 self._begin_connecting()
             return
         while self._waiting and connection.has_room:
-            self._waiting.pop(0).open(connection)
+            self._waiting.popitem(last=False)[0].open(connection)
 
 
 async def _connect(host: str, port: int, make: Callable[[], Connection]) -> object:

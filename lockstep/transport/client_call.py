@@ -43,6 +43,9 @@ class CallOpener(Protocol):
     def begin(self, call: "ClientCall") -> None:
         """Opens a call, now or when there is a connection."""
 
+    def forget(self, call: "ClientCall") -> None:
+        """It is over, and was not opened."""
+
     def open_waiting(self) -> None:
         """Opens the calls that wait, as far as the connection has room for them."""
 
@@ -137,13 +140,15 @@ class ClientCall:
         return self._stream is not None and self._status is None and self._stream.has_moved()
 
     async def write(self, message: Any) -> None:
-        """One message. Raises `AioRpcError`, and `InvalidStateError` when the other side has ended the call.
+        """One message. Raises `AioRpcError`, and `InvalidStateError` when one of both sides has ended what this one says.
 
         Who is cancelled meanwhile cancels the call.
         """
         data = message if self._serialize is None else self._serialize(message)
         await self._open()
         if self._stream is not None and self._status is None:
+            if self._stream.is_said_out:
+                raise asyncio.InvalidStateError("the call has no more messages: done_writing was called")
             try:
                 await self._stream.write(data)
                 return
@@ -194,8 +199,10 @@ class ClientCall:
         try:
             number = connection.open_call(self._headers)
         except NoAvailableStreamIDError:
+            # It has had all its calls: the next one has this.
             connection.leave()
-            self.end(grpc.StatusCode.UNAVAILABLE, "the connection has had all its calls")
+            connection.close_when_left()
+            self._channel.begin(self)
             return
         self._stream = _ClientStream(connection, number, self._channel.message_bytes_max, self)
         connection.streams[number] = self._stream
@@ -221,6 +228,8 @@ class ClientCall:
         return True
 
     def _begin_anew(self) -> None:
+        if self._status is not None:
+            return
         try:
             self._channel.begin(self)
         except grpc.aio.UsageError as error:
@@ -236,6 +245,8 @@ class ClientCall:
             if self._stream is not None:
                 # Behind what ends it, which makes room.
                 asyncio.get_running_loop().call_soon(self._channel.open_waiting)
+            else:
+                self._channel.forget(self)
 
     def miscounted(self) -> NoReturn:
         """It should have one answer, and has another number. Raises `AioRpcError`."""

@@ -44,6 +44,8 @@ _TWO_NUMBERS = struct.Struct(">II")
 _DATA, _GOAWAY, _WINDOW_UPDATE = 0, 7, 8
 _END_STREAM, _PADDED = 1, 8
 _PREFACE_BYTES = 24
+_NUMBER_MAX = (1 << 31) - 1
+"""Of streams."""
 
 CONNECTION_WINDOW_BYTES = 64 << 20
 """What may be under way on a connection; what is not read waits in the windows of calls."""
@@ -64,6 +66,8 @@ BLOCKED_BYTES_MAX = 64 << 20
 """Messages that wait for room in the windows of a peer; one that has so many waiting gets no more calls."""
 KEEPALIVE_SECONDS = 2.0
 """Silence behind which the other side is asked for a sign of life, and behind which it is given up, once more."""
+KEEPALIVE_SECONDS_RARE = 300.0
+"""The same for a server that says it is asked too often: those of gRPC's libraries allow that, unless they are told otherwise."""
 CONTROL_FRAMES_AT_ONCE = 50
 """Frames that carry no messages are worked for: behind so many of one connection others have their turn."""
 RESETS_MAX = 1000
@@ -89,6 +93,7 @@ class Connection(asyncio.Protocol):
         on_call: "Callable[[Connection, int], Stream] | None",
         on_ready: "Callable[[Connection], None]",
         on_lost: "Callable[[Connection, str], None]",
+        keepalive_seconds: float = KEEPALIVE_SECONDS,
     ) -> None:
         """`on_ready`: the other side speaks HTTP/2. `on_lost`: once, with the reason; not before `connection_made`."""
         self._on_call, self._on_ready, self._on_lost = on_call, on_ready, on_lost
@@ -97,8 +102,8 @@ class Connection(asyncio.Protocol):
             H2Configuration(
                 client_side=is_client,
                 header_encoding=None,
-                # What a server says of a call is the call's matter: no word of it ends the connection.
-                validate_inbound_headers=not is_client,
+                # What the other side says of a call is the call's matter: no word of it ends the connection.
+                validate_inbound_headers=False,
                 validate_outbound_headers=False,
                 normalize_outbound_headers=False,
             )
@@ -123,10 +128,12 @@ class Connection(asyncio.Protocol):
         self.sent_bytes = 0
         """Of messages, as far as the transport has taken them."""
         self.blocked_bytes = 0
-        """Of messages that wait for room."""
+        """Of messages that wait for room, of a big one `BLOCKED_MESSAGE_BYTES_MAX`."""
         self.is_leaving = False
         """No more calls are begun on it."""
         self.is_lost = False
+        self._last_taken = _NUMBER_MAX
+        """Of the calls that the other side began, as a GOAWAY told it: the next one may tell no higher one."""
         self._transport: asyncio.Transport | None = None
         self._rest = b""
         """The beginning of a frame; while `_is_held`, all that came and was not looked at."""
@@ -143,6 +150,9 @@ class Connection(asyncio.Protocol):
         """Bytes taken and not given back to the connection's window yet."""
         self._writers: list[asyncio.Future[None]] = []
         self._has_heard = True
+        self._keepalive_seconds = keepalive_seconds
+        self.is_asked_too_often = False
+        """So the server says, and it ends the connection for that."""
         self._is_asked = False
         self._resets = 0
         self._keepalive: asyncio.TimerHandle | None = None
@@ -206,8 +216,8 @@ class Connection(asyncio.Protocol):
         """GOAWAY: what runs goes on, and nothing new begins."""
         self.is_leaving = True
         if self._transport is not None:
-            last = self._h2.highest_inbound_stream_id
-            self._transport.write(_HEAD.pack(0, 8, _GOAWAY, 0, 0) + _TWO_NUMBERS.pack(last, code))
+            self._last_taken = min(self._last_taken, self._h2.highest_inbound_stream_id)
+            self._transport.write(_HEAD.pack(0, 8, _GOAWAY, 0, 0) + _TWO_NUMBERS.pack(self._last_taken, code))
 
     @property
     def passed_bytes(self) -> int:
@@ -223,7 +233,7 @@ class Connection(asyncio.Protocol):
         # A slow link: the question had not got through, and what is before it moves, as only the kernel hears.
         is_moving = passed_before < self._asked_at and self._passed - passed_before >= MOVED_BYTES
         # Who was late himself has not looked yet.
-        self._has_heard |= now - self._keepalive_at > KEEPALIVE_SECONDS / 4
+        self._has_heard |= now - self._keepalive_at > self._keepalive_seconds / 4
         if self._has_heard:
             self._is_asked = False
         elif not self._is_asked:
@@ -231,10 +241,10 @@ class Connection(asyncio.Protocol):
             self._h2.ping(bytes(8))
             self._flush()
         elif not is_moving:
-            self._lose(f"nothing was heard for {2 * KEEPALIVE_SECONDS:g} s")
+            self._lose(f"nothing was heard for {2 * self._keepalive_seconds:g} s")
             return
         self._has_heard, self._resets = False, 0
-        self._keepalive_at = now + KEEPALIVE_SECONDS
+        self._keepalive_at = now + self._keepalive_seconds
         self._keepalive = asyncio.get_running_loop().call_at(self._keepalive_at, self._keep_alive)
 
     # --- in ---
@@ -288,7 +298,7 @@ class Connection(asyncio.Protocol):
             behind = at + HEAD_BYTES + length
             if kind == _DATA and not flags and behind <= end:
                 # Nearly always: all of a frame, without padding.
-                stream = self._stream_of_data(number & 0x7FFFFFFF)
+                stream = self._stream_of_data(number & _NUMBER_MAX)
                 self._count_unread(length)
                 if stream is not None:
                     stream.receive(memoryview(data)[at + HEAD_BYTES : behind])
@@ -300,7 +310,7 @@ class Connection(asyncio.Protocol):
                     if length and end - at == HEAD_BYTES:
                         break  # The next byte says how much padding there is.
                     beside = 1 + data[at + HEAD_BYTES] if length else 1
-                self._begin_data(number & 0x7FFFFFFF, length, beside, bool(flags & _END_STREAM))
+                self._begin_data(number & _NUMBER_MAX, length, beside, bool(flags & _END_STREAM))
                 at += HEAD_BYTES + (1 if beside else 0)
                 continue
             if length > CONTROL_BYTES_MAX:
@@ -415,13 +425,14 @@ class Connection(asyncio.Protocol):
             status = _STATUS_OF_RESET.get(code, grpc.StatusCode.INTERNAL)
             was_refused = code == ErrorCodes.REFUSED_STREAM
             stream.fail(ConnectionEnded(status, f"the call was reset with code {code}", was_refused))
-            self._close_when_left()
+            self.close_when_left()
 
     def _hear_goaway(self, number: int, payload: bytes) -> None:
         if number or len(payload) < 8:
             raise ConnectionEnded(grpc.StatusCode.INTERNAL, "a GOAWAY is cut short, or of a stream")
         last, code = _TWO_NUMBERS.unpack_from(payload)
         self.is_leaving = True
+        self.is_asked_too_often |= code == ErrorCodes.ENHANCE_YOUR_CALM and payload[8:] == b"too_many_pings"
         refused = [number for number in self.streams if number > last and self._on_call is None]
         for number in refused:
             text = f"the server goes away (code {code})"
@@ -501,7 +512,7 @@ class Connection(asyncio.Protocol):
     @property
     def has_room(self) -> bool:
         """Whether the other side takes one more call."""
-        return len(self.streams) < self._h2.remote_settings.max_concurrent_streams
+        return not self.is_leaving and len(self.streams) < self._h2.remote_settings.max_concurrent_streams
 
     def open_call(self, headers: list[Header]) -> int:
         """Begins a call; returns its stream's number. Raises `NoAvailableStreamIDError` when it has had them all."""
@@ -531,10 +542,10 @@ class Connection(asyncio.Protocol):
         if not (stream.is_heard_out and stream.is_said_out):
             self._h2.reset_stream(stream.number, code)
             self._flush()
-        self._close_when_left()
+        self.close_when_left()
 
-    def _close_when_left(self) -> None:
-        """The last call on a connection that was left is over."""
+    def close_when_left(self) -> None:
+        """Where the last call on a connection that was left is over."""
         if self.is_leaving and not self.streams and self._on_call is None:
             self.close("the server went away")
 
@@ -557,6 +568,6 @@ def _in_kernel(transport: asyncio.Transport) -> int:
     """Bytes that the kernel has, and whose arrival it has not heard of."""
     try:
         answer = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
-    except (OSError, AttributeError):
-        return 0
+    except (OSError, AttributeError, ValueError):
+        return 0  # Without a socket, or with one that is closed.
     return int(_NUMBER_OF_KERNEL.unpack(answer)[0])

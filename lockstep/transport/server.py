@@ -6,10 +6,11 @@ process.
 
 import asyncio
 import contextlib
+import errno
 import inspect
 import logging
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -19,12 +20,22 @@ from h2.errors import ErrorCodes
 
 from lockstep.transport.connection import Connection
 from lockstep.transport.errors import ConnectionEnded
-from lockstep.transport.metadata import Header, Pairs, decode_pairs, decode_timeout, encode_status
+from lockstep.transport.metadata import (
+    Header,
+    Pairs,
+    decode_pairs,
+    decode_timeout,
+    encode_pairs,
+    encode_status,
+    is_request,
+)
 from lockstep.transport.stream import Handler, Stream, Written
 
 _log = logging.getLogger("lockstep.transport")
 _HEADERS: list[Header] = [(b":status", b"200"), (b"content-type", b"application/grpc")]
 _UNIX = "unix:"
+_NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
+"""Why an address cannot be had that a name has, and this machine has not: `::1`, where IPv6 is off."""
 BACKLOG = 1024
 """Connections that may wait to be accepted."""
 LEAVING_SECONDS = 0.1
@@ -44,7 +55,8 @@ class ServerCall(Stream):
     def __init__(self, connection: Connection, number: int, message_bytes_max: int, server: "Server") -> None:
         super().__init__(connection, number, message_bytes_max)
         self._server = server
-        self._metadata: Pairs = ()
+        self._headers: list[Header] = []
+        """As they came: fields that the table of the connection's decoder names again are there once, for all calls."""
         self._serialize: Any = None
         self._deserialize: Any = None
         self._has_begun = False
@@ -57,7 +69,7 @@ class ServerCall(Stream):
 
     def invocation_metadata(self) -> Pairs:
         """The caller's."""
-        return self._metadata
+        return decode_pairs(self._headers)
 
     async def read(self) -> Any:
         """The next message, `grpc.aio.EOF` at the end."""
@@ -94,7 +106,9 @@ class ServerCall(Stream):
         self, code: grpc.StatusCode, details: str = "", trailing_metadata: Iterable[Any] = ()
     ) -> NoReturn:
         """Ends the call with an error, by raising one."""
-        self._aborted = code, details, tuple(trailing_metadata)
+        trailing = tuple(trailing_metadata)
+        encode_pairs(trailing)  # What cannot be said fails here, where the handler hears of it.
+        self._aborted = code, details, trailing
         raise grpc.aio.AbortError
 
     def done(self) -> bool:
@@ -110,15 +124,18 @@ class ServerCall(Stream):
     def hear_headers(self, headers: list[Header]) -> None:
         if self._task is not None:
             return  # Trailers of a request: gRPC has none.
-        found = dict(headers)
-        self._metadata = decode_pairs(headers)
+        if not is_request(headers):
+            self.connection.drop(self, ErrorCodes.PROTOCOL_ERROR)
+            super().fail(ConnectionEnded(grpc.StatusCode.INTERNAL, "its headers are none of a request"))
+            return
+        found, self._headers = dict(headers), headers
         if found.get(b":method") != b"POST" or not found.get(b"content-type", b"").startswith(
             b"application/grpc"
         ):
             self._leave([(b":status", b"415")])
             return
         handler = self._server.handler_of(
-            CallDetails(found.get(b":path", b"").decode("latin-1"), self._metadata)
+            CallDetails(found.get(b":path", b"").decode("latin-1"), self.invocation_metadata())
         )
         self._task = self._server.run(self._guard(handler))
         seconds = decode_timeout(found.get(b"grpc-timeout", b""))
@@ -288,33 +305,68 @@ class Server:
 
 
 def _bind_path(address: str) -> list[socket.socket]:
-    path = address.removeprefix(_UNIX)
-    Path(path).unlink(missing_ok=True)
+    path = Path(address.removeprefix(_UNIX))
+    if path.is_socket():
+        path.unlink()
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    bound.bind(path)
-    bound.listen(BACKLOG)
+    try:
+        bound.bind(str(path))
+        bound.listen(BACKLOG)
+    except OSError:
+        bound.close()
+        raise
     return [bound]
 
 
 def _bind_port(address: str) -> list[socket.socket]:
     """All addresses of the host, at the same port."""
     host, _, text = address.rpartition(":")
-    port, all_bound = int(text), list[socket.socket]()
+    port = int(text)
     found = socket.getaddrinfo(
         host.strip("[]") or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
+    return bind_all([(family, place) for family, _, _, _, place in found], port)
+
+
+def bind_all(places: Sequence[tuple[int, tuple[Any, ...]]], port: int) -> list[socket.socket]:
+    """At the same port (0: a free one); a place is an address behind its family. `::` alone is all of IPv4, too.
+
+    What this machine does not have is left out. Raises `OSError` when one of the others cannot be had, or there are none.
+    """
+    all_bound = list[socket.socket]()
+    missing = OSError(errno.EADDRNOTAVAIL, "there is no address")
+    is_v6_only = len(places) > 1 or places[0][1][0] != "::"
     try:
-        for family, kind, protocol, _, place in found:
-            bound = socket.socket(family, kind, protocol)
-            all_bound.append(bound)
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            bound.bind((place[0], port, *place[2:]))
-            bound.listen(BACKLOG)
-            port = int(bound.getsockname()[1])
+        for family, place in places:
+            try:
+                bound = _bind(family, (place[0], port, *place[2:]), is_v6_only)
+            except OSError as error:
+                if error.errno not in _NOT_HERE:
+                    raise
+                missing = error
+            else:
+                all_bound.append(bound)
+                port = int(bound.getsockname()[1])
+        if not all_bound:
+            if is_v6_only:
+                raise missing
+            all_bound.append(_bind(socket.AF_INET, ("0.0.0.0", port), is_v6_only))
     except OSError:
         for bound in all_bound:
             bound.close()
         raise
     return all_bound
+
+
+def _bind(family: int, place: tuple[Any, ...], is_v6_only: bool) -> socket.socket:
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, is_v6_only)
+        bound.bind(place)
+        bound.listen(BACKLOG)
+    except OSError:
+        bound.close()
+        raise
+    return bound

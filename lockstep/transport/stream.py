@@ -35,6 +35,8 @@ COPIED_BYTES_MAX = 16 << 10
 """Up to so many bytes a message is copied out of what was read with it."""
 Handler = Callable[[Heard], bool]
 """Takes a message; answers whether it takes more."""
+BLOCKED_MESSAGE_BYTES_MAX = 32 << 20
+"""What a message that waits for room counts for at most: a big one alone is no reason to refuse other calls."""
 WINDOW_BYTES = 4 << 20
 """What may be under way or wait on one call without having been read."""
 
@@ -63,7 +65,7 @@ class Stream:
         """When somebody looked last: the connection's bytes that had got through, `_said_until`, and bytes to this stream."""
         self._message_bytes_max = message_bytes_max
         self._messages: deque[Heard] = deque()
-        self._parts: list[memoryview | bytes] = []
+        self._parts: list[memoryview | bytes | bytearray] = []
         """Of a message that is not whole yet, with its prefix as far as that is here."""
         self._parts_bytes = 0
         self._wanted_bytes = PREFIX_BYTES
@@ -104,7 +106,7 @@ class Stream:
                     at = end
                     continue
             taken = min(size - at, self._wanted_bytes - self._parts_bytes)
-            self._parts.append(data[at : at + taken])
+            self._add_part(data[at : at + taken])
             self._parts_bytes += taken
             at += taken
             if self._parts_bytes == self._wanted_bytes and not self._end_part():
@@ -123,6 +125,18 @@ class Stream:
         if self._window < 0:
             raise ConnectionEnded(grpc.StatusCode.INTERNAL, "more was sent than the window allows")
         self._give_back(size)
+
+    def _add_part(self, part: bytes | memoryview) -> None:
+        """Of a message; small ones are put together, and none keeps much that was read with it and is none of the message."""
+        if len(part) > COPIED_BYTES_MAX:
+            is_most = isinstance(part, bytes) or 2 * len(part) >= memoryview(part.obj).nbytes
+            self._parts.append(part if is_most else bytes(part))
+            return
+        last = self._parts[-1] if self._parts else None
+        if isinstance(last, bytearray) and len(last) < COPIED_BYTES_MAX:
+            last += part
+        else:
+            self._parts.append(bytearray(part))
 
     def _end_part(self) -> bool:
         """The prefix is whole, or the message is; answers whether to go on."""
@@ -250,7 +264,8 @@ class Stream:
         if self.failure is not None:
             raise self.failure
         if connection.is_paused or not connection.send_message(self.number, data):
-            connection.blocked_bytes += size
+            blocked = min(size, BLOCKED_MESSAGE_BYTES_MAX)
+            connection.blocked_bytes += blocked
             self._said_until = sys.maxsize
             try:
                 await self._write_blocked(data if isinstance(data, tuple) else (data,), size)
@@ -258,7 +273,7 @@ class Stream:
                 self.refuse(grpc.StatusCode.CANCELLED, "a message was given up while it was written")
                 raise
             finally:
-                connection.blocked_bytes -= size
+                connection.blocked_bytes -= blocked
                 self._said_until = connection.sent_bytes
             return
         self._said_until = connection.sent_bytes

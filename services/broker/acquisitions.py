@@ -1,13 +1,14 @@
 """Acquisitions: what one caller session takes out of queues by single calls, each by a consumer that lasts as long as its call.
 
 Law: every message that was delivered to the session is in an answer, or was released. An answer has all that its credit allows
-of what is in the queue, though a body may have to be read back first: its consumer is drained before it ends.
+of what is in the queue, though a body may have to be read back first: its consumer is drained before it ends, unless an answer
+has no room for more.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from lockstep.core.commands import AnyCommand, Disposition, SettleCommand
 from lockstep.core.errors import InDoubt, LockstepError, Rejected
@@ -43,8 +44,9 @@ class Session(Protocol):
 
     @property
     def head(self) -> tuple[Epoch, LogIndex]: ...
-    def submit(self, command: AnyCommand) -> "asyncio.Future[Any]": ...
+    def submit_until_taken(self, command: AnyCommand) -> None: ...
     async def answered(self, waited: "asyncio.Future[_Value]") -> _Value: ...
+    def check_right(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -55,6 +57,8 @@ class _Acquiring:
     first: "asyncio.Future[None]"
     drained: "asyncio.Future[None]"
     messages: list[DeliveredMessage] = field(default_factory=list)
+    bytes: int = 0
+    """Of the messages."""
 
     def end(self, reason: LockstepError) -> None:
         """Nothing comes any more."""
@@ -96,8 +100,7 @@ class Acquisitions:
                 if acquiring is None:
                     self._release(message.queue, message.messages)
                 else:
-                    acquiring.messages += message.messages
-                    _resolve(acquiring.first)
+                    self._take(message.consumer, acquiring, message.messages)
             case ConsumerOpened():
                 if (acquiring := self._acquiring.get(message.consumer)) is not None:
                     _resolve(acquiring.opened)
@@ -111,6 +114,15 @@ class Acquisitions:
             case _:
                 pass
 
+    def _take(self, number: int, acquiring: _Acquiring, messages: Sequence[DeliveredMessage]) -> None:
+        acquiring.messages += messages
+        acquiring.bytes += sum(map(_size_of, messages))
+        _resolve(acquiring.first)
+        if acquiring.bytes > self._limits.acquired_bytes_max and not acquiring.drained.done():
+            # The rest of its credit would bring what is only released again, and may be more than there is memory for.
+            self._say(CloseConsumer(number))
+            _resolve(acquiring.drained)
+
     def end(self, reason: LockstepError) -> None:
         """The session is over."""
         for acquiring in self._acquiring.values():
@@ -123,17 +135,23 @@ class Acquisitions:
         acquiring = _Acquiring(loop.create_future(), loop.create_future(), loop.create_future())
         self._acquiring[number] = acquiring
         acquiring.opened.add_done_callback(hear_out)
+        is_answer = False
         try:
             await self._session.answered(self._open_consumer(number, queue, messages_max, acquiring))
             if wait_seconds > 0:
                 await asyncio.wait({acquiring.first}, timeout=wait_seconds)
             self._say(DrainConsumer(number))
             await self._drained(acquiring)
+            if self._session.ended.done():
+                raise self._session.ended.result()
+            # What came in time may have waited long for the rest, and a successor may have given it to others.
+            self._session.check_right()
+            is_answer = True
         finally:
             self._say(CloseConsumer(number))
             del self._acquiring[number]
-        if self._session.ended.done():
-            raise self._session.ended.result()
+            if not is_answer:
+                self._release(queue, acquiring.messages)
         return Acquired(self._cut(queue, acquiring.messages), *self._session.head)
 
     async def _drained(self, acquiring: _Acquiring) -> None:
@@ -158,7 +176,7 @@ class Acquisitions:
         """As many as an answer may have, at least one; the others are released."""
         size = count = 0
         for message in messages:
-            size += len(message.body) + len(message.properties)
+            size += _size_of(message)
             if count and size > self._limits.acquired_bytes_max:
                 break
             count += 1
@@ -168,7 +186,7 @@ class Acquisitions:
     def _release(self, queue: str, messages: Sequence[DeliveredMessage]) -> None:
         if messages:
             positions = tuple(QueuePosition(message.position) for message in messages)
-            self._session.submit(
+            self._session.submit_until_taken(
                 SettleCommand(0, queue, self._session.head[0], positions, Disposition.RELEASE)
             )
 
@@ -181,6 +199,10 @@ def hear_out(done: "asyncio.Future[_Value]") -> None:
     """Its caller may have gone."""
     if not done.cancelled():
         done.exception()
+
+
+def _size_of(message: DeliveredMessage) -> int:
+    return len(message.body) + len(message.properties)
 
 
 def _resolve(waited: "asyncio.Future[None]", error: LockstepError | None = None) -> None:

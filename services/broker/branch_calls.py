@@ -112,8 +112,15 @@ class BranchCalls:
         return await self._verb("Forget", request, lambda xid: ForgetBranchCommand(0, xid))
 
     async def _set_timeout(self, request: pb.SetBranchTimeoutRequest) -> pb.BranchResponse:
-        timeout_ms = span(request.timeout_ms)
-        return await self._verb("SetTimeout", request, lambda xid: SetTimeoutCommand(0, xid, timeout_ms))
+        set_name, xid = self._named(request)
+        command = SetTimeoutCommand(0, xid.encode(), span(request.timeout_ms))
+
+        async def set_timeout() -> pb.BranchResponse:
+            return _status(set_name, await self._callers.set_timeout(set_name, command))
+
+        return await self._forwarding.at_primary(
+            set_name, "ResourceManager/SetTimeout", request, pb.BranchResponse, set_timeout
+        )
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
@@ -173,7 +180,7 @@ class BranchCalls:
     async def _verb(
         self,
         method: str,
-        request: pb.BranchRequest | pb.CommitBranchRequest | pb.SetBranchTimeoutRequest,
+        request: pb.BranchRequest | pb.CommitBranchRequest,
         make: Callable[[bytes], AnyCommand],
     ) -> pb.BranchResponse:
         set_name, xid = self._named(request)

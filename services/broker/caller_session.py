@@ -7,13 +7,15 @@ States: attaching -> attached -> ended. A stream that ends ends the session for 
 """
 
 import asyncio
+import hashlib
 from collections import deque
 from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
-from lockstep.core.commands import AnyCommand
+from lockstep.core.commands import AnyCommand, Disposition, SettleCommand
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 from lockstep.core.ids import Epoch, LogIndex, SessionId, SessionKey, SetName
 from lockstep.core.requests import AttachSession, DetachSession
@@ -30,6 +32,10 @@ from services.broker.acquisitions import Acquisitions, hear_out
 from services.broker.caller_limits import CallerLimits
 from services.primary.sessions import LocalStream
 
+SETTLES_KEPT = 100
+"""Of a session, those that may be repeated: far more than a caller has under way."""
+RETRY_SECONDS = 0.2
+"""Before what has to be done, and the set has not taken, is said again."""
 _Value = TypeVar("_Value")
 
 
@@ -73,6 +79,10 @@ class CallerSession:
         """0: not attached yet."""
         self._unsent: deque[tuple[AnyCommand, Answer]] = deque()
         self._sent: dict[int, Answer] = {}
+        self._settles: dict[bytes, Answer] = {}
+        """By fingerprint, the oldest first: what was accepted or rejected, and nothing that failed."""
+        self._is_leaving = False
+        """Its end was asked for: a set that cannot commit answers late, and keeps every question till then."""
         self.acquisitions = Acquisitions(self, stream.say, limits)
         attach = AttachSession(set_name, session_id, SessionKey(0), Epoch(0), timeout_ms=timeout_ms, heard=0)
         stream.say(attach)
@@ -102,9 +112,37 @@ class CallerSession:
             self._send()
         return answer
 
+    async def settle(self, command: SettleCommand) -> Done:
+        """Settles outside any transaction. Who repeats it is answered as the first time, where that is for good: what was given
+        back may have been delivered to the session again. Raises `Rejected` or `InDoubt`.
+        """
+        if command.disposition not in (Disposition.ACCEPT, Disposition.REJECT):
+            return await self.answered(self.submit(command))
+        fingerprint = hashlib.sha256(msgspec.msgpack.encode(command)).digest()
+        answer = self._settles.get(fingerprint)
+        if answer is None:
+            answer = self._settles[fingerprint] = self.submit(command)
+            answer.add_done_callback(lambda done: self._settled(fingerprint, done))
+            if len(self._settles) > SETTLES_KEPT:
+                del self._settles[next(iter(self._settles))]
+        return await self.answered(answer)
+
+    def _settled(self, fingerprint: bytes, done: Answer) -> None:
+        if done.exception() is not None and self._settles.get(fingerprint) is done:
+            del self._settles[fingerprint]
+
+    def submit_until_taken(self, command: AnyCommand) -> None:
+        """As `submit`, for what nobody waits for: it is said again as long as the set does not take it."""
+        self.submit(command).add_done_callback(lambda done: self._submit_again(command, done))
+
+    def _submit_again(self, command: AnyCommand, done: Answer) -> None:
+        if isinstance(done.exception(), NotTaken) and not self.ended.done():
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self.submit_until_taken, command)
+
     def detach(self) -> None:
         """Ends the session: the set rolls its transactions back and takes back what it holds."""
-        if not self.ended.done():
+        if not self.ended.done() and not self._is_leaving:
+            self._is_leaving = True
             self._stream.say(DetachSession())
 
     async def answered(self, waited: "asyncio.Future[_Value]") -> _Value:
@@ -115,6 +153,12 @@ class CallerSession:
         except TimeoutError:
             text = f"set {self.set_name!r} did not answer within {self._limits.answer_seconds:g} s"
             raise InDoubt(ErrorCode.UNAVAILABLE, text, set_name=self.set_name) from None
+
+    def check_right(self) -> None:
+        """Right before what was heard last is passed on. Raises `InDoubt`: the right under which it was said has ended (R6)."""
+        if not self._stream.may_be_told:
+            text = f"the right to serve set {self.set_name!r} ended before its answer could be passed on"
+            raise InDoubt(ErrorCode.NOT_PRIMARY, text, set_name=self.set_name)
 
     # --- saying -------------------------------------------------------------------------------------------------------
 

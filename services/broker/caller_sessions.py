@@ -25,6 +25,7 @@ from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import LogIndex, SessionId, SetName, TransactionKey, transaction_id
 from lockstep.core.xid import Xid
 from lockstep.runtime.process import spawn
+from services.broker.acquisitions import Acquired
 from services.broker.caller_limits import CallerLimits
 from services.broker.caller_session import Answer, CallerSession, Done, NotTaken
 from services.primary.sessions import SessionsService
@@ -68,7 +69,9 @@ class CallerSessions:
         self._used_at: dict[tuple[SetName, SessionId], float] = {}
         self._transactions: dict[tuple[SetName, TransactionKey], OpenTransaction] = {}
         self._branches: dict[tuple[SetName, bytes], OpenTransaction] = {}
-        """Those among them that are branches, by xid."""
+        """Those among them that are branches, by xid; and those that have been ended."""
+        self._ended_branches: dict[tuple[SetName, TransactionKey], OpenTransaction] = {}
+        """Branches whose end was answered, the oldest first: they are no more open, but their end may be repeated."""
         self._sweeping: asyncio.Task[None] | None = None
 
     # --- sessions -----------------------------------------------------------------------------------------------------
@@ -90,7 +93,8 @@ class CallerSessions:
         session = self.known_session(set_name, session_id)
         if session is not None and not session.ended.done():
             return session
-        if len(self._sessions) >= self.limits.sessions_max:
+        # The shared one is everybody's, and there is one for each set: those who have their own keep nobody else out.
+        if session_id != self._shared_id and len(self._sessions) >= self.limits.sessions_max:
             text = f"{self.limits.sessions_max} sessions of callers are open"
             raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=set_name)
         stream = self._service.open_local(set_name)
@@ -106,12 +110,14 @@ class CallerSessions:
         place = session.set_name, session.session_id
         if self._sessions.get(place) is session:
             del self._sessions[place], self._used_at[place]
-        for transaction in list(self._transactions.values()):
+        for transaction in [*self._transactions.values(), *self._ended_branches.values()]:
             if transaction.session is session:
                 self._forget(transaction)
 
     def _forget(self, transaction: OpenTransaction) -> None:
-        del self._transactions[transaction.set_name, transaction.key]
+        place = transaction.set_name, transaction.key
+        self._transactions.pop(place, None)
+        self._ended_branches.pop(place, None)
         if self._branches.get((transaction.set_name, transaction.xid)) is transaction:
             del self._branches[transaction.set_name, transaction.xid]
 
@@ -123,9 +129,33 @@ class CallerSessions:
                 is_idle = now - self._used_at[place] > session.timeout_ms / 1000
                 if is_idle and not session.is_busy and session.session_id != self._shared_id:
                     session.detach()
-            for transaction in list(self._transactions.values()):
+            for transaction in [*self._transactions.values(), *self._ended_branches.values()]:
                 if now >= transaction.forgotten_at:
                     self._forget(transaction)
+
+    # --- messages -----------------------------------------------------------------------------------------------------
+
+    async def acquire(
+        self,
+        set_name: SetName,
+        session_id: str,
+        session_timeout_ms: int,
+        queue: str,
+        messages_max: int,
+        wait_seconds: float,
+    ) -> tuple[CallerSession, Acquired]:
+        """Messages for the session of that name; "": for a new one, which ends again where its caller does not hear of it.
+
+        Raises `Rejected` or `InDoubt`.
+        """
+        session, is_told = self.session(set_name, session_id, session_timeout_ms), bool(session_id)
+        try:
+            acquired = await session.acquisitions.acquire(queue, messages_max, wait_seconds)
+            is_told = True
+        finally:
+            if not is_told:
+                session.detach()
+        return session, acquired
 
     # --- transactions -------------------------------------------------------------------------------------------------
 
@@ -146,7 +176,10 @@ class CallerSessions:
         session, name = self._session_for(set_name, session_id), xid.encode()
         # Each time: the set may have lost the session since.
         session.submit(SelectDtxCommand(0, hears_read_only=False, has_many_branches=True))
-        done = await session.answered(session.submit(StartCommand(0, name)))
+        started = session.submit(StartCommand(0, name))
+        # Its caller may not hear of it, and has to end its work all the same before it can be rolled back.
+        started.add_done_callback(lambda done: self._started(session, done, timeout_ms, name))
+        done = await session.answered(started)
         branch = self._begun(session, done, timeout_ms, name)
         await session.answered(session.submit(SetTimeoutCommand(0, name, timeout_ms)))
         return branch, done
@@ -172,23 +205,30 @@ class CallerSessions:
         self, session: CallerSession, done: Done, timeout_ms: int, xid: bytes = b""
     ) -> OpenTransaction:
         key: TransactionKey = LogIndex(done.value), done.epoch
-        forgotten_at = time.monotonic() + timeout_ms / 1000 + _GRACE_SECONDS
-        transaction = OpenTransaction(session.set_name, key, session, forgotten_at, xid=xid)
+        known = self._transactions.get((session.set_name, key))
+        if known is not None and known.session is session:
+            return known
+        transaction = OpenTransaction(session.set_name, key, session, _forgotten_at(timeout_ms), xid=xid)
         if not session.ended.done():
             self._transactions[session.set_name, key] = transaction
             if xid:
                 self._branches[session.set_name, xid] = transaction
         return transaction
 
+    def _started(self, session: CallerSession, done: Answer, timeout_ms: int, xid: bytes) -> None:
+        if done.exception() is None:
+            self._begun(session, done.result(), timeout_ms, xid)
+
     def find(self, set_name: SetName, key: TransactionKey) -> OpenTransaction | None:
-        """A transaction that was begun here and whose end was not answered yet."""
-        transaction = self._transactions.get((set_name, key))
+        """A transaction that was begun here and whose end was not answered yet, or a branch that was ended a while ago."""
+        transaction = self._transactions.get((set_name, key)) or self._ended_branches.get((set_name, key))
         if transaction is not None:
             self.known_session(set_name, transaction.session.session_id)
         return transaction
 
     async def operate(self, transaction: OpenTransaction, command: PublishCommand | SettleCommand) -> Done:
         """Does an operation, once per sequence number. Raises `Rejected` or `InDoubt`: then it may be repeated."""
+        _forget_not_taken(transaction)
         sequence, fingerprint = command.sequence, hash(command)
         known = transaction.answers.get(sequence)
         if known is not None:
@@ -210,7 +250,6 @@ class CallerSessions:
         answer = transaction.session.submit(command)
         transaction.sequence = sequence
         transaction.answers[sequence] = fingerprint, answer
-        answer.add_done_callback(lambda done: _forget_not_taken(transaction, sequence, done))
         return await transaction.session.answered(answer)
 
     async def end(self, transaction: OpenTransaction, command: CommitCommand | RollbackCommand) -> Done:
@@ -238,11 +277,21 @@ class CallerSessions:
         if branch.end is None:
             answer = branch.session.submit(command)
             branch.end = command, answer
-            answer.add_done_callback(lambda done: _end_again_if_not_taken(branch, done))
+            answer.add_done_callback(lambda done: self._branch_ended(branch, done))
         elif branch.end[0] != command:
             text = f"transaction {branch.name} was told to end otherwise"
             raise Rejected(ErrorCode.TRANSACTION_FINISHED, text, transaction=branch.name)
         return await branch.session.answered(branch.end[1])
+
+    async def set_timeout(self, set_name: SetName, command: SetTimeoutCommand) -> Done:
+        """Gives a branch another time-out, from now on: it is known here for as long as it may be open."""
+        branch = self._branches.get((set_name, command.xid))
+        if branch is not None:
+            longest_ms = self.limits.transaction_timeout_ms_max
+            # 0: it has none. That it may not get the longer one does no harm.
+            timeout_ms = min(command.timeout_ms or longest_ms, longest_ms)
+            branch.forgotten_at = max(branch.forgotten_at, _forgotten_at(timeout_ms))
+        return await self.run(set_name, command)
 
     async def run(self, set_name: SetName, command: AnyCommand) -> Done:
         """Does what may be repeated, in the session that all share."""
@@ -256,14 +305,26 @@ class CallerSessions:
             # From here on its set knows better how it ended.
             self._transactions.pop((transaction.set_name, transaction.key), None)
 
+    def _branch_ended(self, branch: OpenTransaction, done: Answer) -> None:
+        place = branch.set_name, branch.key
+        if isinstance(done.exception(), NotTaken):
+            branch.end = None
+        elif self._transactions.pop(place, None) is not None:
+            self._ended_branches[place] = branch
+            if len(self._ended_branches) > self.limits.transactions_max:
+                self._forget(next(iter(self._ended_branches.values())))
 
-def _forget_not_taken(transaction: OpenTransaction, sequence: int, done: Answer) -> None:
-    """It may be sent again, and so may all behind it: none of them was taken either."""
-    if isinstance(done.exception(), NotTaken):
-        transaction.answers.pop(sequence, None)
-        transaction.sequence = min(transaction.sequence, sequence - 1)
+
+def _forgotten_at(timeout_ms: int) -> float:
+    """When a transaction is forgotten here that has so much time from now on."""
+    return time.monotonic() + timeout_ms / 1000 + _GRACE_SECONDS
 
 
-def _end_again_if_not_taken(branch: OpenTransaction, done: Answer) -> None:
-    if isinstance(done.exception(), NotTaken):
-        branch.end = None
+def _forget_not_taken(transaction: OpenTransaction) -> None:
+    """They may be sent again. Behind one that was not taken none was: looked at before another one is, which would be taken."""
+    while transaction.sequence in transaction.answers:
+        _, answer = transaction.answers[transaction.sequence]
+        if not (answer.done() and isinstance(answer.exception(), NotTaken)):
+            return
+        del transaction.answers[transaction.sequence]
+        transaction.sequence -= 1

@@ -150,7 +150,9 @@ class ClusterService:
             self._driver.feed(HandOver(set_name, broker))
             epoch = await self._primary_above(set_name, broker, set_map.epoch)
         else:
+            # The map names it, and may do so long after its lease has ended: with no broker in its place, or without etcd.
             epoch = set_map.epoch
+            await self._until_serving(set_name)
         replica = self._report.replica(set_name)
         return pb.PromoteResponse(epoch=epoch, primary=broker, commit_index=replica.commit_index)
 
@@ -210,6 +212,15 @@ class ClusterService:
                 holder=holder,
             )
         return generation
+
+    async def _until_serving(self, set_name: SetName) -> None:
+        """Raises `Rejected` if this broker, which is to lead the set, does not serve it in time."""
+        deadline = asyncio.get_running_loop().time() + CHANGE_SECONDS
+        while (replica := self._report.replica(set_name)).role != pb.ROLE_PRIMARY or replica.trouble:
+            if asyncio.get_running_loop().time() >= deadline:
+                text = f"{self._broker} is to lead set {set_name!r} and does not serve it"
+                raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=set_name, broker=self._broker)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _primary_above(self, set_name: SetName, broker: BrokerId, epoch: Epoch) -> Epoch:
         """Waits until the map shows an epoch above `epoch`; returns it. Raises `Rejected` if it is not of `broker`."""

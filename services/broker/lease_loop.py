@@ -1,11 +1,13 @@
 """Lease loop: performs what the lease keeper decides (DESIGN R6), and keeps the process's running key under the lease.
 
 Law: replicas hear that the lease was lost, and every right to serve has ended, before the lease is revoked. The lease's id stands
-in the lease file before the lease is used, so that whoever saw this process exit can revoke it.
+in the lease file before the lease is used, so that whoever saw this process exit can revoke it; where that file cannot be
+written, the lease ends by itself.
 """
 
 import asyncio
 import logging
+import math
 import secrets
 from collections.abc import Coroutine
 from pathlib import Path
@@ -132,7 +134,8 @@ class LeaseLoop:
         self._rights.end_all()
         for set_name in self._driver.set_names:
             self._driver.feed(LeaseLost(set_name))
-        self._driver.drain()
+        # All of it, however much waits before: the lease is revoked next.
+        self._driver.drain(math.inf)
 
     def _call(self, call: Coroutine[Any, Any, None], name: str) -> None:
         task = spawn(call, name)
@@ -140,12 +143,11 @@ class LeaseLoop:
         task.add_done_callback(self._calls.discard)
 
     async def _grant(self, ttl_seconds: int) -> None:
-        # An id of our own: it is in the lease file before etcd knows it, so no lease is ever without an owner.
+        # An id of our own: it is in the lease file before etcd knows it, so that no lease is without an owner.
         lease_id = secrets.randbits(62) + 1
         self._grants += 1
         grant = self._grants
-        if self._lease_file is not None:
-            write_lease_file(self._lease_file, lease_id)
+        self._write_down(lease_id)
         sent_ms = boottime_ms()
         try:
             granted = await self._etcd.lease_grant(ttl_seconds, lease_id)
@@ -161,6 +163,15 @@ class LeaseLoop:
         _log.info("event=lease_granted lease=%x seconds=%d", granted.lease_id, granted.ttl_seconds)
         self._take(LeaseGranted(granted.lease_id, granted.ttl_seconds * 1000, sent_ms))
         await self._put_running_key(granted.lease_id)
+
+    def _write_down(self, lease_id: int) -> None:
+        if self._lease_file is None:
+            return
+        try:
+            write_lease_file(self._lease_file, lease_id)
+        except OSError as error:
+            # A full disk, say. Nobody can revoke it then, and whoever is to lead behind this process waits for its end.
+            _log.warning("event=lease_file_not_written %s", error)
 
     async def _put_running_key(self, lease_id: int) -> None:
         put = Put(self._view.running_key(self._broker), self._process.encode(), lease_id)

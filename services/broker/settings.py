@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lockstep.core.ids import BrokerId
-from lockstep.runtime.arguments import etcd_endpoints, listen_address
+from lockstep.runtime.arguments import etcd_endpoints, listen_address, port_or_none
 from services.backup.core.settings import BackupSettings
 from services.broker.core.lease_keeper import LeaseSettings
 from services.primary.core.settings import PrimarySettings
@@ -55,7 +55,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> BrokerSettings:
     parser.add_argument("--cluster", required=True, metavar="NAME")
     parser.add_argument("--advertise", default="", metavar="HOST:PORT")
     parser.add_argument("--lease-file", type=Path, metavar="PATH")
-    parser.add_argument("--metrics-port", type=int, default=0, metavar="PORT")
+    parser.add_argument("--metrics-port", type=port_or_none, default=0, metavar="PORT")
     parser.add_argument("--primary-only", action="store_true", help="lead sets, follow nobody")
     parser.add_argument("--lease-seconds", type=int, default=LeaseSettings().lease_seconds, metavar="N")
     parser.add_argument(

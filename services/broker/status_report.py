@@ -1,13 +1,19 @@
 """Status report: what this broker knows of the cluster, and its own part in every set that it serves.
 
 Law: it only reads. Figures of a primary stand at its log's end, those of a backup at what it has applied; nobody may take them
-for committed, and nothing is decided by them.
+for committed, and nothing is decided by them. A state may be of millions of messages: its hash is made in turns with everything
+else that the process has to do, or the leases of all its sets would end meanwhile.
 """
+
+import asyncio
+import hashlib
+import struct
+from collections.abc import Iterator
 
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.set_state import SetState
-from lockstep.core.state_hash import state_hash
+from lockstep.core.store_protocol import StateItem
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.driver import Driver
 from lockstep.wire.v1 import cluster_pb2 as pb
@@ -16,6 +22,10 @@ from services.backup.core.backup_memory import BackupState
 from services.broker.core.replica import Replica
 from services.broker.own_disk import OwnDisk
 from services.primary.core.primary import PrimaryCore
+
+HASHED_ITEMS = 200
+"""In one turn: about a millisecond."""
+_LENGTHS = struct.Struct(">II?")
 
 
 class StatusReport:
@@ -36,9 +46,15 @@ class StatusReport:
         self._view = view
         self._driver = driver
         self._own_disk = own_disk
+        self._hashing = asyncio.Lock()
+        """Whoever hashes keeps the references of a whole state."""
 
     async def get_status(self, request: pb.GetClusterStatusRequest) -> pb.GetClusterStatusResponse:
         view = self._view
+        replicas = [
+            await self._hashed_replica(name) if request.with_state_hash else self.replica(name)
+            for name in self._driver.set_names
+        ]
         return pb.GetClusterStatusResponse(
             broker=self._broker,
             incarnation=self._process,
@@ -51,7 +67,7 @@ class StatusReport:
                 for broker, member in sorted(view.members.items())
             ],
             sets=[self._resource_set(set_name) for set_name in sorted(view.sets) if view.set_map(set_name)],
-            replicas=[self.replica(name, request.with_state_hash) for name in self._driver.set_names],
+            replicas=replicas,
             lost_sets=self._own_disk.lost_sets,
         )
 
@@ -64,7 +80,17 @@ class StatusReport:
             for name in self._driver.set_names
         )
 
-    def replica(self, set_name: SetName, with_state_hash: bool = False) -> pb.Replica:
+    async def _hashed_replica(self, set_name: SetName) -> pb.Replica:
+        """With the hash of the state that the other figures are of."""
+        async with self._hashing:
+            report, state = self.replica(set_name), self._state(set_name)
+            if state is not None:
+                # At once, before anything else is applied; what is read of it then is as it was.
+                items = state.items(bodies=False)
+                report.state_hash = await hash_in_turns(items)
+            return report
+
+    def replica(self, set_name: SetName) -> pb.Replica:
         """This broker's replica of a set. Raises `Rejected` NOT_FOUND."""
         core = self._driver.core(set_name)
         if not isinstance(core, Replica):
@@ -72,12 +98,9 @@ class StatusReport:
                 ErrorCode.NOT_FOUND, f"no replica of {set_name[:80]!r} here", set_name=set_name[:80]
             )
         report = pb.Replica(resource_set=set_name, log_end=core.log_end)
-        state: SetState | None = None
         if core.primary is not None:
-            state = core.primary.context.state
             _describe_primary(report, core.primary, core.is_serving)
         elif core.backup is not None:
-            state = core.backup.copy.state if core.backup.copy is not None else None
             is_in_sync = core.set_map is not None and core.set_map.member(self._broker) is not None
             _describe_backup(report, core.backup, is_in_sync)
             epoch = self._own_disk.epoch_ahead(set_name)
@@ -86,11 +109,18 @@ class StatusReport:
                 report.trouble = _ahead_of_etcd(f"epoch {epoch}")
             elif core.is_ahead_of_etcd and core.backup.opened is not None:
                 report.trouble = _ahead_of_etcd(f"generation {core.backup.opened.generation!r}")
-        if state is not None:
+        if (state := self._state(set_name)) is not None:
             _describe_state(report, state)
-            if with_state_hash:
-                report.state_hash = state_hash(state)
         return report
+
+    def _state(self, set_name: SetName) -> SetState | None:
+        """What the replica here has in memory; None: nothing yet, or there is none."""
+        core = self._driver.core(set_name)
+        if not isinstance(core, Replica):
+            return None
+        if core.primary is not None:
+            return core.primary.context.state
+        return core.backup.copy.state if core.backup is not None and core.backup.copy is not None else None
 
     def _resource_set(self, set_name: SetName) -> pb.GetClusterStatusResponse.ResourceSet:
         view = self._view.sets[set_name]
@@ -106,6 +136,16 @@ class StatusReport:
             min_in_sync=set_map.min_in_sync,
             is_led=view.lease_holder is not None,
         )
+
+
+async def hash_in_turns(items: Iterator[StateItem]) -> str:
+    """As `state_hash` of the state that these items are of, without their bodies."""
+    digest = hashlib.sha256()
+    for number, item in enumerate(items):
+        if number % HASHED_ITEMS == 0:
+            await asyncio.sleep(0)
+        digest.update(_LENGTHS.pack(len(item.key), len(item.value), item.is_durable) + item.key + item.value)
+    return digest.hexdigest()
 
 
 def _describe_primary(report: pb.Replica, primary: PrimaryCore, is_serving: bool) -> None:

@@ -10,7 +10,7 @@ import grpc
 from google.protobuf.message import Message
 
 from lockstep.core.commands import CommitCommand, RollbackCommand
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.core.ids import SetName, TransactionKey, transaction_id
 from lockstep.core.server_messages import OutcomeAnswer, OutcomeState
 from lockstep.runtime.rpc import service, unary
@@ -39,6 +39,8 @@ _REFUSALS = {
     OutcomeState.HEURISTICALLY_ROLLED_BACK: (ErrorCode.ROLLED_BACK, "was rolled back"),
 }
 """What is said to whoever wants something else of a transaction than the outcome that it has."""
+_SAY_NOTHING = {ErrorCode.NOT_PRIMARY, ErrorCode.UNAVAILABLE}
+"""Errors that say nothing of what became of a transaction."""
 
 
 _Response = TypeVar("_Response", bound=Message)
@@ -123,9 +125,15 @@ class TransactionsService:
                 done = await self._ended(set_name, key, OutcomeState.COMMITTED)
             return _head(pb.CommitResponse(), set_name, done)
 
-        return await self._forwarding.at_primary(
-            set_name, "Transactions/Commit", request, pb.CommitResponse, commit
-        )
+        try:
+            return await self._forwarding.at_primary(
+                set_name, "Transactions/Commit", request, pb.CommitResponse, commit
+            )
+        except Rejected as error:
+            if error.code not in _SAY_NOTHING:
+                raise
+            # It may be the second call, and the first one may have committed: who does not lead the set cannot tell.
+            raise InDoubt(error.code, error.message, set_name=set_name) from error
 
     async def _rollback(self, request: pb.RollbackRequest) -> pb.RollbackResponse:
         set_name, key = parse_name(request.transaction_id)
@@ -168,9 +176,14 @@ class TransactionsService:
             raise Rejected(ErrorCode.INVALID_ARGUMENT, text)
 
         async def acquire() -> pb.AcquireResponse:
-            session = self._callers.session(set_name, request.session_id, request.session_timeout_ms)
-            messages_max, wait_seconds = request.messages_max or 1, request.wait_ms / 1000
-            acquired = await session.acquisitions.acquire(request.queue, messages_max, wait_seconds)
+            session, acquired = await self._callers.acquire(
+                set_name,
+                request.session_id,
+                request.session_timeout_ms,
+                request.queue,
+                request.messages_max or 1,
+                request.wait_ms / 1000,
+            )
             return pb.AcquireResponse(
                 resource_set=set_name,
                 epoch=acquired.epoch,
@@ -192,7 +205,7 @@ class TransactionsService:
             if session is None:
                 text = f"session {request.session_id[:80]!r} is not known here"
                 raise Rejected(ErrorCode.UNKNOWN_SESSION, text, session_id=request.session_id[:80])
-            done = await session.answered(session.submit(command))
+            done = await session.settle(command)
             return _head(pb.SettleResponse(settled=done.value), set_name, done)
 
         return await self._forwarding.at_primary(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from lockstep.runtime.arguments import etcd_endpoints, listen_address
+from lockstep.runtime.arguments import etcd_endpoints, listen_address, port_or_none
 from services.coordinator.core.settings import CoordinatorLimits
 from services.coordinator.core.steps import STEPS
 
@@ -55,7 +55,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> CoordinatorSettin
     parser.add_argument("--etcd", required=True, type=etcd_endpoints, metavar="URL[,URL...]")
     parser.add_argument("--cluster", required=True, metavar="NAME")
     parser.add_argument("--advertise", default="", metavar="HOST:PORT")
-    parser.add_argument("--metrics-port", type=int, default=0, metavar="PORT")
+    parser.add_argument("--metrics-port", type=port_or_none, default=0, metavar="PORT")
     parser.add_argument("--lease-seconds", type=int, default=5, metavar="N")
     parser.add_argument("--prepare-ms", type=int, default=limits.prepare_ms, metavar="N")
     parser.add_argument("--open-ms", type=int, default=limits.open_ms, metavar="N")

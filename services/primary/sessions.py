@@ -96,6 +96,13 @@ class LocalStream:
         self._driver = driver
         self._streams = streams
         self._stream = stream
+        self._right: ServingRight | None = None
+        """Under which the last of what was heard was said; None: nothing needed one."""
+
+    @property
+    def may_be_told(self) -> bool:
+        """Whether what was heard may still be passed on: asked right before that is done (R6)."""
+        return self._right is None or boottime_ms() < self._right.until_ms
 
     def say(self, *messages: Heard) -> None:
         self._driver.feed(ClientSaid(self._stream.set_name, self._stream.number, messages))
@@ -109,6 +116,8 @@ class LocalStream:
         if len(heard) < len(waiting):
             # Whoever waits for what was dropped is not to wait for ever.
             self._stream.outbox.abort()
+        for _, right in waiting:
+            self._right = right or self._right
         return heard
 
     def close(self) -> None:

@@ -4,11 +4,13 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lockstep.runtime.arguments import listen_address, listen_address_or_none
+from lockstep.runtime.arguments import listen_address, listen_address_or_none, port_or_none
 from lockstep.runtime.well_known_ports import AMQP_PORT
 from services.proxy.security.settings import SecuritySettings, add_security_arguments, security_of
 
 LISTEN = f"127.0.0.1:{AMQP_PORT}"
+START_SECONDS = 15.0
+"""Whoever has typed a wrong address hears of it soon. Who is started again later each time is better told to wait by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ class ProxySettings:
     """Port of /metrics of the first worker, the others' follow; 0: none."""
     health_listen: str = ""
     """host:port at which the first worker tells of its health by gRPC, the others' ports follow; "": nowhere."""
+    start_seconds: float = START_SECONDS
+    """How long it waits at its start for a broker to answer; then it ends."""
     create_queues: bool = True
     """A queue that a client names and that is nowhere is declared."""
     create_topics: bool = True
@@ -103,9 +107,16 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> ProxySettings:
     )
     parser.add_argument("--port-file", default="", metavar="PATH")
     parser.add_argument("--workers", type=int, default=1, metavar="N")
-    parser.add_argument("--metrics-port", type=int, default=0, metavar="PORT")
+    parser.add_argument("--metrics-port", type=port_or_none, default=0, metavar="PORT")
     parser.add_argument(
         "--health-listen", default="", type=listen_address_or_none, metavar="HOST:PORT", help="gRPC health"
+    )
+    parser.add_argument(
+        "--start-seconds",
+        type=float,
+        default=START_SECONDS,
+        metavar="N",
+        help="how long to wait for a broker that answers",
     )
     parser.add_argument("--no-create-queues", dest="create_queues", action="store_false")
     parser.add_argument("--no-create-topics", dest="create_topics", action="store_false")
@@ -126,7 +137,10 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> ProxySettings:
         parser.error("--workers is at least 1")
     if bool(given.listen_tls) != (security.tls is not None):
         parser.error("--listen-tls and --tls-certificate go together")
-    if min(given.idle_seconds, given.hold_seconds, given.link_credit) <= 0 or given.transaction_seconds < 0:
+    if (
+        min(given.start_seconds, given.idle_seconds, given.hold_seconds, given.link_credit) <= 0
+        or given.transaction_seconds < 0
+    ):
         parser.error("times and credit are positive")
     return ProxySettings(
         brokers=brokers,
@@ -137,6 +151,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> ProxySettings:
         workers=given.workers,
         metrics_port=given.metrics_port,
         health_listen=given.health_listen,
+        start_seconds=given.start_seconds,
         create_queues=given.create_queues,
         create_topics=given.create_topics,
         security=security,

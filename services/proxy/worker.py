@@ -62,8 +62,8 @@ class Worker:
         self.containers = Containers(self.nodes, CLAIM_SECONDS, self.keep)
 
     async def start(self) -> None:
-        """Raises `Rejected` (UNAVAILABLE) when no broker answers."""
-        await self._client.administration.status()
+        """Raises `Rejected` (UNAVAILABLE) when no broker answers for `start_seconds`."""
+        await self._client.administration.status(patience_seconds=self.settings.start_seconds)
         self._looking = asyncio.ensure_future(self._look())
 
     def socket(self, tls: TlsSettings | None) -> ClientSocket:

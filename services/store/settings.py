@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lockstep.runtime.arguments import listen_address_or_none, listen_address_or_path
+from lockstep.runtime.arguments import listen_address_or_none, listen_address_or_path, port_or_none
 from services.store.core.limits import MIB, StoreLimits
 
 
@@ -50,7 +50,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> StoreSettings:
         metavar="ADDRESS",
         help="host:port or unix:path",
     )
-    parser.add_argument("--metrics-port", type=int, default=0, metavar="PORT")
+    parser.add_argument("--metrics-port", type=port_or_none, default=0, metavar="PORT")
     parser.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST")
     parser.add_argument(
         "--health-listen",

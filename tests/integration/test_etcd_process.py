@@ -97,3 +97,15 @@ async def test_what_does_not_start_shows_its_last_words(tmp_path: Path) -> None:
     with pytest.raises(EtcdUnavailable) as unavailable:
         await EtcdProcess.start(tmp_path / "data", binary=broken)
     assert "out of order" in str(unavailable.value.details["log"])
+    assert unavailable.value.message.endswith("etcd.log ends with: out of order")
+
+
+async def test_a_start_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
+    starting = asyncio.ensure_future(EtcdProcess.start(tmp_path))
+    while not (tmp_path / "member.json").exists():
+        assert not starting.done()
+        await asyncio.sleep(0.001)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert not await stop_etcd(tmp_path), "none runs on it any more"

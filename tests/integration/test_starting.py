@@ -93,6 +93,14 @@ def run(program: str, arguments: str, data: Path) -> tuple[int, list[str]]:
         ("store", "--data {data} --listen unix:", "argument --listen: "),
         ("store", "--data {data} --listen 127.0.0.1:0 --health-listen x", "argument --health-listen: "),
         ("proxy", f"--brokers {NOBODY} --listen nonsense", "argument --listen: "),
+        ("store", "--data {data} --listen 127.0.0.1:0 --metrics-port 65536", "argument --metrics-port: "),
+        (
+            "broker",
+            f"--id B1 --listen 127.0.0.1:0 --store s {_ETCD} --metrics-port x",
+            "argument --metrics-port: ",
+        ),
+        ("coordinator", f"--listen 127.0.0.1:0 {_ETCD} --metrics-port -1", "argument --metrics-port: "),
+        ("proxy", f"--brokers {NOBODY} --metrics-port 65536", "argument --metrics-port: "),
     ],
 )
 def test_an_argument_that_is_none_is_said_with_the_usage(

@@ -115,6 +115,11 @@ def test_nobody_has_rights_or_a_root_file_system_to_write() -> None:
         assert "privileged" not in service and "user" not in service, name
 
 
+def test_grafana_has_no_password_that_everybody_knows() -> None:
+    given = ALL["grafana"]["environment"]
+    assert given["GF_AUTH_DISABLE_LOGIN_FORM"] == "true" and given["GF_AUTH_BASIC_ENABLED"] == "false"
+
+
 def test_logs_and_traces_are_as_the_environment_says() -> None:
     """Each name is one that a program reads, or its exporter of traces."""
     known = {LOG_FORMAT, "LOCKSTEP_LOG", *vars(environment_variables)}

@@ -100,8 +100,11 @@ def test_members_that_count_are_on_hosts_of_their_own_and_spread_over_zones(over
         assert "topology.kubernetes.io/zone" in spread
         for one in spread.values():
             assert selects(one["labelSelector"], labels)
-        if labels[COMPONENT] == PROXY:
-            assert spread["kubernetes.io/hostname"]["whenUnsatisfiable"] == "DoNotSchedule"
+        if labels[COMPONENT] in {COORDINATOR, PROXY}:
+            # As many as one likes: more than hosts, and none waits for a host that takes no pods.
+            hosts = spread["kubernetes.io/hostname"]
+            assert hosts["whenUnsatisfiable"] == "DoNotSchedule" and hosts["nodeTaintsPolicy"] == "Honor"
+            assert "affinity" not in spec
         else:
             (term,) = spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
             assert term["topologyKey"] == "kubernetes.io/hostname"
@@ -115,6 +118,9 @@ def test_one_of_a_kind_may_be_disrupted_at_a_time(overlay: str) -> None:
         if component != "pipeline-driver":
             (budget,) = (one for one in budgets if selects(one["spec"]["selector"], labels))
             assert budget["spec"]["maxUnavailable"] == 1
+            keeps_something = component in {BROKER, ETCD}
+            policy = "IfHealthyBudget" if keeps_something else "AlwaysAllow"
+            assert budget["spec"]["unhealthyPodEvictionPolicy"] == policy, component
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -229,6 +235,22 @@ def test_clients_of_other_namespaces_are_let_in_by_a_label() -> None:
     assert may_call("production", client, BROKER, 7071)
     assert may_call("production", client, COORDINATOR, 7091)
     assert not may_call("production", client, ETCD, 2379)
+
+
+def test_participants_of_other_namespaces_read_the_decision_log() -> None:
+    participant = {"app": "shop", "lockstep-participant": "true"}
+    assert may_call("production", participant, ETCD, 2379)
+    assert not may_call("production", participant, ETCD, 2380)
+    assert not may_call("production", participant, BROKER, 7071)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_a_proxy_may_be_reached_by_tls_where_an_overlay_adds_it(overlay: str) -> None:
+    (policy,) = (
+        one for one in of_kind(overlay, "NetworkPolicy") if one["metadata"]["name"] == "lockstep-proxy"
+    )
+    (rule,) = policy["spec"]["ingress"]
+    assert rule == {"ports": [{"port": "amqp"}, {"port": "amqps"}]}
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

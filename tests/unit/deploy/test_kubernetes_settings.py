@@ -14,6 +14,7 @@ from lockstep.runtime.health import READY, STARTED
 from services.broker import settings as broker
 from services.coordinator import settings as coordinator
 from services.pipeline import command as pipeline
+from services.primary.core.settings import PrimarySettings
 from services.proxy import settings as proxy
 from services.store import settings as store
 from tests.unit.deploy.command_lines import environment_names, parsed
@@ -42,6 +43,8 @@ PARSERS: Mapping[str, Callable[[list[str]], Any]] = {
 HEALTH = {"broker": "listen", "coordinator": "listen", "store": "health_listen", "proxy": "health_listen"}
 """Which of its settings says where a program tells of its health."""
 GIB = 1 << 30
+OUTCOME_BYTES = 220
+"""As `PrimarySettings.outcomes_max` says."""
 SPARK = KUBERNETES / "components" / "pipeline"
 
 
@@ -138,6 +141,11 @@ def test_everybody_finds_the_same_etcd_and_the_brokers(overlay: str) -> None:
     assert settings(overlay)["LOCKSTEP_BROKERS"] in given(overlay, "proxy").brokers
 
 
+def test_a_member_of_etcd_starts_again_when_settings_have_changed() -> None:
+    """Its pod is replaced by hand; the ConfigMap has another name by then, and the old one may have been removed."""
+    assert "configMapKeyRef" not in str(container("production", "etcd"))
+
+
 def test_the_etcd_of_its_own_has_the_members_that_everybody_is_told() -> None:
     stateful = named("production", "StatefulSet", "lockstep-etcd")["spec"]
     told = dict(
@@ -187,6 +195,29 @@ def test_memory_holds_the_content_that_a_broker_keeps(overlay: str) -> None:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
+def test_a_primary_of_two_sets_may_use_what_its_limits_allow(overlay: str) -> None:
+    limit = container(overlay, "broker")["resources"]["limits"]["memory"]
+    primary = PrimarySettings()
+    one_set = (
+        given(overlay, "broker").resident_body_bytes_max
+        + primary.catching_up_bytes_max
+        + primary.outcomes_max * OUTCOME_BYTES
+        + primary.uncommitted_bytes_max
+        + primary.retained_bytes_max
+    )
+    assert int(limit.removesuffix("Gi")) * GIB >= 2 * one_set + 2 * GIB
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_whoever_waits_for_others_to_come_is_let_wait(overlay: str) -> None:
+    """For etcd, or for a broker, which may take half an hour: killed, it would only wait longer before it begins again."""
+    for name in ("broker", "coordinator", "proxy"):
+        probe = container(overlay, name)["startupProbe"]
+        assert probe["periodSeconds"] * probe["failureThreshold"] >= 1800, name
+    assert 1700 <= given(overlay, "proxy").start_seconds < 1800
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
 def test_names_of_the_environment_are_those_that_programs_read(overlay: str) -> None:
     read = environment_names(["status"])
     for name in PARSERS:
@@ -219,6 +250,10 @@ def test_the_pipeline_takes_its_arguments_and_writes_into_its_volume() -> None:
     assert told.master.startswith("k8s://https://") and told.follow
     mounts = {mount["name"]: mount["mountPath"] for mount in one["volumeMounts"]}
     assert str(told.output).startswith(f"{mounts['tables']}/")
+
+
+def test_another_image_of_the_pipeline_restarts_nobody_else() -> None:
+    assert settings(PIPELINE) == settings("production")
 
 
 def test_executors_are_of_the_drivers_image_and_reach_its_ports() -> None:

@@ -179,6 +179,17 @@ def test_alerts_say_what_it_is_and_how_bad() -> None:
         assert rule["annotations"].keys() == {"summary", "description"}
 
 
+def test_jobs_are_asked_for_by_the_names_that_they_have() -> None:
+    prometheus = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())
+    jobs = {job["job_name"] for job in prometheus["scrape_configs"]}
+    for _, expression, _ in targets():
+        for asked in re.findall(r'job=~"([^"]*)"', expression):
+            assert set(asked.split("|")) <= jobs, expression
+    (down,) = (rule["expr"] for rule in RULES if rule["alert"] == "LockstepProcessDown")
+    (asked,) = re.findall(r'^up{job=~"([^"]*)"} == 0$', down)
+    assert set(asked.split("|")) == jobs, "of all processes, and of nobody else's"
+
+
 def test_prometheus_and_grafana_find_them_where_compose_puts_them() -> None:
     prometheus = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())
     compose = yaml.safe_load((DEPLOY / "compose.observability.yaml").read_text())["services"]

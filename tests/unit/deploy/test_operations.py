@@ -27,7 +27,7 @@ from tests.unit.deploy.test_kubernetes_manifests import VERSION
 
 PAGE = (DEPLOY.parent / "docs" / "operations.md").read_text()
 OVERLAY = "production"
-VERBS = {"apply", "delete", "drain", "exec", "rollout", "scale", "set", "wait"}
+VERBS = {"apply", "delete", "drain", "exec", "patch", "rollout", "scale", "set", "wait"}
 
 
 def blocks(language: str) -> list[str]:
@@ -97,7 +97,7 @@ def test_each_kubectl_names_what_there_is(line: str) -> None:
             assert rest[rest.index("-c") + 1] in {one["name"] for one in containers(pod)}
         else:
             assert len(containers(pod)) == 1
-    if verb == "delete":
+    if verb in {"delete", "patch"}:
         kind, objects = rest[0], [word for word in rest[1:] if word.startswith(("lockstep-", "data-"))]
         assert objects or "-l" in rest
         assert {f"{kind}/{name}" for name in objects} <= known

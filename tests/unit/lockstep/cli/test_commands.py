@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from lockstep.cli import status
-from lockstep.cli.connection import run
+from lockstep.cli.connection import run, show_table, table
 from lockstep.cli.main import app
+from lockstep.cli.messages import check_published
 from lockstep.client import ErrorCode, InDoubt, Rejected
 from lockstep.client.administration import ClusterStatus
 from lockstep.core.commands import DeclareQueueCommand, PublishCommand
@@ -189,6 +190,25 @@ def test_tables_have_names_as_they_are(broker: ServedBroker) -> None:
         assert [line.split()[1] for line in result.stdout.splitlines()[1:]] == NAMES
 
 
+def test_a_long_name_leaves_room_for_what_is_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["n" * 255, "\u6f22\u5b57" * 40, "q"]
+    made = table("SET", "QUEUE", "#MESSAGES")
+    for name in names:
+        made.add_row("one", name, "1234567890")
+    show_table(made)
+    first, *rows = capsys.readouterr().out.splitlines()
+    assert first.split() == ["SET", "QUEUE", "MESSAGES"]
+    assert [row.split() for row in rows] == [["one", name, "1234567890"] for name in names]
+
+
+def test_a_table_is_no_wider_than_what_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    made = table("", "")
+    show_table(made)
+    made.add_row("x", "y")
+    show_table(made)
+    assert max(map(len, capsys.readouterr().out.splitlines())) < 10
+
+
 def test_what_is_red_is_said_without_markup(capsys: pytest.CaptureFixture[str]) -> None:
     answer = pb.GetClusterStatusResponse(broker="B1", lost_sets=["a[/b]"])
     replica = answer.replicas.add(resource_set="jobs[eu]", role=pb.ROLE_PRIMARY, trouble="[/x] :100:")
@@ -220,3 +240,27 @@ def test_a_body_need_not_be_text(broker: ServedBroker) -> None:
     published = broker.worlds["one"].executed()[-1]
     assert isinstance(published, PublishCommand)
     assert published.messages[0].body == b"\xff\0\xc3"
+
+
+@pytest.mark.parametrize("doubtful", [False, True])
+def test_what_is_published_of_more_than_one_call_is_said_where_another_fails(
+    tmp_path: Path, doubtful: bool
+) -> None:
+    full = Rejected(ErrorCode.QUEUE_FULL, "queue 'q' is full")
+    lost = InDoubt(ErrorCode.UNAVAILABLE, "nobody could tell")
+    answers = [(500, None), (500, full), (500, lost if doubtful else full), (7, None)]
+    with pytest.raises(InDoubt if doubtful else Rejected) as raised:
+        check_published(answers, 2007)
+    said = "nobody could tell" if doubtful else "queue 'q' is full"
+    unknown = ", 500 may be" if doubtful else ""
+    assert raised.value.message == f"{said}; 507 of 2007 messages are published{unknown}"
+
+
+def test_a_file_that_a_queue_has_no_room_for_is_counted(broker: ServedBroker, tmp_path: Path) -> None:
+    broker.directory["small"] = "one"
+    broker.refusals["small"] = (ErrorCode.QUEUE_FULL, 100)
+    lines = tmp_path / "lines"
+    lines.write_text("x\n" * 1020)
+    result = runner.invoke(app, ["publish", "small", "-f", str(lines), "-b", broker.address])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "lockstep: QUEUE_FULL; 20 of 1020 messages are published\n"

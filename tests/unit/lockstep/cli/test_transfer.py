@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import pytest
 
-from lockstep.cli.transfer import Moved, move, take
+from lockstep.cli.transfer import Moved, move, take, take_or_ask
 from lockstep.client import ErrorCode, Rejected, connect
 from lockstep.core import commands as c
 from lockstep.core.errors import InDoubt, LockstepError
@@ -141,3 +141,43 @@ async def test_no_other_refusal_is(code: ErrorCode) -> None:
     with pytest.raises(Rejected, match=r"^orders refuses .*: it is so$") as raised:
         await moved_by(RolledBack(Rejected(code, "it is so")))
     assert raised.value.code is code
+
+
+class Leaderless:
+    """A queue whose set has no primary for a while: nothing comes of it until somebody has waited for one."""
+
+    queue = "orders"
+
+    def __init__(self, length: int, held_by_others: bool = False) -> None:
+        self.length = length
+        self.quiet_times = 0
+        self._has_primary = False
+        self._held_by_others = held_by_others
+
+    async def next(self, _seconds: float) -> object | None:
+        if self._has_primary and not self._held_by_others:
+            return FromOrders()
+        self.quiet_times += 1
+        return None
+
+    def take(self) -> None:
+        return None
+
+    async def describe_queue(self, _name: str) -> Self:
+        self._has_primary = True
+        return self
+
+
+@pytest.mark.parametrize(
+    ("queue", "taken", "left", "quiet_times"),
+    [
+        (Leaderless(3), 1, 0, 1),
+        (Leaderless(0), 0, 0, 1),
+        (Leaderless(3, held_by_others=True), 0, 3, 2),
+    ],
+)
+async def test_a_queue_is_done_with_when_its_primary_says_so(
+    queue: Any, taken: int, left: int, quiet_times: int
+) -> None:
+    found, stay = await take_or_ask(queue, queue, 100)
+    assert (len(found), stay, queue.quiet_times) == (taken, left, quiet_times)

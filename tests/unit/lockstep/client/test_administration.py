@@ -1,12 +1,13 @@
 """What changes a cluster, and what is told of it where the first try of several is in doubt."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
 import lockstep
-from lockstep.client import Client, InDoubt, Rejected, directory
+from lockstep.client import Client, InDoubt, Rejected, administration, directory
 from lockstep.core.errors import ErrorCode, LockstepError
 from lockstep.runtime.channels import make_server
 from lockstep.runtime.rpc import service, unary
@@ -102,3 +103,29 @@ async def test_a_change_that_stays_in_doubt_is_told_so(
         await client.administration.rebuild_map(rebuild=True)
     with pytest.raises(Rejected):
         await client.administration.rebuild_map(rebuild=False)
+
+
+class SlowlyHashed(FakeCluster):
+    """It knows itself, and never comes to the end of a state hash."""
+
+    address = ""
+
+    async def status(self, request: pb.GetClusterStatusRequest) -> pb.GetClusterStatusResponse:
+        if request.with_state_hash:
+            await asyncio.sleep(60)
+        answer = pb.GetClusterStatusResponse(broker="B1")
+        answer.members.add(broker="B1", address=self.address)
+        answer.replicas.add(resource_set="one", role=pb.ROLE_PRIMARY, messages=5_000_000)
+        return answer
+
+
+@pytest.mark.parametrize("cluster", [SlowlyHashed()])
+async def test_a_broker_is_shown_whose_state_hash_takes_too_long(
+    cluster: SlowlyHashed, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cluster.address,) = client._directory.addresses
+    monkeypatch.setattr(administration, "HASH_SECONDS", 0.1)
+    status = await client.administration.status(with_state_hash=True)
+    replica = status.replica("B1", "one")
+    assert replica is not None
+    assert (replica.messages, replica.state_hash) == (5_000_000, "")

@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from lockstep.transport.server import bind_all
 from tests.unit.lockstep.transport.ends import Ends, within
 from tests.unit.lockstep.transport.probe_service import COUNT, Probe, numbered, path, service, unary
 
@@ -145,3 +146,65 @@ async def test_channels_end_their_calls_when_they_are_left(ends: Ends, probe: Pr
     assert await probe.ended.get() == "cancelled"
     with pytest.raises(grpc.aio.UsageError):
         await channel.unary_unary(path("Echo"))(b"late")
+
+
+@within(30)
+async def test_metadata_may_be_whatever_a_library_lets_its_user_say(ends: Ends, probe: Probe) -> None:
+    """White space around values, a second name of the host: other calls of the connection never suffer for it."""
+    channel = ends.open_channel((await ends.serve(probe.handlers())).address)
+    other = channel.stream_stream(path("Converse"))()
+    await other.write(b"before")
+    assert await other.read() == b"before"
+    for pair in (("token", " secret "), ("token", " "), ("host", "elsewhere"), ("empty", "")):
+        assert await channel.unary_unary(path("Echo"))(b"x", metadata=(pair,)) == b"x"
+    await other.write(b"after")
+    assert await other.read() == b"after"
+    other.cancel()
+
+
+@within(30)
+async def test_a_path_is_taken_from_a_socket_and_from_no_other_file(our_ends: Ends, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("precious")
+    with pytest.raises(RuntimeError, match="failed to bind"):
+        our_ends.make_server().add_insecure_port(f"unix:{file}")
+    assert file.read_text() == "precious"
+
+
+@within(30)
+async def test_all_addresses_of_both_kinds_may_be_asked_for_as_one(our_ends: Ends, probe: Probe) -> None:
+    """As gRPC's servers take `[::]`: also where IPv6 is off."""
+    served = await our_ends.serve(probe.handlers(), address="[::]:0")
+    assert await our_ends.open_channel(served.address).unary_unary(path("Echo"))(b"x") == b"x"
+    beside = await our_ends.serve(probe.handlers(), address=":0")
+    assert await our_ends.open_channel(beside.address).unary_unary(path("Echo"))(b"x") == b"x"
+
+
+def test_an_address_that_this_machine_does_not_have_hides_no_other_one() -> None:
+    """A name may have one of IPv6 where IPv6 is off."""
+    missing = (socket.AF_INET6, ("2001:db8::1", 0, 0, 0))
+    (bound,) = bind_all([missing, (socket.AF_INET, ("127.0.0.1", 0))], 0)
+    with bound:
+        port = bound.getsockname()[1]
+        assert port
+        with pytest.raises(OSError, match="already in use"):
+            bind_all([missing, (socket.AF_INET, ("127.0.0.1", 0))], port)
+    with pytest.raises(OSError):
+        bind_all([missing], 0)
+
+
+@within(30)
+async def test_who_writes_behind_the_end_of_his_messages_harms_no_other_call(
+    ends: Ends, probe: Probe
+) -> None:
+    channel = ends.open_channel((await ends.serve(probe.handlers())).address)
+    other, call = (channel.stream_stream(path("Converse"))() for _ in range(2))
+    for each in (other, call):
+        await each.write(b"before")
+        assert await each.read() == b"before"
+    await call.done_writing()
+    with pytest.raises(asyncio.InvalidStateError):
+        await call.write(b"after")
+    await other.write(b"after")
+    assert await other.read() == b"after"
+    other.cancel()

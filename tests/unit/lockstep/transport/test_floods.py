@@ -20,7 +20,7 @@ FLOOD_BYTES_MAX = 256 * 2**20
 ODD = range(1, 2**31, 2)
 CANCEL = struct.pack(">I", 8)
 
-BOMB_ENTRY = b"\x40\x01b\x7f\x81\x1e" + bytes(b"x" * 4_000)
+BOMB_ENTRY = b"\x40\x01b\x7f\xa1\x1e" + bytes(b"x" * 4_000)
 """One field of 4,000 bytes that enters the table, where one byte names it again."""
 
 
@@ -38,6 +38,15 @@ def header_bombs() -> Iterator[bytes]:
     for stream in ODD:
         block = h.request_fields(path("Wait")) + BOMB_ENTRY + b"\xbe" * 10_000
         yield h.frame(h.HEADERS, h.END_HEADERS | h.END_STREAM, stream, block)
+
+
+def headers_that_are_small_on_the_wire() -> Iterator[bytes]:
+    """Of calls that wait: each 56,000 bytes, and 14 of them on the wire. What follows gives the server time to take them."""
+    yield h.frame(h.HEADERS, h.END_HEADERS, 1, h.request_fields(path("Sum")) + BOMB_ENTRY)
+    for stream in range(3, 2 * 5_000, 2):
+        block = h.request_fields(path("Sum")) + b"\xbe" * 14
+        yield h.frame(h.HEADERS, h.END_HEADERS, stream, block)
+    yield from itertools.repeat(h.frame(h.PING, 0, 0, bytes(8)) * 200)
 
 
 def resets() -> Iterator[bytes]:
@@ -102,10 +111,22 @@ def small_messages_that_nobody_reads() -> Iterator[bytes]:
     yield from itertools.repeat(h.frame(h.DATA, 0, 1, h.message(b"") * 3_000))
 
 
+def message_in_single_bytes() -> Iterator[bytes]:
+    yield h.request(1, path("Sum")) + h.frame(h.DATA, 0, 1, h.message(b"", length=10**8))
+    yield from itertools.repeat(h.frame(h.DATA, 0, 1, b"x") * 1_000)
+
+
+def message_among_much_else() -> Iterator[bytes]:
+    """What is kept of it must not keep that."""
+    yield h.request(1, path("Sum")) + h.frame(h.DATA, 0, 1, h.message(b"", length=10**8))
+    yield from itertools.repeat(h.frame(h.DATA, 0, 1, b"x") + h.frame(0xEE, 0, 0, bytes(60_000)) * 4)
+
+
 FLOODS: dict[str, Callable[[], Iterator[bytes]]] = {
     "a field block without end": endless_field_block,
     "continuations of nothing": empty_continuations,
     "field blocks that grow": header_bombs,
+    "headers that are small on the wire": headers_that_are_small_on_the_wire,
     "resets": resets,
     "resets of begun streams": resets_of_begun_streams,
     "resets by the server": resets_provoked,
@@ -122,6 +143,8 @@ FLOODS: dict[str, Callable[[], Iterator[bytes]]] = {
     "padded data beyond every window": padded_data_beyond_every_window,
     "padding alone": padding_alone,
     "data of nothing": empty_data,
+    "a message in single bytes": message_in_single_bytes,
+    "a message among much else": message_among_much_else,
     "small messages that nobody reads": small_messages_that_nobody_reads,
 }
 

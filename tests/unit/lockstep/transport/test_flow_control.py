@@ -16,6 +16,7 @@ from tests.unit.lockstep.transport.probe_service import (
     path,
     service,
     stream_stream,
+    unary,
     unary_stream,
 )
 
@@ -242,3 +243,23 @@ async def test_a_small_message_does_not_wait_for_all_of_a_big_one(our_ends: Ends
     assert await client.end_of(1)
     assert len(client.data_of(3)) < big_bytes / 2
     await client.close()
+
+
+@within(60)
+async def test_calls_are_taken_while_an_answer_is_on_its_way_however_big_it_is(ends: Ends) -> None:
+    async def write_big(_data: bytes, context: Any) -> None:
+        await context.write(bytes(100 * 2**20))
+
+    async def echo(data: bytes, _context: Any) -> bytes:
+        return data
+
+    served = await ends.serve(service(Big=unary_stream(write_big), Echo=unary(echo)))
+    channel = ends.open_channel(served.address)
+    call = channel.unary_stream(path("Big"))(b"")
+    reading = asyncio.ensure_future(call.read())
+    asked = 0
+    while not reading.done():
+        assert await channel.unary_unary(path("Echo"))(b"x") == b"x"
+        asked += 1
+    assert len(await reading) == 100 * 2**20
+    assert asked > 1

@@ -242,3 +242,31 @@ def test_a_call_that_is_wrong_ends_without_an_answer(victim: Victim, name: str) 
         for stream in (1, 3)
     }
     assert answers == {1: b"", 3: h.message(b"next")}
+
+
+MALFORMED = (
+    "no path",
+    "upper case",
+    "two paths",
+    "pseudo field at the end",
+    "no name",
+    "a line end",
+    "connection",
+)
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_request_ends_alone(victim: Victim, name: str) -> None:
+    """RFC 9113, 8.1.1: an error of its stream."""
+    with h.connect_blocking(victim.process.port) as link:
+        link.settimeout(HEARD_SECONDS)
+        link.sendall(h.GREETING + h.frame(h.HEADERS, h.END_HEADERS, 1, BAD_FIELDS[name]))
+        link.sendall(h.frame(h.DATA, h.END_STREAM, 1, h.message(b"x")) + h.call(3, path("Echo"), b"next"))
+        received, frames = b"", list[h.Frame]()
+        while not any(one.stream == 3 and h.ends(one) for one in frames):
+            data = link.recv(2**16)
+            assert data, "the connection is over"
+            received += data
+            frames = h.parse(received)[0]
+    assert [one.payload for one in frames if one.kind == h.RST_STREAM] == [struct.pack(">I", 1)]
+    assert [one.payload for one in frames if (one.kind, one.stream) == (h.DATA, 3)] == [h.message(b"next")]

@@ -11,8 +11,9 @@ import grpc
 import grpc.aio
 import pytest
 
+from tests.unit.lockstep.transport import raw_http2 as h
 from tests.unit.lockstep.transport.ends import OURS, PAIRS, Ends, within
-from tests.unit.lockstep.transport.probe_service import Probe, path
+from tests.unit.lockstep.transport.probe_service import Probe, path, service, unary_stream
 from tests.unit.lockstep.transport.server_process import ServerProcess
 
 KEEPALIVE_SECONDS = 12.0
@@ -129,3 +130,23 @@ async def test_a_connection_that_nobody_uses_is_kept(our_ends: Ends, probe: Prob
     assert await call.read() == b"after"
     await call.done_writing()
     assert await call.read() is grpc.aio.EOF
+
+
+@within(30)
+async def test_of_a_call_whose_connection_was_lost_nothing_has_moved(our_ends: Ends) -> None:
+    moved: asyncio.Queue[bool] = asyncio.Queue()
+
+    async def wait(_data: bytes, context: Any) -> None:
+        await context.write(b"begun")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            moved.put_nowait(context.has_moved())
+
+    served = await our_ends.serve(service(Wait=unary_stream(wait)))
+    client = await h.RawClient.connect(int(served.address.rpartition(":")[2]))
+    client.send(h.call(1, path("Wait"), b""))
+    while not client.data_of(1):
+        await client.receive()
+    await client.close()
+    assert not await moved.get()

@@ -137,3 +137,15 @@ async def test_who_waits_for_a_connection_waits_no_longer_than_the_channel_is_op
     await channel.close()
     with pytest.raises(grpc.aio.UsageError):
         await ready
+
+
+@within(30)
+async def test_a_connection_that_has_had_all_its_calls_is_followed_by_another_one(
+    our_ends: Ends, probe: Probe
+) -> None:
+    channel = our_ends.open_channel((await our_ends.serve(probe.handlers())).address)
+    echo = channel.unary_unary(path("Echo"))
+    assert await echo(b"first") == b"first"
+    channel._connection._h2.highest_outbound_stream_id = 2**31 - 1  # As behind 2**30 calls.
+    assert await asyncio.gather(*(echo(b"%d" % number) for number in range(3))) == [b"0", b"1", b"2"]
+    assert len(channel._connections) == 1

@@ -215,3 +215,26 @@ async def test_long_metadata_reach_a_server(probe: Probe) -> None:
     channel = ends.open_channel((await ends.serve(probe.handlers())).address)
     assert await channel.unary_unary(path("Echo"))(b"a", metadata=(("long", "x" * 20_000),)) == b"a"
     await ends.close()
+
+
+@within(30)
+async def test_details_that_are_no_text_end_their_call_nevertheless(our_ends: Ends) -> None:
+    """As names of files have them, which may be any bytes."""
+
+    async def fail(_data: bytes, context: Any) -> None:
+        await context.abort(grpc.StatusCode.NOT_FOUND, "no file \udcff")
+
+    served = await our_ends.serve(service(Fail=unary(fail)))
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await our_ends.open_channel(served.address).unary_unary(path("Fail"))(b"", timeout=20)
+    assert (error.value.code(), error.value.details()) == (grpc.StatusCode.NOT_FOUND, "no file ?")
+
+
+@within(30)
+async def test_trailing_metadata_that_cannot_be_said_end_their_call_nevertheless(our_ends: Ends) -> None:
+    async def fail(_data: bytes, context: Any) -> None:
+        await context.abort(grpc.StatusCode.NOT_FOUND, "no file", (("name", "\udcff"),))
+
+    served = await our_ends.serve(service(Fail=unary(fail)))
+    call = our_ends.open_channel(served.address).unary_unary(path("Fail"))(b"", timeout=20)
+    assert await call.code() is grpc.StatusCode.UNKNOWN

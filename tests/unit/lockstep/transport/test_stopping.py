@@ -1,11 +1,13 @@
 """A server that stops lets its calls end within a grace, begins no others, and then ends what is left."""
 
 import asyncio
+import struct
 
 import grpc
 import grpc.aio
 import pytest
 
+from tests.unit.lockstep.transport import raw_http2 as h
 from tests.unit.lockstep.transport.ends import Ends, within
 from tests.unit.lockstep.transport.probe_service import COUNT, Probe, path
 
@@ -139,3 +141,23 @@ async def test_calls_that_a_leaving_server_refuses_are_begun_again_with_the_next
         served = await our_ends.serve(probe.handlers(), address=served.address)
     is_over.set()
     await asyncio.gather(*asking)
+
+
+@within(30)
+async def test_a_goodbye_never_tells_of_more_calls_than_the_one_before(our_ends: Ends, probe: Probe) -> None:
+    """Calls that were refused in between have not been taken (RFC 9113, 6.8)."""
+    served = await our_ends.serve(probe.handlers())
+    client = await h.RawClient.connect(int(served.address.rpartition(":")[2]))
+    client.send(h.call(1, path("Wait"), b""))
+    await probe.begun.get()
+    stopping = asyncio.ensure_future(served.server.stop(0.5))
+    while not any(one.kind == h.GOAWAY for one in client.frames):
+        await client.receive()
+    client.send(h.call(3, path("Echo"), b""))
+    while not client.is_over:
+        await client.receive()
+    await stopping
+    told = [struct.unpack_from(">I", one.payload)[0] for one in client.frames if one.kind == h.GOAWAY]
+    assert len(told) == 2
+    assert set(told) == {1}
+    await client.close()

@@ -12,9 +12,12 @@ from lockstep.core.commands import (
     Command,
     CommitCommand,
     Disposition,
+    EndCommand,
     OutgoingMessage,
     PublishCommand,
+    SetTimeoutCommand,
     SettleCommand,
+    StartCommand,
 )
 from lockstep.core.effects import AnyEffect, CloseClientStream, TellClient
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
@@ -33,9 +36,12 @@ from lockstep.core.server_messages import (
     SessionAttached,
     SessionEnded,
 )
+from lockstep.core.xid import Xid
+from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.serving import ServingRights
 from services.broker.caller_limits import CallerLimits
+from services.broker.caller_session import SETTLES_KEPT, Done
 from services.broker.caller_sessions import CallerSessions, OpenTransaction
 from services.primary.sessions import SessionsService
 
@@ -75,6 +81,8 @@ class ScriptedSet:
                 self.push_back = False
             case Command() if not self.silent:
                 value = 40 if isinstance(message, BeginCommand) else 1
+                if isinstance(message, StartCommand):
+                    value = message.number
                 yield Answers(*HEAD, (CommandAnswered(message.number, ErrorCode.NONE, "", value),))
             case OpenConsumer():
                 yield ConsumerOpened(*HEAD, message.consumer)
@@ -84,7 +92,7 @@ class ScriptedSet:
                     yield Deliveries(*HEAD, message.consumer, self.queue_name, tuple(self.queue))
                 if self.drains:
                     yield ConsumerDrained(*HEAD, message.consumer, 0)
-            case DetachSession():
+            case DetachSession() if not self.silent:
                 yield SessionEnded(*HEAD, ErrorCode.NONE, "detached")
             case _:
                 pass
@@ -96,9 +104,9 @@ class ScriptedSet:
 
 class Rig:
     def __init__(self, limits: CallerLimits) -> None:
-        self.set, self.driver = ScriptedSet(), Driver()
+        self.set, self.driver, self.rights = ScriptedSet(), Driver(), ServingRights()
         self.driver.host(SET, self.set)
-        self.callers = CallerSessions(SessionsService(self.driver, ServingRights(), lambda _: []), limits)
+        self.callers = CallerSessions(SessionsService(self.driver, self.rights, lambda _: []), limits)
 
     async def begin(self, session_id: str = "") -> OpenTransaction:
         return (await self.callers.begin(SET, session_id, 0))[0]
@@ -108,6 +116,11 @@ class Rig:
         self.set.wanted.append(effect)
         self.driver.feed(Tick(SET))
         self.driver.drain()
+
+    def deliver(self, messages: list[DeliveredMessage], serve_until_ms: int = 0) -> None:
+        """To the first consumer."""
+        deliveries = Deliveries(*HEAD, 1, "q", tuple(messages))
+        self.perform(TellClient(SET, self.set.stream, deliveries, serve_until_ms))
 
     def lose_stream(self) -> None:
         """The set stops serving here."""
@@ -244,7 +257,205 @@ async def test_messages_for_a_caller_that_has_gone_are_released() -> None:
     waiting = asyncio.ensure_future(session.acquisitions.acquire("q", 5, 0.05))
     await asyncio.sleep(0.01)
     waiting.cancel()
-    rig.perform(TellClient(SET, rig.set.stream, Deliveries(*HEAD, 1, "q", tuple(delivered(1, b"x"))), 0))
+    rig.deliver(delivered(1, b"x"))
     await asyncio.sleep(0.1)
     (released,) = rig.set.commands
     assert isinstance(released, SettleCommand) and released.positions == (1,)
+
+
+async def test_release_that_the_set_does_not_take_is_said_again() -> None:
+    rig = Rig(CallerLimits(acquired_bytes_max=10))
+    rig.set.queue, rig.set.push_back = delivered(3, b"12345678"), True
+    await rig.callers.session(SET, "mine").acquisitions.acquire("q", 5, 0.0)
+    async with asyncio.timeout(10):
+        while len(rig.set.commands) < 2:
+            await asyncio.sleep(0.01)
+    first, again = rig.set.commands
+    assert again == first and isinstance(again, SettleCommand) and again.positions == (2, 3)
+
+
+async def test_consumer_ends_as_soon_as_an_answer_has_no_room_for_more() -> None:
+    rig = Rig(CallerLimits(acquired_bytes_max=10))
+    rig.set.drains = False
+    acquiring = asyncio.ensure_future(rig.callers.session(SET, "mine").acquisitions.acquire("q", 1000, 0.0))
+    await asyncio.sleep(0.01)
+    assert not any(isinstance(message, CloseConsumer) for message in rig.set.said)
+    rig.deliver(delivered(2, b"12345678"))
+    async with asyncio.timeout(5):
+        acquired = await acquiring
+    assert [message.position for message in acquired.messages] == [1]
+    await asyncio.sleep(0.01)
+    assert any(isinstance(message, CloseConsumer) for message in rig.set.said)
+    (released,) = rig.set.commands
+    assert isinstance(released, SettleCommand) and released.positions == (2,)
+
+
+async def test_messages_are_not_answered_when_the_right_to_serve_has_ended_meanwhile(rig: Rig) -> None:
+    rig.set.drains = False
+    until_ms = boottime_ms() + 100
+    rig.rights.extend(until_ms, boottime_ms())
+    acquiring = asyncio.ensure_future(rig.callers.session(SET, "mine").acquisitions.acquire("q", 10, 0.0))
+    await asyncio.sleep(0.01)
+    rig.deliver(delivered(1, b"x"), until_ms)
+    with pytest.raises(InDoubt) as late:
+        await acquiring
+    assert late.value.code is ErrorCode.NOT_PRIMARY
+    await asyncio.sleep(0.01)
+    (released,) = rig.set.commands
+    assert isinstance(released, SettleCommand) and released.positions == (1,)
+
+
+async def test_new_session_of_an_acquire_that_fails_ends_again(rig: Rig) -> None:
+    rig.set.drains = False
+    for _ in range(4):
+        with pytest.raises(InDoubt):
+            await rig.callers.acquire(SET, "", 0, "q", 1, 0.0)
+        await asyncio.sleep(0.01)
+    rig.set.drains = True
+    session, _ = await rig.callers.acquire(SET, "", 0, "q", 1, 0.0)
+    assert rig.callers.known_session(SET, session.session_id) is session
+    rig.set.drains = False
+    with pytest.raises(InDoubt):
+        await rig.callers.acquire(SET, session.session_id, 0, "q", 1, 0.0)
+    await asyncio.sleep(0.01)
+    assert rig.callers.known_session(SET, session.session_id) is session
+
+
+async def test_sessions_of_some_keep_nobody_from_publishing(rig: Rig) -> None:
+    for name in ("one", "two"):
+        await rig.begin(name)
+    transaction = await rig.begin()
+    assert (await rig.callers.operate(transaction, publish(transaction.key, 1))).value == 1
+
+
+async def test_end_of_a_session_is_asked_for_once(rig: Rig) -> None:
+    session = rig.callers.session(SET, "mine")
+    await asyncio.sleep(0.01)
+    rig.set.silent = True
+    for _ in range(3):
+        session.detach()
+        await asyncio.sleep(0.01)
+    assert len([message for message in rig.set.said if isinstance(message, DetachSession)]) == 1
+
+
+async def test_branches_that_have_ended_are_not_open_and_their_end_may_be_repeated() -> None:
+    rig = Rig(CallerLimits(transactions_max=2))
+    ends = []
+    for number in range(5):
+        xid = Xid(1, b"global %d" % number, b"")
+        await rig.callers.start_branch(SET, "", xid, 3_600_000)
+        ends.append(EndCommand(0, xid.encode(), 0))
+        await rig.callers.end_branch(SET, ends[-1])
+        await asyncio.sleep(0)
+    said = len(rig.set.commands)
+    await rig.callers.end_branch(SET, ends[-1])
+    assert len(rig.set.commands) == said
+    with pytest.raises(Rejected) as otherwise:
+        await rig.callers.end_branch(SET, EndCommand(0, ends[-1].xid, 7))
+    assert otherwise.value.code is ErrorCode.TRANSACTION_FINISHED
+
+
+async def test_branch_with_a_longer_time_out_is_known_for_longer() -> None:
+    rig = Rig(CallerLimits())
+    branch, _ = await rig.callers.start_branch(SET, "", Xid(1, b"global", b""), 1000)
+    before = branch.forgotten_at
+    for timeout_ms, more in ((600_000, 590), (1000, 590), (0, 3590), (1 << 42, 3590)):
+        await rig.callers.set_timeout(SET, SetTimeoutCommand(0, branch.xid, timeout_ms))
+        assert more <= branch.forgotten_at - before < more + 30
+
+
+async def test_branch_whose_caller_did_not_hear_of_its_start_is_ended_by_the_session_that_works_in_it() -> (
+    None
+):
+    rig = Rig(CallerLimits())
+    rig.callers.session(SET, "mine")
+    await asyncio.sleep(0.01)
+    rig.set.silent = True
+    starting = asyncio.ensure_future(rig.callers.start_branch(SET, "mine", xid := Xid(1, b"global", b""), 0))
+    await asyncio.sleep(0.01)
+    starting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await starting
+    rig.set.silent = False
+    answers = tuple(CommandAnswered(number, ErrorCode.NONE, "", 44) for number in (1, 2))
+    rig.perform(TellClient(SET, rig.set.stream, Answers(*HEAD, answers), 0))
+    await asyncio.sleep(0.01)
+    await rig.callers.end_branch(SET, EndCommand(0, xid.encode(), 0, is_failed=True))
+    attached = [message for message in rig.set.said if isinstance(message, AttachSession)]
+    assert [message.session_id for message in attached] == ["mine"]
+
+
+def settle(position: int, disposition: int) -> SettleCommand:
+    return SettleCommand(0, "q", E3, (QueuePosition(position),), disposition)
+
+
+async def test_settle_that_is_repeated_is_done_once_where_it_is_for_good(rig: Rig) -> None:
+    session = rig.callers.session(SET, "mine")
+    for position in (1, 1, 2):
+        await session.settle(settle(position, Disposition.ACCEPT))
+    assert len(rig.set.commands) == 2
+    for _ in range(2):
+        await session.settle(settle(3, Disposition.RELEASE))
+    assert len(rig.set.commands) == 4
+
+
+async def test_settle_that_is_repeated_before_its_answer_waits_for_the_same_one(rig: Rig) -> None:
+    session = rig.callers.session(SET, "mine")
+    rig.set.silent = True
+    for _ in range(2):
+        with pytest.raises(InDoubt):
+            await session.settle(settle(1, Disposition.REJECT))
+    assert len(rig.set.commands) == 1
+
+
+async def test_settle_that_was_not_taken_is_said_when_it_is_repeated(rig: Rig) -> None:
+    session = rig.callers.session(SET, "mine")
+    rig.set.push_back = True
+    with pytest.raises(Rejected):
+        await session.settle(settle(1, Disposition.ACCEPT))
+    await asyncio.sleep(0)
+    assert (await session.settle(settle(1, Disposition.ACCEPT))).value == 1
+    assert len(rig.set.commands) == 2
+
+
+async def test_not_all_settles_are_remembered(rig: Rig) -> None:
+    session = rig.callers.session(SET, "mine")
+    for position in range(1, SETTLES_KEPT + 2):
+        await session.settle(settle(position, Disposition.ACCEPT))
+    await session.settle(settle(SETTLES_KEPT + 1, Disposition.ACCEPT))
+    assert len(rig.set.commands) == SETTLES_KEPT + 1
+    await session.settle(settle(1, Disposition.ACCEPT))
+    assert len(rig.set.commands) == SETTLES_KEPT + 2
+
+
+async def test_operation_behind_one_for_which_there_was_no_room_is_not_said_when_there_is() -> None:
+    rig = Rig(CallerLimits(unanswered_max=1))
+    transaction = await rig.begin()
+    rig.set.silent = True
+    operations = [asyncio.ensure_future(rig.callers.operate(transaction, publish(transaction.key, 1)))]
+    await asyncio.sleep(0.01)
+    operations.append(asyncio.ensure_future(rig.callers.operate(transaction, publish(transaction.key, 2))))
+    answers = (CommandAnswered(2, ErrorCode.NONE, "", 1),)
+    rig.perform(TellClient(SET, rig.set.stream, Answers(*HEAD, answers), 0))
+    operations.append(asyncio.ensure_future(rig.callers.operate(transaction, publish(transaction.key, 3))))
+    first, second, third = await asyncio.gather(*operations, return_exceptions=True)
+    assert isinstance(first, Done) and isinstance(second, Rejected) and isinstance(third, Rejected)
+    assert (second.code, third.code) == (ErrorCode.UNAVAILABLE, ErrorCode.SEQUENCE_GAP)
+    assert [command.number for command in rig.set.commands] == [1, 2]
+
+
+async def test_operation_behind_one_that_was_just_pushed_back_is_not_said(rig: Rig) -> None:
+    transaction = await rig.begin()
+    rig.set.silent = True
+    operations = [asyncio.ensure_future(rig.callers.operate(transaction, publish(transaction.key, 1)))]
+    await asyncio.sleep(0.01)
+    pushed = PushedBack(*HEAD, 2, ErrorCode.UNAVAILABLE, "later")
+    rig.perform(TellClient(SET, rig.set.stream, pushed, 0))
+    operations.append(asyncio.ensure_future(rig.callers.operate(transaction, publish(transaction.key, 2))))
+    first, second = await asyncio.gather(*operations, return_exceptions=True)
+    assert isinstance(first, Rejected) and isinstance(second, Rejected)
+    assert (first.code, second.code) == (ErrorCode.UNAVAILABLE, ErrorCode.SEQUENCE_GAP)
+    rig.set.silent = False
+    for sequence in (1, 2):
+        assert (await rig.callers.operate(transaction, publish(transaction.key, sequence))).value == 1
+    assert [command.number for command in rig.set.commands] == [1, 2, 2, 3]

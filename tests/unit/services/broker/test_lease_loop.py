@@ -1,11 +1,16 @@
 """What a broker does with its lease beside renewing it."""
 
 import asyncio
+import time
+from pathlib import Path
 from typing import cast
 
+from lockstep.core.clock import Now
 from lockstep.core.cluster_map import Keys
+from lockstep.core.effects import AnyEffect
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import BrokerId, Incarnation
+from lockstep.core.ids import BrokerId, Incarnation, SetName
+from lockstep.core.inputs import AnyInput, Tick
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.etcd import EtcdClient, EtcdInDoubt, EtcdRejected, LeaseGranted
@@ -19,6 +24,7 @@ class Etcd:
 
     def __init__(self, *failures: Exception) -> None:
         self.failures = list(failures)
+        self.happened: list[str] = []
         self.has_put = asyncio.Event()
 
     async def lease_grant(self, ttl_seconds: int, lease_id: int) -> LeaseGranted:
@@ -28,7 +34,7 @@ class Etcd:
         return 3
 
     async def lease_revoke(self, lease_id: int) -> None:
-        return None
+        self.happened.append("revoked")
 
     async def transact(self, *_: object) -> None:
         if self.failures:
@@ -55,3 +61,58 @@ async def test_the_running_key_is_put_until_etcd_has_it() -> None:
     assert not etcd.failures
     running.cancel()
     await loop.stop()
+
+
+async def test_a_lease_file_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
+    etcd = Etcd()
+    loop = LeaseLoop(
+        LeaseSettings(),
+        cast(EtcdClient, etcd),
+        ClusterView(Keys("c")),
+        Driver(),
+        ServingRights(),
+        BrokerId("b1"),
+        Incarnation("p1"),
+        tmp_path / "is not there" / "lease",
+    )
+    running = asyncio.ensure_future(loop.run())
+    loop.store_answered()
+    await asyncio.wait_for(etcd.has_put.wait(), 10)
+    assert loop.lease_id
+    running.cancel()
+    await loop.stop()
+
+
+class Busy:
+    """A core for which each input is much work."""
+
+    def __init__(self, happened: list[str]) -> None:
+        self._happened = happened
+
+    def handle(self, given: AnyInput, now: Now, more_follow: bool = False) -> list[AnyEffect]:
+        time.sleep(0.002)
+        self._happened.append(type(given).__name__)
+        return []
+
+
+async def test_replicas_hear_that_the_lease_is_lost_before_it_is_revoked_however_much_waits() -> None:
+    etcd, driver, orders = Etcd(), Driver(), SetName("orders")
+    driver.host(orders, Busy(etcd.happened))
+    loop = LeaseLoop(
+        LeaseSettings(),
+        cast(EtcdClient, etcd),
+        ClusterView(Keys("c")),
+        driver,
+        ServingRights(),
+        BrokerId("b1"),
+        Incarnation("p1"),
+        None,
+    )
+    running = asyncio.ensure_future(loop.run())
+    loop.store_answered()
+    await asyncio.wait_for(etcd.has_put.wait(), 10)
+    for _ in range(100):
+        driver.feed(Tick(orders))
+    await loop.stop()
+    assert etcd.happened.index("LeaseLost") < etcd.happened.index("revoked")
+    running.cancel()

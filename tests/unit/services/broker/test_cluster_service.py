@@ -1,0 +1,69 @@
+"""Handing a set over by command: that it is led is said only where it is served."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import BrokerId, Incarnation
+from lockstep.runtime.driver import Driver
+from lockstep.wire.v1 import cluster_pb2 as pb
+from services.broker import cluster_service
+from services.broker.cluster_service import ClusterService
+from tests.unit.services.replicas import SET, entry, member
+
+
+class NamedByTheMap:
+    """This broker's view, forwarding and report: the map names it; `replica` says what it does about that."""
+
+    def __init__(self) -> None:
+        self.said = pb.Replica(resource_set=SET, role=pb.ROLE_LEARNER, trouble="ready", epoch=1)
+
+    def is_here(self, _: object) -> bool:
+        return True
+
+    def set_map(self, _: object) -> object:
+        return entry(1, member("a"))
+
+    def replica(self, _: object) -> pb.Replica:
+        return self.said
+
+    def serve(self) -> None:
+        self.said = pb.Replica(resource_set=SET, role=pb.ROLE_PRIMARY, epoch=1, commit_index=7)
+
+
+def service_of(broker: Any) -> ClusterService:
+    nobody: Any = None
+    return ClusterService(
+        BrokerId("a"),
+        Incarnation("p1"),
+        nobody,
+        broker,
+        Driver(),
+        broker,
+        nobody,
+        broker,
+        nobody,
+        nobody,
+        nobody,
+    )
+
+
+async def promoted(broker: NamedByTheMap) -> pb.PromoteResponse:
+    request = pb.PromoteRequest(resource_set=SET, broker="a")
+    return await service_of(broker)._promote(request)
+
+
+async def test_whoever_is_to_lead_is_promoted_when_it_serves() -> None:
+    broker = NamedByTheMap()
+    asyncio.get_running_loop().call_later(0.2, broker.serve)
+    answer = await promoted(broker)
+    assert (answer.primary, answer.epoch, answer.commit_index) == ("a", 1, 7)
+
+
+async def test_one_that_does_not_serve_is_not_promoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_service, "CHANGE_SECONDS", 0.1)
+    with pytest.raises(Rejected, match=r"^a is to lead set .* and does not serve it$") as raised:
+        await promoted(NamedByTheMap())
+    assert raised.value.code is ErrorCode.UNAVAILABLE

@@ -1,0 +1,77 @@
+"""What a broker says of its replicas, and that saying it holds up nothing else."""
+
+import asyncio
+
+from lockstep.core.cluster_map import Keys
+from lockstep.core.ids import BrokerId, Incarnation
+from lockstep.core.state_hash import state_hash
+from lockstep.runtime.channels import Channels
+from lockstep.runtime.cluster_view import ClusterView
+from lockstep.runtime.driver import Driver
+from lockstep.wire.v1 import cluster_pb2 as pb
+from services.broker.own_disk import OwnDisk
+from services.broker.status_report import HASHED_ITEMS, StatusReport, hash_in_turns
+from tests.unit.services.primary.primary_rig import Rig
+from tests.unit.services.replicas import SET, ReplicaBench, leading
+
+TURNS = 5
+
+
+def a_rig_with_messages() -> Rig:
+    rig = Rig()
+    client = rig.client()
+    client.declare("q")
+    client.publish("q", *[b"x"] * (HASHED_ITEMS * TURNS // 2))
+    return rig
+
+
+def report_of(bench: ReplicaBench) -> StatusReport:
+    driver, view = Driver(), ClusterView(Keys("c"))
+    driver.host(SET, bench.replica)
+    own_disk = OwnDisk(Channels(), "127.0.0.1:1", view)
+    return StatusReport(BrokerId("a"), Incarnation("p1"), "c", view, driver, own_disk)
+
+
+async def test_a_hash_is_made_in_turns_with_everything_else() -> None:
+    rig = a_rig_with_messages()
+    turns, is_over = 0, asyncio.Event()
+
+    async def go_on() -> None:
+        nonlocal turns
+        while not is_over.is_set():
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.ensure_future(go_on())
+    found = await hash_in_turns(rig.state.items(bodies=False))
+    is_over.set()
+    await other
+    assert found == state_hash(rig.state)
+    assert turns >= TURNS
+
+
+async def test_what_is_applied_meanwhile_is_not_in_it() -> None:
+    rig = a_rig_with_messages()
+    before = state_hash(rig.state)
+    hashing = asyncio.ensure_future(hash_in_turns(rig.state.items(bodies=False)))
+    await asyncio.sleep(0)
+    rig.client().declare("other")
+    assert await hashing == before != state_hash(rig.state)
+
+
+async def test_a_status_has_hashes_only_if_they_are_asked_for() -> None:
+    bench = leading()
+    report = report_of(bench)
+    assert bench.replica.primary is not None
+    for with_state_hash in (False, True):
+        request = pb.GetClusterStatusRequest(with_state_hash=with_state_hash)
+        answering = asyncio.ensure_future(report.get_status(request))
+        await asyncio.sleep(0)
+        assert answering.done() is not with_state_hash, "it takes its turn"
+        (replica,) = (await answering).replicas
+        state = bench.replica.primary.context.state
+        assert replica.role == pb.ROLE_PRIMARY
+        assert (replica.state_index, replica.state_hash) == (
+            state.applied,
+            state_hash(state) if with_state_hash else "",
+        )
