@@ -140,7 +140,8 @@ async def move(session: Session, taken: list[Message], targets: list[str], moved
             await transaction.accept(*taken)
             for target in targets:
                 copies = [
-                    OutgoingMessage(message.properties, message.body, message.is_durable) for message in taken
+                    OutgoingMessage(message.properties, message.body, message.is_durable, message.ttl_ms)
+                    for message in taken
                 ]
                 published.append((target, await transaction.publish(target, copies)))
     except Rejected as rejected:

@@ -5,6 +5,7 @@ delivered before a failover is void after it: the queue has it again, and settli
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -71,6 +72,12 @@ class Message:
     @property
     def is_durable(self) -> bool:
         return self._content.is_durable
+
+    @property
+    def ttl_ms(self) -> int:
+        """What is left of its time to live, by this machine's clock: at least 1; 0: it has none."""
+        expires_ms = self._content.expires_ms
+        return max(1, expires_ms - time.time_ns() // 1_000_000) if expires_ms else 0
 
     def accept(self) -> Confirmation:
         """It is done: take it from the queue."""

@@ -1,15 +1,19 @@
 """`lockstep transfer`: what a failover rolled back is done again, and what a queue refuses is not."""
 
 import asyncio
+import time
 from typing import Any, Self
 
 import pytest
 
 from lockstep.cli.transfer import Moved, move, take, take_or_ask
-from lockstep.client import ErrorCode, Rejected, connect
+from lockstep.client import ErrorCode, Message, Rejected, connect
 from lockstep.core import commands as c
+from lockstep.core.commands import OutgoingMessage
 from lockstep.core.errors import InDoubt, LockstepError
+from lockstep.core.ids import Epoch, QueuePosition
 from lockstep.core.requests import OpenConsumer
+from lockstep.core.server_messages import DeliveredMessage
 from tests.unit.lockstep.cli.test_silent_sets import lockstep
 from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 
@@ -111,7 +115,38 @@ class RolledBack:
 
 
 class FromOrders:
-    queue, properties, body, is_durable = "orders", b"", b"", True
+    queue, properties, body, is_durable, ttl_ms = "orders", b"", b"", True, 0
+
+
+class Recorded(RolledBack):
+    """A session whose transactions commit."""
+
+    id = "1"
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.published: list[OutgoingMessage] = []
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def publish(self, _target: str, messages: Any) -> asyncio.Future[int]:
+        self.published += messages
+        return asyncio.get_running_loop().create_future()
+
+
+async def test_messages_keep_what_is_left_of_their_time_to_live() -> None:
+    now_ms = time.time_ns() // 1_000_000
+    contents = [
+        DeliveredMessage(QueuePosition(1), b"", b"body", 0, expires_ms, True)
+        for expires_ms in (now_ms + 60_000, now_ms - 60_000, 0)
+    ]
+    session: Any = Recorded()
+    consumer: Any = None
+    assert await move(session, [Message(consumer, Epoch(1), one, 0) for one in contents], ["full"], Moved())
+    left, over, none = (message.ttl_ms for message in session.published)
+    assert 10_000 < left <= 60_000
+    assert (over, none) == (1, 0)
 
 
 async def moved_by(session: Any) -> str | None:
