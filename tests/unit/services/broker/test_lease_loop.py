@@ -42,19 +42,23 @@ class Etcd:
         self.has_put.set()
 
 
-async def test_the_running_key_is_put_until_etcd_has_it() -> None:
-    doubt = EtcdInDoubt(ErrorCode.UNAVAILABLE, "an election")
-    etcd = Etcd(doubt, EtcdRejected(ErrorCode.UNAVAILABLE, "an election"))
-    loop = LeaseLoop(
+def lease_loop(etcd: Etcd, driver: Driver | None = None, lease_file: Path | None = None) -> LeaseLoop:
+    return LeaseLoop(
         LeaseSettings(),
         cast(EtcdClient, etcd),
         ClusterView(Keys("c")),
-        Driver(),
+        driver or Driver(),
         ServingRights(),
         BrokerId("b1"),
         Incarnation("p1"),
-        None,
+        lease_file,
     )
+
+
+async def test_the_running_key_is_put_until_etcd_has_it() -> None:
+    doubt = EtcdInDoubt(ErrorCode.UNAVAILABLE, "an election")
+    etcd = Etcd(doubt, EtcdRejected(ErrorCode.UNAVAILABLE, "an election"))
+    loop = lease_loop(etcd)
     running = asyncio.ensure_future(loop.run())
     loop.store_answered()
     await asyncio.wait_for(etcd.has_put.wait(), 10)
@@ -65,16 +69,7 @@ async def test_the_running_key_is_put_until_etcd_has_it() -> None:
 
 async def test_a_lease_file_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
     etcd = Etcd()
-    loop = LeaseLoop(
-        LeaseSettings(),
-        cast(EtcdClient, etcd),
-        ClusterView(Keys("c")),
-        Driver(),
-        ServingRights(),
-        BrokerId("b1"),
-        Incarnation("p1"),
-        tmp_path / "is not there" / "lease",
-    )
+    loop = lease_loop(etcd, lease_file=tmp_path / "is not there" / "lease")
     running = asyncio.ensure_future(loop.run())
     loop.store_answered()
     await asyncio.wait_for(etcd.has_put.wait(), 10)
@@ -98,16 +93,7 @@ class Busy:
 async def test_replicas_hear_that_the_lease_is_lost_before_it_is_revoked_however_much_waits() -> None:
     etcd, driver, orders = Etcd(), Driver(), SetName("orders")
     driver.host(orders, Busy(etcd.happened))
-    loop = LeaseLoop(
-        LeaseSettings(),
-        cast(EtcdClient, etcd),
-        ClusterView(Keys("c")),
-        driver,
-        ServingRights(),
-        BrokerId("b1"),
-        Incarnation("p1"),
-        None,
-    )
+    loop = lease_loop(etcd, driver)
     running = asyncio.ensure_future(loop.run())
     loop.store_answered()
     await asyncio.wait_for(etcd.has_put.wait(), 10)
