@@ -4,7 +4,7 @@ Law: only the primary of the set answers, and every verb is a numbered command o
 decided where all verbs are.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import grpc
@@ -36,6 +36,8 @@ from services.broker.set_queries import SetQueries
 PAGE = 500
 """Branches of one answer to Recover."""
 _Response = TypeVar("_Response", bound=Message)
+_Request = pb.BranchRequest | pb.CommitBranchRequest | pb.EndBranchRequest | pb.SetBranchTimeoutRequest
+_Made = TypeVar("_Made", bound=AnyCommand)
 
 
 class BranchCalls:
@@ -87,14 +89,11 @@ class BranchCalls:
         )
 
     async def _end(self, request: pb.EndBranchRequest) -> pb.BranchResponse:
-        set_name, xid = self._named(request)
-        command = EndCommand(0, xid.encode(), request.operations, request.is_failed)
-
-        async def end() -> pb.BranchResponse:
-            return _status(set_name, await self._callers.end_branch(set_name, command))
-
-        return await self._forwarding.at_primary(
-            set_name, "ResourceManager/End", request, pb.BranchResponse, end
+        return await self._verb(
+            "End",
+            request,
+            lambda xid: EndCommand(0, xid, request.operations, request.is_failed),
+            self._callers.end_branch,
         )
 
     async def _prepare(self, request: pb.BranchRequest) -> pb.BranchResponse:
@@ -112,14 +111,12 @@ class BranchCalls:
         return await self._verb("Forget", request, lambda xid: ForgetBranchCommand(0, xid))
 
     async def _set_timeout(self, request: pb.SetBranchTimeoutRequest) -> pb.BranchResponse:
-        set_name, xid = self._named(request)
-        command = SetTimeoutCommand(0, xid.encode(), span(request.timeout_ms))
-
-        async def set_timeout() -> pb.BranchResponse:
-            return _status(set_name, await self._callers.set_timeout(set_name, command))
-
-        return await self._forwarding.at_primary(
-            set_name, "ResourceManager/SetTimeout", request, pb.BranchResponse, set_timeout
+        timeout_ms = span(request.timeout_ms)
+        return await self._verb(
+            "SetTimeout",
+            request,
+            lambda xid: SetTimeoutCommand(0, xid, timeout_ms),
+            self._callers.set_timeout,
         )
 
     # --- questions ----------------------------------------------------------------------------------------------------
@@ -180,14 +177,16 @@ class BranchCalls:
     async def _verb(
         self,
         method: str,
-        request: pb.BranchRequest | pb.CommitBranchRequest,
-        make: Callable[[bytes], AnyCommand],
+        request: _Request,
+        make: Callable[[bytes], _Made],
+        run: Callable[[SetName, _Made], Awaitable[Done]] | None = None,
     ) -> pb.BranchResponse:
+        """`run`: by callers' sessions; None: as what may be repeated."""
         set_name, xid = self._named(request)
         command = make(xid.encode())
 
         async def verb() -> pb.BranchResponse:
-            return _status(set_name, await self._callers.run(set_name, command))
+            return _status(set_name, await (run or self._callers.run)(set_name, command))
 
         return await self._forwarding.at_primary(
             set_name, f"ResourceManager/{method}", request, pb.BranchResponse, verb
