@@ -89,7 +89,7 @@ def add_to_record(entry: Entry, path: Path) -> None:
 
 
 def changes(new: Entry, old: Entry | None) -> str:
-    """Tables in Markdown: what each hop costs, and what it did in an entry before."""
+    """Markdown: tables of what each hop costs, and what it did in an entry before, and how disturbed the two were."""
     rows, counted = [], []
     for title, hops in new.cases.items():
         before = old.cases.get(title) if old is not None else None
@@ -101,7 +101,12 @@ def changes(new: Entry, old: Entry | None) -> str:
     shown = table(("CPU us a message (before)", *HOPS, "msgs/s"), rows)
     if counted:
         shown += "\n\n" + table(("instructions a message (before)", *HOPS), counted)
-    return shown
+    return f"{shown}\n\nMeanwhile {_disturbance(new)}" + (f" (before: {_disturbance(old)})." if old else ".")
+
+
+def _disturbance(entry: Entry) -> str:
+    slowdown = f"up to {entry.slowdown:.2f} times slower than at best" if entry.slowdown else "not looked at"
+    return f"others used up to {entry.other_cores:.2f} cores, and processors were {slowdown}"
 
 
 def _change(new: Mapping[str, float], old: Mapping[str, float], hop: str) -> str:
@@ -141,9 +146,6 @@ async def main(rounds: int, seconds: float, directory: Path | None, record: Path
     console.print(changes(entry, known[-1] if known else None), markup=False, soft_wrap=True)
     if not instructions:
         console.print("instructions are not counted: no valgrind (Debian's name)")
-    console.print(
-        f"others used up to {entry.other_cores:.2f} cores, processors were up to {entry.slowdown:.2f} times slower than at best"
-    )
     await asyncio.to_thread(add_to_record, entry, record)
     return 0
 

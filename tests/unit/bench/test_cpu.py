@@ -44,8 +44,8 @@ def test_instructions_are_shown_where_they_were_counted() -> None:
     hops = by_hop([repetition(1.0)], {"primary": 50_000.0})
     assert hops.instructions == {"primary": 50_000.0}
     counted = replace(entry(10.0), cases={"one": hops})
-    assert changes(counted, None).splitlines()[-1] == "| one | - | - | 50,000 | - | - |"
-    assert changes(counted, counted).splitlines()[-1] == "| one | - | - | 50,000 (50,000) | - | - |"
+    assert changes(counted, None).splitlines()[-3] == "| one | - | - | 50,000 | - | - |"
+    assert changes(counted, counted).splitlines()[-3] == "| one | - | - | 50,000 (50,000) | - | - |"
 
 
 def test_entries_are_added_behind_those_that_are_there(tmp_path: Path) -> None:
@@ -65,5 +65,13 @@ def test_an_entry_from_before_processors_were_looked_at_is_read(tmp_path: Path) 
 
 def test_a_change_is_shown_beside_what_it_was() -> None:
     shown = changes(entry(10.0), entry(20.0)).splitlines()
-    assert shown[-1] == "| one | 3.0 (3.0) | - | 10.0 (20.0) | - | - | 1,000 |"
-    assert changes(entry(10.0), None).splitlines()[-1] == "| one | 3.0 | - | 10.0 | - | - | 1,000 |"
+    assert shown[-3] == "| one | 3.0 (3.0) | - | 10.0 (20.0) | - | - | 1,000 |"
+    assert changes(entry(10.0), None).splitlines()[-3] == "| one | 3.0 | - | 10.0 | - | - | 1,000 |"
+
+
+def test_a_change_says_how_disturbed_both_were() -> None:
+    slow = replace(entry(10.0), slowdown=2.0)
+    of_slow = "others used up to 0.10 cores, and processors were up to 2.00 times slower than at best"
+    before = "others used up to 0.10 cores, and processors were not looked at"
+    assert changes(slow, None).splitlines()[-1] == f"Meanwhile {of_slow}."
+    assert changes(slow, entry(20.0)).splitlines()[-1] == f"Meanwhile {of_slow} (before: {before})."
