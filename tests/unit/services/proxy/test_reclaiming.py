@@ -48,8 +48,7 @@ async def fail_over(broker: FakeBroker) -> None:
 
 def credit_at(broker: FakeBroker) -> int:
     """All that its last stream was granted: with a consumer, or later, as the client's frames came together."""
-    primary = broker.streams[-1][1] if broker.streams else None
-    heard = primary.requests if primary is not None else []
+    heard = broker.streams[-1][1].requests if broker.streams else []
     return sum(one.credit for one in heard if isinstance(one, rq.OpenConsumer | rq.GrantCredit))
 
 
