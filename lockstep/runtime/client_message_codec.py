@@ -40,12 +40,11 @@ def encode_client_message(message: rq.ClientMessage, wire: pb.ClientMessage) -> 
     if isinstance(message, c.Command) and not message.number:
         raise invalid(f"{type(message).__name__} has no number")
     match message:
+        case c.CommitCommand():
+            _fill_commit(message, wire)
+            return
         case c.PublishCommand():
-            wire.number = message.number
-            _fill_publish(message, wire.publish)
-            if message.transaction is not None:
-                fill_name(message.transaction, wire.publish.transaction)
-            wire.publish.sequence = message.sequence
+            _fill_publish_command(message, wire)
             return
         case c.SettleCommand():
             wire.number = message.number
@@ -54,15 +53,6 @@ def encode_client_message(message: rq.ClientMessage, wire: pb.ClientMessage) -> 
         case c.BeginCommand(number, timeout_ms):
             wire.number = number
             wire.begin.timeout_ms = span(timeout_ms)
-            return
-        case c.CommitCommand(number, transaction, operations, begins, last_publish):
-            wire.number = number
-            fill_name(transaction, wire.commit.transaction)
-            wire.commit.operations = operations
-            if begins:
-                wire.commit.begins = begins
-            if last_publish is not None:
-                _fill_publish(last_publish, wire.commit.last_publish)
             return
         case c.RollbackCommand(number, transaction):
             built = _Wire(number=number, rollback=_Wire.Rollback(transaction=encode_name(transaction)))
@@ -98,6 +88,26 @@ def encode_client_message(message: rq.ClientMessage, wire: pb.ClientMessage) -> 
         case _:
             built = _encode_request(message)
     wire.MergeFrom(built)
+
+
+def _fill_publish_command(command: c.PublishCommand, wire: pb.ClientMessage) -> None:
+    wire.number = command.number
+    publish = wire.publish
+    _fill_publish(command, publish)
+    if command.transaction is not None:
+        fill_name(command.transaction, publish.transaction)
+    publish.sequence = command.sequence
+
+
+def _fill_commit(command: c.CommitCommand, wire: pb.ClientMessage) -> None:
+    wire.number = command.number
+    commit = wire.commit
+    fill_name(command.transaction, commit.transaction)
+    commit.operations = command.operations
+    if command.begins:
+        commit.begins = command.begins
+    if command.last_publish is not None:
+        _fill_publish(command.last_publish, commit.last_publish)
 
 
 def _encode_request(message: rq.AnyRequest) -> pb.ClientMessage:
@@ -156,8 +166,9 @@ def _fill_publish(command: c.PublishCommand, publish: pb.ClientMessage.Publish) 
     publish.exchange = command.exchange
     publish.routing_key = command.routing_key
     if isinstance(messages, AlikeMessages):
-        _check_publish(messages.bodies, messages.ttl_ms)
-        publish.bodies.extend(messages.bodies)
+        bodies = messages.bodies
+        _check_publish(bodies, messages.ttl_ms)
+        publish.bodies.extend(bodies)
         if messages.properties:
             publish.properties.append(messages.properties)
         if messages.is_durable:
@@ -287,19 +298,20 @@ def _decode_publish(number: int, wire: pb.ClientMessage) -> c.PublishCommand:
 def _made_publish(
     number: int, publish: pb.ClientMessage.Publish, transaction: TransactionKey | None, sequence: int
 ) -> c.PublishCommand:
-    _check_publish(publish.bodies, max(publish.ttls_ms) if publish.ttls_ms else 0)
-    return c.PublishCommand(
-        number, publish.exchange, publish.routing_key, _made_messages(publish), transaction, sequence
-    )
+    bodies, ttls_ms = tuple(publish.bodies), publish.ttls_ms
+    _check_publish(bodies, max(ttls_ms) if ttls_ms else 0)
+    messages = _made_messages(publish, bodies, ttls_ms)
+    return c.PublishCommand(number, publish.exchange, publish.routing_key, messages, transaction, sequence)
 
 
-def _made_messages(publish: pb.ClientMessage.Publish) -> Sequence[c.OutgoingMessage]:
-    bodies, properties, ttls_ms = publish.bodies, publish.properties, publish.ttls_ms
-    are_durable, count = publish.are_durable, len(bodies)
-    headers: list[Headers] = [_decode_pairs(pairs.pairs) for pairs in publish.headers]
+def _made_messages(
+    publish: pb.ClientMessage.Publish, bodies: tuple[bytes, ...], ttls_ms: Sequence[int]
+) -> Sequence[c.OutgoingMessage]:
+    properties, are_durable, count = publish.properties, publish.are_durable, len(bodies)
+    headers = [_decode_pairs(pairs.pairs) for pairs in publish.headers] if publish.headers else []
     if len(properties) <= 1 and len(are_durable) <= 1 and len(ttls_ms) <= 1 and len(headers) <= 1:
         return AlikeMessages(
-            tuple(bodies),
+            bodies,
             properties[0] if properties else b"",
             are_durable[0] if are_durable else False,
             ttls_ms[0] if ttls_ms else 0,

@@ -4,7 +4,7 @@ Law: leases and timeouts use CLOCK_BOOTTIME, which goes on while the machine sle
 only goes into records.
 """
 
-import time
+from time import CLOCK_BOOTTIME, clock_gettime_ns, time_ns
 
 from lockstep.core.clock import Now
 
@@ -13,9 +13,9 @@ _MILLION = 1_000_000
 
 def boottime_ms() -> int:
     """CLOCK_BOOTTIME in milliseconds."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // _MILLION
+    return clock_gettime_ns(CLOCK_BOOTTIME) // _MILLION
 
 
 def read_now() -> Now:
     """This moment on both clocks."""
-    return Now(time.clock_gettime_ns(time.CLOCK_BOOTTIME) // _MILLION, time.time_ns() // _MILLION)
+    return Now(clock_gettime_ns(CLOCK_BOOTTIME) // _MILLION, time_ns() // _MILLION)

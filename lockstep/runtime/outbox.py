@@ -49,10 +49,12 @@ class Outbox(Generic[Item]):
 
     def write_now(self, bytes_max: int, write: Callable[[list[Item]], bool]) -> None:
         """In the place of a writer that has nothing to do: `write` writes what waits, or nothing of it and answers False."""
-        while self._items and self._writer is not None and not self._writer.done():
-            before = list(self._items)
+        items = self._items
+        while items and self._writer is not None and not self._writer.done():
+            before = items.copy()
             if not write(self._pop(bytes_max)):
-                self._items = deque(before)
+                items.clear()
+                items.extend(before)
                 self.bytes_waiting = sum(item_bytes for _, item_bytes in before)
                 self._wake_writer()
         if self._fillers:
@@ -75,10 +77,12 @@ class Outbox(Generic[Item]):
         return taken
 
     def _pop(self, bytes_max: int) -> list[Item]:
-        taken: list[Item] = []
-        taken_bytes = 0
-        while self._items and (not taken or taken_bytes + self._items[0][1] <= bytes_max):
-            item, item_bytes = self._items.popleft()
+        """There is one at least."""
+        items = self._items
+        item, taken_bytes = items.popleft()
+        taken = [item]
+        while items and taken_bytes + items[0][1] <= bytes_max:
+            item, item_bytes = items.popleft()
             taken.append(item)
             taken_bytes += item_bytes
         self.bytes_waiting -= taken_bytes

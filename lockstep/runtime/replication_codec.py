@@ -33,12 +33,11 @@ from lockstep.core.replication import (
     ToBackup,
 )
 from lockstep.core.store_protocol import StateItem
-from lockstep.runtime.wire import Serialized, parse, serialize_with, split_from
+from lockstep.runtime.wire import BytesWithin, Serialized, parse
 from lockstep.wire.v1 import primary_pb2, store_pb2
 
 _Response = primary_pb2.SubscribeResponse
-_FRAMES = _Response.DESCRIPTOR.fields_by_name["frames"]
-_DURABLE = _Response.Frames.DESCRIPTOR.fields_by_name["durable"]
+_DURABLE = BytesWithin(_Response.DESCRIPTOR, "frames", "durable")
 
 
 def encode_subscribe(subscribe: Subscribe, subscription: str) -> bytes:
@@ -85,6 +84,10 @@ def decode_subscribe(data: bytes) -> tuple[Subscribe, str]:
 
 def encode_to_backup(messages: Sequence[ToBackup], bytes_max: int) -> Iterator[Serialized]:
     """What one backup's stream carries next; joined frames make up to `bytes_max` bytes, a single one may be longer."""
+    if len(messages) == 1 and isinstance(only := messages[0], Frames) and len(only.frames) == 1:
+        # Nearly always: as it would be joined.
+        yield _encode_frames(only, only.frames)
+        return
     joined = _FrameJoiner(bytes_max)
     for message in messages:
         if isinstance(message, Frames):
@@ -97,7 +100,7 @@ def encode_to_backup(messages: Sequence[ToBackup], bytes_max: int) -> Iterator[S
 
 def decode_to_backup(data: bytes | memoryview) -> ToBackup:
     """Raises `Rejected` for bytes that are no such message."""
-    rest, durable = split_from(data, _FRAMES, _DURABLE)
+    rest, durable = _DURABLE.split_from(data)
     message = parse(primary_pb2.SubscribeResponse(), rest)
     set_name, epoch = SetName(message.resource_set), Epoch(message.epoch)
     match message.WhichOneof("response"):
@@ -161,7 +164,7 @@ def to_backup_bytes(message: ToBackup) -> int:
     """About how many bytes a message has: what an outbox counts."""
     match message:
         case Frames():
-            return sum(len(durable) + len(transient) + 16 for durable, transient in message.frames)
+            return sum([len(durable) + len(transient) + 16 for durable, transient in message.frames])
         case SnapshotChunk():
             return sum(len(item.key) + len(item.value) + 8 for item in message.items)
         case HandedOver():
@@ -197,11 +200,17 @@ class _FrameJoiner:
         if last is None:
             return
         self._last, self._pairs, self._bytes = None, [], 0
-        response = _Response(resource_set=last.set_name, epoch=last.epoch)
-        response.frames.SetInParent()
-        response.frames.transient.extend([transient for _, transient in pairs])
-        response.frames.commit_index = last.commit_index
-        yield serialize_with(response, _FRAMES, _DURABLE, [durable for durable, _ in pairs])
+        yield _encode_frames(last, pairs)
+
+
+def _encode_frames(last: Frames, pairs: Sequence[tuple[bytes, bytes]]) -> Serialized:
+    """`pairs` with all else as `last` says it."""
+    response = _Response(resource_set=last.set_name, epoch=last.epoch)
+    frames = response.frames
+    frames.SetInParent()
+    frames.transient.extend([transient for _, transient in pairs])
+    frames.commit_index = last.commit_index
+    return _DURABLE.serialize_with(response, [durable for durable, _ in pairs])
 
 
 def _encode_one(

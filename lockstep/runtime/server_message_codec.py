@@ -180,7 +180,7 @@ def decode_server_message(
 def _decode_answers(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> sm.Answers:
     answers = wire.answers
     numbers, values, messages = answers.numbers, answers.values, answers.messages
-    codes = [_code(code) for code in answers.codes]
+    codes = [_code(code) for code in answers.codes] if answers.codes else []
     count = len(numbers)
     if count == 1 and len(codes) <= 1 and len(messages) <= 1 and len(values) <= 1:
         # Nearly always: the same columns.

@@ -213,6 +213,8 @@ class StoreClient:
 
 def join_appends(requests: Sequence[AnyStoreRequest | None]) -> list[AnyStoreRequest | None]:
     """Appends in a row become one: the cost of a stream is per message."""
+    if len(requests) == 1:
+        return list(requests)
     joined: list[AnyStoreRequest | None] = []
     row: list[AppendFrames] = []
 

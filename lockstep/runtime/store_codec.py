@@ -5,6 +5,7 @@ the store answers each, unless its disk hangs.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import assert_never
 
 import msgspec
@@ -36,19 +37,19 @@ from lockstep.core.store_protocol import (
     Truncate,
     Truncated,
 )
-from lockstep.runtime.wire import Serialized, parse, serialize_with, split_from
+from lockstep.runtime.wire import BytesWithin, Serialized, parse
 from lockstep.wire.v1 import store_pb2
 
 SET_NAME_BYTES_MAX = 80
 """UTF-8 bytes; percent-encoded they still fit a file's name."""
 HEARTBEAT = store_pb2.AppendRequest().SerializeToString()
 """Both ways: a message that says nothing."""
-_FRAMES = store_pb2.AppendRequest.DESCRIPTOR.fields_by_name["frames"]
-_FRAMES_OF_FRAMES = store_pb2.AppendRequest.Frames.DESCRIPTOR.fields_by_name["frames"]
+_FRAMES = BytesWithin(store_pb2.AppendRequest.DESCRIPTOR, "frames", "frames")
 _ITEM_ENCODER = msgspec.msgpack.Encoder()
 _ITEM_DECODER = msgspec.msgpack.Decoder(tuple[StateItem, ...])
 
 
+@lru_cache(maxsize=1_000)
 def check_set_name(name: str) -> SetName:
     """Raises `Rejected` for what cannot be a resource set's name."""
     if not name or len(name.encode()) > SET_NAME_BYTES_MAX or not name.isprintable():
@@ -63,9 +64,10 @@ def encode_request(request: AnyStoreRequest) -> Serialized:
     )
     match request:
         case AppendFrames():
-            message.frames.commit_index = request.commit_index
-            message.frames.SetInParent()
-            return serialize_with(message, _FRAMES, _FRAMES_OF_FRAMES, request.frames)
+            frames = message.frames
+            frames.commit_index = request.commit_index
+            frames.SetInParent()
+            return _FRAMES.serialize_with(message, request.frames)
         case OpenSet():
             message.open_set.SetInParent()
         case Truncate():
@@ -100,7 +102,7 @@ def encode_request(request: AnyStoreRequest) -> Serialized:
 
 def decode_request(data: bytes | memoryview) -> AnyStoreRequest | None:
     """Inverse of `encode_request`; None for a heartbeat. Raises `Rejected`."""
-    rest, frames = split_from(data, _FRAMES, _FRAMES_OF_FRAMES)
+    rest, frames = _FRAMES.split_from(data)
     message = parse(store_pb2.AppendRequest(), rest)
     kind = message.WhichOneof("request")
     if kind is None:
@@ -108,8 +110,8 @@ def decode_request(data: bytes | memoryview) -> AnyStoreRequest | None:
     head = check_set_name(message.resource_set), Epoch(message.epoch), Incarnation(message.incarnation)
     match kind:
         case "frames":
-            commit_index = LogIndex(message.frames.commit_index)
-            return AppendFrames(*head, (*message.frames.frames, *frames), commit_index)
+            append = message.frames
+            return AppendFrames(*head, (*append.frames, *frames), LogIndex(append.commit_index))
         case "open_set":
             return OpenSet(*head)
         case "truncate":
@@ -141,11 +143,12 @@ def encode_answer(answer: AnyStoreAnswer) -> bytes:
     )
     match answer:
         case Appended(log_end=log_end, free_bytes=free_bytes):
-            message.appended.log_end = log_end
+            appended = message.appended
+            appended.log_end = log_end
             if free_bytes < FREE_BYTES_UNKNOWN:
                 # 0 is "not measured" on the wire.
-                message.appended.free_bytes = max(free_bytes, 1)
-            message.appended.SetInParent()
+                appended.free_bytes = max(free_bytes, 1)
+            appended.SetInParent()
         case Truncated(log_end=log_end):
             message.truncated.log_end = log_end
             message.truncated.SetInParent()
@@ -183,8 +186,8 @@ def decode_answer(data: bytes | memoryview) -> AnyStoreAnswer | None:
     head = SetName(message.resource_set), Epoch(message.epoch), Incarnation(message.incarnation)
     match kind:
         case "appended":
-            free_bytes = message.appended.free_bytes or FREE_BYTES_UNKNOWN
-            return Appended(*head, LogIndex(message.appended.log_end), free_bytes)
+            appended = message.appended
+            return Appended(*head, LogIndex(appended.log_end), appended.free_bytes or FREE_BYTES_UNKNOWN)
         case "truncated":
             return Truncated(*head, LogIndex(message.truncated.log_end))
         case "installed":

@@ -5,9 +5,10 @@ into a message, and once on its way out of one.
 """
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TypeVar
 
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 
 from lockstep.core.errors import ErrorCode, Rejected
@@ -17,6 +18,8 @@ _VARINT, _FIXED_64, _LENGTH_DELIMITED, _FIXED_32 = 0, 1, 2, 5
 _FIXED_BYTES = {_FIXED_64: 8, _FIXED_32: 4}
 PIECES_BYTES_MIN = 16 << 10
 """From this size on pieces cost less than a copy."""
+_ONE_BYTE = [bytes((number,)) for number in range(0x80)]
+"""Numbers that take no more."""
 _LOOKS_MAX = 10_000
 """Fields of a message that are looked at; what has more is a parser's work."""
 Serialized = bytes | tuple[bytes, ...]
@@ -34,75 +37,84 @@ def parse(message: _Message, data: bytes | memoryview) -> _Message:
     return message
 
 
-def serialize_with(
-    message: Message, embedded: FieldDescriptor, field: FieldDescriptor, values: Sequence[bytes]
-) -> Serialized:
-    """The serialised `message`, with `values` in a repeated bytes field of a message that is embedded in it.
+class BytesWithin:
+    """A repeated bytes field of a message that is embedded in another one: what is big in that."""
 
-    Where they are big they stay as they are, pieces of the whole. Each is a piece of its own of the embedded message, behind what
-    `message` has of it: parsers merge the pieces, of a oneof's member too, and join what is repeated (protobuf's encoding, Last
-    One Wins).
-    """
-    pieces, head = list[bytes](), message.SerializeToString()
-    for value in values:
-        size = len(value)
-        inner = _head_of_bytes(field, size)
-        pieces += (head + _head_of_bytes(embedded, len(inner) + size) + inner, value)
-        head = b""
-    if head:
-        return head
-    return tuple(pieces) if sum(map(len, pieces)) >= PIECES_BYTES_MIN else b"".join(pieces)
+    def __init__(self, descriptor: Descriptor, embedded: str, field: str) -> None:
+        """`descriptor`: of the message, whose field `embedded` is a message with the repeated `field`."""
+        outer = descriptor.fields_by_name[embedded]
+        assert outer.message_type is not None, f"{embedded} is no message"
+        inner = outer.message_type.fields_by_name[field]
+        self._number = outer.number
+        self._head = _varint(outer.number << 3 | _LENGTH_DELIMITED)
+        self._value_tag = inner.number << 3 | _LENGTH_DELIMITED
+        self._value_head = _varint(self._value_tag)
+        self._values_of = attrgetter(f"{embedded}.{field}")
 
+    def serialize_with(self, message: Message, values: Sequence[bytes]) -> Serialized:
+        """The serialised `message`, with `values` behind those that it has of them.
 
-def split_from(
-    data: bytes | memoryview, embedded: FieldDescriptor, field: FieldDescriptor
-) -> tuple[bytes | memoryview, list[bytes]]:
-    """Inverse of `serialize_with`: what is left for a parser, and the values behind those that it finds.
+        Small ones are put into `message`. Where they are big they stay as they are, pieces of the whole. Each is a piece of its
+        own of the embedded message: parsers merge the pieces, of a oneof's member too, and join what is repeated (protobuf's
+        encoding, Last One Wins).
+        """
+        if not values:
+            return message.SerializeToString()
+        if sum(map(len, values)) < PIECES_BYTES_MIN:
+            self._values_of(message).extend(values)
+            return message.SerializeToString()
+        pieces, head = list[bytes](), message.SerializeToString()
+        for value in values:
+            size = len(value)
+            inner = self._value_head + _varint(size)
+            pieces += (head + self._head + _varint(len(inner) + size) + inner, value)
+            head = b""
+        return tuple(pieces)
 
-    All is left for it where there is no need to look, or where the bytes are another's or none of a message's.
-    """
-    if len(data) < PIECES_BYTES_MIN:
+    def split_from(self, data: bytes | memoryview) -> tuple[bytes | memoryview, list[bytes]]:
+        """Inverse of `serialize_with`: what is left for a parser, and the values behind those that it finds.
+
+        All is left for it where there is no need to look, or where the bytes are another's or none of a message's.
+        """
+        if len(data) < PIECES_BYTES_MIN:
+            return data, []
+        view, rest, values = memoryview(data), bytearray(), list[bytes]()
+        at, end = 0, len(data)
+        try:
+            for _ in range(_LOOKS_MAX):
+                if at >= end:
+                    return bytes(rest), values
+                begin = at
+                tag, at = _read_varint(data, at)
+                kind = tag & 7
+                if kind == _LENGTH_DELIMITED:
+                    size, at = _read_varint(data, at)
+                    inner, at = at, at + size
+                    if tag >> 3 == self._number:
+                        value_tag, place = _read_varint(data, inner)
+                        if value_tag == self._value_tag:
+                            size, place = _read_varint(data, place)
+                            if place + size == at <= end:
+                                values.append(bytes(view[place:at]))
+                                continue
+                        if values:
+                            return data, []  # Nobody knows what of it belongs before them.
+                elif kind == _VARINT:
+                    _, at = _read_varint(data, at)
+                else:
+                    at += _FIXED_BYTES[kind]
+                if at > end:
+                    return data, []
+                rest += view[begin:at]
+        except (IndexError, KeyError):
+            pass
         return data, []
-    view, rest, values = memoryview(data), bytearray(), list[bytes]()
-    at, end = 0, len(data)
-    try:
-        for _ in range(_LOOKS_MAX):
-            if at >= end:
-                return bytes(rest), values
-            begin = at
-            tag, at = _read_varint(data, at)
-            kind = tag & 7
-            if kind == _LENGTH_DELIMITED:
-                size, at = _read_varint(data, at)
-                inner, at = at, at + size
-                if tag >> 3 == embedded.number:
-                    value_tag, place = _read_varint(data, inner)
-                    if value_tag == (field.number << 3 | _LENGTH_DELIMITED):
-                        size, place = _read_varint(data, place)
-                        if place + size == at <= end:
-                            values.append(bytes(view[place:at]))
-                            continue
-                    if values:
-                        return data, []  # Nobody knows what of it belongs before them.
-            elif kind == _VARINT:
-                _, at = _read_varint(data, at)
-            else:
-                at += _FIXED_BYTES[kind]
-            if at > end:
-                return data, []
-            rest += view[begin:at]
-    except (IndexError, KeyError):
-        pass
-    return data, []
-
-
-def _head_of_bytes(field: FieldDescriptor, size: int) -> bytes:
-    """What stands before `size` bytes of a field: bytes, or an embedded message."""
-    return _varint(field.number << 3 | _LENGTH_DELIMITED) + _varint(size)
 
 
 def _varint(number: int) -> bytes:
     """As protobuf has numbers: seven bits in each byte, the lowest first, and a bit that says whether more follow."""
+    if number < 0x80:
+        return _ONE_BYTE[number]
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)

@@ -207,7 +207,9 @@ class ClientCall:
         self._stream = _ClientStream(connection, number, self._channel.message_bytes_max, self)
         connection.streams[number] = self._stream
         if self._request is not None:
-            if not connection.is_paused and connection.send_message(number, self._request):
+            if not connection.is_paused and connection.send_message(
+                number, self._request, len(self._request)
+            ):
                 connection.end_messages(self._stream)
             else:
                 self._sending = asyncio.ensure_future(self._send(self._stream, self._request))

@@ -31,7 +31,7 @@ from hpack import Decoder, HeaderTuple
 
 from lockstep.transport.errors import ConnectionEnded
 from lockstep.transport.metadata import Header
-from lockstep.transport.stream import MOVED_BYTES, PREFIX_BYTES, WINDOW_BYTES, Stream, Written, size_of
+from lockstep.transport.stream import MOVED_BYTES, PREFIX_BYTES, WINDOW_BYTES, Stream, Written
 
 _HEAD = struct.Struct(">HBBBI")
 """Of a frame: bytes behind it (16 bits, 8 bits), kind, flags, stream."""
@@ -49,6 +49,8 @@ _NUMBER_MAX = (1 << 31) - 1
 
 CONNECTION_WINDOW_BYTES = 64 << 20
 """What may be under way on a connection; what is not read waits in the windows of calls."""
+_UNREAD_BYTES_MAX = CONNECTION_WINDOW_BYTES // 2
+"""Then it is given back."""
 FRAME_BYTES_MAX = (1 << 24) - 1
 CONTROL_BYTES_MAX = 64 << 10
 """Of a frame that carries no messages."""
@@ -298,8 +300,12 @@ class Connection(asyncio.Protocol):
             behind = at + HEAD_BYTES + length
             if kind == _DATA and not flags and behind <= end:
                 # Nearly always: all of a frame, without padding.
-                stream = self._stream_of_data(number & _NUMBER_MAX)
-                self._count_unread(length)
+                stream = self.streams.get(number)
+                if stream is None or stream.is_heard_out:
+                    stream = self._stream_of_data(number & _NUMBER_MAX)
+                self._unread += length
+                if self._unread >= _UNREAD_BYTES_MAX:
+                    self._give_back()
                 if stream is not None:
                     stream.receive(memoryview(data)[at + HEAD_BYTES : behind])
                 at = behind
@@ -357,11 +363,15 @@ class Connection(asyncio.Protocol):
         return stream
 
     def _count_unread(self, length: int) -> None:
-        """A frame of so many bytes came: the connection's window is given back in halves."""
+        """A frame of so many bytes came."""
         self._unread += length
-        if self._unread * 2 >= CONNECTION_WINDOW_BYTES:
-            self.send_window_update(0, self._unread)
-            self._unread = 0
+        if self._unread >= _UNREAD_BYTES_MAX:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """What was read of the connection's window."""
+        self.send_window_update(0, self._unread)
+        self._unread = 0
 
     def _was_begun(self, number: int) -> bool:
         """A call that is over: what was under way then is dropped."""
@@ -445,9 +455,9 @@ class Connection(asyncio.Protocol):
 
     # --- out ---
 
-    def send_message(self, number: int, data: Written) -> bool:
+    def send_message(self, number: int, data: Written, message_bytes: int) -> bool:
         """Sends a message as one frame if the windows have room for it; answers whether they had."""
-        size = size_of(data) + PREFIX_BYTES
+        size = message_bytes + PREFIX_BYTES
         transport, connection = self._transport, self._h2
         stream = connection.streams[number]
         if (
@@ -461,7 +471,7 @@ class Connection(asyncio.Protocol):
         connection.outbound_flow_control_window -= size
         stream.outbound_flow_control_window -= size
         self.sent_bytes += size
-        head = _MESSAGE_HEAD.pack(size >> 8, size & 0xFF, _DATA, 0, number, 0, size - PREFIX_BYTES)
+        head = _MESSAGE_HEAD.pack(size >> 8, size & 0xFF, _DATA, 0, number, 0, message_bytes)
         if not isinstance(data, bytes):
             transport.writelines((head, *data))
         elif size <= JOINED_BYTES_MAX:

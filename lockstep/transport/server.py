@@ -29,7 +29,7 @@ from lockstep.transport.metadata import (
     encode_status,
     is_request,
 )
-from lockstep.transport.stream import Handler, Stream, Written
+from lockstep.transport.stream import Handler, Stream
 
 _log = logging.getLogger("lockstep.transport")
 _HEADERS: list[Header] = [(b":status", b"200"), (b"content-type", b"application/grpc")]
@@ -59,8 +59,7 @@ class ServerCall(Stream):
         """As they came: fields that the table of the connection's decoder names again are there once, for all calls."""
         self._serialize: Any = None
         self._deserialize: Any = None
-        self._has_begun = False
-        """The headers of the answer have left."""
+        self._may_say = False
         self._deadline: asyncio.TimerHandle | None = None
         self._aborted: tuple[grpc.StatusCode, str, Pairs] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -87,15 +86,11 @@ class ServerCall(Stream):
             raise asyncio.CancelledError
         return has_more
 
-    def write_now(self, data: Written) -> bool:
-        """As `Stream.write_now`; not before the first message was written."""
-        return self._has_begun and super().write_now(data)
-
     async def write(self, message: Any) -> None:
         """One message of the answer. Raises `asyncio.CancelledError` when the call is over."""
         data = message if self._serialize is None else self._serialize(message)
-        if not self._has_begun and not self.done():
-            self._has_begun = True
+        if not self._may_say and not self.done():
+            self._may_say = True
             self.connection.send_headers(self.number, _HEADERS, False)
         try:
             await super().write(data)
@@ -191,7 +186,7 @@ class ServerCall(Stream):
     ) -> None:
         if not self.done():
             trailers = encode_status(code, details, trailing)
-            self._leave(trailers if self._has_begun else _HEADERS + trailers)
+            self._leave(trailers if self._may_say else _HEADERS + trailers)
 
     def _leave(self, trailers: list[Header]) -> None:
         self._stop_clock()

@@ -58,6 +58,8 @@ class Stream:
         """The other side has ended its messages."""
         self.is_said_out = False
         """This side has."""
+        self._may_say = True
+        """Its headers have left."""
         self.received_bytes = 0
         self._said_until = 0
         """Of all that its connection sends, how far its last message goes."""
@@ -93,7 +95,7 @@ class Stream:
             raise ConnectionEnded(grpc.StatusCode.INTERNAL, "more was sent than the window allows")
         if self.failure is not None:
             return
-        at = 0
+        at, handler = 0, self._handler
         while at < size:
             if not self._parts and size - at >= PREFIX_BYTES:
                 # Nearly always: whole messages in one piece.
@@ -101,8 +103,9 @@ class Stream:
                 end = at + PREFIX_BYTES + length
                 if not is_compressed and end <= size and length <= self._message_bytes_max:
                     message = data[at + PREFIX_BYTES : end]
-                    is_copied = length <= COPIED_BYTES_MAX or self._handler is None
-                    self._messages.append(bytes(message) if is_copied else message)
+                    if length <= COPIED_BYTES_MAX or handler is None:
+                        message = bytes(message)
+                    self._messages.append(message)
                     at = end
                     continue
             taken = min(size - at, self._wanted_bytes - self._parts_bytes)
@@ -112,8 +115,8 @@ class Stream:
             if self._parts_bytes == self._wanted_bytes and not self._end_part():
                 return
         if self._messages:
-            if self._handler is not None:
-                self._hand_over(self._handler)
+            if handler is not None:
+                self._hand_over(handler)
             else:
                 self._wake()
         elif self._parts:
@@ -187,8 +190,8 @@ class Stream:
 
     def _hand_over(self, handle: Handler) -> None:
         """To the reader that waits in `hear`, as many messages as one turn may take."""
-        reader, turn = self._reader, min(len(self._messages), READS_AT_ONCE)
-        goes_on = True
+        reader, messages, goes_on = self._reader, self._messages, True
+        turn = len(messages) if len(messages) < READS_AT_ONCE else READS_AT_ONCE
         try:
             while turn and goes_on and reader is not None and not reader.done():
                 goes_on = handle(self._next())
@@ -198,7 +201,7 @@ class Stream:
                 raise  # Its reader was cancelled meanwhile, by the handler: nobody else hears of it.
             reader.set_exception(error)
             return
-        if reader is not None and not reader.done() and (self._messages or not goes_on):
+        if (messages or not goes_on) and reader is not None and not reader.done():
             reader.set_result(not goes_on)
 
     async def _wait(self) -> bool:
@@ -244,11 +247,17 @@ class Stream:
     # --- out ---
 
     def write_now(self, data: Written) -> bool:
-        """Sends a message at once, if there is room; answers whether there was. Not while a `write` is under way."""
+        """Sends a message at once, if it can; answers whether it could. Not while a `write` is under way."""
         connection = self.connection
-        if self.failure is not None or size_of(data) > self._message_bytes_max or connection.is_paused:
+        size = len(data) if isinstance(data, bytes) else size_of(data)
+        if (
+            self.failure is not None
+            or size > self._message_bytes_max
+            or connection.is_paused
+            or not self._may_say
+        ):
             return False
-        is_sent = connection.send_message(self.number, data)
+        is_sent = connection.send_message(self.number, data, size)
         self._said_until = connection.sent_bytes
         return is_sent
 
@@ -263,7 +272,7 @@ class Stream:
             self.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         if self.failure is not None:
             raise self.failure
-        if connection.is_paused or not connection.send_message(self.number, data):
+        if connection.is_paused or not connection.send_message(self.number, data, size):
             blocked = min(size, BLOCKED_MESSAGE_BYTES_MAX)
             connection.blocked_bytes += blocked
             self._said_until = sys.maxsize

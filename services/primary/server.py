@@ -27,6 +27,7 @@ from lockstep.runtime.replication_codec import (
     to_backup_bytes,
 )
 from lockstep.runtime.rpc import Context, hear, service, stream_unary, unary, unary_stream
+from lockstep.runtime.wire import Serialized
 from lockstep.wire.v1 import primary_pb2
 
 _log = logging.getLogger("lockstep.primary")
@@ -38,12 +39,26 @@ primary keeps, committed or not: a member that lacks all of it must get it. Snap
 _NONE, _NEVER = LogIndex(0), Epoch(0)
 
 
+class _Encoding:
+    """Encodes what waits for a backup, and remembers it: the others mostly get the same, right behind it."""
+
+    def __init__(self) -> None:
+        self._messages: list[ToBackup] = []
+        self._encoded: list[Serialized] = []
+
+    def of(self, messages: list[ToBackup]) -> list[Serialized]:
+        if messages != self._messages:
+            self._messages, self._encoded = messages, list(encode_to_backup(messages, WRITE_BYTES_MAX))
+        return self._encoded
+
+
 @dataclass(slots=True)
 class _BackupStream:
     """One subscription, from Subscribe to the end of either direction."""
 
     number: int
     subscribe: Subscribe
+    encoding: _Encoding
     outbox: Outbox[ToBackup] = field(default_factory=Outbox)
     commit_index: LogIndex = _NONE
     """The last one said."""
@@ -60,14 +75,14 @@ class _BackupStream:
         self.outbox.write_now(WRITE_BYTES_MAX, self._write_now)
 
     def _write_now(self, messages: list[ToBackup]) -> bool:
-        encoded = list(encode_to_backup(messages, WRITE_BYTES_MAX))
+        encoded = self.encoding.of(messages)
         if len(encoded) != 1 or not self.context.write_now(encoded[0]):
             return False
         self.written(messages)
         return True
 
     def written(self, messages: Sequence[ToBackup]) -> None:
-        self.frames_bytes -= sum(to_backup_bytes(m) for m in messages if isinstance(m, Frames))
+        self.frames_bytes -= sum([to_backup_bytes(m) for m in messages if isinstance(m, Frames)])
 
 
 class PrimaryService:
@@ -77,6 +92,7 @@ class PrimaryService:
         self._driver = driver
         self._streams: dict[int, _BackupStream] = {}
         self._by_subscription: dict[str, _BackupStream] = {}
+        self._encoding = _Encoding()
         driver.on(TellBackup, self._tell)
         driver.on(CloseBackupStream, self._close)
 
@@ -130,14 +146,16 @@ class PrimaryService:
         self._check_set(subscribe.set_name)
         if subscription in self._by_subscription:
             raise Rejected(ErrorCode.ALREADY_EXISTS, "this subscription is open", subscription=subscription)
-        stream = _BackupStream(self._driver.new_stream(), subscribe, epoch=subscribe.epoch, context=context)
+        stream = _BackupStream(
+            self._driver.new_stream(), subscribe, self._encoding, epoch=subscribe.epoch, context=context
+        )
         self._streams[stream.number] = stream
         self._by_subscription[subscription] = stream
         self._driver.feed(BackupSaid(subscribe.set_name, stream.number, subscribe))
         call: Any = context
         try:
             while messages := await stream.outbox.take(WRITE_BYTES_MAX):
-                for encoded in encode_to_backup(messages, WRITE_BYTES_MAX):
+                for encoded in self._encoding.of(messages):
                     await call.write(encoded)
                 stream.written(messages)
         finally:

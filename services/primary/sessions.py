@@ -335,16 +335,16 @@ class SessionsService:
 
 def _may_be_said(waiting: Sequence[_Waiting]) -> bool:
     """Asked right before the write (R6)."""
-    now_ms = boottime_ms()
-    return all(right is None or now_ms < right.until_ms for _, right in waiting)
+    ends_ms = [right.until_ms for _, right in waiting if right is not None]
+    return not ends_ms or boottime_ms() < min(ends_ms)
 
 
 def _message_bytes(message: Told) -> int:
     """About how many bytes a message has: what an outbox counts."""
     match message:
-        case Deliveries() | BrowseAnswer():
-            return sum([len(one.body) + len(one.properties) + 16 for one in message.messages])
         case Answers():
             return 16 * len(message.answers)
+        case Deliveries() | BrowseAnswer():
+            return sum([len(one.body) + len(one.properties) + 16 for one in message.messages])
         case _:
             return 64

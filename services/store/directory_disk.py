@@ -8,10 +8,9 @@ import fcntl
 import os
 import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import assert_never
+from typing import TypeVar, assert_never
 from urllib.parse import quote, unquote
 
 from lockstep.core.ids import DiskId, SetName
@@ -44,6 +43,8 @@ from services.store.directories import sync_directory
 from services.store.set_directory import SetDirectory, disk_error
 from services.store.snapshot_db import SnapshotCorrupt
 
+_Step = TypeVar("_Step", bound=AnyStep)
+_Result = TypeVar("_Result")
 _PREFIX = "set-"
 """Of the directory of a set; keeps "." and ".." from being names of directories that are there already."""
 
@@ -84,13 +85,14 @@ class DirectoryDisk:
 
     def perform(self, set_name: SetName, step: AnyStep) -> StepResult:
         """Performs one step; raises `DiskError`."""
-        with _told_of(step):
-            return self._perform(self._directory(set_name), step)
+        return _told(self._perform, set_name, step)
 
     def write_and_sync(self, set_name: SetName, step: WriteSegment) -> None:
         """Writes and makes durable in one call of the operating system; raises `DiskError`."""
-        with _told_of(step):
-            self._directory(set_name).write_segment(step, is_synced=True)
+        _told(self._write_and_sync, set_name, step)
+
+    def _write_and_sync(self, set_name: SetName, step: WriteSegment) -> None:
+        self._directory(set_name).write_segment(step, is_synced=True)
 
     def _directory(self, set_name: SetName) -> SetDirectory:
         if (found := self._sets.get(set_name)) is not None:
@@ -106,9 +108,11 @@ class DirectoryDisk:
         for directory in tuple(self._sets.values()):
             directory.forget_kept(0)
 
-    @staticmethod
-    def _perform(directory: SetDirectory, step: AnyStep) -> StepResult:
+    def _perform(self, set_name: SetName, step: AnyStep) -> StepResult:
+        directory = self._directory(set_name)
         match step:
+            case MeasureRoom(wanted_bytes):
+                return directory.room(wanted_bytes)
             case WriteSegment():
                 directory.write_segment(step)
             case SyncSegment(number):
@@ -119,8 +123,6 @@ class DirectoryDisk:
                 directory.create_segment(step)
             case DeleteSegments():
                 directory.delete_segments(step)
-            case MeasureRoom(wanted_bytes):
-                return directory.room(wanted_bytes)
             case ListSegments():
                 return directory.list_segments()
             case SettleSegment(number):
@@ -152,11 +154,10 @@ class DirectoryDisk:
         return None
 
 
-@contextmanager
-def _told_of(step: AnyStep) -> Iterator[None]:
+def _told(do: Callable[[SetName, _Step], _Result], set_name: SetName, step: _Step) -> _Result:
     """What goes wrong is a `DiskError` that names the step."""
     try:
-        yield
+        return do(set_name, step)
     except DiskError as error:
         error.step = error.step or step
         raise

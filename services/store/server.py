@@ -94,8 +94,7 @@ class StoreServer:
     def feed(self, event: StoreInput) -> None:
         """Gives the core an input and performs what comes of it."""
         self._perform(self.core.handle(event))
-        set_name = getattr(event, "set_name", None)
-        if set_name in self._progress:
+        if self._progress and (set_name := getattr(event, "set_name", None)) in self._progress:
             self._progress[set_name].set()
 
     def _perform(self, effects: list[StoreEffect]) -> None:

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from lockstep.core.errors import Rejected
 from lockstep.runtime import wire
-from lockstep.runtime.wire import PIECES_BYTES_MIN, parse, serialize_with, split_from
+from lockstep.runtime.wire import PIECES_BYTES_MIN, BytesWithin, parse
 from lockstep.wire.v1.primary_pb2 import SubscribeResponse
 from tests.unit.lockstep.runtime.serialized import whole
 
-FRAMES = SubscribeResponse.DESCRIPTOR.fields_by_name["frames"]
-DURABLE = SubscribeResponse.Frames.DESCRIPTOR.fields_by_name["durable"]
+DURABLE = BytesWithin(SubscribeResponse.DESCRIPTOR, "frames", "durable")
 
 
 def response(*durable: bytes) -> SubscribeResponse:
@@ -24,28 +23,35 @@ def response(*durable: bytes) -> SubscribeResponse:
     return SubscribeResponse(resource_set="orders", epoch=5, frames=frames)
 
 
+def in_pieces(message: SubscribeResponse, values: list[bytes]) -> bytes:
+    """As if the values were big."""
+    with patch.object(wire, "PIECES_BYTES_MIN", 0):
+        return whole(DURABLE.serialize_with(message, values))
+
+
 @given(st.lists(st.binary(max_size=200), max_size=4))
 def test_values_are_read_as_if_they_had_been_filled_in(values: list[bytes]) -> None:
-    assert SubscribeResponse.FromString(
-        whole(serialize_with(response(), FRAMES, DURABLE, values))
-    ) == response(*values)
+    for encoded in (whole(DURABLE.serialize_with(response(), values)), in_pieces(response(), values)):
+        assert SubscribeResponse.FromString(encoded) == response(*values)
 
 
 def test_values_follow_those_that_the_message_has() -> None:
-    encoded = whole(serialize_with(response(b"first"), FRAMES, DURABLE, [b"second"]))
+    encoded = in_pieces(response(b"first"), [b"second"])
     assert SubscribeResponse.FromString(encoded) == response(b"first", b"second")
+    assert (
+        whole(DURABLE.serialize_with(response(b"first"), [b"second"]))
+        == response(b"first", b"second").SerializeToString()
+    )
 
 
 @pytest.mark.parametrize("size", [0, 1, 0x7F, 0x80, 0x3FFF, 0x4000, 0x1FFFFF, 0x200000])
 def test_sizes_of_one_to_four_bytes(size: int) -> None:
     values = [b"x" * size, b"y"]
-    assert SubscribeResponse.FromString(
-        whole(serialize_with(response(), FRAMES, DURABLE, values))
-    ) == response(*values)
+    assert SubscribeResponse.FromString(in_pieces(response(), values)) == response(*values)
 
 
 def test_another_implementation_of_protobuf_reads_the_same() -> None:
-    encoded = whole(serialize_with(response(), FRAMES, DURABLE, [b"one", b"two"]))
+    encoded = in_pieces(response(), [b"one", b"two"])
     program = (
         "import sys; from lockstep.wire.v1.primary_pb2 import SubscribeResponse as R\n"
         "from google.protobuf.internal import api_implementation as a; assert a.Type() == 'python'\n"
@@ -63,17 +69,17 @@ def test_another_implementation_of_protobuf_reads_the_same() -> None:
 
 def test_big_values_stay_pieces_and_small_ones_do_not() -> None:
     big = b"x" * PIECES_BYTES_MIN
-    pieces = serialize_with(response(), FRAMES, DURABLE, [big, b"y"])
+    pieces = DURABLE.serialize_with(response(), [big, b"y"])
     assert isinstance(pieces, tuple)
     assert pieces[1] is big
-    assert isinstance(serialize_with(response(), FRAMES, DURABLE, [b"x", b"y"]), bytes)
-    assert serialize_with(response(), FRAMES, DURABLE, []) == response().SerializeToString()
+    assert isinstance(DURABLE.serialize_with(response(), [b"x", b"y"]), bytes)
+    assert DURABLE.serialize_with(response(), []) == response().SerializeToString()
 
 
 def read(data: bytes) -> SubscribeResponse:
     """With what was split from it put behind again."""
     with patch.object(wire, "PIECES_BYTES_MIN", 0):
-        rest, values = split_from(data, FRAMES, DURABLE)
+        rest, values = DURABLE.split_from(data)
     message = parse(SubscribeResponse(), rest)
     if values:
         message.frames.durable.extend(values)
@@ -82,9 +88,9 @@ def read(data: bytes) -> SubscribeResponse:
 
 @given(st.lists(st.binary(max_size=300), max_size=4), st.lists(st.binary(max_size=300), max_size=4))
 def test_what_was_put_behind_a_message_is_split_from_it(first: list[bytes], values: list[bytes]) -> None:
-    data = whole(serialize_with(response(*first), FRAMES, DURABLE, values))
+    data = in_pieces(response(*first), values)
     with patch.object(wire, "PIECES_BYTES_MIN", 0):
-        rest, found = split_from(data, FRAMES, DURABLE)
+        rest, found = DURABLE.split_from(data)
     assert found == values
     assert SubscribeResponse.FromString(bytes(rest)) == response(*first)
 
@@ -108,7 +114,7 @@ def test_bytes_that_are_no_message_are_refused_by_its_parser(garbage: bytes) -> 
 
 
 def test_a_message_that_is_cut_short_is_refused() -> None:
-    data = whole(serialize_with(response(), FRAMES, DURABLE, [b"one", b"two"]))
+    data = in_pieces(response(), [b"one", b"two"])
     for size in range(len(data) - len(b"two"), len(data)):
         with pytest.raises(Rejected):
             read(data[:size])
@@ -116,6 +122,6 @@ def test_a_message_that_is_cut_short_is_refused() -> None:
 
 def test_a_message_of_very_many_fields_is_left_to_its_parser() -> None:
     data = SubscribeResponse(epoch=1).SerializeToString() * PIECES_BYTES_MIN
-    data += whole(serialize_with(SubscribeResponse(), FRAMES, DURABLE, [b"value"]))
-    assert split_from(data, FRAMES, DURABLE) == (data, [])
-    assert split_from(b"\x80" * PIECES_BYTES_MIN, FRAMES, DURABLE)[1] == []
+    data += in_pieces(SubscribeResponse(), [b"value"])
+    assert DURABLE.split_from(data) == (data, [])
+    assert DURABLE.split_from(b"\x80" * PIECES_BYTES_MIN)[1] == []
