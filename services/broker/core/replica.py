@@ -43,7 +43,7 @@ from lockstep.core.inputs import (
     Tick,
     Woken,
 )
-from lockstep.core.replication import HandedOver, SubscriptionRefused
+from lockstep.core.replication import Frames, HandedOver, SubscriptionRefused
 from lockstep.core.server_messages import AttachRefused
 from lockstep.core.store_protocol import Appended, SetOpened
 from services.backup.core.backup import BackupCore
@@ -62,6 +62,9 @@ from services.primary.core.primary import PrimaryCore
 
 _GATHERED = ClientSaid | BackupSaid | StoreSaid
 """What comes often, and decides nothing about who leads, unless a store was opened."""
+_ROUTINE_OF_PRIMARY = {ClientSaid, BackupSaid, Appended, Woken}
+_ROUTINE_OF_BACKUP = {Frames, Appended, Woken}
+"""Inputs, or what is said in them."""
 REPLICA_REQUESTS = 1_000_000_000
 """Requests of the replica itself have numbers from here on, below those of the primary's own swaps, which its epoch gives."""
 
@@ -147,8 +150,7 @@ class Replica:
             self.primary.take(given, now)
             return []
         if self._is_routine(given):
-            assert self.backup is not None, "who follows has a backup"
-            return self.backup.handle(given, now)
+            return self._handle_routine(given, now)
         self._note_facts(given)
         # A reign may have ended with the input before this one, which was only taken.
         is_heard = self.primary is not None and not self.primary.stopped
@@ -168,19 +170,46 @@ class Replica:
             self.reigns.heard(now)
         elif isinstance(given, Tick):
             self.reigns.look(self.primary.epoch if self.primary and self.is_serving else None, now)
-        effects, self._effects = self._effects, []
-        return effects
+        return self._take_effects()
 
     def _is_routine(self, given: AnyInput) -> bool:
-        """What comes often while this replica follows a primary whose key it sees, and decides nothing about who leads."""
+        """What comes often while this replica leads under its key, or follows a primary whose key it sees, and is no fact.
+
+        Nothing follows from it about who leads that a tick does not look at, unless the role ends with it.
+        """
+        if self._parting is not None:
+            return False
+        kind: type = type(given.answer) if isinstance(given, StoreSaid) else type(given)
+        if self.primary is not None:
+            return kind in _ROUTINE_OF_PRIMARY and not self.primary.stopped and self._lease.is_key_held
+        if isinstance(given, PrimarySaid):
+            kind = type(given.message)
         return (
-            (type(given) is Woken or (type(given) is StoreSaid and type(given.answer) is Appended))
-            and self.primary is None
-            and self._parting is None
+            kind in _ROUTINE_OF_BACKUP
             and self.backup is not None
             and self.backup.state is BackupState.FOLLOWING
             and bool(self._facts.lease_holder)
         )
+
+    def _handle_routine(self, given: AnyInput, now: Now) -> list[AnyEffect]:
+        if self.primary is not None:
+            effects, goes_on = self.primary.handle(given, now), not self.primary.stopped
+        else:
+            assert self.backup is not None, "who follows has a backup"
+            effects = self.backup.handle(given, now)
+            goes_on = self.backup.state is BackupState.FOLLOWING
+            self._found_damage = self.backup.found_damage
+            if isinstance(given, PrimarySaid):
+                self.reigns.heard(now)
+        if goes_on:
+            return effects
+        self._effects += effects
+        self._decide(given, now)
+        return self._take_effects()
+
+    def _take_effects(self) -> list[AnyEffect]:
+        effects, self._effects = self._effects, []
+        return effects
 
     def _note_facts(self, given: AnyInput) -> None:
         match given:

@@ -81,7 +81,10 @@ class Backups:
         return sorted(subscription.member.broker for subscription in self.by_stream.values())
 
     def of_member(self, member: Member) -> ReplicatingSubscription | None:
-        return next((found for found in self.by_stream.values() if found.member == member), None)
+        for found in self.by_stream.values():
+            if found.member == member:
+                return found
+        return None
 
     def close_those_of(self, broker: BrokerId) -> list[ReplicatingSubscription]:
         """End what a broker had before it subscribed anew; answers what was ended."""

@@ -36,6 +36,8 @@ class LogKeeping:
         self._log = context.writer.log
         self.epoch_index = LogIndex(0)
         """Of the epoch's own record; 0: not appended yet."""
+        self.is_serving = False
+        """The epoch's own record is committed."""
         self._is_hurried = False
         self._pending_since_ms = 0
         """When the oldest record was appended that found no frame at once; 0: there is none."""
@@ -43,11 +45,6 @@ class LogKeeping:
         """Frames that are not committed: (last index, when the oldest record was appended, when it left)."""
         self._wakes_ms = 0
         """When the driver was asked last to wake this core."""
-
-    @property
-    def is_serving(self) -> bool:
-        """Whether the epoch's own record is committed."""
-        return 0 < self.epoch_index <= self._log.commit_index
 
     @property
     def waits_since_ms(self) -> int:
@@ -152,7 +149,7 @@ class LogKeeping:
         candidate = self._membership.commit_candidate()
         if candidate <= log.commit_index or candidate < self.epoch_index:
             return False
-        was_serving = self.is_serving
+        was_serving, self.is_serving = self.is_serving, True
         log.committed(candidate)
         self._measure(candidate, now.boottime_ms)
         context.dispatch.committed(candidate)

@@ -60,13 +60,21 @@ class Membership:
 
     def is_below_minimum(self) -> bool:
         """Whether an entry that may be in force has too few members to complete anything."""
-        return any(len(entry.in_sync) < entry.min_in_sync for entry in (self.set_map, *self._targets))
+        entry = self.set_map
+        if len(entry.in_sync) < entry.min_in_sync:
+            return True
+        return (
+            any(len(target.in_sync) < target.min_in_sync for target in self._targets)
+            if self._targets
+            else False
+        )
 
     def commit_candidate(self) -> LogIndex:
         """Highest index that may be committed now; 0 while nothing may be."""
         if self.is_below_minimum():
             return LogIndex(0)
-        return min(self.durable.get(member, LogIndex(0)) for member in self.counted())
+        members = self.counted() if self._targets or self.guards else self.set_map.in_sync
+        return min([self.durable.get(member, LogIndex(0)) for member in members])
 
     def plan(self, lost: set[BrokerId]) -> SetMap | None:
         """The next entry worth a swap: a guarded learner that is ready comes in, or a lost member goes. None: leave it.
@@ -74,6 +82,8 @@ class Membership:
         `lost`: brokers with an in-sync entry whose replica is not reachable. An own swap in doubt is always followed by another,
         which moves the revision whatever became of it.
         """
+        if not lost and not self.guards and self.swap_state is not SwapState.IN_DOUBT:
+            return None  # Nearly always.
         changed = self._with_ready_learner(lost) or self._without_lost_member(lost)
         if changed is None and self.swap_state is SwapState.IN_DOUBT:
             changed = (self.set_map.in_sync, self.set_map.learners)

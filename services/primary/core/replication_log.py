@@ -106,11 +106,13 @@ class ReplicationLog:
         del self._pending[: len(records)]
         self.has_only_begins = not self._pending or self.has_only_begins
         self.pending_bytes -= size
-        self._cuts = deque((end, total - size) for end, total in self._cuts)
+        if self._cuts:
+            self._cuts = deque((end, total - size) for end, total in self._cuts)
         self._frames.append(frame)
-        self._retained_bytes += _size(frame)
-        self._uncommitted.append((frame.header.last, _size(frame)))
-        self._uncommitted_bytes += _size(frame)
+        frame_bytes = _size(frame)
+        self._retained_bytes += frame_bytes
+        self._uncommitted.append((frame.header.last, frame_bytes))
+        self._uncommitted_bytes += frame_bytes
         return frame
 
     def committed(self, commit_index: LogIndex) -> None:

@@ -30,7 +30,7 @@ from services.store.core.journal_format import (
 from services.store.core.meta import Seal
 from services.store.core.opening import create_next_segment, raise_epoch, seal
 from services.store.core.procedure import Procedure
-from services.store.core.stored_set import StoredSet, Waiting
+from services.store.core.stored_set import StoredSet, Waiting, is_higher
 
 _Refusal = tuple[ErrorCode, str]
 
@@ -99,7 +99,8 @@ def append(the: StoredSet, requests: list[Waiting]) -> Procedure[None]:
         refusal = _refusal_of(the, waiting.stream, request)
         if refusal is None:
             assert the.journal is not None
-            yield from raise_epoch(the, request.epoch)
+            if is_higher(request.epoch, the):
+                yield from raise_epoch(the, request.epoch)
             group = group or _Group(the.journal)
             refusal = group.add(waiting.stream, request)
         if refusal is None:  # What is committed in another log than this one says nothing of it.

@@ -74,6 +74,8 @@ class Consolidator(StateListener):
         """
         self.is_resting = False
         """After a failure, until the next tick."""
+        self._bytes_least = min(the.limits.unconsolidated_bytes, the.limits.segment_bytes)
+        """Never is less too much to lie behind it (`unconsolidated_bytes_max`)."""
 
     def items_changed(self, keys: Iterable[bytes]) -> None:
         self._changes.items_changed(keys)
@@ -92,14 +94,12 @@ class Consolidator(StateListener):
         if the.phase is not Phase.OPEN or journal is None or the.damage or the.loads or self.is_resting:
             return False
         behind_bytes = self._behind_bytes(journal)
-        if behind_bytes >= the.unconsolidated_bytes_max:
+        if behind_bytes >= self._bytes_least and behind_bytes >= the.unconsolidated_bytes_max:
             return True
-        if the.is_scanned:
+        is_quiet_work = (self._is_flush_wanted or self._is_release_wanted) and self._journal is journal
+        if not (is_quiet_work or self._is_catching_up) or the.is_scanned:
             return False
-        is_quiet_work = self._is_flush_wanted or self._is_release_wanted
-        if is_quiet_work and self._journal is journal:
-            return True
-        return self._is_catching_up and self._is_behind(journal, behind_bytes)
+        return is_quiet_work or self._is_behind(journal, behind_bytes)
 
     def _is_behind(self, journal: Journal, behind_bytes: int) -> bool:
         """Whether there is enough to do for a quiet moment: much lies behind, or a segment can go."""

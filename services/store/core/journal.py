@@ -74,8 +74,9 @@ class Journal:
     def end(self) -> LogIndex:
         """Highest index that is durable here."""
         for segment in reversed(self.segments):
-            if segment.lasts:
-                return max(segment.last, self.base)
+            if lasts := segment.lasts:
+                last = LogIndex(lasts[-1])
+                return last if last > self.base else self.base
         return self.base
 
     @property
@@ -167,12 +168,13 @@ class Journal:
         """Bytes of the frames behind `index` that end at or below `until`."""
         total = 0
         for segment in reversed(self.segments):
-            if segment.is_empty or segment.last <= index:
-                if not segment.is_empty:
-                    break
+            lasts = segment.lasts
+            if not lasts:
                 continue
-            first = bisect_left(segment.lasts, index + 1)
-            limit = bisect_left(segment.lasts, until + 1)
+            if lasts[-1] <= index:
+                break
+            first = bisect_left(lasts, index + 1)
+            limit = bisect_left(lasts, until + 1)
             if first < limit:
                 total += segment.ends[limit - 1] - segment.starts[first]
         return total

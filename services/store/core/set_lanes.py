@@ -131,6 +131,8 @@ class SetLanes:
                 self._reader = reader
                 self._start(Lane.READ, answer_reader(the, reader))
                 progress = True
+            if progress:
+                continue
             if Lane.SPARE not in self._running and self._wants_spare():
                 self._start(Lane.SPARE, create_spare(the))
             if Lane.SNAPSHOT not in self._running and must_trim(the):
