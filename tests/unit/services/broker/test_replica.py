@@ -15,7 +15,7 @@ from lockstep.core.effects import (
     TellClient,
 )
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SessionId, SessionKey
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SessionId, SessionKey, TimeMs
 from lockstep.core.inputs import (
     AcceptDataLoss,
     BackupSaid,
@@ -25,9 +25,10 @@ from lockstep.core.inputs import (
     PrimarySaid,
     StoreSaid,
     SwapAnswered,
+    Tick,
     Verdict,
 )
-from lockstep.core.replication import Acknowledge, HandedOver, Subscribe
+from lockstep.core.replication import Acknowledge, Frames, HandedOver, Subscribe, SubscriptionAccepted
 from lockstep.core.requests import AttachSession
 from lockstep.core.server_messages import AttachRefused
 from lockstep.core.store_protocol import StoreRefused
@@ -246,6 +247,41 @@ def test_a_reign_that_ends_before_it_serves_turns_away_who_waited_for_that() -> 
     assert not turned_away(bench)
     bench.feed(seen(entry(3, B, min_in_sync=2), 12))
     assert turned_away(bench) == [5]
+
+
+def test_a_reign_that_a_backups_word_ends_is_followed_at_once() -> None:
+    """What backups say is routine, but for this."""
+    bench = leading()
+    before = bench.replica.incarnation
+    later = Subscribe(
+        SET, Epoch(9), B.broker, B.disk, B.incarnation, LogIndex(0), (), LogIndex(0), False, LogIndex(0)
+    )
+    bench.feed(BackupSaid(SET, 1, later))
+    assert bench.replica.primary is None
+    assert bench.replica.backup is not None
+    assert bench.replica.incarnation != before
+
+
+def test_a_set_was_without_a_primary_since_the_last_frames_that_were_heard() -> None:
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3), commit=2))
+    bench.hold_lease(for_ms=60_000)
+    bench.feed(seen(entry(1, C, OLD), 10))
+    bench.see_key("c.0")
+    bench.see_presences(C)
+    stream = bench.wanted(OpenSubscription)[-1].stream
+    accepted = SubscriptionAccepted(SET, Epoch(1), LogIndex(3), LogIndex(0), False, (), TimeMs(0))
+    bench.feed(PrimarySaid(SET, stream, accepted))
+    assert bench.replica.backup is not None
+    bench.ms += 200
+    assert bench.replica.backup.state is BackupState.FOLLOWING
+    bench.feed(PrimarySaid(SET, stream, Frames(SET, Epoch(1), (), LogIndex(3))))
+    bench.ms += 300
+    bench.see_presences()
+    bench.see_key(None)
+    bench.answer(Verdict.DONE, 11)
+    bench.feed(Tick(SET))
+    assert bench.replica.is_serving
+    assert bench.replica.reigns.failover_seconds.sum == 0.3
 
 
 def test_who_comes_right_behind_the_end_of_a_reign_is_turned_away() -> None:
