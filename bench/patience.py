@@ -16,8 +16,8 @@ PATIENCE_SECONDS = 900.0
 """Of a run, for waiting until the machine is quiet, and for measuring again."""
 NOISY_TRIES_MAX = 4
 """Of one measurement."""
-WAIT_SECONDS_MAX = 60.0
-"""For the machine to become quiet, at one time."""
+_WAIT_SHARE = 15
+"""This part of all its patience a run waits for the machine to become quiet, at one time: a minute of a quarter of an hour."""
 
 
 class Patience:
@@ -25,6 +25,11 @@ class Patience:
 
     def __init__(self, seconds: float) -> None:
         self.seconds_left = seconds
+        self._wait_seconds_max = seconds / _WAIT_SHARE
+
+    async def wait(self) -> None:
+        """Until the machine is quiet, or for as long as it waits at one time."""
+        await wait_until_fast(NOISY_SLOWDOWN, min(self._wait_seconds_max, self.seconds_left))
 
     async def least_noisy(self, once: Callable[[], Awaitable[Measurement]]) -> Measurement:
         """Measures by `once`, and again while that came out noisy. Raises what the first time raises."""
@@ -34,7 +39,7 @@ class Patience:
             if not best.is_noisy or self.seconds_left <= 0:
                 break
             begin = loop.time()
-            await wait_until_fast(NOISY_SLOWDOWN, min(WAIT_SECONDS_MAX, self.seconds_left))
+            await self.wait()
             try:
                 best = min(best, await once(), key=lambda one: one.disturbance)
             except LoadFailed:

@@ -21,6 +21,7 @@ from bench.environment import Disk, Refused, commit, described_machine
 from bench.load_programs import SYSTEM_LOST, reason
 from bench.musts import MUSTS, exit_status, ratio_line, standings
 from bench.own_cluster import started
+from bench.patience import PATIENCE_SECONDS
 from bench.peers import artemis, postgres, rabbitmq
 from bench.peers.rounds import Rounds, System
 from bench.report import write_report
@@ -43,7 +44,7 @@ async def main(given: argparse.Namespace) -> int:
     begun = datetime.now(UTC)
     with scratch_directory(given.directory) as (directory, disk):
         cases = [must.case for must in MUSTS] if given.musts else [*W1, *W2, *W3, *W4_XA]
-        rounds = Rounds(console, directory, given.seconds)
+        rounds = Rounds(console, directory, given.seconds, given.patience)
         async with contextlib.AsyncExitStack() as stack:
             systems, left_out = await _systems(console, stack, directory, disk, given.peers)
             syncs = {system.name: system.syncs for system in systems}
@@ -127,6 +128,13 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="medians are of so many")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=PATIENCE_SECONDS,
+        metavar="SECONDS",
+        help="that the run spends on waiting for a quiet machine, and on measuring again; a fifteenth of it at one time",
+    )
     parser.add_argument("--musts", action="store_true", help="only the cases that have a must")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     add_directory(parser)

@@ -12,11 +12,9 @@ from typing import Protocol
 from rich.console import Console
 
 from bench.cases import Case
-from bench.environment import NOISY_SLOWDOWN
 from bench.load_programs import SYSTEM_LOST, LoadFailed, Plan, measure, reason
 from bench.musts import is_of_must
-from bench.patience import PATIENCE_SECONDS, WAIT_SECONDS_MAX, Patience
-from bench.processor_speed import wait_until_fast
+from bench.patience import Patience
 from bench.results import NOT_YET, Measurement
 from bench.tables import measurement_line
 
@@ -47,12 +45,14 @@ def turns(cases: Sequence[Case], systems: Sequence[System], rounds: int) -> Iter
 class Rounds:
     """One call of `python -m bench.peers`."""
 
-    def __init__(self, console: Console, directory: Path, seconds: float) -> None:
-        """`directory`: on the disk that all systems write to; `seconds`: of each measurement."""
+    def __init__(self, console: Console, directory: Path, seconds: float, patience_seconds: float) -> None:
+        """`directory`: on the disk that all systems write to; `seconds`: of each measurement; `patience_seconds`: of all of them
+        together.
+        """
         self._console = console
         self._directory = directory
         self._seconds = seconds
-        self._patience = Patience(PATIENCE_SECONDS)
+        self._patience = Patience(patience_seconds)
         self._left: Counter[tuple[str, Case]] = Counter()
         self._why: dict[tuple[str, Case], str] = {}
         self.found: list[Measurement] = []
@@ -79,7 +79,7 @@ class Rounds:
         """A load program that fails is tried once more, then it is missing; a system that is lost has no turns any more."""
         order = list(turns(cases, systems, rounds))
         self._left = Counter((system.name, case) for case, system in order)
-        await wait_until_fast(NOISY_SLOWDOWN, WAIT_SECONDS_MAX)
+        await self._patience.wait()
         lost: list[System] = []
         for case, system in order:
             if any(system is one for one in lost):

@@ -12,11 +12,15 @@ from tests.unit.bench.made import measurement
 
 
 @pytest.fixture(autouse=True)
-def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def at_once(_slowdown_max: float, _seconds_max: float) -> None:
-        pass
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long it would have waited, at most, each time."""
+    asked: list[float] = []
+
+    async def at_once(_slowdown_max: float, seconds_max: float) -> None:
+        asked.append(seconds_max)
 
     monkeypatch.setattr(patience, "wait_until_fast", at_once)
+    return asked
 
 
 Found = Measurement | LoadFailed | ServerEnded
@@ -85,3 +89,17 @@ async def test_what_fails_when_it_is_measured_again_leaves_the_first() -> None:
     left.append(LoadFailed("at once"))
     with pytest.raises(LoadFailed):
         await Patience(60.0).least_noisy(once)
+
+
+async def test_who_has_more_patience_waits_longer_at_one_time(waits: list[float]) -> None:
+    for seconds in (900.0, 9_000.0):
+        _, once = measuring(made(10.0, 1.5), made(20.0, 1.0))
+        await Patience(seconds).least_noisy(once)
+    assert waits == [60.0, 600.0]
+
+
+async def test_nobody_waits_longer_than_the_patience_that_is_left(waits: list[float]) -> None:
+    patient = Patience(900.0)
+    patient.seconds_left = 30.0
+    await patient.wait()
+    assert waits == [30.0]

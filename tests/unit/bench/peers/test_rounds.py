@@ -12,7 +12,6 @@ from rich.console import Console
 from bench.cases import Case
 from bench.load_programs import Plan
 from bench.musts import MUSTS
-from bench.peers import rounds
 from bench.peers.rounds import Rounds, turns
 from lockstep.core.errors import ErrorCode, Rejected
 from tests.unit.bench.test_load_programs import WORKS
@@ -61,13 +60,8 @@ def test_a_case_that_nobody_handles_has_no_turn() -> None:
 
 
 @pytest.fixture
-def of_one_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Rounds:
-    async def at_once(_slowdown_max: float, _seconds_max: float) -> None:
-        pass
-
-    monkeypatch.setattr(rounds, "wait_until_fast", at_once)
-    monkeypatch.setattr(rounds, "PATIENCE_SECONDS", 0.0)
-    return Rounds(Console(file=io.StringIO(), width=200), tmp_path, 0.1)
+def of_one_call(tmp_path: Path) -> Rounds:
+    return Rounds(Console(file=io.StringIO(), width=200), tmp_path, 0.1, 0.0)
 
 
 async def test_a_system_that_is_lost_has_no_turns_any_more_and_the_others_go_on(of_one_call: Rounds) -> None:
