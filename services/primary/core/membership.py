@@ -6,6 +6,7 @@ swap of one's own has moved the revision: until then the old one could still lan
 that may be in force has fewer than `min_in_sync` members (R4, histories 12 and 22).
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -50,8 +51,10 @@ class Membership:
         self._targets: list[SetMap] = []
         """Entries that were sent and not settled; any of them may be in force."""
 
-    def counted(self) -> set[Member]:
+    def counted(self) -> Collection[Member]:
         """Every member that an index waits for. Whoever asks does not care in which order."""
+        if not self._targets and not self.guards:
+            return self.set_map.in_sync  # Nearly always.
         members = set(self.set_map.in_sync)
         for target in self._targets:
             members.update(target.in_sync)
@@ -61,20 +64,14 @@ class Membership:
     def is_below_minimum(self) -> bool:
         """Whether an entry that may be in force has too few members to complete anything."""
         entry = self.set_map
-        if len(entry.in_sync) < entry.min_in_sync:
-            return True
-        return (
-            any(len(target.in_sync) < target.min_in_sync for target in self._targets)
-            if self._targets
-            else False
-        )
+        is_small = len(entry.in_sync) < entry.min_in_sync
+        return is_small or any(len(target.in_sync) < target.min_in_sync for target in self._targets)
 
     def commit_candidate(self) -> LogIndex:
         """Highest index that may be committed now; 0 while nothing may be."""
         if self.is_below_minimum():
             return LogIndex(0)
-        members = self.counted() if self._targets or self.guards else self.set_map.in_sync
-        return min([self.durable.get(member, LogIndex(0)) for member in members])
+        return min([self.durable.get(member, LogIndex(0)) for member in self.counted()])
 
     def plan(self, lost: set[BrokerId]) -> SetMap | None:
         """The next entry worth a swap: a guarded learner that is ready comes in, or a lost member goes. None: leave it.

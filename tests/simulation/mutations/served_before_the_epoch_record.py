@@ -1,5 +1,7 @@
 """A new primary serves as soon as its own disk has its epoch's record (R5, history 14)."""
 
+from collections.abc import Collection
+
 from lockstep.core.cluster_map import Member
 from services.primary.core.membership import Membership
 from services.primary.core.primary import PrimaryCore
@@ -11,7 +13,7 @@ from tests.simulation.weak_replica import WeakReplica
 class ImpatientMembership(Membership):
     primary: PrimaryCore
 
-    def counted(self) -> set[Member]:
+    def counted(self) -> Collection[Member]:
         return super().counted() if self.primary.is_serving else {self.own}
 
 
