@@ -49,8 +49,6 @@ _NUMBER_MAX = (1 << 31) - 1
 
 CONNECTION_WINDOW_BYTES = 64 << 20
 """What may be under way on a connection; what is not read waits in the windows of calls."""
-_UNREAD_BYTES_MAX = CONNECTION_WINDOW_BYTES // 2
-"""Then it is given back."""
 FRAME_BYTES_MAX = (1 << 24) - 1
 CONTROL_BYTES_MAX = 64 << 10
 """Of a frame that carries no messages."""
@@ -303,9 +301,7 @@ class Connection(asyncio.Protocol):
                 stream = self.streams.get(number)
                 if stream is None or stream.is_heard_out:
                     stream = self._stream_of_data(number & _NUMBER_MAX)
-                self._unread += length
-                if self._unread >= _UNREAD_BYTES_MAX:
-                    self._give_back()
+                self._count_unread(length)
                 if stream is not None:
                     stream.receive(memoryview(data)[at + HEAD_BYTES : behind])
                 at = behind
@@ -363,15 +359,11 @@ class Connection(asyncio.Protocol):
         return stream
 
     def _count_unread(self, length: int) -> None:
-        """A frame of so many bytes came."""
+        """A frame of so many bytes came: the connection's window is given back in halves."""
         self._unread += length
-        if self._unread >= _UNREAD_BYTES_MAX:
-            self._give_back()
-
-    def _give_back(self) -> None:
-        """What was read of the connection's window."""
-        self.send_window_update(0, self._unread)
-        self._unread = 0
+        if self._unread * 2 >= CONNECTION_WINDOW_BYTES:
+            self.send_window_update(0, self._unread)
+            self._unread = 0
 
     def _was_begun(self, number: int) -> bool:
         """A call that is over: what was under way then is dropped."""

@@ -191,7 +191,7 @@ class Stream:
     def _hand_over(self, handle: Handler) -> None:
         """To the reader that waits in `hear`, as many messages as one turn may take."""
         reader, messages, goes_on = self._reader, self._messages, True
-        turn = len(messages) if len(messages) < READS_AT_ONCE else READS_AT_ONCE
+        turn = min(len(messages), READS_AT_ONCE)
         try:
             while turn and goes_on and reader is not None and not reader.done():
                 goes_on = handle(self._next())
@@ -249,7 +249,7 @@ class Stream:
     def write_now(self, data: Written) -> bool:
         """Sends a message at once, if it can; answers whether it could. Not while a `write` is under way."""
         connection = self.connection
-        size = len(data) if isinstance(data, bytes) else size_of(data)
+        size = size_of(data)
         if (
             self.failure is not None
             or size > self._message_bytes_max
