@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.cpu import RECORD, changes, read_record
 from bench.environment import Refused
-from bench.results import Run, read_run
+from bench.results import BESIDE_OTHERS, Run, read_run
 from bench.sections import LEGEND, goals_table, run_sections
 
 PAGE, NOTES = Path("docs/performance.md"), Path("docs/performance-notes.md")
@@ -28,7 +28,7 @@ by hand. {LEGEND}"""
 def page(runs: Sequence[Run], plots: Sequence[Path], record: str, notes: str) -> str:
     """The text of it. `plots`: files beside it; `record`: a table of the last entry; `notes`: Markdown, or nothing."""
     parts = [_INTRODUCTION]
-    for run in sorted(runs, key=lambda run: run.kind != "peers"):
+    for run in sorted(runs, key=lambda run: run.kind not in BESIDE_OTHERS):
         parts += run_sections(run, plots, PAGE.parent)
     parts += ["## Goals", goals_table(runs)]
     if record:

@@ -111,11 +111,15 @@ NOT_YET = "its turn did not come"
 """Why something is missing that nothing was wrong with."""
 
 
+BESIDE_OTHERS = {"peers": "Beside other systems", "musts": "Beside other systems: what has a must"}
+"""Kinds of runs in which others are measured too, and what the page calls them."""
+
+
 class Run(msgspec.Struct, frozen=True):
     """Everything that one call of the harness found."""
 
     kind: str
-    """short, full or peers."""
+    """short or full, or one of `BESIDE_OTHERS`."""
     started: datetime
     commit: str
     machine: Machine

@@ -8,7 +8,7 @@ from bench.cases import Case
 from bench.failover import LONGEST_PAUSE, MESSAGES, WATCHED_SECONDS
 from bench.musts import FAILOVER_GOALS, GOALS, GROWTHS, PEER, FailoverGoal, standings
 from bench.own_cluster import NAME
-from bench.results import Disturbance, Measurement, Run, Trial, medians
+from bench.results import BESIDE_OTHERS, Disturbance, Measurement, Run, Trial, medians
 from bench.tables import (
     conditions,
     failovers_table,
@@ -52,10 +52,10 @@ _NOT_MEASURED = ("not measured", "-", "-", "-")
 def run_sections(run: Run, plots: Sequence[Path], folder: Path) -> list[str]:
     """Of one run. `plots`: files of it and of others; `folder`: where the Markdown will be."""
     found = medians(run.measurements)
-    if run.kind != "peers":
+    if run.kind not in BESIDE_OTHERS:
         return _own(run, found, _images(plots, run, folder))
     parts = [
-        "## Beside other systems",
+        f"## {BESIDE_OTHERS[run.kind]}",
         conditions(run),
         _syncs(run),
         missing_lines(run.missing),

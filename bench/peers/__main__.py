@@ -7,7 +7,7 @@ missing where they are not or do not start. What was measured so far is written 
 
 import argparse
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from bench.patience import PATIENCE_SECONDS
 from bench.peers import artemis, postgres, rabbitmq
 from bench.peers.rounds import Rounds, System
 from bench.report import write_report
-from bench.results import Measurement, Run, medians
+from bench.results import Run, medians
 from bench.scratch import add_directory, run, scratch_directory
 from bench.tables import conditions, measurements_table, missing_lines
 
@@ -41,7 +41,7 @@ _VERSIONS = {
 async def main(given: argparse.Namespace) -> int:
     """Returns the exit status."""
     console = Console(width=200)
-    begun = datetime.now(UTC)
+    begun, kind = datetime.now(UTC), "musts" if given.musts else "peers"
     with scratch_directory(given.directory) as (directory, disk):
         cases = [must.case for must in MUSTS] if given.musts else [*W1, *W2, *W3, *W4_XA]
         rounds = Rounds(console, directory, given.seconds, given.patience)
@@ -52,39 +52,31 @@ async def main(given: argparse.Namespace) -> int:
                 await rounds.run(cases, systems, given.rounds)
             finally:
                 missing = {**left_out, **rounds.missing}
-                _report(given.output, console, begun, disk, rounds.found, syncs, missing)
+                if found := rounds.found:
+                    machine = described_machine(_versions(syncs))
+                    made = Run(kind, begun, commit(), machine, disk, found, syncs=syncs, missing=missing)
+                    _report(made, given.output or OUTPUT / f"{kind}.json", console)
     ratios = standings(rounds.found)
     console.print(ratio_line(ratios), soft_wrap=True)
     return 1 if rounds.is_must_missing else exit_status(ratios)
 
 
-def _report(
-    output: Path,
-    console: Console,
-    begun: datetime,
-    disk: Disk,
-    found: list[Measurement],
-    syncs: dict[str, str],
-    missing: dict[str, str],
-) -> None:
-    """Of what was measured, if anything was."""
-    if not found:
-        return
-    versions = {
-        program: version
-        for name in syncs
-        if name in _VERSIONS
-        for program, version in _VERSIONS[name]().items()
-    }
-    machine = described_machine(versions)
-    made = Run("peers", begun, commit(), machine, disk, found, syncs=syncs, missing=missing)
+def _versions(systems: Iterable[str]) -> dict[str, str]:
+    """Of the programs of these systems, by program."""
+    known = [_VERSIONS[name]() for name in systems if name in _VERSIONS]
+    return {program: version for versions in known for program, version in versions.items()}
+
+
+def _report(made: Run, output: Path, console: Console) -> None:
     write_report(made, output)
     console.print(conditions(made))
-    for name, what in syncs.items():
+    for name, what in made.syncs.items():
         console.print(f"{name}: {what}.")
-    console.print(measurements_table(medians(found), with_system=True), markup=False, soft_wrap=True)
-    if missing:
-        console.print(missing_lines(missing), markup=False, soft_wrap=True)
+    console.print(
+        measurements_table(medians(made.measurements), with_system=True), markup=False, soft_wrap=True
+    )
+    if made.missing:
+        console.print(missing_lines(made.missing), markup=False, soft_wrap=True)
 
 
 async def _systems(
@@ -138,5 +130,7 @@ if __name__ == "__main__":
     parser.add_argument("--musts", action="store_true", help="only the cases that have a must")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     add_directory(parser)
-    parser.add_argument("--output", type=Path, default=OUTPUT / "peers.json")
+    parser.add_argument(
+        "--output", type=Path, help="default: peers.json in bench/out, with --musts musts.json"
+    )
     run(main(parser.parse_args()))

@@ -14,7 +14,7 @@ from bench.musts import GOALS, GROWTHS, MUSTS, PEER
 from bench.page import page
 from bench.plots import draw
 from bench.report import write_report
-from bench.results import Measurement, Run, Trial, read_run
+from bench.results import BESIDE_OTHERS, Measurement, Run, Trial, read_run
 from bench.sections import goals_table
 from bench.tables import failovers_table, measurements_table, processes_table
 from tests.unit.bench.made import measurement, trial
@@ -229,9 +229,30 @@ def test_latency_and_scale_are_drawn_where_they_were_measured(tmp_path: Path) ->
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in names)
 
 
+def test_a_run_of_the_musts_alone_stands_beside_a_whole_one_with_plots_of_its_own(tmp_path: Path) -> None:
+    case = MUSTS[0].case
+    runs = [
+        run(kind, [measurement(case, own), measurement(case, 20.0, PEER, path="C")])
+        for kind, own in (("full", 50.0), ("musts", 70.0), ("peers", 40.0))
+    ]
+    plots = [path for one in runs for path in draw(one, tmp_path)]
+    assert len(set(plots)) == len(plots)
+    text = page(runs, plots, "", "")
+    titles = [line for line in text.splitlines() if line.startswith("## ")]
+    assert titles == [
+        "## Beside other systems: what has a must",
+        "## Beside other systems",
+        "## Lockstep alone",
+        "## Goals",
+    ]
+    alone, whole = text.split("## Beside other systems\n")
+    assert "| 3.50 | 3 | reached |" in alone and "![musts-ratios]" in alone and "![peers-ratios]" not in alone
+    assert "| 2.00 | 3 | missed |" in whole and "![peers-ratios]" in whole and "![musts-ratios]" not in whole
+
+
 def test_what_is_missing_stands_in_the_section_of_its_run() -> None:
     case = MUSTS[0].case
-    for kind in ("full", "peers"):
+    for kind in ("full", *BESIDE_OTHERS):
         lacking = structs.replace(
             run(kind, [measurement(case, 60.0)]), missing={"W2 tx": "a load program ended with 3"}
         )
