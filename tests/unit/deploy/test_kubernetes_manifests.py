@@ -49,7 +49,7 @@ def test_everything_is_in_one_namespace_and_belongs_together(overlay: str) -> No
     names = [(one["kind"], one["metadata"]["name"]) for one in rendered(overlay)]
     assert len(set(names)) == len(names)
     for manifest in rendered(overlay):
-        if manifest["kind"] != "Namespace":
+        if manifest["kind"] not in {"Namespace", "PriorityClass"}:
             assert manifest["metadata"]["namespace"] == "lockstep", manifest["metadata"]
     for pod in pods(overlay):
         assert pod["metadata"]["labels"]["app.kubernetes.io/part-of"] == "lockstep"
@@ -109,6 +109,16 @@ def test_members_that_count_are_on_hosts_of_their_own_and_spread_over_zones(over
             (term,) = spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
             assert term["topologyKey"] == "kubernetes.io/hostname"
             assert selects(term["labelSelector"], labels)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_brokers_and_etcd_find_room_before_anybody_else(overlay: str) -> None:
+    (priority,) = of_kind(overlay, "PriorityClass")
+    assert priority["value"] > 0 and "preemptionPolicy" not in priority
+    for pod in pods(overlay):
+        is_critical = pod["metadata"]["labels"][COMPONENT] in {BROKER, ETCD}
+        name = pod["spec"].get("priorityClassName")
+        assert name == (priority["metadata"]["name"] if is_critical else None)
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

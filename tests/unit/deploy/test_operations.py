@@ -97,7 +97,7 @@ def test_each_kubectl_names_what_there_is(line: str) -> None:
             assert rest[rest.index("-c") + 1] in {one["name"] for one in containers(pod)}
         else:
             assert len(containers(pod)) == 1
-    if verb in {"delete", "patch"}:
+    if verb in {"delete", "patch"} and rest[0] != "node":
         kind, objects = rest[0], [word for word in rest[1:] if word.startswith(("lockstep-", "data-"))]
         assert objects or "-l" in rest
         assert {f"{kind}/{name}" for name in objects} <= known
@@ -117,8 +117,43 @@ def test_each_kubectl_names_what_there_is(line: str) -> None:
 
 def test_other_commands_are_scripts_of_the_repository() -> None:
     others = [shlex.split(line)[0] for line in LINES if not line.startswith("kubectl ")]
-    assert others == ["deploy/build-images.sh"]
-    assert (DEPLOY / "build-images.sh").stat().st_mode & 0o100
+    assert set(others) == {"deploy/build-images.sh", "deploy/kubernetes/replace-etcd-member.sh"}
+    assert all((DEPLOY.parent / program).stat().st_mode & 0o100 for program in others)
+
+
+def test_brokers_are_never_given_ten_minutes_before_they_are_deleted() -> None:
+    """The kubelet waits for a `preStop` as long as the first deletion said; a later one does not shorten it."""
+    assert not [line for line in LINES if "statefulset/lockstep-broker --replicas=0" in line]
+    stops = [number for number, line in enumerate(LINES) if "component=broker --grace-period=20" in line]
+    assert len(stops) == 2
+    for number in stops:
+        assert LINES[number - 1].endswith("delete statefulset lockstep-broker --cascade=orphan")
+
+
+def test_what_the_pods_of_a_host_ask_for_fits_the_smallest_host() -> None:
+    (found,) = re.findall(
+        r"smallest host has (\d+) processors and (\d+) GiB: what its pods ask for \(([\d.]+) processors and (\d+) GiB",
+        PAGE,
+    )
+    processors, memory, asked_processors, asked_memory = map(float, found)
+    most = {"broker": 1, "etcd": 1, "proxy": 2, "coordinator": 2}
+    """Pods of a kind on one host: while it stands in for another, and proxies are replaced by one more."""
+    asked = {"cpu": 0.0, "memory": 0.0}
+    for pod in pods(OVERLAY):
+        for one in containers(pod):
+            for kind, quantity in one["resources"]["requests"].items():
+                asked[kind] += most[pod["metadata"]["labels"]["app.kubernetes.io/component"]] * amount(
+                    quantity
+                )
+    assert (round(asked["cpu"], 3), asked["memory"]) == (asked_processors, asked_memory)
+    assert asked["cpu"] <= 0.8 * processors and asked["memory"] <= 0.7 * memory, "the rest is Kubernetes'"
+
+
+def amount(quantity: str) -> float:
+    """Processors, or GiB."""
+    units = {"Gi": 1.0, "Mi": 1 / 1024, "m": 0.001, "": 1.0}
+    number, unit = re.fullmatch(r"([\d.]+)(Gi|Mi|m|)", quantity).groups()  # type: ignore[union-attr]
+    return float(number) * units[unit]
 
 
 def test_the_overlay_that_it_shows_is_one(tmp_path: Path) -> None:
