@@ -74,14 +74,14 @@ class Membership:
         return min([self.durable.get(member, LogIndex(0)) for member in self.counted()])
 
     def plan(self, lost: set[BrokerId]) -> SetMap | None:
-        """The next entry worth a swap: a guarded learner that is ready comes in, or a lost member goes. None: leave it.
+        """The next entry worth a swap: guarded learners that are ready come in, or a lost member goes. None: leave it.
 
         `lost`: brokers with an in-sync entry whose replica is not reachable. An own swap in doubt is always followed by another,
         which moves the revision whatever became of it.
         """
         if not lost and not self.guards and self.swap_state is not SwapState.IN_DOUBT:
             return None  # Nearly always.
-        changed = self._with_ready_learner(lost) or self._without_lost_member(lost)
+        changed = self._with_ready_learners(lost) or self._without_lost_member(lost)
         if changed is None and self.swap_state is SwapState.IN_DOUBT:
             changed = (self.set_map.in_sync, self.set_map.learners)
         if changed is None:
@@ -127,24 +127,39 @@ class Membership:
         """The swap sent last."""
         return self._targets[-1]
 
-    def _with_ready_learner(self, lost: set[BrokerId]) -> _Members | None:
-        current = self.set_map
-        for member in sorted(self.guards):
-            guard = self.guards[member]
-            if self.durable.get(member, 0) < guard.index:
-                continue
-            old = current.member(member.broker)
-            if old is None and len(current.in_sync) <= current.min_in_sync:
-                # It may replace a lost member that could not be removed below the minimum (R4).
-                old = next((entry for entry in current.in_sync if entry.broker in lost), None)
-            in_sync = tuple(sorted([entry for entry in current.in_sync if entry != old] + [member]))
-            if any(self._durable_on(entry.disk) < guard.uncuttable for entry in in_sync):
-                continue
-            learners = tuple(entry for entry in current.learners if entry.broker != member.broker)
-            if old is not None and old.broker != member.broker:
-                learners = tuple(sorted((*learners, old)))
-            return in_sync, learners
+    def _with_ready_learners(self, lost: set[BrokerId]) -> _Members | None:
+        """As many guarded learners that are ready as may come in one swap, with which those leave whose places they take (R4).
+
+        In one swap: where most disks of a minimum were lost no learner could come while the others' lost disks are in the set.
+        """
+        ready = [
+            member for member, guard in self.guards.items() if self.durable.get(member, 0) >= guard.index
+        ]
+        for uncuttable in sorted({self.guards[member].uncuttable for member in ready}, reverse=True):
+            coming = [
+                member
+                for member in sorted(ready)
+                if self.guards[member].uncuttable <= uncuttable <= self._durable_on(member.disk)
+            ]
+            in_sync, learners = self._with(coming, lost)
+            if coming and all(self._durable_on(entry.disk) >= uncuttable for entry in in_sync):
+                return in_sync, learners
         return None
+
+    def _with(self, coming: list[Member], lost: set[BrokerId]) -> _Members:
+        """The entry's members with these learners in the set: each in the place of its broker's entry, or of a lost member that
+        cannot be removed below the minimum (R4).
+        """
+        current, brokers = self.set_map, {member.broker for member in coming}
+        in_sync = [entry for entry in current.in_sync if entry.broker not in brokers]
+        lost_entries = [entry for entry in in_sync if entry.broker in lost and entry != self.own]
+        learners = [entry for entry in current.learners if entry.broker not in brokers]
+        newcomers = sum(current.member(broker) is None for broker in brokers)
+        is_removable = len(current.in_sync) > current.min_in_sync
+        for entry in lost_entries[: 0 if is_removable else newcomers]:
+            in_sync.remove(entry)
+            learners.append(entry)
+        return tuple(sorted([*in_sync, *coming])), tuple(sorted(learners))
 
     def _durable_on(self, disk: DiskId) -> int:
         """What a disk holds of this log, whichever memory said so."""

@@ -27,13 +27,17 @@ class Scenario:
         """What the script is played with, one after the other; (None,): once, without an argument."""
         return tuple(getattr(self.module, "CASES", (None,)))
 
-    def options(self) -> Options:
+    def options(self, case: object = None) -> Options:
+        """Of the world of a case: `options_of(case)` or `options()` of the file, or a calm world's."""
+        of_case: Callable[[object], Options] | None = getattr(self.module, "options_of", None)
+        if of_case is not None:
+            return of_case(case)
         make: Callable[[], Options] = getattr(self.module, "options", calm)
         return make()
 
     def run(self, case: object = None, parts: Parts | None = None, trace: bool = False) -> list[str]:
         """Play one case in a new world; the sentences of what is broken."""
-        stage = Stage(parts, self.options())
+        stage = Stage(parts, self.options(case))
         if trace:
             stage.world.traced = frozenset(stage.world.set_names)
         play: Callable[..., None] = self.module.play

@@ -297,16 +297,13 @@ def test_frames_behind_the_commit_index_are_kept_through_a_promotion_whatever_th
     assert accepted(told).agreed == 2
 
 
-def test_two_restarted_members_of_a_set_that_may_lose_nobody_come_in_one_after_the_other() -> None:
+def test_two_restarted_members_of_a_set_that_may_lose_nobody_come_in_one_swap() -> None:
     bench = PrimaryBench(entry(2, A, B, C, min_in_sync=3), copy=copy_of(), is_restarted=True)
     c1 = member("c", 1)
     for stream, who in ((1, B1), (2, c1)):
         bench.subscribe(stream, who)
     for stream, who in ((1, B1), (2, c1)):
         bench.acknowledge(stream, who, 1)
-    assert bench.swaps()[-1].set_map.in_sync == (A, B1, C)
+    assert [swap.set_map.in_sync for swap in bench.swaps()] == [(A, B1, c1)]
     bench.feed(SwapAnswered(SET, bench.swaps()[-1].request, Verdict.DONE, 11))
-    assert bench.swaps()[-1].set_map.in_sync == (A, B1, c1)
-    assert bench.core.commit_index == 0
-    bench.feed(SwapAnswered(SET, bench.swaps()[-1].request, Verdict.DONE, 12))
     assert bench.core.commit_index == 1

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lockstep.core.cluster_map import Member, SetMap
-from lockstep.core.ids import BrokerId, LogIndex
+from lockstep.core.ids import BrokerId, DiskId, LogIndex
 from services.primary.core.membership import Guard, Membership, SwapState
 from tests.unit.services.replicas import entry, member
 
@@ -70,6 +70,23 @@ def test_what_is_committed(
             (A, B, C), 2, "b", {A: 10, B: 9, C: 9, D: 10}, (D,), (A, B, C, D), id="first in, then out"
         ),
         pytest.param((A,), 2, "", {A: 10, B: 10}, (B,), (A, B), id="up to the minimum again"),
+        pytest.param(
+            (A,), 1, "", {A: 10, B: 10, C: 10}, (B, C), (A, B, C), id="all that are ready come at once"
+        ),
+        pytest.param((A,), 1, "", {A: 10, B: 10, C: 9}, (B, C), (A, B), id="but nobody waits for another"),
+        pytest.param(
+            (A, B, C), 3, "bc", {A: 10, B1: 10, D: 10}, (B1, D), (A, B1, D), id="a place for each that comes"
+        ),
+        pytest.param((A, B), 2, "b", {A: 10, C: 10, D: 10}, (C, D), (A, C, D), id="nobody leaves twice"),
+        pytest.param(
+            (A, B, C),
+            2,
+            "bc",
+            {A: 10, D: 10},
+            (D,),
+            (A, B, C, D),
+            id="who can be removed later takes no part",
+        ),
     ],
 )
 def test_the_next_swap(
@@ -100,6 +117,33 @@ def test_a_learner_with_content_that_cannot_be_cut_waits_for_every_disk_of_the_s
     target = found.plan(set())
     assert target is not None
     assert target.in_sync == (A, B, C)
+
+
+def guarded(member: Member, index: int, uncuttable: int) -> Guard:
+    return Guard(member, LogIndex(index), LogIndex(uncuttable))
+
+
+def test_learners_with_content_that_cannot_be_cut_come_together_in_the_places_of_lost_disks() -> None:
+    """Neither could come alone: of the other's lost disk nobody has heard."""
+    b, c = (each._replace(disk=DiskId(f"new-{each.broker}")) for each in (B1, C1))
+    found = membership((A, B, C), 3, {A: 20, b: 20, c: 20})
+    found.guards = {b: guarded(b, 10, 15), c: guarded(c, 10, 16)}
+    lost = {B.broker, C.broker}
+    target = found.plan(lost)
+    assert target is not None
+    assert (target.in_sync, target.learners) == ((A, b, c), ())
+    found.durable[b] = LogIndex(15)
+    assert found.plan(lost) is None, "what cannot be cut of C's is not yet on B's"
+    found.guards.pop(c)
+    assert found.plan(lost) is None, "C's lost disk stays, and may have less"
+
+
+def test_a_learner_with_too_much_that_cannot_be_cut_keeps_no_other_out() -> None:
+    found = membership((A, B), 1, {A: 20, B: 14, C: 20, D: 20})
+    found.guards = {C: guarded(C, 10, 15), D: guarded(D, 10, 14)}
+    target = found.plan(set())
+    assert target is not None
+    assert target.in_sync == (A, B, D)
 
 
 def test_members_of_a_swap_under_way_count_until_it_failed() -> None:
