@@ -1,7 +1,8 @@
 """Keeping the map: which swaps the primary sends, and what it makes of their answers (R3, R4, R8).
 
 Law: one change at a time; the entry that etcd has is the truth, and an entry of this epoch that this process did not write ends
-the reign. A member is lost when its stream ended or its process is another; a new primary gives the others a moment to come.
+the reign. A member is lost when its stream ended, its process is another, or its presence was there and went; a new primary gives
+the others a moment to come. No presence says nothing: a backup alone has none, and one that lost its lease may be back.
 """
 
 from lockstep.core.clock import Now
@@ -26,8 +27,10 @@ class MapKeeping:
         self._request = context.epoch << 32
         """What was asked in an earlier reign of this process is answered to nobody."""
         self._retry_ms = 0
-        self._presences: dict[BrokerId, Incarnation] | None = None
+        self._presences: dict[BrokerId, Incarnation] = {}
         self._ever_subscribed: set[Member] = set()
+        self._ever_present: set[Member] = set()
+        """Members of the entry whose presence key was seen in this reign."""
 
     def subscribed(self, member: Member) -> None:
         """This member's replica came; from now on it is lost when its stream ends."""
@@ -35,6 +38,10 @@ class MapKeeping:
 
     def presences_seen(self, given: PresencesSeen) -> None:
         self._presences = {broker: incarnation for broker, incarnation, _ in given.presences}
+        in_sync = self._membership.set_map.in_sync
+        self._ever_present.update(
+            entry for entry in in_sync if self._presences.get(entry.broker) == entry.incarnation
+        )
 
     def plan(self, now: Now) -> None:
         """Send the next swap, if there is one worth it and none is under way."""
@@ -86,10 +93,16 @@ class MapKeeping:
         for entry in self._membership.set_map.in_sync:
             if entry == self._membership.own or self._backups.of_member(entry) is not None:
                 continue
-            is_gone = self._presences is not None and self._presences.get(entry.broker) != entry.incarnation
-            if is_grace_over or is_gone or entry in self._ever_subscribed:
+            if is_grace_over or entry in self._ever_subscribed or self._is_gone(entry):
                 lost.add(entry.broker)
         return lost
+
+    def _is_gone(self, entry: Member) -> bool:
+        """Whether etcd shows that this member's process is not there any more, or has another memory."""
+        present = self._presences.get(entry.broker)
+        if present is None:
+            return entry in self._ever_present
+        return present != entry.incarnation
 
     def _note(self, event: str, details: str) -> None:
         self._context.effects.append(Note(self._context.state.set_name, event, details))

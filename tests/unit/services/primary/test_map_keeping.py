@@ -133,6 +133,33 @@ def test_a_member_whose_process_is_another_now_is_not_waited_for() -> None:
     assert bench.swaps()[0].set_map.in_sync == (A,)
 
 
+def test_a_member_without_a_presence_is_given_the_moment_that_others_get() -> None:
+    """A backup that runs alone has no presence key, and a broker whose lease ran out puts it again."""
+    bench = PrimaryBench(entry(1, A, B))
+    bench.feed(present(A))
+    bench.pass_ms(1_400)
+    assert bench.swaps() == []
+    bench.subscribe(1, B, log_end=1, epochs=EPOCH_1, is_memory_whole=True)
+    bench.pass_ms(500)
+    assert bench.swaps() == []
+    assert bench.core.is_serving
+
+
+def test_a_member_without_a_presence_that_does_not_come_is_lost_when_the_moment_is_over() -> None:
+    bench = PrimaryBench(entry(1, A, B))
+    bench.feed(present(A))
+    bench.pass_ms(1_600)
+    assert bench.swaps()[0].set_map.in_sync == (A,)
+
+
+def test_a_member_whose_presence_went_is_not_waited_for() -> None:
+    bench = PrimaryBench(entry(1, A, B))
+    bench.feed(present(A, B))
+    assert bench.swaps() == []
+    bench.feed(present(A))
+    assert bench.swaps()[0].set_map.in_sync == (A,)
+
+
 # --- swaps in doubt ---------------------------------------------------------------------------------------------------
 
 
