@@ -1,6 +1,7 @@
 """What a backup says to its primary: one subscription after the other, each with its heartbeats (R8).
 
-Law: what is acknowledged counts for the memory that says it. A vote "no" is said once, and only on what is still open.
+Law: what is acknowledged counts for the memory that says it. A vote "no" is said once in a subscription, for it may be lost with
+that, and only on what is still open.
 """
 
 from collections.abc import Iterator
@@ -36,6 +37,7 @@ class PrimaryWords:
         self._said_ms = 0
         self._patience_ms = self._misses_ms
         self._refused: set[TransactionKey] = set()
+        """What was voted on in this subscription."""
 
     @property
     def _misses_ms(self) -> int:
@@ -47,6 +49,7 @@ class PrimaryWords:
         """Open the next stream; `commit_index` is the highest that memory and disk know."""
         self.stream += 1
         self._heard_ms = self._said_ms = now.boottime_ms
+        self._refused.clear()
         subscribe = Subscribe(
             self._set_name,
             self._epoch,

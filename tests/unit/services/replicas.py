@@ -46,6 +46,7 @@ from lockstep.core.records import AnyRecord, DeclareQueue, EpochBegins, OpenSess
 from lockstep.core.replication import Acknowledge, Subscribe, ToBackup, ToPrimary
 from lockstep.core.set_state import SetState
 from lockstep.core.store_protocol import (
+    FREE_BYTES_UNKNOWN,
     AcceptDamage,
     AnyStoreAnswer,
     AnyStoreRequest,
@@ -159,6 +160,8 @@ class MemoryStore:
         """Every request but `OpenSet` is refused as after an I/O error."""
         self.is_full = False
         """Frames are refused: there is no room for the next segment."""
+        self.free_bytes = FREE_BYTES_UNKNOWN
+        """Room on the disk, as it is told with what became durable."""
         self._installing: BeginInstall | None = None
         self._formatted = 0
 
@@ -259,7 +262,7 @@ class MemoryStore:
                 return [StoreRefused(*head, ErrorCode.ILLEGAL_STATE, text, self.highest_epoch)]
             self.frames.append(Frame(header, data, b""))
         self.commit_index = max(self.commit_index, request.commit_index)
-        return [Appended(*head, self.log_end)] if request.frames else []
+        return [Appended(*head, self.log_end, self.free_bytes)] if request.frames else []
 
     def _format(self) -> None:
         self._formatted += 1

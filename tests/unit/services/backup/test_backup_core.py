@@ -135,6 +135,19 @@ def test_a_commit_index_beyond_the_log_waits_for_its_frames() -> None:
     assert bench.core.copy.state.applied == 9
 
 
+def test_what_was_cut_off_is_not_acknowledged_any_more() -> None:
+    """R5: the disk had nine, of which the new primary has five; what comes in their place is not durable yet."""
+    held = frames(1, 1, 9)
+    bench = BackupBench(MemoryStore("disk-b", *held, commit=3), 2, copy_of(*held, commit=3), True)
+    bench.hear(accepted(5, E2))
+    bench.pass_ms(300)
+    assert bench.acknowledged() == 5
+    bench.is_store_up = False
+    bench.hear(log(6, 8, commit=5, epoch=E2))
+    bench.pass_ms(300)
+    assert bench.acknowledged() == 5
+
+
 def test_frames_that_come_twice_are_taken_once() -> None:
     bench = following()
     bench.hear(log(2, 4), log(3, 5))

@@ -52,6 +52,21 @@ def test_a_restarted_member_whose_log_is_complete_is_not_in_sync_before_it_has_t
     assert swap.set_map.in_sync == (A, B1)
 
 
+@pytest.mark.parametrize(("log_end", "is_snapshot_needed"), [(3, True), (5, False)])
+def test_frames_from_before_the_primarys_own_memory_snapshot_make_nobodys_memory_whole(
+    log_end: int, is_snapshot_needed: bool
+) -> None:
+    """R12: it joined by one at 5, from its disk, and its frames up to there are without what is not durable."""
+    held = frames(1, 1, 6)
+    copy = copy_of(*held, commit=6)
+    copy.transients_from = LogIndex(5)
+    bench = PrimaryBench(entry(2, A), MemoryStore("disk-a", *held, commit=6), copy)
+    told = bench.subscribe(
+        1, B, log_end=log_end, epochs=EPOCH_1, commit_index=3, is_memory_whole=True, applied=3
+    )
+    assert (accepted(told).snapshot_index > 0) is is_snapshot_needed
+
+
 def test_a_member_that_kept_its_memory_goes_on_with_the_log_alone() -> None:
     bench = PrimaryBench(entry(1, A, B))
     told = bench.subscribe(1, B, log_end=1, epochs=EPOCH_1, is_memory_whole=True)

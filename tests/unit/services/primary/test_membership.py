@@ -1,5 +1,7 @@
 """Who counts, and which swap is next: rules as tables, their law over random histories (R3, R4, R8, histories 4, 12, 22)."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import settings as profile
 from hypothesis import strategies as st
@@ -194,6 +196,26 @@ def test_an_entry_is_ones_own_only_if_it_was_sent_and_not_settled() -> None:
     assert found.is_own(target)
     found.confirmed(target, 6)
     assert not found.is_own(target)
+
+
+def test_a_swap_that_failed_leaves_those_in_doubt_counted() -> None:
+    """History 4: its compare failed, and says nothing of one that was sent before."""
+    found = membership((A, B), 1, {A: 9, B: 9})
+    found.sent(replace(found.set_map, in_sync=(A, B, D), change=2))
+    found.in_doubt()
+    found.sent(replace(found.set_map, change=3))
+    found.failed()
+    assert found.swap_state is SwapState.IN_DOUBT
+    assert D in found.counted()
+    assert found.commit_candidate() == 0
+
+
+def test_a_swap_that_failed_alone_leaves_nothing() -> None:
+    found = membership((A, B), 1, {A: 9, B: 9})
+    found.sent(replace(found.set_map, in_sync=(A, B, D), change=2))
+    found.failed()
+    assert found.swap_state is SwapState.NONE
+    assert found.commit_candidate() == 9
 
 
 class SwapsThatLandWhenTheyLike(RuleBasedStateMachine):

@@ -171,6 +171,16 @@ def test_what_was_committed_is_never_cut() -> None:
     assert rig.open(2).log_end == 6
 
 
+def test_what_was_committed_before_a_crash_is_never_cut() -> None:
+    rig = rig_with(10, commit=6)
+    rig.crash()
+    assert rig.open(2).commit_index == 6
+    refused = rig.truncate(5, epoch=2)
+    assert isinstance(refused, StoreRefused)
+    assert refused.code is ErrorCode.ILLEGAL_STATE
+    assert rig.open(2).log_end == 10
+
+
 def test_a_cut_in_the_middle_of_a_frame_is_refused_and_one_behind_the_end_cuts_nothing() -> None:
     rig = StoreRig()
     rig.open()

@@ -1,0 +1,58 @@
+"""A set's lease key: the right to serve is there only under the very lease that the process holds (R6)."""
+
+from lockstep.core.clock import Now
+from lockstep.core.ids import Incarnation
+from lockstep.core.inputs import LeaseExtended, Verdict
+from services.broker.core.set_lease import SetLease
+from tests.unit.services.replicas import SET
+
+NOW = Now(500, 0)
+HOLDER = Incarnation("a.0")
+
+
+def lease_under(lease_id: int) -> SetLease:
+    """The process holds this lease; what it asks of etcd is numbered from 1 on."""
+    found = SetLease(SET, 100, iter(range(1, 9)).__next__)
+    found.extended(LeaseExtended(SET, lease_id, 3_000))
+    return found
+
+
+def test_a_promotion_that_landed_under_an_earlier_lease_gives_no_right() -> None:
+    lease = lease_under(1)
+    lease.lost()
+    lease.extended(LeaseExtended(SET, 2, 4_000))
+    lease.put(1)
+    assert not lease.is_key_held
+    restore = lease.restore(10, HOLDER, NOW)
+    assert restore is not None
+    lease.answered(restore.request, Verdict.DONE, NOW)
+    assert lease.is_key_held
+
+
+def test_a_key_goes_with_the_lease_under_which_it_was_put() -> None:
+    lease = lease_under(1)
+    lease.put(1)
+    assert lease.is_key_held
+    lease.lost()
+    assert not lease.is_key_held
+    lease.extended(LeaseExtended(SET, 2, 4_000))
+    assert not lease.is_key_held
+
+
+def test_a_restoration_that_is_answered_under_the_next_lease_gives_no_right() -> None:
+    lease = lease_under(1)
+    restore = lease.restore(10, HOLDER, NOW)
+    assert restore is not None
+    lease.lost()
+    lease.extended(LeaseExtended(SET, 2, 4_000))
+    lease.answered(restore.request, Verdict.DONE, NOW)
+    assert not lease.is_key_held
+
+
+def test_a_restoration_that_failed_is_asked_for_again_after_a_pause() -> None:
+    lease = lease_under(1)
+    restore = lease.restore(10, HOLDER, NOW)
+    assert restore is not None and lease.restore(10, HOLDER, NOW) is None
+    lease.answered(restore.request, Verdict.FAILED, NOW)
+    assert lease.restore(10, HOLDER, NOW) is None
+    assert lease.restore(10, HOLDER, Now(NOW.boottime_ms + 100, 0)) is not None
