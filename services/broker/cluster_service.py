@@ -79,8 +79,6 @@ class ClusterService:
                 "GetStatus": unary(pb.GetClusterStatusRequest, self._report.get_status),
                 "Locate": unary(pb.LocateRequest, self._directory.locate),
                 "ListCoordinators": unary(pb.ListCoordinatorsRequest, self._list_coordinators),
-                "ClaimName": unary(pb.ClaimNameRequest, self._directory.claim_name),
-                "ReleaseName": unary(pb.ReleaseNameRequest, self._directory.release_name),
                 "CreateSet": unary(pb.CreateSetRequest, self._create_set),
                 "Promote": unary(pb.PromoteRequest, self._promote),
                 "StepDown": unary(pb.StepDownRequest, self._stepping_down.step_down),

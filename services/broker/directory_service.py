@@ -7,7 +7,7 @@ from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SetName
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.driver import Driver
-from lockstep.runtime.etcd import Absent, Delete, EtcdClient, Get, GetDone, Put, ValueEquals
+from lockstep.runtime.etcd import EtcdClient
 from lockstep.wire.v1 import cluster_pb2 as pb
 from services.broker.core.replica import Replica
 from services.broker.own_disk import OwnDisk
@@ -42,39 +42,6 @@ class Directory:
         return pb.LocateResponse(
             resource_set=set_name, epoch=epoch, commit_index=commit_index, candidates=candidates
         )
-
-    async def claim_name(self, request: pb.ClaimNameRequest) -> pb.ClaimNameResponse:
-        """Raises `Rejected` ALREADY_EXISTS when another set has the name."""
-        kind = self._kind(request.kind, request.name)
-        set_name = SetName(request.resource_set)
-        if not set_name:
-            set_name = await self.owner(kind, request.name) or self.set_or_only("")
-        elif self._view.set_map(set_name) is None:
-            raise Rejected(
-                ErrorCode.UNKNOWN_SET, f"no resource set {set_name[:80]!r}", set_name=set_name[:80]
-            )
-        key = self._view.keys.directory(kind, request.name)
-        result = await self._etcd.transact([Absent(key)], [Put(key, set_name.encode())], [Get(key)])
-        if not result.succeeded:
-            (got,) = result.responses
-            owner = got.entry.value.decode(errors="replace") if isinstance(got, GetDone) and got.entry else ""
-            if owner != set_name:
-                raise Rejected(
-                    ErrorCode.ALREADY_EXISTS,
-                    f"{kind} {request.name!r} belongs to resource set {owner!r}",
-                    set_name=owner,
-                    **{kind: request.name},
-                )
-        epoch, commit_index, candidates = self._place(set_name)
-        return pb.ClaimNameResponse(
-            resource_set=set_name, epoch=epoch, commit_index=commit_index, candidates=candidates
-        )
-
-    async def release_name(self, request: pb.ReleaseNameRequest) -> pb.ReleaseNameResponse:
-        key = self._view.keys.directory(self._kind(request.kind, request.name), request.name)
-        owner = request.resource_set.encode()
-        result = await self._etcd.transact([ValueEquals(key, owner)], [Delete(key)])
-        return pb.ReleaseNameResponse(was_released=result.succeeded)
 
     # Inside
 

@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from lockstep.wire.v1 import store_pb2 as lockstep_dot_wire_dot_v1_dot_store__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1elockstep/wire/v1/cluster.proto\x12\x10lockstep.wire.v1\x1a\x1clockstep/wire/v1/store.proto\"2\n\x17GetClusterStatusRequest\x12\x17\n\x0fwith_state_hash\x18\x01 \x01(\x08\"\x85\x04\n\x18GetClusterStatusResponse\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0f\n\x07\x63luster\x18\x03 \x01(\t\x12\x12\n\ngeneration\x18\x04 \x01(\t\x12\x42\n\x07members\x18\x05 \x03(\x0b\x32\x31.lockstep.wire.v1.GetClusterStatusResponse.Member\x12\x44\n\x04sets\x18\x06 \x03(\x0b\x32\x36.lockstep.wire.v1.GetClusterStatusResponse.ResourceSet\x12+\n\x08replicas\x18\x07 \x03(\x0b\x32\x19.lockstep.wire.v1.Replica\x12\x11\n\tlost_sets\x18\x08 \x03(\t\x1a>\n\x06Member\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x1a\x94\x01\n\x0bResourceSet\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0f\n\x07primary\x18\x03 \x01(\t\x12\x0f\n\x07in_sync\x18\x04 \x03(\t\x12\x10\n\x08learners\x18\x05 \x03(\t\x12\x0f\n\x07\x62rokers\x18\x06 \x03(\t\x12\x13\n\x0bmin_in_sync\x18\x07 \x01(\r\x12\x0e\n\x06is_led\x18\x08 \x01(\x08\"\xb9\x03\n\x07Replica\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x0f\n\x07log_end\x18\x04 \x01(\x04\x12$\n\x04role\x18\x05 \x01(\x0e\x32\x16.lockstep.wire.v1.Role\x12\x0f\n\x07trouble\x18\x06 \x01(\t\x12\x12\n\nstate_hash\x18\x07 \x01(\t\x12\x13\n\x0bstate_index\x18\x08 \x01(\x04\x12\x19\n\x11open_transactions\x18\t \x01(\x04\x12\x1d\n\x15prepared_transactions\x18\n \x01(\x04\x12\x10\n\x08sessions\x18\x0b \x01(\x04\x12\x16\n\x0etx_queue_bytes\x18\x0c \x01(\x04\x12\x0e\n\x06queues\x18\r \x01(\x04\x12\x10\n\x08messages\x18\x0e \x01(\x04\x12\x35\n\tfollowers\x18\x0f \x03(\x0b\x32\".lockstep.wire.v1.Replica.Follower\x1a\x45\n\x08\x46ollower\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x15\n\rdurable_index\x18\x02 \x01(\x04\x12\x12\n\nis_in_sync\x18\x03 \x01(\x08\"\xa0\x01\n\rLocateRequest\x12\x32\n\x04kind\x18\x01 \x01(\x0e\x32$.lockstep.wire.v1.LocateRequest.Kind\x12\x0c\n\x04name\x18\x02 \x01(\t\"M\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n\nKIND_QUEUE\x10\x01\x12\x11\n\rKIND_EXCHANGE\x10\x02\x12\x0c\n\x08KIND_SET\x10\x03\"_\n\x0eLocateResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x12\n\ncandidates\x18\x04 \x03(\t\"\x19\n\x17ListCoordinatorsRequest\"\x9d\x01\n\x18ListCoordinatorsResponse\x12L\n\x0c\x63oordinators\x18\x01 \x03(\x0b\x32\x36.lockstep.wire.v1.ListCoordinatorsResponse.Coordinator\x1a\x33\n\x0b\x43oordinator\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"j\n\x10\x43laimNameRequest\x12\x32\n\x04kind\x18\x01 \x01(\x0e\x32$.lockstep.wire.v1.LocateRequest.Kind\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x14\n\x0cresource_set\x18\x03 \x01(\t\"b\n\x11\x43laimNameResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x12\n\ncandidates\x18\x04 \x03(\t\"l\n\x12ReleaseNameRequest\x12\x32\n\x04kind\x18\x01 \x01(\x0e\x32$.lockstep.wire.v1.LocateRequest.Kind\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x14\n\x0cresource_set\x18\x03 \x01(\t\"+\n\x13ReleaseNameResponse\x12\x14\n\x0cwas_released\x18\x01 \x01(\x08\"F\n\x10\x43reateSetRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x62rokers\x18\x02 \x03(\t\x12\x13\n\x0bmin_in_sync\x18\x03 \x01(\r\"6\n\x11\x43reateSetResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bmin_in_sync\x18\x02 \x01(\r\"L\n\x0ePromoteRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\x0e\n\x06\x62roker\x18\x02 \x01(\t\x12\x14\n\x0cis_forwarded\x18\x03 \x01(\x08\"G\n\x0fPromoteResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0f\n\x07primary\x18\x02 \x01(\t\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\"&\n\x0fStepDownRequest\x12\x13\n\x0bseconds_max\x18\x01 \x01(\x01\"%\n\x10StepDownResponse\x12\x11\n\tobstacles\x18\x01 \x03(\t\"W\n\x15\x41\x63\x63\x65ptDataLossRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\x0e\n\x06\x62roker\x18\x02 \x01(\t\x12\x18\n\x10\x61\x63\x63\x65pt_data_loss\x18\x03 \x01(\x08\"b\n\x16\x41\x63\x63\x65ptDataLossResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x12\n\ngeneration\x18\x02 \x01(\t\x12\x0f\n\x07log_end\x18\x03 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x04 \x01(\x04\"\x90\x01\n\x11SurveyDiskRequest\x12\x12\n\nwith_names\x18\x01 \x01(\x08\x12\x39\n\x06\x66\x65nces\x18\x02 \x03(\x0b\x32).lockstep.wire.v1.SurveyDiskRequest.Fence\x1a,\n\x05\x46\x65nce\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\"V\n\x12SurveyDiskResponse\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x30\n\x06survey\x18\x02 \x01(\x0b\x32 .lockstep.wire.v1.SurveyResponse\"5\n\x11RebuildMapRequest\x12\x0f\n\x07rebuild\x18\x01 \x01(\x08\x12\x0f\n\x07without\x18\x02 \x03(\t\"\xa9\x05\n\x12RebuildMapResponse\x12\x12\n\ngeneration\x18\x01 \x01(\t\x12=\n\x04sets\x18\x02 \x03(\x0b\x32/.lockstep.wire.v1.RebuildMapResponse.RebuiltSet\x12\x16\n\x0esilent_brokers\x18\x03 \x03(\t\x12\r\n\x05names\x18\x04 \x01(\r\x12\x16\n\x0e\x64isputed_names\x18\x05 \x03(\t\x1a\xeb\x01\n\nRebuiltSet\x12\x0c\n\x04name\x18\x01 \x01(\t\x12=\n\x07verdict\x18\x02 \x01(\x0e\x32,.lockstep.wire.v1.RebuildMapResponse.Verdict\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0f\n\x07in_sync\x18\x04 \x03(\t\x12\x0f\n\x07problem\x18\x05 \x01(\t\x12=\n\x05\x64isks\x18\x06 \x03(\x0b\x32..lockstep.wire.v1.RebuildMapResponse.FoundDisk\x12\x10\n\x08given_up\x18\x07 \x03(\t\x12\x0e\n\x06is_led\x18\x08 \x01(\x08\x1a\xa0\x01\n\tFoundDisk\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x0c\n\x04\x64isk\x18\x02 \x01(\t\x12\x12\n\nlast_epoch\x18\x03 \x01(\x04\x12\x0f\n\x07log_end\x18\x04 \x01(\x04\x12\x15\n\rhighest_epoch\x18\x05 \x01(\x04\x12\x12\n\ngeneration\x18\x06 \x01(\t\x12\x14\n\x0cmap_revision\x18\x07 \x01(\x03\x12\x0f\n\x07trouble\x18\x08 \x01(\t\"p\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x0f\n\x0bVERDICT_LED\x10\x01\x12\x13\n\x0fVERDICT_CURRENT\x10\x02\x12\x13\n\x0fVERDICT_REBUILT\x10\x03\x12\x11\n\rVERDICT_STUCK\x10\x04*w\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x10\n\x0cROLE_PRIMARY\x10\x01\x12\x0f\n\x0bROLE_BACKUP\x10\x02\x12\x10\n\x0cROLE_LEARNER\x10\x03\x12\x12\n\x0eROLE_PROMOTING\x10\x04\x12\x10\n\x0cROLE_STOPPED\x10\x05\x32\xe7\x07\n\x07\x43luster\x12\x62\n\tGetStatus\x12).lockstep.wire.v1.GetClusterStatusRequest\x1a*.lockstep.wire.v1.GetClusterStatusResponse\x12K\n\x06Locate\x12\x1f.lockstep.wire.v1.LocateRequest\x1a .lockstep.wire.v1.LocateResponse\x12i\n\x10ListCoordinators\x12).lockstep.wire.v1.ListCoordinatorsRequest\x1a*.lockstep.wire.v1.ListCoordinatorsResponse\x12T\n\tClaimName\x12\".lockstep.wire.v1.ClaimNameRequest\x1a#.lockstep.wire.v1.ClaimNameResponse\x12Z\n\x0bReleaseName\x12$.lockstep.wire.v1.ReleaseNameRequest\x1a%.lockstep.wire.v1.ReleaseNameResponse\x12T\n\tCreateSet\x12\".lockstep.wire.v1.CreateSetRequest\x1a#.lockstep.wire.v1.CreateSetResponse\x12N\n\x07Promote\x12 .lockstep.wire.v1.PromoteRequest\x1a!.lockstep.wire.v1.PromoteResponse\x12Q\n\x08StepDown\x12!.lockstep.wire.v1.StepDownRequest\x1a\".lockstep.wire.v1.StepDownResponse\x12\x63\n\x0e\x41\x63\x63\x65ptDataLoss\x12\'.lockstep.wire.v1.AcceptDataLossRequest\x1a(.lockstep.wire.v1.AcceptDataLossResponse\x12W\n\nSurveyDisk\x12#.lockstep.wire.v1.SurveyDiskRequest\x1a$.lockstep.wire.v1.SurveyDiskResponse\x12W\n\nRebuildMap\x12#.lockstep.wire.v1.RebuildMapRequest\x1a$.lockstep.wire.v1.RebuildMapResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1elockstep/wire/v1/cluster.proto\x12\x10lockstep.wire.v1\x1a\x1clockstep/wire/v1/store.proto\"2\n\x17GetClusterStatusRequest\x12\x17\n\x0fwith_state_hash\x18\x01 \x01(\x08\"\x85\x04\n\x18GetClusterStatusResponse\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0f\n\x07\x63luster\x18\x03 \x01(\t\x12\x12\n\ngeneration\x18\x04 \x01(\t\x12\x42\n\x07members\x18\x05 \x03(\x0b\x32\x31.lockstep.wire.v1.GetClusterStatusResponse.Member\x12\x44\n\x04sets\x18\x06 \x03(\x0b\x32\x36.lockstep.wire.v1.GetClusterStatusResponse.ResourceSet\x12+\n\x08replicas\x18\x07 \x03(\x0b\x32\x19.lockstep.wire.v1.Replica\x12\x11\n\tlost_sets\x18\x08 \x03(\t\x1a>\n\x06Member\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x1a\x94\x01\n\x0bResourceSet\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x0f\n\x07primary\x18\x03 \x01(\t\x12\x0f\n\x07in_sync\x18\x04 \x03(\t\x12\x10\n\x08learners\x18\x05 \x03(\t\x12\x0f\n\x07\x62rokers\x18\x06 \x03(\t\x12\x13\n\x0bmin_in_sync\x18\x07 \x01(\r\x12\x0e\n\x06is_led\x18\x08 \x01(\x08\"\xb9\x03\n\x07Replica\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x0f\n\x07log_end\x18\x04 \x01(\x04\x12$\n\x04role\x18\x05 \x01(\x0e\x32\x16.lockstep.wire.v1.Role\x12\x0f\n\x07trouble\x18\x06 \x01(\t\x12\x12\n\nstate_hash\x18\x07 \x01(\t\x12\x13\n\x0bstate_index\x18\x08 \x01(\x04\x12\x19\n\x11open_transactions\x18\t \x01(\x04\x12\x1d\n\x15prepared_transactions\x18\n \x01(\x04\x12\x10\n\x08sessions\x18\x0b \x01(\x04\x12\x16\n\x0etx_queue_bytes\x18\x0c \x01(\x04\x12\x0e\n\x06queues\x18\r \x01(\x04\x12\x10\n\x08messages\x18\x0e \x01(\x04\x12\x35\n\tfollowers\x18\x0f \x03(\x0b\x32\".lockstep.wire.v1.Replica.Follower\x1a\x45\n\x08\x46ollower\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x15\n\rdurable_index\x18\x02 \x01(\x04\x12\x12\n\nis_in_sync\x18\x03 \x01(\x08\"\xa0\x01\n\rLocateRequest\x12\x32\n\x04kind\x18\x01 \x01(\x0e\x32$.lockstep.wire.v1.LocateRequest.Kind\x12\x0c\n\x04name\x18\x02 \x01(\t\"M\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n\nKIND_QUEUE\x10\x01\x12\x11\n\rKIND_EXCHANGE\x10\x02\x12\x0c\n\x08KIND_SET\x10\x03\"_\n\x0eLocateResponse\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x12\n\ncandidates\x18\x04 \x03(\t\"\x19\n\x17ListCoordinatorsRequest\"\x9d\x01\n\x18ListCoordinatorsResponse\x12L\n\x0c\x63oordinators\x18\x01 \x03(\x0b\x32\x36.lockstep.wire.v1.ListCoordinatorsResponse.Coordinator\x1a\x33\n\x0b\x43oordinator\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"F\n\x10\x43reateSetRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x62rokers\x18\x02 \x03(\t\x12\x13\n\x0bmin_in_sync\x18\x03 \x01(\r\"6\n\x11\x43reateSetResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bmin_in_sync\x18\x02 \x01(\r\"L\n\x0ePromoteRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\x0e\n\x06\x62roker\x18\x02 \x01(\t\x12\x14\n\x0cis_forwarded\x18\x03 \x01(\x08\"G\n\x0fPromoteResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0f\n\x07primary\x18\x02 \x01(\t\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\"&\n\x0fStepDownRequest\x12\x13\n\x0bseconds_max\x18\x01 \x01(\x01\"%\n\x10StepDownResponse\x12\x11\n\tobstacles\x18\x01 \x03(\t\"W\n\x15\x41\x63\x63\x65ptDataLossRequest\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\x0e\n\x06\x62roker\x18\x02 \x01(\t\x12\x18\n\x10\x61\x63\x63\x65pt_data_loss\x18\x03 \x01(\x08\"b\n\x16\x41\x63\x63\x65ptDataLossResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x12\n\ngeneration\x18\x02 \x01(\t\x12\x0f\n\x07log_end\x18\x03 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x04 \x01(\x04\"\x90\x01\n\x11SurveyDiskRequest\x12\x12\n\nwith_names\x18\x01 \x01(\x08\x12\x39\n\x06\x66\x65nces\x18\x02 \x03(\x0b\x32).lockstep.wire.v1.SurveyDiskRequest.Fence\x1a,\n\x05\x46\x65nce\x12\x14\n\x0cresource_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\"V\n\x12SurveyDiskResponse\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x30\n\x06survey\x18\x02 \x01(\x0b\x32 .lockstep.wire.v1.SurveyResponse\"5\n\x11RebuildMapRequest\x12\x0f\n\x07rebuild\x18\x01 \x01(\x08\x12\x0f\n\x07without\x18\x02 \x03(\t\"\xa9\x05\n\x12RebuildMapResponse\x12\x12\n\ngeneration\x18\x01 \x01(\t\x12=\n\x04sets\x18\x02 \x03(\x0b\x32/.lockstep.wire.v1.RebuildMapResponse.RebuiltSet\x12\x16\n\x0esilent_brokers\x18\x03 \x03(\t\x12\r\n\x05names\x18\x04 \x01(\r\x12\x16\n\x0e\x64isputed_names\x18\x05 \x03(\t\x1a\xeb\x01\n\nRebuiltSet\x12\x0c\n\x04name\x18\x01 \x01(\t\x12=\n\x07verdict\x18\x02 \x01(\x0e\x32,.lockstep.wire.v1.RebuildMapResponse.Verdict\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0f\n\x07in_sync\x18\x04 \x03(\t\x12\x0f\n\x07problem\x18\x05 \x01(\t\x12=\n\x05\x64isks\x18\x06 \x03(\x0b\x32..lockstep.wire.v1.RebuildMapResponse.FoundDisk\x12\x10\n\x08given_up\x18\x07 \x03(\t\x12\x0e\n\x06is_led\x18\x08 \x01(\x08\x1a\xa0\x01\n\tFoundDisk\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x0c\n\x04\x64isk\x18\x02 \x01(\t\x12\x12\n\nlast_epoch\x18\x03 \x01(\x04\x12\x0f\n\x07log_end\x18\x04 \x01(\x04\x12\x15\n\rhighest_epoch\x18\x05 \x01(\x04\x12\x12\n\ngeneration\x18\x06 \x01(\t\x12\x14\n\x0cmap_revision\x18\x07 \x01(\x03\x12\x0f\n\x07trouble\x18\x08 \x01(\t\"p\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x0f\n\x0bVERDICT_LED\x10\x01\x12\x13\n\x0fVERDICT_CURRENT\x10\x02\x12\x13\n\x0fVERDICT_REBUILT\x10\x03\x12\x11\n\rVERDICT_STUCK\x10\x04*w\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x10\n\x0cROLE_PRIMARY\x10\x01\x12\x0f\n\x0bROLE_BACKUP\x10\x02\x12\x10\n\x0cROLE_LEARNER\x10\x03\x12\x12\n\x0eROLE_PROMOTING\x10\x04\x12\x10\n\x0cROLE_STOPPED\x10\x05\x32\xb5\x06\n\x07\x43luster\x12\x62\n\tGetStatus\x12).lockstep.wire.v1.GetClusterStatusRequest\x1a*.lockstep.wire.v1.GetClusterStatusResponse\x12K\n\x06Locate\x12\x1f.lockstep.wire.v1.LocateRequest\x1a .lockstep.wire.v1.LocateResponse\x12i\n\x10ListCoordinators\x12).lockstep.wire.v1.ListCoordinatorsRequest\x1a*.lockstep.wire.v1.ListCoordinatorsResponse\x12T\n\tCreateSet\x12\".lockstep.wire.v1.CreateSetRequest\x1a#.lockstep.wire.v1.CreateSetResponse\x12N\n\x07Promote\x12 .lockstep.wire.v1.PromoteRequest\x1a!.lockstep.wire.v1.PromoteResponse\x12Q\n\x08StepDown\x12!.lockstep.wire.v1.StepDownRequest\x1a\".lockstep.wire.v1.StepDownResponse\x12\x63\n\x0e\x41\x63\x63\x65ptDataLoss\x12\'.lockstep.wire.v1.AcceptDataLossRequest\x1a(.lockstep.wire.v1.AcceptDataLossResponse\x12W\n\nSurveyDisk\x12#.lockstep.wire.v1.SurveyDiskRequest\x1a$.lockstep.wire.v1.SurveyDiskResponse\x12W\n\nRebuildMap\x12#.lockstep.wire.v1.RebuildMapRequest\x1a$.lockstep.wire.v1.RebuildMapResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lockstep.wire.v1.cluster_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ROLE']._serialized_start=3429
-  _globals['_ROLE']._serialized_end=3548
+  _globals['_ROLE']._serialized_start=3066
+  _globals['_ROLE']._serialized_end=3185
   _globals['_GETCLUSTERSTATUSREQUEST']._serialized_start=82
   _globals['_GETCLUSTERSTATUSREQUEST']._serialized_end=132
   _globals['_GETCLUSTERSTATUSRESPONSE']._serialized_start=135
@@ -58,46 +58,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTCOORDINATORSRESPONSE']._serialized_end=1543
   _globals['_LISTCOORDINATORSRESPONSE_COORDINATOR']._serialized_start=1492
   _globals['_LISTCOORDINATORSRESPONSE_COORDINATOR']._serialized_end=1543
-  _globals['_CLAIMNAMEREQUEST']._serialized_start=1545
-  _globals['_CLAIMNAMEREQUEST']._serialized_end=1651
-  _globals['_CLAIMNAMERESPONSE']._serialized_start=1653
-  _globals['_CLAIMNAMERESPONSE']._serialized_end=1751
-  _globals['_RELEASENAMEREQUEST']._serialized_start=1753
-  _globals['_RELEASENAMEREQUEST']._serialized_end=1861
-  _globals['_RELEASENAMERESPONSE']._serialized_start=1863
-  _globals['_RELEASENAMERESPONSE']._serialized_end=1906
-  _globals['_CREATESETREQUEST']._serialized_start=1908
-  _globals['_CREATESETREQUEST']._serialized_end=1978
-  _globals['_CREATESETRESPONSE']._serialized_start=1980
-  _globals['_CREATESETRESPONSE']._serialized_end=2034
-  _globals['_PROMOTEREQUEST']._serialized_start=2036
-  _globals['_PROMOTEREQUEST']._serialized_end=2112
-  _globals['_PROMOTERESPONSE']._serialized_start=2114
-  _globals['_PROMOTERESPONSE']._serialized_end=2185
-  _globals['_STEPDOWNREQUEST']._serialized_start=2187
-  _globals['_STEPDOWNREQUEST']._serialized_end=2225
-  _globals['_STEPDOWNRESPONSE']._serialized_start=2227
-  _globals['_STEPDOWNRESPONSE']._serialized_end=2264
-  _globals['_ACCEPTDATALOSSREQUEST']._serialized_start=2266
-  _globals['_ACCEPTDATALOSSREQUEST']._serialized_end=2353
-  _globals['_ACCEPTDATALOSSRESPONSE']._serialized_start=2355
-  _globals['_ACCEPTDATALOSSRESPONSE']._serialized_end=2453
-  _globals['_SURVEYDISKREQUEST']._serialized_start=2456
-  _globals['_SURVEYDISKREQUEST']._serialized_end=2600
-  _globals['_SURVEYDISKREQUEST_FENCE']._serialized_start=2556
-  _globals['_SURVEYDISKREQUEST_FENCE']._serialized_end=2600
-  _globals['_SURVEYDISKRESPONSE']._serialized_start=2602
-  _globals['_SURVEYDISKRESPONSE']._serialized_end=2688
-  _globals['_REBUILDMAPREQUEST']._serialized_start=2690
-  _globals['_REBUILDMAPREQUEST']._serialized_end=2743
-  _globals['_REBUILDMAPRESPONSE']._serialized_start=2746
-  _globals['_REBUILDMAPRESPONSE']._serialized_end=3427
-  _globals['_REBUILDMAPRESPONSE_REBUILTSET']._serialized_start=2915
-  _globals['_REBUILDMAPRESPONSE_REBUILTSET']._serialized_end=3150
-  _globals['_REBUILDMAPRESPONSE_FOUNDDISK']._serialized_start=3153
-  _globals['_REBUILDMAPRESPONSE_FOUNDDISK']._serialized_end=3313
-  _globals['_REBUILDMAPRESPONSE_VERDICT']._serialized_start=3315
-  _globals['_REBUILDMAPRESPONSE_VERDICT']._serialized_end=3427
-  _globals['_CLUSTER']._serialized_start=3551
-  _globals['_CLUSTER']._serialized_end=4550
+  _globals['_CREATESETREQUEST']._serialized_start=1545
+  _globals['_CREATESETREQUEST']._serialized_end=1615
+  _globals['_CREATESETRESPONSE']._serialized_start=1617
+  _globals['_CREATESETRESPONSE']._serialized_end=1671
+  _globals['_PROMOTEREQUEST']._serialized_start=1673
+  _globals['_PROMOTEREQUEST']._serialized_end=1749
+  _globals['_PROMOTERESPONSE']._serialized_start=1751
+  _globals['_PROMOTERESPONSE']._serialized_end=1822
+  _globals['_STEPDOWNREQUEST']._serialized_start=1824
+  _globals['_STEPDOWNREQUEST']._serialized_end=1862
+  _globals['_STEPDOWNRESPONSE']._serialized_start=1864
+  _globals['_STEPDOWNRESPONSE']._serialized_end=1901
+  _globals['_ACCEPTDATALOSSREQUEST']._serialized_start=1903
+  _globals['_ACCEPTDATALOSSREQUEST']._serialized_end=1990
+  _globals['_ACCEPTDATALOSSRESPONSE']._serialized_start=1992
+  _globals['_ACCEPTDATALOSSRESPONSE']._serialized_end=2090
+  _globals['_SURVEYDISKREQUEST']._serialized_start=2093
+  _globals['_SURVEYDISKREQUEST']._serialized_end=2237
+  _globals['_SURVEYDISKREQUEST_FENCE']._serialized_start=2193
+  _globals['_SURVEYDISKREQUEST_FENCE']._serialized_end=2237
+  _globals['_SURVEYDISKRESPONSE']._serialized_start=2239
+  _globals['_SURVEYDISKRESPONSE']._serialized_end=2325
+  _globals['_REBUILDMAPREQUEST']._serialized_start=2327
+  _globals['_REBUILDMAPREQUEST']._serialized_end=2380
+  _globals['_REBUILDMAPRESPONSE']._serialized_start=2383
+  _globals['_REBUILDMAPRESPONSE']._serialized_end=3064
+  _globals['_REBUILDMAPRESPONSE_REBUILTSET']._serialized_start=2552
+  _globals['_REBUILDMAPRESPONSE_REBUILTSET']._serialized_end=2787
+  _globals['_REBUILDMAPRESPONSE_FOUNDDISK']._serialized_start=2790
+  _globals['_REBUILDMAPRESPONSE_FOUNDDISK']._serialized_end=2950
+  _globals['_REBUILDMAPRESPONSE_VERDICT']._serialized_start=2952
+  _globals['_REBUILDMAPRESPONSE_VERDICT']._serialized_end=3064
+  _globals['_CLUSTER']._serialized_start=3188
+  _globals['_CLUSTER']._serialized_end=4009
 # @@protoc_insertion_point(module_scope)

@@ -49,16 +49,6 @@ class ClusterStub:
                 request_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.ListCoordinatorsRequest.SerializeToString,
                 response_deserializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.ListCoordinatorsResponse.FromString,
                 _registered_method=True)
-        self.ClaimName = channel.unary_unary(
-                '/lockstep.wire.v1.Cluster/ClaimName',
-                request_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.ClaimNameRequest.SerializeToString,
-                response_deserializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.ClaimNameResponse.FromString,
-                _registered_method=True)
-        self.ReleaseName = channel.unary_unary(
-                '/lockstep.wire.v1.Cluster/ReleaseName',
-                request_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.ReleaseNameRequest.SerializeToString,
-                response_deserializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.ReleaseNameResponse.FromString,
-                _registered_method=True)
         self.CreateSet = channel.unary_unary(
                 '/lockstep.wire.v1.Cluster/CreateSet',
                 request_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.CreateSetRequest.SerializeToString,
@@ -110,20 +100,6 @@ class ClusterServicer:
 
     def ListCoordinators(self, request, context):
         """The coordinators of distributed transactions that are there: any of them serves any call.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ClaimName(self, request, context):
-        """Gives a name in the directory to a resource set unless another has it: before a queue or exchange is declared.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ReleaseName(self, request, context):
-        """Takes a name out of the directory, if this resource set has it: after a queue or exchange was deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -190,16 +166,6 @@ def add_ClusterServicer_to_server(servicer, server):
                     servicer.ListCoordinators,
                     request_deserializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.ListCoordinatorsRequest.FromString,
                     response_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.ListCoordinatorsResponse.SerializeToString,
-            ),
-            'ClaimName': grpc.unary_unary_rpc_method_handler(
-                    servicer.ClaimName,
-                    request_deserializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.ClaimNameRequest.FromString,
-                    response_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.ClaimNameResponse.SerializeToString,
-            ),
-            'ReleaseName': grpc.unary_unary_rpc_method_handler(
-                    servicer.ReleaseName,
-                    request_deserializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.ReleaseNameRequest.FromString,
-                    response_serializer=lockstep_dot_wire_dot_v1_dot_cluster__pb2.ReleaseNameResponse.SerializeToString,
             ),
             'CreateSet': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateSet,
@@ -313,60 +279,6 @@ class Cluster:
             '/lockstep.wire.v1.Cluster/ListCoordinators',
             lockstep_dot_wire_dot_v1_dot_cluster__pb2.ListCoordinatorsRequest.SerializeToString,
             lockstep_dot_wire_dot_v1_dot_cluster__pb2.ListCoordinatorsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ClaimName(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/lockstep.wire.v1.Cluster/ClaimName',
-            lockstep_dot_wire_dot_v1_dot_cluster__pb2.ClaimNameRequest.SerializeToString,
-            lockstep_dot_wire_dot_v1_dot_cluster__pb2.ClaimNameResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ReleaseName(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/lockstep.wire.v1.Cluster/ReleaseName',
-            lockstep_dot_wire_dot_v1_dot_cluster__pb2.ReleaseNameRequest.SerializeToString,
-            lockstep_dot_wire_dot_v1_dot_cluster__pb2.ReleaseNameResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,10 +37,6 @@ class ClusterStub:
     """The resource set that a queue or exchange belongs to, or that a name says, and the brokers that may serve it."""
     ListCoordinators: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.ListCoordinatorsRequest, _cluster_pb2.ListCoordinatorsResponse]
     """The coordinators of distributed transactions that are there: any of them serves any call."""
-    ClaimName: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.ClaimNameRequest, _cluster_pb2.ClaimNameResponse]
-    """Gives a name in the directory to a resource set unless another has it: before a queue or exchange is declared."""
-    ReleaseName: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.ReleaseNameRequest, _cluster_pb2.ReleaseNameResponse]
-    """Takes a name out of the directory, if this resource set has it: after a queue or exchange was deleted."""
     CreateSet: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.CreateSetRequest, _cluster_pb2.CreateSetResponse]
     Promote: _grpc.UnaryUnaryMultiCallable[_cluster_pb2.PromoteRequest, _cluster_pb2.PromoteResponse]
     """Hands a resource set over to one of its in-sync brokers: the primary stops serving, gives its lease key up, and that one promotes
@@ -68,10 +64,6 @@ class ClusterAsyncStub(ClusterStub):
     """The resource set that a queue or exchange belongs to, or that a name says, and the brokers that may serve it."""
     ListCoordinators: _aio.UnaryUnaryMultiCallable[_cluster_pb2.ListCoordinatorsRequest, _cluster_pb2.ListCoordinatorsResponse]  # type: ignore[assignment]
     """The coordinators of distributed transactions that are there: any of them serves any call."""
-    ClaimName: _aio.UnaryUnaryMultiCallable[_cluster_pb2.ClaimNameRequest, _cluster_pb2.ClaimNameResponse]  # type: ignore[assignment]
-    """Gives a name in the directory to a resource set unless another has it: before a queue or exchange is declared."""
-    ReleaseName: _aio.UnaryUnaryMultiCallable[_cluster_pb2.ReleaseNameRequest, _cluster_pb2.ReleaseNameResponse]  # type: ignore[assignment]
-    """Takes a name out of the directory, if this resource set has it: after a queue or exchange was deleted."""
     CreateSet: _aio.UnaryUnaryMultiCallable[_cluster_pb2.CreateSetRequest, _cluster_pb2.CreateSetResponse]  # type: ignore[assignment]
     Promote: _aio.UnaryUnaryMultiCallable[_cluster_pb2.PromoteRequest, _cluster_pb2.PromoteResponse]  # type: ignore[assignment]
     """Hands a resource set over to one of its in-sync brokers: the primary stops serving, gives its lease key up, and that one promotes
@@ -114,22 +106,6 @@ class ClusterServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_pb2.ListCoordinatorsResponse, _abc.Awaitable[_cluster_pb2.ListCoordinatorsResponse]]:
         """The coordinators of distributed transactions that are there: any of them serves any call."""
-
-    @_abc_1.abstractmethod
-    def ClaimName(
-        self,
-        request: _cluster_pb2.ClaimNameRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_cluster_pb2.ClaimNameResponse, _abc.Awaitable[_cluster_pb2.ClaimNameResponse]]:
-        """Gives a name in the directory to a resource set unless another has it: before a queue or exchange is declared."""
-
-    @_abc_1.abstractmethod
-    def ReleaseName(
-        self,
-        request: _cluster_pb2.ReleaseNameRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_cluster_pb2.ReleaseNameResponse, _abc.Awaitable[_cluster_pb2.ReleaseNameResponse]]:
-        """Takes a name out of the directory, if this resource set has it: after a queue or exchange was deleted."""
 
     @_abc_1.abstractmethod
     def CreateSet(

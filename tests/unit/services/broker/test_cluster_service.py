@@ -1,4 +1,4 @@
-"""Handing a set over by command: that it is led is said only where it is served."""
+"""The Cluster service: a set is handed over by command, and nobody is told that it is led before it is served."""
 
 import asyncio
 from typing import Any
@@ -67,3 +67,10 @@ async def test_one_that_does_not_serve_is_not_promoted(monkeypatch: pytest.Monke
     with pytest.raises(Rejected, match=r"^a is to lead set .* and does not serve it$") as raised:
         await promoted(NamedByTheMap())
     assert raised.value.code is ErrorCode.UNAVAILABLE
+
+
+def test_names_in_the_directory_are_changed_by_no_call() -> None:
+    """Only a set's primary claims and releases them, under its lease; a call could take a name from a queue that is there."""
+    methods = [method.name for method in pb.DESCRIPTOR.services_by_name["Cluster"].methods]
+    assert "Locate" in methods
+    assert not [name for name in methods if name.endswith("Name")]
