@@ -6,6 +6,9 @@ together, when every participant has acknowledged, and leave an `outcome` for a 
 generation in which the transaction was begun: a COMMIT never goes before that branch has acknowledged it. To whoever holds no
 prepared branch, nothing left means nothing at all (history 26).
 
+An outcome COMMIT commits what voted before it. What was prepared under the same name behind it is work that was repeated: its
+resource manager should have refused that name, and rolls it back where it has forgotten why.
+
 Whoever presumes must take no vote on that branch from before it reads until it has rolled back: otherwise a coordinator that
 begins in between is told "prepared" of a branch that is about to go.
 """
@@ -24,6 +27,9 @@ from lockstep.core.branch_names import (
 )
 from lockstep.core.ids import Incarnation
 from lockstep.core.xa import XaStatus
+
+CLOCK_MS = 60_000
+"""How far the wall clocks of coordinators and participants may differ."""
 
 
 class Verdict(StrEnum):
@@ -84,9 +90,18 @@ class OutcomeEntry:
     """Participants that did not end as decided, or could not say so, each with its answer."""
     heuristic: XaStatus = XaStatus.OK
     """What that makes of the whole. Not OK: kept, without a retention, until an operator has it forgotten."""
+    ended_ms: int = 0
+    """When every participant had acknowledged, by the wall clock of the coordinator that wrote it; 0: not said (older ones)."""
 
     def encode(self) -> bytes:
-        return _encode({"verdict": self.verdict, "hazards": self.hazards, "heuristic": self.heuristic})
+        return _encode(
+            {
+                "verdict": self.verdict,
+                "hazards": self.hazards,
+                "heuristic": self.heuristic,
+                "ended_ms": self.ended_ms,
+            }
+        )
 
     @staticmethod
     def decode(data: bytes) -> "OutcomeEntry":
@@ -94,8 +109,9 @@ class OutcomeEntry:
         try:
             fields = json.loads(data)
             hazards = tuple((ParticipantName(str(name)), str(answer)) for name, answer in fields["hazards"])
+            heuristic = XaStatus(fields.get("heuristic", XaStatus.OK))
             return OutcomeEntry(
-                Verdict(fields["verdict"]), hazards, XaStatus(fields.get("heuristic", XaStatus.OK))
+                Verdict(fields["verdict"]), hazards, heuristic, int(fields.get("ended_ms", 0))
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not an outcome: {error}") from error
@@ -127,18 +143,27 @@ class Fate(Enum):
     """Nothing is left, and the history of the cluster is not the one in which it was begun: nothing may be presumed."""
 
 
-def fate(view: LogView, begun_in: GenerationTag) -> Fate:
-    """What the log says to a prepared branch that was begun in that generation; `view` was read while it was prepared."""
+def fate(view: LogView, begun_in: GenerationTag, prepared_ms: int = 0) -> Fate:
+    """What the log says to a prepared branch that was begun in that generation; `view` was read while it was prepared.
+
+    `prepared_ms`: when it was, by its resource manager's wall clock; 0: not known.
+    """
     if view.decision is not None:
         return Fate.COMMIT if view.decision is Verdict.COMMIT else Fate.ROLL_BACK
     if view.participants is not None:
         return Fate.WAIT
     if view.outcome is not None:
         # It prepared late, after an ABORT; or its acknowledgement of a COMMIT is lost to it: restored from a backup.
-        return Fate.COMMIT if view.outcome.verdict is Verdict.COMMIT else Fate.ROLL_BACK
+        is_commit = view.outcome.verdict is Verdict.COMMIT and not _is_repeated(view.outcome, prepared_ms)
+        return Fate.COMMIT if is_commit else Fate.ROLL_BACK
     if not view.generation or generation_tag(view.generation) != begun_in:
         return Fate.ASK_AN_OPERATOR
     return Fate.ROLL_BACK
+
+
+def _is_repeated(outcome: OutcomeEntry, prepared_ms: int) -> bool:
+    """Whether it was prepared when its transaction had ended already, by any clock: no vote of it was counted."""
+    return bool(outcome.ended_ms and prepared_ms > outcome.ended_ms + CLOCK_MS)
 
 
 @dataclass(frozen=True, slots=True)

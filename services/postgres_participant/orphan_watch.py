@@ -85,7 +85,8 @@ class OrphanWatch:
             view = await self._reader.read(name.global_id)
             if view is None:
                 return
-            found = fate(view, name.generation)
+            prepared_ms = int((time.time() - branch.age_seconds) * 1000)
+            found = fate(view, name.generation, prepared_ms)
             if found is Fate.ROLL_BACK and _is_presumed(view) and not self._may_presume(branch, name):
                 intent = {None: "nothing", True: "commit", False: "rollback"}[facts.is_commit]
                 reason = (

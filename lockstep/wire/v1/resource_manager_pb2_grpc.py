@@ -85,7 +85,9 @@ class ResourceManagerServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Start(self, request, context):
-        """Begins a branch in which the caller works.
+        """Begins a branch in which the caller works. An xid of our coordinator (coordinator.proto) is used once: a branch of it that has
+        ended, or was prepared, is not begun again (530), since what decided the first would decide the second, too. Before its
+        prepare it may be rolled back and begun anew. Others may use their xids again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

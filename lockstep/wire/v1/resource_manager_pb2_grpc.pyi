@@ -45,7 +45,10 @@ class ResourceManagerStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ResourceManagerAsyncStub: ...
     Start: _grpc.UnaryUnaryMultiCallable[_resource_manager_pb2.StartBranchRequest, _resource_manager_pb2.StartBranchResponse]
-    """Begins a branch in which the caller works."""
+    """Begins a branch in which the caller works. An xid of our coordinator (coordinator.proto) is used once: a branch of it that has
+    ended, or was prepared, is not begun again (530), since what decided the first would decide the second, too. Before its
+    prepare it may be rolled back and begun anew. Others may use their xids again.
+    """
     End: _grpc.UnaryUnaryMultiCallable[_resource_manager_pb2.EndBranchRequest, _resource_manager_pb2.BranchResponse]
     """Ends that work: from now on the branch can be prepared. RBROLLBACK: it can only be rolled back."""
     Prepare: _grpc.UnaryUnaryMultiCallable[_resource_manager_pb2.BranchRequest, _resource_manager_pb2.BranchResponse]
@@ -63,7 +66,10 @@ class ResourceManagerStub:
 class ResourceManagerAsyncStub(ResourceManagerStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Start: _aio.UnaryUnaryMultiCallable[_resource_manager_pb2.StartBranchRequest, _resource_manager_pb2.StartBranchResponse]  # type: ignore[assignment]
-    """Begins a branch in which the caller works."""
+    """Begins a branch in which the caller works. An xid of our coordinator (coordinator.proto) is used once: a branch of it that has
+    ended, or was prepared, is not begun again (530), since what decided the first would decide the second, too. Before its
+    prepare it may be rolled back and begun anew. Others may use their xids again.
+    """
     End: _aio.UnaryUnaryMultiCallable[_resource_manager_pb2.EndBranchRequest, _resource_manager_pb2.BranchResponse]  # type: ignore[assignment]
     """Ends that work: from now on the branch can be prepared. RBROLLBACK: it can only be rolled back."""
     Prepare: _aio.UnaryUnaryMultiCallable[_resource_manager_pb2.BranchRequest, _resource_manager_pb2.BranchResponse]  # type: ignore[assignment]
@@ -84,7 +90,10 @@ class ResourceManagerServicer(metaclass=_abc_1.ABCMeta):
         request: _resource_manager_pb2.StartBranchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_resource_manager_pb2.StartBranchResponse, _abc.Awaitable[_resource_manager_pb2.StartBranchResponse]]:
-        """Begins a branch in which the caller works."""
+        """Begins a branch in which the caller works. An xid of our coordinator (coordinator.proto) is used once: a branch of it that has
+        ended, or was prepared, is not begun again (530), since what decided the first would decide the second, too. Before its
+        prepare it may be rolled back and begun anew. Others may use their xids again.
+        """
 
     @_abc_1.abstractmethod
     def End(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from lockstep.core.branch_names import PARTICIPANTS_MAX
+from lockstep.core.decision_log import CLOCK_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class CoordinatorLimits:
     open_ms_max: int = 600_000
     """The longest that a client may ask for. A commit that comes later than this and `doubt_ms` does not begin any more: see
     `outcome_ms`. Branches have time-outs of their own, which may be longer (an hour, dtx contract)."""
-    clock_ms: int = 60_000
+    clock_ms: int = CLOCK_MS
     """How far the wall clocks of coordinators may differ, and how long a change may be on its way to etcd."""
     outcome_ms: int = 720_000
     """How long an outcome stays in etcd after the transaction has left the log: longer than anybody can still begin to end it.

@@ -6,7 +6,7 @@ and a successor answers as this primary would have. A verb that makes no sense w
 
 from typing import assert_never
 
-from lockstep.core.branch_names import PARTICIPANTS_MAX
+from lockstep.core.branch_names import PARTICIPANTS_MAX, is_ours
 from lockstep.core.commands import (
     BranchCommand,
     CommitBranchCommand,
@@ -120,6 +120,11 @@ def start(context: Context, request: Request, command: StartCommand) -> None:
 
 
 def _begin(context: Context, request: Request, command: StartCommand, found: Found) -> None:
+    if isinstance(found, Outcome) and is_ours(Xid.decode(command.xid)):
+        # Other transaction managers may use an xid again. Our coordinator gives each name once: what is begun under it now
+        # repeats work that was decided already, and the decision log may still have the COMMIT by which this would commit, too.
+        text = "has ended, and our coordinator gives no name twice"
+        raise _rejected(ErrorCode.NOT_ALLOWED, command, found, text)
     if state_of(found) not in (BranchState.UNKNOWN, BranchState.COMMITTED):
         raise _rejected(ErrorCode.NOT_ALLOWED, command, found, "exists already")
     if command.transaction is not None:

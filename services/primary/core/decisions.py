@@ -11,7 +11,7 @@ from lockstep.core.effects import AskDecision, Note
 from lockstep.core.ids import TransactionKey
 from lockstep.core.inputs import DecisionHeard
 from lockstep.core.records import Commit, Rollback, RollbackReason
-from lockstep.core.tx_buffer import TxBuffer
+from lockstep.core.tx_buffer import DtxBuffer, TxBuffer
 from lockstep.core.xid import Xid
 from services.primary.core.context import Context
 from services.primary.core.outcome_askers import Answer
@@ -56,11 +56,11 @@ def heard(context: Context, given: DecisionHeard) -> None:
 def _follow(context: Context, given: DecisionHeard) -> None:
     branch = context.state.transactions.get(given.transaction)
     is_believed = context.questions.answered(given.transaction, given.request)
-    if branch is None or not branch.is_prepared or not is_believed or given.view is None:
+    if not isinstance(branch, DtxBuffer) or not branch.is_prepared or not is_believed or given.view is None:
         return
     name = _name_of(branch)
     assert name is not None, "only branches of ours ask"
-    match fate(given.view, name.generation):
+    match fate(given.view, name.generation, branch.prepared_ms):
         case Fate.COMMIT:
             _note(context, "decision found", f"{_text(branch)}: commit")
             context.writer.append(Commit(None, branch.key, durable_records=branch.durable_records), True)

@@ -20,6 +20,7 @@ from lockstep.core.branch_names import (
     parse_global_id,
 )
 from lockstep.core.decision_log import (
+    CLOCK_MS,
     DecisionKeys,
     Fate,
     LogView,
@@ -95,7 +96,7 @@ def test_a_gid_of_others_is_left_alone(gid: str) -> None:
 
 def test_entries_read_back_as_written() -> None:
     assert ParticipantsEntry.decode(ENTRY.encode()) == ENTRY
-    outcome = OutcomeEntry(Verdict.ABORT, ((ParticipantName("set:a"), "unknown branch"),))
+    outcome = OutcomeEntry(Verdict.ABORT, ((ParticipantName("set:a"), "unknown branch"),), ended_ms=7)
     assert OutcomeEntry.decode(outcome.encode()) == outcome
 
 
@@ -130,6 +131,27 @@ def test_abort_is_presumed_only_where_nothing_is_left_in_the_same_history(
 ) -> None:
     """DESIGN T3, histories 6 and 26."""
     assert fate(view, TAG) is expected
+
+
+def test_an_outcome_of_an_earlier_version_reads_without_its_time() -> None:
+    data = b'{"hazards": [], "heuristic": 0, "verdict": "commit"}'
+    assert OutcomeEntry.decode(data) == OutcomeEntry(Verdict.COMMIT)
+
+
+@pytest.mark.parametrize(
+    ("ended_ms", "prepared_ms", "expected"),
+    [
+        (1_000_000, 900_000, Fate.COMMIT),
+        (1_000_000, 1_000_000 + CLOCK_MS, Fate.COMMIT),
+        (1_000_000, 1_000_001 + CLOCK_MS, Fate.ROLL_BACK),
+        (1_000_000, 0, Fate.COMMIT),
+        (0, 9_000_000, Fate.COMMIT),
+    ],
+    ids=["it voted", "by clocks that differ", "behind the end", "not known when", "an older entry"],
+)
+def test_an_outcome_commits_what_voted_before_it(ended_ms: int, prepared_ms: int, expected: Fate) -> None:
+    view = LogView(GENERATION, outcome=OutcomeEntry(Verdict.COMMIT, ended_ms=ended_ms))
+    assert fate(view, TAG, prepared_ms) is expected
 
 
 def test_keys_of_transactions_are_not_among_those_that_brokers_watch() -> None:

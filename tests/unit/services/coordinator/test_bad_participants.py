@@ -124,7 +124,7 @@ def test_of_two_acknowledgements_the_first_counts() -> None:
     rig.feed(Completed(other.ticket, COMMITTED))
     rig.run()
     assert answer_of(rig, request) == OutcomeAnswer(request, C)
-    assert rig.log.outcomes[ID] == OutcomeEntry(Verdict.COMMIT)
+    assert rig.log.outcomes[ID] == OutcomeEntry(Verdict.COMMIT, ended_ms=rig.log.outcomes[ID].ended_ms)
 
 
 def test_an_answer_that_nobody_asked_for_is_ignored() -> None:
@@ -210,7 +210,8 @@ def test_a_mixed_outcome_is_noticed_recorded_and_answered_to_everybody(
     rig.run()
     hazards = ((names(2)[1], ended.value),)
     verdict = Verdict.COMMIT if state is C else Verdict.ABORT
-    assert rig.log.outcomes[ID] == OutcomeEntry(verdict, hazards, XaStatus.HEURMIX)
+    ended_ms = rig.log.outcomes[ID].ended_ms
+    assert rig.log.outcomes[ID] == OutcomeEntry(verdict, hazards, XaStatus.HEURMIX, ended_ms)
     assert [note.event for note in rig.notes] == ["hazard"]
     again, asked = rig.commit(), rig.outcome()
     rig.run()

@@ -130,6 +130,21 @@ async def test_what_the_log_says_is_done_however_old_the_branch_is(verdict: Verd
         assert rows.ended == {gid: verdict is Verdict.COMMIT}
 
 
+@pytest.mark.parametrize(
+    ("ended_seconds_ago", "is_commit"), [(MINUTE, True), (4 * MINUTE, False)], ids=["it voted", "repeated"]
+)
+async def test_what_was_prepared_behind_the_end_of_its_transaction_is_not_committed(
+    ended_seconds_ago: float, is_commit: bool
+) -> None:
+    """A client prepared under the same name again: its first work is committed already."""
+    gid = _gid(1, 5 * MINUTE)
+    rows = Rows(PreparedBranch(gid, 2 * MINUTE))
+    ended_ms = int((time.time() - ended_seconds_ago) * 1000)
+    outcome = OutcomeEntry(Verdict.COMMIT, ended_ms=ended_ms)
+    await _watch(rows, LogView(generation=GENERATION, outcome=outcome)).look()
+    assert rows.ended == {gid: is_commit}
+
+
 def test_the_participant_and_the_coordinators_have_the_same_times() -> None:
     limits = CoordinatorLimits()
     assert limits.outcome_ms == 1000 * SETTINGS.log_outcome_seconds
