@@ -236,6 +236,10 @@ class CommandBatches:
         self._submit(_Batch(make, (exchange, routing_key), None, [messages], [confirmation]))
         return confirmation
 
+    def leave_out(self, transaction: TransactionKey) -> None:
+        """An operation of it was refused before it was handed in: it does not commit without."""
+        self._session.leave_out(transaction)
+
     def flush_but_last_publish(self, transaction: TransactionKey) -> LastPublish | None:
         """As `flush`, but for what is to go with the commit of a transaction: its publish to a queue that is the last of all."""
         batch = self._batches[-1] if self._batches else None
@@ -267,7 +271,7 @@ class CommandBatches:
             return batch.make(batch.parts)
         except Exception as error:  # Arguments of any kind raise anything.
             if batch.transaction is not None:
-                self._session.leave_out(batch.transaction)
+                self.leave_out(batch.transaction)
             _fail(batch, Rejected(ErrorCode.INVALID_ARGUMENT, f"it cannot be said: {error}"), Rejected)
             return None
 

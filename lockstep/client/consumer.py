@@ -7,7 +7,7 @@ delivered before a failover is void after it: the queue has it again, and settli
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -94,10 +94,6 @@ class Message:
     def reject(self) -> Confirmation:
         """To the queue's dead-letter target; gone if it has none, or none that is in the same resource set and takes it."""
         return self._consumer.settle(self, Disposition.REJECT)
-
-    def accept_in(self, transaction: TransactionKey) -> Confirmation:
-        """As `accept`, if the transaction commits."""
-        return self._consumer.settle(self, Disposition.ACCEPT, transaction)
 
 
 class Consumer:
@@ -188,40 +184,71 @@ class Consumer:
         if released:
             await asyncio.wait(released, timeout=5.0)
 
-    def settle(
-        self, message: Message, disposition: int, transaction: TransactionKey | None = None
-    ) -> Confirmation:
-        """What `Message` calls."""
-        if message.lost_sessions != self._session.lost_sessions:
-            # Known by its own number where it was settled before, or came to a consumer that has stopped since: nobody voids it.
-            message.is_void = True
-        if message.is_settled or message.is_void:
+    def settle(self, message: Message, disposition: int) -> Confirmation:
+        """What `Message` calls. In a transaction, what cannot be settled is never refused like this: nobody need hear it."""
+        if self._is_stale(message):
             refused: Confirmation = asyncio.get_running_loop().create_future()
             refused.set_exception(stale(message))
             refused.exception()
             return refused
         message.is_settled = True
-        return self._settle((message,), disposition, transaction)
+        return self._settle((message,), disposition, None)
 
     def accept_in(
-        self, messages: Iterable[Message], transaction: TransactionKey
-    ) -> list[tuple[Sequence[Message], Confirmation]]:
-        """Accepts messages of its own, of one epoch, if the transaction commits; up to the first that cannot be settled any more.
-        Answers which, with a confirmation for as many as go together."""
+        self,
+        messages: Iterable[Message],
+        transaction: TransactionKey,
+        batches: CommandBatches,
+        answered: Callable[[Confirmation], None] = lambda _: None,
+    ) -> list[Confirmation]:
+        """Accepts messages of its own, of one epoch, if a transaction commits; what its set refuses goes back to the queue.
+
+        `batches`: those of the transaction; `answered` is told of each confirmation, of as many as go together. Raises `Rejected`
+        for the first that cannot be accepted: ILLEGAL_STATE where another session has it, STALE_DELIVERY where it is void or
+        settled. Those before it are accepted, and the transaction cannot commit any more: no set would hear of the others
+        (DESIGN T1).
+        """
+        if batches is not self._batches:
+            batches.leave_out(transaction)
+            text = "the message is in the hands of another session than the transaction"
+            raise Rejected(ErrorCode.ILLEGAL_STATE, text, queue=self.queue)
         accepted: list[Message] = []
-        lost_sessions = self._session.lost_sessions
+        refused: Message | None = None
         for message in messages:
-            if message.lost_sessions != lost_sessions:
-                message.is_void = True
-            if message.is_settled or message.is_void:
+            if self._is_stale(message):
+                refused = message
                 break
             message.is_settled = True
             accepted.append(message)
-        parts = [
-            accepted[begin : begin + BATCH_MESSAGES_MAX]
-            for begin in range(0, len(accepted), BATCH_MESSAGES_MAX)
-        ]
-        return [(part, self._settle(part, Disposition.ACCEPT, transaction)) for part in parts]
+        confirmations = []
+        for begin in range(0, len(accepted), BATCH_MESSAGES_MAX):
+            part = accepted[begin : begin + BATCH_MESSAGES_MAX]
+            confirmation = self._settle(part, Disposition.ACCEPT, transaction)
+            confirmation.add_done_callback(partial(self._accept_answered, part, answered))
+            confirmations.append(confirmation)
+        if refused is not None:
+            batches.leave_out(transaction)
+            raise stale(refused)
+        return confirmations
+
+    def _is_stale(self, message: Message) -> bool:
+        """Whether it cannot be settled any more. Nobody voids it where it was settled before, or came to a consumer that has
+        stopped since: it is known by the session that had it."""
+        if message.lost_sessions != self._session.lost_sessions:
+            message.is_void = True
+        return message.is_settled or message.is_void
+
+    def _accept_answered(
+        self,
+        messages: Sequence[Message],
+        answered: Callable[[Confirmation], None],
+        confirmation: Confirmation,
+    ) -> None:
+        """What was refused is still in this process's hands."""
+        if not confirmation.cancelled() and confirmation.exception() is not None:
+            for message in messages:
+                self._release_refused(message)
+        answered(confirmation)
 
     def _settle(
         self, messages: Sequence[Message], disposition: int, transaction: TransactionKey | None
@@ -233,15 +260,8 @@ class Consumer:
         self._grant(len(positions))
         return self._batches.settle(self.queue, epoch, positions, disposition, transaction)
 
-    def check_session(self, batches: CommandBatches) -> None:
-        """Raises `Rejected` (ILLEGAL_STATE) if its messages are another session's: a set counts no operation of that."""
-        if batches is not self._batches:
-            text = "the message is in the hands of another session than the transaction"
-            raise Rejected(ErrorCode.ILLEGAL_STATE, text, queue=self.queue)
-
-    def release_refused(self, message: Message) -> None:
-        """A settle of it was refused: it is in this process's hands again, and goes back to the queue; unless its session is
-        over: the next one may hold the same message for somebody else."""
+    def _release_refused(self, message: Message) -> None:
+        """It goes back to the queue; unless its session is over: the next one may hold the same message for somebody else."""
         if message.is_void or message.lost_sessions != self._session.lost_sessions:
             return
         message.is_settled = False
@@ -286,23 +306,6 @@ class Consumer:
         for future in waiting:
             if not future.done():
                 future.set_result(None)
-
-
-def release_refused(accepts: Iterable[tuple[Message, Confirmation]]) -> None:
-    """What could not be accepted in a transaction is still in this session's hands: back to the queue with it."""
-    for message, confirmation in accepts:
-        if confirmation.done() and not confirmation.cancelled() and confirmation.exception():
-            message.consumer.release_refused(message)
-
-
-def release_when_refused(accepts: Iterable[tuple[Message, Confirmation]]) -> None:
-    """As `release_refused`; of what is not answered yet, too, when it is."""
-    for message, confirmation in accepts:
-        confirmation.add_done_callback(partial(_release_if_refused, message))
-
-
-def _release_if_refused(message: Message, confirmation: Confirmation) -> None:
-    release_refused([(message, confirmation)])
 
 
 def stale(message: Message) -> Rejected:

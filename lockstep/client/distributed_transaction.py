@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from lockstep.client.command_batches import CommandBatches, Confirmation
-from lockstep.client.consumer import Message, release_when_refused
+from lockstep.client.command_batches import CommandBatches
+from lockstep.client.consumer import Message
 from lockstep.client.coordinators import Coordinators
 from lockstep.client.outcome import Outcome, OutcomeState
 from lockstep.client.outgoing import Headers, Outgoing
@@ -87,9 +87,8 @@ class DistributedTransaction:
         self._is_closed = False
         self._is_ending = False
         """Its commit is asked for."""
-        self._accepts: list[tuple[Message, Confirmation]] = []
-        self._failure: Rejected | None = None
-        """Why an operation failed of which no branch has heard."""
+        self._failure: LockstepError | None = None
+        """Why a message was not accepted."""
 
     def __repr__(self) -> str:
         return f"DistributedTransaction({self.id or 'not begun'}, {self.state.value})"
@@ -130,14 +129,14 @@ class DistributedTransaction:
     async def accept(self, *messages: Message) -> None:
         """Takes messages from their queues if it commits; if not, they return there.
 
-        Raises `Rejected` (STALE_DELIVERY) for one that the queue has again, or that is settled; then it cannot commit any more.
+        Raises `Rejected`, such as STALE_DELIVERY for one that the queue has again, or that is settled; then it cannot commit any
+        more.
         """
         for message in messages:
-            branch = await self.branch_in(message.set_name)
             try:
-                self._accepts.append((message, branch.accept(message)))
-            except Rejected as refused:
-                # No branch hears of it: without this, a commit after all would do the rest and leave the message.
+                (await self.branch_in(message.set_name)).accept(message)
+            except LockstepError as refused:
+                # A commit after all would do the rest and leave the message.
                 self._failure = self._failure or refused
                 raise
 
@@ -344,7 +343,6 @@ class DistributedTransaction:
         ends += [_rolled_back(connection) for connection, _ in self._connections]
         if ends:
             await asyncio.wait(map(asyncio.ensure_future, ends), timeout=UNDO_SECONDS)
-        release_when_refused(self._accepts)
         if not self._participants:
             return
         request = pb.RollbackDistributedRequest(

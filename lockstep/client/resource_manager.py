@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 
 from lockstep.client.command_batches import CommandBatches, Confirmation
-from lockstep.client.consumer import Message, stale
+from lockstep.client.consumer import Message
 from lockstep.client.outgoing import Headers, Outgoing, outgoing
 from lockstep.client.session_events import CommandAnswer, Done
 from lockstep.client.set_session import SetSession, key_of
@@ -67,14 +67,14 @@ class Branch:
         return self.batches.publish(exchange, routing_key, batch, self.key)
 
     def accept(self, message: Message) -> Confirmation:
-        """Takes a message from its queue if the branch commits; if not, it returns there.
+        """Takes a message from its queue if the branch commits; if not, or if it is refused, it returns there.
 
-        Raises `Rejected` (STALE_DELIVERY) for one that is void or settled: the branch would not hear of it, and commit without.
+        Raises `Rejected` for one that is void or settled (STALE_DELIVERY), or another session's (ILLEGAL_STATE): then the branch
+        can only be rolled back.
         """
-        if message.is_void or message.is_settled:
-            raise stale(message)
-        message.consumer.check_session(self.batches)
-        return message.accept_in(self.key)
+        (confirmation,) = message.consumer.accept_in((message,), self.key, self.batches)
+        # Whoever gives up waiting for it must not keep this process from hearing that it was refused.
+        return unheard(asyncio.shield(confirmation))
 
 
 class ResourceManager:

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from lockstep.client.command_batches import CommandBatches, Confirmation, LastPublish
-from lockstep.client.consumer import Message, release_refused, release_when_refused, stale
+from lockstep.client.consumer import Message
 from lockstep.client.distributed_transaction import DistributedTransaction
 from lockstep.client.outcome import Outcome, OutcomeState
 from lockstep.client.outgoing import Headers, Outgoing, outgoing
@@ -68,7 +68,6 @@ class Transaction:
         self._wide: DistributedTransaction | None = None
         """What it has become by touching a second set."""
         self._widening: asyncio.Task[DistributedTransaction] | None = None
-        self._accepts: list[tuple[Message, Confirmation]] = []
         self._failure: LockstepError | None = None
         """Why the first operation failed that did."""
         self._is_given_up = False
@@ -112,25 +111,19 @@ class Transaction:
         return self._watch(batches.publish(exchange, routing_key, batch, key))
 
     async def accept(self, *messages: Message) -> None:
-        """Takes messages from their queues if it commits; if not, they return there."""
+        """Takes messages from their queues if it commits; if not, they return there.
+
+        Raises `Rejected`, such as STALE_DELIVERY for one that the queue has again, or that is settled; then it cannot commit any
+        more.
+        """
         for (consumer, _), together in groupby(messages, _OF_ONE_BATCH):
-            batches, key = await self._enter(await self._session.of_set(consumer.set_name))
             try:
-                consumer.check_session(batches)
-            except Rejected as foreign:
-                self._failure = self._failure or foreign
+                batches, key = await self._enter(await self._session.of_set(consumer.set_name))
+                consumer.accept_in(together, key, batches, self._note_failure)
+            except LockstepError as refused:
+                if self.state is TransactionState.OPEN:
+                    self._failure = self._failure or refused
                 raise
-            offered = list(together)
-            count = 0
-            for accepted, confirmation in consumer.accept_in(offered, key):
-                self._watch(confirmation)
-                self._accepts += [(message, confirmation) for message in accepted]
-                count += len(accepted)
-            if count < len(offered):
-                # Not an operation that the set would count: the caller hears of it here, and a commit after all is refused.
-                refused = stale(offered[count])
-                self._failure = self._failure or refused
-                raise refused
 
     async def accept_deliveries(
         self,
@@ -181,15 +174,10 @@ class Transaction:
             self.state = TransactionState.ROLLED_BACK
             if rejected.code not in _ENDED:
                 unheard(session.submit(c.RollbackCommand(0, key)))
-            release_refused(self._accepts)
             raise self._rolled_back(rejected) from (self._failure or rejected)
         except InDoubt as doubt:
             self.was_in_doubt = True
             await self._resolve(doubt)
-        except asyncio.CancelledError:
-            # It goes on. What could not be accepted goes back when that is known.
-            release_when_refused(self._accepts)
-            raise
 
     async def rollback(self) -> None:
         """Ends it without effect; does nothing if it is rolled back already."""
@@ -217,7 +205,6 @@ class Transaction:
                 await session.submit(c.RollbackCommand(0, key))
         except LockstepError:
             pass  # Without its commit it is not going to happen, whoever ends it.
-        release_refused(self._accepts)
 
     async def __aenter__(self) -> Self:
         return self
@@ -364,7 +351,6 @@ class Transaction:
             self.state = TransactionState.COMMITTED
         except Rejected as rejected:
             self.state = TransactionState.ROLLED_BACK
-            release_refused(self._accepts)
             raise self._rolled_back(rejected) from (self._failure or rejected)
         except InDoubt:
             self.was_in_doubt = True
