@@ -58,6 +58,7 @@ from services.broker.directory_service import Directory
 from services.broker.events.journal import JournalReader
 from services.broker.events.quiet_moments import QuietMoments
 from services.broker.events.service import EventsService
+from services.broker.events.set_names import SetNames
 from services.broker.events.sources import EventSources
 from services.broker.forwarding import Forwarding
 from services.broker.handing_over import hand_over
@@ -150,7 +151,8 @@ class Broker:
         self._transactions = TransactionsService(callers, queries, forwarding, directory)
         self._branches = BranchCalls(callers, queries, forwarding, directory)
         journal = JournalReader(self._channels, settings.store)
-        sources = EventSources(settings.broker, view, driver, journal, forwarding, queries)
+        names = SetNames(view, etcd.get_prefix)
+        sources = EventSources(settings.broker, view, driver, journal, forwarding, queries, names)
         self._events = EventsService(
             sources, QuietMoments(self._coordinator_addresses, self._channels), self._channels
         )

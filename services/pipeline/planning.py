@@ -87,10 +87,12 @@ def next_cut(start: Mapping[str, EventOffset], planned: Cut, way: Sequence[Cut] 
 
 
 def _bounded(start: Mapping[str, EventOffset], planned: Cut, target: Mapping[str, EventOffset]) -> Cut:
-    """The lower of plan and target in every set, but never before `start`. One that the target lacks waits for another query."""
+    """The lower of plan and target in every set, but never before `start`. One that the target lacks waits for another query.
+    One that the plan lacks stays where it is: whoever planned had not heard of it yet, and stopped before what is in it, too.
+    """
     bounded = dict(start)
-    for name, limit in target.items():
-        end = min(planned.get(name, limit), limit, key=_index)
+    for name in planned.keys() & target.keys():
+        end = min(planned[name], target[name], key=_index)
         bounded[name] = max(end, start[name], key=_index) if name in start else end
     return bounded
 

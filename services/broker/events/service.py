@@ -17,6 +17,7 @@ from lockstep.runtime.status import error_from
 from lockstep.runtime.wire import parse
 from lockstep.wire.v1 import events_pb2 as pb
 from services.broker.core.events.planning import Offset
+from services.broker.events.groups import Groups
 from services.broker.events.planner import Planner
 from services.broker.events.quiet_moments import QuietMoments
 from services.broker.events.set_events import SetEvents
@@ -31,20 +32,21 @@ class EventsService:
     def __init__(self, sources: EventSources, moments: QuietMoments, channels: Channels) -> None:
         self._sources = sources
         self._channels = channels
-        self.planner = Planner(sources, moments)
+        self.groups = Groups(sources, moments)
+        self.planner = Planner(sources, self.groups, moments)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """For `grpc.aio.Server.add_generic_rpc_handlers`."""
-        planner, sources = self.planner, self._sources
+        planner, groups, sources = self.planner, self.groups, self._sources
         return service(
             "Events",
             {
-                "OpenSubscription": unary(pb.OpenSubscriptionRequest, planner.open),
-                "CloseSubscription": unary(pb.CloseSubscriptionRequest, planner.close),
-                "ListSubscriptions": unary(pb.ListSubscriptionsRequest, planner.list),
+                "OpenSubscription": unary(pb.OpenSubscriptionRequest, groups.open),
+                "CloseSubscription": unary(pb.CloseSubscriptionRequest, groups.close),
+                "ListSubscriptions": unary(pb.ListSubscriptionsRequest, groups.list),
                 "Plan": unary(pb.PlanRequest, planner.plan),
                 "Read": unary_stream(self._read),
-                "Acknowledge": unary(pb.AcknowledgeEventsRequest, planner.acknowledge),
+                "Acknowledge": unary(pb.AcknowledgeEventsRequest, groups.acknowledge),
                 "Tail": unary_stream(self._tail),
                 "DescribeLog": unary(pb.DescribeLogRequest, self._describe_log),
                 "ChangeSubscription": unary(pb.ChangeSubscriptionRequest, sources.change_subscription),

@@ -27,6 +27,7 @@ from services.broker.events.broker_errors import BrokerErrors
 from services.broker.events.journal import JournalReader
 from services.broker.events.loaded_set import loaded_set
 from services.broker.events.set_events import SetEvents
+from services.broker.events.set_names import SetNames
 from services.broker.forwarding import Forwarding
 from services.broker.set_queries import SetQueries
 
@@ -49,18 +50,16 @@ class EventSources:
         journal: JournalReader,
         forwarding: Forwarding,
         queries: SetQueries,
+        names: SetNames,
     ) -> None:
         self.broker = broker
+        self.names = names
         self._view = view
         self._driver = driver
         self._journal = journal
         self._forwarding = forwarding
         self._queries = queries
         self._here: dict[SetName, SetEvents] = {}
-
-    def set_names(self) -> list[SetName]:
-        """All resource sets, by name."""
-        return [name for name in sorted(self._view.sets) if self._view.set_map(name) is not None]
 
     def here(self, set_name: SetName) -> SetEvents | None:
         """This broker's own; None if it has no replica."""

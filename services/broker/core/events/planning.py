@@ -2,7 +2,7 @@
 
 Law: a cut is chosen by one commit time, lies between records in every log, and is *closed*: a transaction of our coordinator that
 has committed at or below the cut in one set has ended at or below it in every set where it has a branch. A branch holds its
-siblings until its set has any outcome; only the sets that it ties are held.
+siblings until its set has any outcome; only the sets that it ties are held. A set that nobody looked at has none.
 """
 
 from collections import deque
@@ -48,7 +48,7 @@ class JointCommit:
     """Where a cut is that has not got it."""
     time_ms: TimeMs
     resource_sets: tuple[str, ...] = ()
-    """All in which the transaction has branches; empty: not known."""
+    """All in which the transaction has branches, each as often as it has some there; empty: not known."""
     events_before: int = 0
     """Between the last mark before it and itself."""
 
@@ -222,7 +222,7 @@ class Siblings(Enum):
     BEYOND = "beyond"
     """One has ended, or may have, beyond the cut."""
     IN_DOUBT = "in doubt"
-    """One has no outcome."""
+    """One has no outcome, or is in a set that is not looked at."""
 
 
 def _siblings(
@@ -233,7 +233,8 @@ def _siblings(
     here: SetName,
     joint: JointCommit,
 ) -> Siblings:
-    found = Siblings.BELOW
+    # A set that whoever plans has not heard of yet: nobody could say how it stands there.
+    found = Siblings.BELOW if logs.keys() >= set(joint.resource_sets) else Siblings.IN_DOUBT
     for name, log in logs.items():
         if name == here or (joint.resource_sets and name not in joint.resource_sets):
             continue

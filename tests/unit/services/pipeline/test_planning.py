@@ -37,6 +37,14 @@ def test_a_set_that_came_after_the_start_is_read_up_to_the_target() -> None:
     assert next_cut(at(east=5), at(east=5, west=3), [at(east=5, west=2)]) == at(east=5, west=2)
 
 
+def test_a_set_that_whoever_planned_has_not_heard_of_is_not_read_ahead_of_the_plan() -> None:
+    """A transaction may lie across: behind the plan in one set, below the target in the other."""
+    start, target = at(east=0), at(east=10, west=10)
+    assert next_cut(start, at(east=5), [target]) == at(east=5)
+    assert next_cut(at(east=5), at(east=10, west=10), [target]) == target, "once it was heard of"
+    assert next_cut(start, at(east=0), [target]) == target, "a cut of the way is closed by itself"
+
+
 def test_parts_are_split_where_the_plan_says_so_and_empty_ranges_have_none() -> None:
     plan = pb.PlanResponse()
     planned = plan.ranges.add(to=EventOffset(30, 1).in_set("east"), brokers=["b:1", "a:1"])

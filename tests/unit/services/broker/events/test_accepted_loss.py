@@ -30,11 +30,13 @@ from services.broker.events.loaded_set import LoadedSet
 from services.broker.events.quiet_moments import QuietMoments
 from services.broker.events.service import EventsService
 from services.broker.events.set_events import SetEvents
+from services.broker.events.set_names import SetNames
 from services.broker.events.sources import EventSources, wire_offset
 from services.broker.forwarding import Forwarding
 from services.broker.set_queries import SetQueries
 from services.primary.sessions import SessionsService
 from tests.unit.services.broker.events.test_set_events import JournalInMemory
+from tests.unit.services.broker.events.test_set_names import nothing_read
 from tests.unit.services.primary.primary_rig import OWN, SET, Rig
 from tests.unit.services.primary.test_subscribing import Caller
 
@@ -100,6 +102,7 @@ class Broker:
             JournalReader(self._channels, "127.0.0.1:1"),
             Forwarding(OWN.broker, view, self._channels),
             SetQueries(SessionsService(self.driver, rights, lambda _: ())),
+            SetNames(view, nothing_read),
         )
         journal = JournalInMemory([*self.after.core.context.writer.log.frames_after(LogIndex(0))])
         self.sources.events = SetEvents(SET, self._loaded, journal)
@@ -127,7 +130,7 @@ class Broker:
 
     async def acknowledge(self) -> None:
         known = [wire_offset(SET, self.reader_at)]
-        await self.service.planner.acknowledge(pb.AcknowledgeEventsRequest(group=GROUP, offsets=known))
+        await self.service.groups.acknowledge(pb.AcknowledgeEventsRequest(group=GROUP, offsets=known))
 
     async def plan(self) -> None:
         known = [wire_offset(SET, self.reader_at)]

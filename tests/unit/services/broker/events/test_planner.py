@@ -1,224 +1,25 @@
 """What one call of a reader does in all resource sets, over brokers that lag and sets that come."""
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from random import Random
-from typing import cast
+from typing import Any
 
 import pytest
 
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import LogIndex, SetName
-from lockstep.core.requests import SubscriptionChange
+from lockstep.core.ids import SetName
 from lockstep.runtime.clock import read_now
-from lockstep.wire.v1 import events_pb2 as pb
-from services.broker.core.events.planning import BranchStands, LogView, Offset
-from services.broker.events.planner import Planner
-from services.broker.events.quiet_moments import QuietMoments
-from services.broker.events.sources import NOTHING, EventSources, offset_of, wire_offset
-from tests.unit.services.broker.core.events.planning_world import Joint, World, at, global_id, xid_of
-
-ONE, TWO, THREE = SetName("set0"), SetName("set1"), SetName("set2")
-
-
-class Sources:
-    """Of a world: primaries that are up to date, and backups that lag."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.names = sorted(world.logs)
-        self.groups: dict[SetName, dict[str, tuple[Offset, bool]]] = {name: {} for name in world.logs}
-        self.left_behind: dict[SetName, set[str]] = {name: set() for name in world.logs}
-        self.changes_left = 1_000_000
-        """So many calls are answered, then primaries are away."""
-        self.lags: dict[SetName, int] = {}
-        self.before_opening: dict[SetName, Callable[[], None]] = {}
-
-    def set_names(self) -> list[SetName]:
-        return self.names
-
-    def addresses(self, set_name: SetName) -> list[str]:
-        return [f"{set_name}:1", f"{set_name}:2"]
-
-    async def log_of(
-        self, set_name: SetName, start: Offset, max_events: int, at_least: LogIndex = NOTHING.index
-    ) -> LogView:
-        committed = len(self.world.logs[set_name])
-        lag = min(self.lags.get(set_name, 0), committed - at_least)
-        return self.world.view(set_name, start, max_events, lag)
-
-    async def change(
-        self,
-        set_name: SetName,
-        group: str,
-        change: SubscriptionChange,
-        floor: Offset | None = None,
-        *,
-        is_earliest: bool = False,
-        is_left_behind: bool = False,
-    ) -> pb.ChangeSubscriptionResponse:
-        if not self.changes_left:
-            raise Rejected(ErrorCode.UNAVAILABLE, "away")
-        self.changes_left -= 1
-        groups, left_behind = self.groups[set_name], self.left_behind[set_name]
-        if change is SubscriptionChange.CLOSE and is_left_behind:
-            left_behind |= groups.keys() & {group}
-        elif change is SubscriptionChange.CLOSE:
-            groups.pop(group, None)
-            left_behind.discard(group)
-        elif change is not SubscriptionChange.NONE and group in left_behind:
-            raise Rejected(ErrorCode.OUT_OF_RANGE, "left behind")
-        elif change is SubscriptionChange.OPEN:
-            self.before_opening.pop(set_name, lambda: None)()
-            groups.setdefault(group, (floor or at(len(self.world.logs[set_name])), False))
-        elif change is not SubscriptionChange.NONE:
-            if group not in groups:
-                raise Rejected(ErrorCode.NOT_FOUND, "no group")
-            known, is_started = groups[group]
-            if floor is not None and not (is_started and change is SubscriptionChange.START):
-                known = max(known, floor, key=lambda offset: offset.index)
-            groups[group] = known, True
-        return pb.ChangeSubscriptionResponse(
-            groups=[
-                pb.ChangeSubscriptionResponse.Group(
-                    group=name,
-                    floor=wire_offset(set_name, known),
-                    is_started=is_started,
-                    is_left_behind=name in left_behind,
-                )
-                for name, (known, is_started) in sorted(groups.items())
-            ]
-        )
-
-    async def stands(
-        self, set_name: SetName, xids: Sequence[bytes]
-    ) -> tuple[list[BranchStands], list[bytes], LogIndex]:
-        by_xid = {xid_of(joint.name): joint.name for joint in self.world.joints}
-        names = [by_xid[xid] for xid in xids]
-        found = self.world.stands(names)
-        prepared = [xid_of(joint.name) for joint in self.world.joints if set_name in joint.prepared]
-        return [found[name][set_name] for name in names], prepared, LogIndex(len(self.world.logs[set_name]))
-
-
-class Moments:
-    """Quiet ones, of the coordinators of a world."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.is_possible = False
-        self.made_total = 0
-
-    async def make(self) -> bool:
-        if self.is_possible:
-            self._world.make_quiet()
-            self.made_total += 1
-        return self.is_possible
-
-
-class Rig:
-    def __init__(self, sets: int = 2) -> None:
-        self.world = World(Random(0), sets)
-        self.world.skews = dict.fromkeys(self.world.logs, 0)
-        self.sources = Sources(self.world)
-        self.moments = Moments(self.world)
-        self.planner = Planner(cast(EventSources, self.sources), cast(QuietMoments, self.moments))
-
-    def prepared(self, *names: SetName) -> Joint:
-        joint = Joint(global_id(len(self.world.joints) + 1), [], list(names))
-        for name in names:
-            self.world.append(name)
-        self.world.joints.append(joint)
-        return joint
-
-    def commit(self, joint: Joint, name: SetName) -> None:
-        joint.prepared.remove(name)
-        joint.ended[name] = joint.committed[name] = self.world.append(name, 1, joint.name)
-
-    async def open(self) -> dict[str, Offset]:
-        opened = await self.planner.open(pb.OpenSubscriptionRequest(group="spark"))
-        return {one.resource_set: offset_of(one) for one in opened.offsets}
-
-    async def close(self) -> None:
-        await self.planner.close(pb.CloseSubscriptionRequest(group="spark"))
-
-    async def reader_with(self, events: int) -> dict[str, Offset]:
-        """A reader that was given so many in each set, and is done with them; where it is then."""
-        known = await self.open()
-        for name in self.sources.names:
-            for _ in range(events):
-                self.world.append(name, 1)
-        planned = [one.to for one in (await self.plan(known)).ranges]
-        await self.planner.acknowledge(pb.AcknowledgeEventsRequest(group="spark", offsets=planned))
-        return {one.resource_set: offset_of(one) for one in planned}
-
-    async def plan(
-        self, known: dict[str, Offset] | None = None, max_events: int = 0, wait_ms: int = 0
-    ) -> pb.PlanResponse:
-        offsets = [wire_offset(name, offset) for name, offset in (known or {}).items()]
-        return await self.planner.plan(
-            pb.PlanRequest(group="spark", known=offsets, max_events=max_events, wait_ms=wait_ms)
-        )
-
-
-def ends(response: pb.PlanResponse) -> dict[str, Offset]:
-    return {one.to.resource_set: offset_of(one.to) for one in response.ranges}
-
-
-async def test_a_group_begins_at_a_closed_cut_though_backups_lag() -> None:
-    """A transaction commits in both sets between the opening in one and in the other, and no backup of the first knows it yet."""
-    rig = Rig()
-    joint = rig.prepared(ONE, TWO)
-
-    def commits() -> None:
-        rig.commit(joint, ONE)
-        rig.commit(joint, TWO)
-
-    rig.sources.before_opening[TWO] = commits
-    rig.sources.lags = {ONE: 5, TWO: 5}
-    begun = await rig.open()
-    assert begun == {ONE: at(2), TWO: at(2)}, "not behind the first half of it"
-
-
-async def test_a_group_that_begins_waits_for_what_is_being_committed() -> None:
-    rig = Rig()
-    joint = rig.prepared(ONE, TWO)
-
-    def half() -> None:
-        rig.commit(joint, TWO)
-
-    rig.sources.before_opening[TWO] = half
-    original = rig.sources.stands
-    looks = 0
-
-    async def stands(
-        set_name: SetName, xids: Sequence[bytes]
-    ) -> tuple[list[BranchStands], list[bytes], LogIndex]:
-        nonlocal looks
-        looks += 1
-        if looks == 10:
-            rig.commit(joint, ONE)
-        return await original(set_name, xids)
-
-    rig.sources.stands = stands  # type: ignore[method-assign]
-    assert await rig.open() == {ONE: at(2), TWO: at(2)}
-
-
-async def test_opening_again_finds_the_group_and_a_new_set_from_its_beginning() -> None:
-    rig = Rig(3)
-    rig.sources.names = [ONE, TWO]
-    rig.world.append(ONE, 1)
-    begun = await rig.open()
-    rig.sources.names = [ONE, TWO, THREE]
-    rig.world.append(ONE, 1)
-    rig.world.append(THREE, 1)
-    assert await rig.open() == {**begun, THREE: NOTHING}
+from services.broker.core.events.planning import LogView
+from services.broker.events.sources import NOTHING, offset_of
+from tests.unit.services.broker.core.events.planning_world import at
+from tests.unit.services.broker.events.planner_rig import ONE, THREE, TWO, Rig, ends
 
 
 async def test_a_plan_takes_in_a_set_that_came_since() -> None:
     rig = Rig(3)
-    rig.sources.names = [ONE, TWO]
+    rig.sources.names.there = [ONE, TWO]
     known = await rig.open()
-    rig.sources.names = [ONE, TWO, THREE]
+    rig.sources.names.there = [ONE, TWO, THREE]
     rig.world.append(THREE, 1)
     for given in (known, {}):
         response = await rig.plan(given)
@@ -231,67 +32,6 @@ async def test_a_plan_of_a_group_that_is_not_open_is_refused() -> None:
     with pytest.raises(Rejected) as caught:
         await Rig().plan()
     assert caught.value.code is ErrorCode.NOT_FOUND
-
-
-async def test_a_group_that_was_closed_does_not_begin_again_in_a_set_that_came_since() -> None:
-    rig = Rig(3)
-    rig.sources.names = [ONE, TWO]
-    known = await rig.reader_with(3)
-    await rig.close()
-    rig.sources.names = [ONE, TWO, THREE]
-    with pytest.raises(Rejected) as caught:
-        await rig.plan(known)
-    assert caught.value.code is ErrorCode.NOT_FOUND
-    assert not rig.sources.groups[THREE]
-
-
-async def is_told(asked: Awaitable[object], set_name: SetName) -> None:
-    with pytest.raises(Rejected) as caught:
-        await asked
-    assert (caught.value.code, caught.value.details) == (ErrorCode.OUT_OF_RANGE, {"set_name": set_name})
-    assert "'spark' was left behind" in caught.value.message
-
-
-async def test_a_reader_that_one_set_left_behind_is_told_so_until_it_begins_anew() -> None:
-    """The other one's primary has changed since, and counts from its beginning."""
-    rig = Rig(3)
-    rig.sources.names = [ONE, TWO]
-    known = await rig.reader_with(3)
-    rig.sources.left_behind[TWO].add("spark")
-    for _ in range(2):
-        await is_told(rig.open(), TWO)
-        await is_told(rig.plan(), TWO)
-        await is_told(rig.plan({ONE: known[ONE]}), TWO)
-    rig.sources.names = [ONE, TWO, THREE]
-    await is_told(rig.plan(known), TWO)
-    assert not rig.sources.groups[THREE], "nothing is begun for it"
-    (listed,) = (await rig.planner.list(pb.ListSubscriptionsRequest())).subscriptions
-    assert (listed.group, list(listed.left_behind)) == ("spark", [str(TWO)])
-    assert {one.resource_set: offset_of(one) for one in listed.acknowledged} == known
-    await rig.close()
-    rig.world.append(ONE, 1)
-    assert await rig.open() == {ONE: at(4), TWO: at(3), THREE: NOTHING}
-    assert ends(await rig.plan()) == {ONE: at(4), TWO: at(3), THREE: NOTHING}
-
-
-@pytest.mark.parametrize("answered", range(5))
-async def test_a_close_that_ended_half_way_is_repeated_before_the_group_begins_anew(answered: int) -> None:
-    rig = Rig()
-    known = await rig.reader_with(3)
-    rig.sources.changes_left = answered
-    if answered < 4:
-        with pytest.raises(Rejected):
-            await rig.close()
-    else:
-        await rig.close()
-    rig.sources.changes_left = 1_000_000
-    if answered == 0:
-        assert await rig.open() == known
-    elif answered < 4:
-        await is_told(rig.open(), TWO if answered == 3 else ONE)
-    await rig.close()
-    rig.world.append(ONE, 1)
-    assert await rig.open() == {ONE: at(4), TWO: at(3)}
 
 
 async def test_a_plan_waits_and_answers_what_is_known_if_nothing_came() -> None:
@@ -401,16 +141,54 @@ async def test_a_reader_that_catches_up_holds_nobody() -> None:
     }
 
 
-async def test_a_group_that_begins_among_overlapping_transactions_has_a_quiet_moment_made() -> None:
-    rig = Rig(3)
+async def test_a_set_that_comes_while_a_plan_waits_is_taken_in() -> None:
+    """Its half of what commits meanwhile is waited for, like that of every other set."""
+    rig = Rig()
+    rig.sources.names.there = [ONE]
+    known = await rig.reader_with(1)
+    waiting = asyncio.ensure_future(rig.plan(known, wait_ms=60_000))
+    await asyncio.sleep(0.05)
+    rig.sources.names.there = [ONE, TWO]
+    joint = rig.prepared(ONE, TWO)
+    rig.commit(joint, ONE)
+    await asyncio.sleep(0.25)
+    assert not waiting.done(), "it is still prepared in the set that came"
+    rig.commit(joint, TWO)
+    assert ends(await waiting) == {ONE: at(3), TWO: at(2)}
 
-    def goes_on() -> None:
-        for _ in range(100):
-            rig.world.work(64)
 
-    goes_on()
-    rig.sources.before_opening = dict.fromkeys(rig.world.logs, goes_on)
-    rig.moments.is_possible = True
-    begun = await rig.open()
-    assert rig.moments.made_total
-    assert not list(rig.world.torn({SetName(name): offset for name, offset in begun.items()}))
+@pytest.mark.parametrize("is_said", [False, True])
+async def test_a_set_that_comes_while_logs_are_looked_at_is_looked_at_too(is_said: bool) -> None:
+    """Also where the log does not say in which sets a transaction is: those of branches that others prepare."""
+    rig = Rig()
+    rig.world.says_sets = is_said
+    rig.sources.names.there = [ONE]
+    known = await rig.open()
+    original = rig.sources.log_of
+
+    async def log_of(set_name: SetName, *more: Any) -> LogView:
+        if TWO not in rig.sources.names.there:
+            rig.sources.names.there = [ONE, TWO]
+            rig.commit(rig.prepared(ONE, TWO), ONE)
+        return await original(set_name, *more)
+
+    rig.sources.log_of = log_of  # type: ignore[assignment, method-assign]
+    planned = ends(await rig.plan(known))
+    assert planned.keys() == {ONE, TWO}
+    assert planned[ONE].index < 2, "half of a transaction"
+
+
+async def test_a_broker_that_has_not_heard_of_a_set_does_not_plan_halves_of_what_is_in_it() -> None:
+    rig = Rig()
+    rig.sources.names.there = [ONE]
+    known = await rig.reader_with(1)
+    rig.sources.names.there, rig.sources.names.unheard = [ONE, TWO], {TWO}
+    joint = rig.prepared(ONE, TWO)
+    rig.commit(joint, ONE)
+    response = await rig.plan(known, wait_ms=150)
+    assert ends(response) == {ONE: at(1)}
+    assert response.has_more
+    rig.commit(joint, TWO)
+    assert ends(await rig.plan(known)) == {ONE: at(1)}, "nor when it is over: the set is not in the plan"
+    rig.sources.names.unheard.clear()
+    assert ends(await rig.plan(known)) == {ONE: at(3), TWO: at(2)}

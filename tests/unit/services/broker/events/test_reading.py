@@ -23,12 +23,14 @@ from services.broker.events.loaded_set import LoadedSet
 from services.broker.events.quiet_moments import QuietMoments
 from services.broker.events.service import EventsService
 from services.broker.events.set_events import SetEvents
+from services.broker.events.set_names import SetNames
 from services.broker.events.sources import EventSources
 from services.broker.forwarding import Forwarding
 from services.broker.set_queries import SetQueries
 from services.primary.sessions import SessionsService
 from tests.unit.lockstep.core.history import SET, Log, message
 from tests.unit.services.broker.events.test_set_events import JournalInMemory
+from tests.unit.services.broker.events.test_set_names import nothing_read
 
 WHOLE, NEWCOMER, ELSEWHERE = BrokerId("b1"), BrokerId("b2"), BrokerId("b3")
 IN_SYNC = (WHOLE, NEWCOMER)
@@ -120,6 +122,7 @@ class Rig:
             JournalReader(self._channels, "127.0.0.1:1"),
             Forwarding(name, self._view, self._channels),
             SetQueries(SessionsService(driver, ServingRights(), lambda _: ())),
+            SetNames(self._view, nothing_read),
         )
         if name in self.journals:
             sources.events = SetEvents(SET, self._loaded, self.journals[name])

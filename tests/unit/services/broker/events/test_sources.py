@@ -21,12 +21,14 @@ from lockstep.wire.v1 import events_pb2 as pb
 from services.broker.events.journal import JournalReader
 from services.broker.events.quiet_moments import QuietMoments
 from services.broker.events.service import EventsService
+from services.broker.events.set_names import SetNames
 from services.broker.events.sources import EventSources, wire_offset
 from services.broker.forwarding import Forwarding
 from services.broker.set_queries import SetQueries
 from services.primary.sessions import SessionsService
 from tests.unit.lockstep.core.history import SET
 from tests.unit.services.broker.core.events.planning_world import at
+from tests.unit.services.broker.events.test_set_names import nothing_read
 
 IN_SYNC = [BrokerId(name) for name in ("b1", "b2", "b3")]
 LEARNER, ASKING = BrokerId("b4"), BrokerId("b5")
@@ -94,6 +96,7 @@ class Rig:
             JournalReader(self._channels, "127.0.0.1:1"),
             Forwarding(ASKING, self.view, self._channels),
             SetQueries(sessions),
+            SetNames(self.view, nothing_read),
         )
         self._address = ""
         self._server = make_server()

@@ -84,6 +84,8 @@ class World:
         """Of `work`: under way."""
         self.forgotten: dict[SetName, int] = {}
         """Outcomes of records up to here are not known any more."""
+        self.says_sets = True
+        """The logs tell in which sets a transaction has branches."""
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -160,7 +162,7 @@ class World:
                     LogIndex(index),
                     EPOCH,
                     TimeMs(entry.time_ms),
-                    tuple(self.sets_of(entry.joint)),
+                    tuple(self.sets_of(entry.joint)) if self.says_sets else (),
                     events,
                 )
                 assert found is not None

@@ -446,3 +446,18 @@ def test_a_long_range_may_be_read_in_parts_of_about_equal_size() -> None:
     assert split_points(START, at(3), marks) == []
     assert split_points(at(10), at(20), marks) == [at(14), at(18)]
     assert LogView(START, marks).events_up_to(at(20)) == 5 * SPLIT_EVENTS
+
+
+@pytest.mark.parametrize("hold_ms_max", [0, 10_000])
+def test_a_set_that_a_transaction_names_and_nobody_looked_at_holds_it(hold_ms_max: int) -> None:
+    """Whoever plans has not heard of the set yet: it may be prepared there. A reader who cannot wait is told that it is split."""
+    joint = joint_commit(xid_of(global_id(1)), LogIndex(5), EPOCH, TimeMs(50), (ONE, TWO))
+    assert joint is not None
+    log = LogView(START, [Mark(at(6), TimeMs(60), 1)], [joint], True, 100)
+    for now_ms in (50 + 9_999, 50 + 10_000):
+        cutting = Cutting({ONE: log}, 0, now_ms, hold_ms_max)
+        assert not cutting.questions(), "there is nobody to be asked"
+        is_split = bool(hold_ms_max) and now_ms >= 50 + hold_ms_max
+        assert (cutting.cut.ends[ONE], cutting.cut.split) == (
+            (at(6), [global_id(1)]) if is_split else (at(4), [])
+        )

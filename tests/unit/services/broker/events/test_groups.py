@@ -1,0 +1,235 @@
+"""Where groups begin, and that they begin and end in all sets, over brokers that lag and sets that come."""
+
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+import pytest
+
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import LogIndex, SetName
+from lockstep.core.requests import SubscriptionChange
+from lockstep.wire.v1 import events_pb2 as pb
+from services.broker.core.events.planning import BranchStands
+from services.broker.events.sources import NOTHING, offset_of
+from tests.unit.services.broker.core.events.planning_world import at
+from tests.unit.services.broker.events.planner_rig import ONE, THREE, TWO, Rig, ends
+
+
+async def test_a_group_begins_at_a_closed_cut_though_backups_lag() -> None:
+    """A transaction commits in both sets between the opening in one and in the other, and no backup of the first knows it yet."""
+    rig = Rig()
+    joint = rig.prepared(ONE, TWO)
+
+    def commits() -> None:
+        rig.commit(joint, ONE)
+        rig.commit(joint, TWO)
+
+    rig.sources.before_opening[TWO] = commits
+    rig.sources.lags = {ONE: 5, TWO: 5}
+    begun = await rig.open()
+    assert begun == {ONE: at(2), TWO: at(2)}, "not behind the first half of it"
+
+
+async def test_a_group_that_begins_waits_for_what_is_being_committed() -> None:
+    rig = Rig()
+    joint = rig.prepared(ONE, TWO)
+
+    def half() -> None:
+        rig.commit(joint, TWO)
+
+    rig.sources.before_opening[TWO] = half
+    original = rig.sources.stands
+    looks = 0
+
+    async def stands(
+        set_name: SetName, xids: Sequence[bytes]
+    ) -> tuple[list[BranchStands], list[bytes], LogIndex]:
+        nonlocal looks
+        looks += 1
+        if looks == 10:
+            rig.commit(joint, ONE)
+        return await original(set_name, xids)
+
+    rig.sources.stands = stands  # type: ignore[method-assign]
+    assert await rig.open() == {ONE: at(2), TWO: at(2)}
+
+
+async def test_opening_again_finds_the_group_and_a_new_set_from_its_beginning() -> None:
+    rig = Rig(3)
+    rig.sources.names.there = [ONE, TWO]
+    rig.world.append(ONE, 1)
+    begun = await rig.open()
+    rig.sources.names.there = [ONE, TWO, THREE]
+    rig.world.append(ONE, 1)
+    rig.world.append(THREE, 1)
+    assert await rig.open() == {**begun, THREE: NOTHING}
+
+
+async def test_a_group_that_was_closed_does_not_begin_again_in_a_set_that_came_since() -> None:
+    rig = Rig(3)
+    rig.sources.names.there = [ONE, TWO]
+    known = await rig.reader_with(3)
+    await rig.close()
+    rig.sources.names.there = [ONE, TWO, THREE]
+    with pytest.raises(Rejected) as caught:
+        await rig.plan(known)
+    assert caught.value.code is ErrorCode.NOT_FOUND
+    assert not rig.sources.groups[THREE]
+
+
+async def is_told(asked: Awaitable[object], set_name: SetName) -> None:
+    with pytest.raises(Rejected) as caught:
+        await asked
+    assert (caught.value.code, caught.value.details) == (ErrorCode.OUT_OF_RANGE, {"set_name": set_name})
+    assert "'spark' was left behind" in caught.value.message
+
+
+async def test_a_reader_that_one_set_left_behind_is_told_so_until_it_begins_anew() -> None:
+    """The other one's primary has changed since, and counts from its beginning."""
+    rig = Rig(3)
+    rig.sources.names.there = [ONE, TWO]
+    known = await rig.reader_with(3)
+    rig.sources.left_behind[TWO].add("spark")
+    for _ in range(2):
+        await is_told(rig.open(), TWO)
+        await is_told(rig.plan(), TWO)
+        await is_told(rig.plan({ONE: known[ONE]}), TWO)
+    rig.sources.names.there = [ONE, TWO, THREE]
+    await is_told(rig.plan(known), TWO)
+    assert not rig.sources.groups[THREE], "nothing is begun for it"
+    (listed,) = (await rig.groups.list(pb.ListSubscriptionsRequest())).subscriptions
+    assert (listed.group, list(listed.left_behind)) == ("spark", [str(TWO)])
+    assert {one.resource_set: offset_of(one) for one in listed.acknowledged} == known
+    await rig.close()
+    rig.world.append(ONE, 1)
+    assert await rig.open() == {ONE: at(4), TWO: at(3), THREE: NOTHING}
+    assert ends(await rig.plan()) == {ONE: at(4), TWO: at(3), THREE: NOTHING}
+
+
+@pytest.mark.parametrize("answered", range(5))
+async def test_a_close_that_ended_half_way_is_repeated_before_the_group_begins_anew(answered: int) -> None:
+    rig = Rig()
+    known = await rig.reader_with(3)
+    rig.sources.changes_left = answered
+    if answered < 4:
+        with pytest.raises(Rejected):
+            await rig.close()
+    else:
+        await rig.close()
+    rig.sources.changes_left = 1_000_000
+    if answered == 0:
+        assert await rig.open() == known
+    elif answered < 4:
+        await is_told(rig.open(), TWO if answered == 3 else ONE)
+    await rig.close()
+    rig.world.append(ONE, 1)
+    assert await rig.open() == {ONE: at(4), TWO: at(3)}
+
+
+async def test_a_group_that_begins_among_overlapping_transactions_has_a_quiet_moment_made() -> None:
+    rig = Rig(3)
+
+    def goes_on() -> None:
+        for _ in range(100):
+            rig.world.work(64)
+
+    goes_on()
+    rig.sources.before_opening = dict.fromkeys(rig.world.logs, goes_on)
+    rig.moments.is_possible = True
+    begun = await rig.open()
+    assert rig.moments.made_total
+    assert not list(rig.world.torn({SetName(name): offset for name, offset in begun.items()}))
+
+
+async def test_a_group_begins_in_a_set_that_came_while_it_was_opened() -> None:
+    """What commits in it meanwhile has its other half before the group in the set that was opened first."""
+    rig = Rig()
+    rig.sources.names.there = [ONE]
+
+    def comes() -> None:
+        rig.sources.names.there = [ONE, TWO]
+        joint = rig.prepared(ONE, TWO)
+        rig.commit(joint, ONE)
+        rig.commit(joint, TWO)
+
+    rig.sources.before_opening[ONE] = comes
+    begun = await rig.open()
+    assert begun == {ONE: at(2), TWO: at(2)}
+    assert ends(await rig.plan(begun)) == begun, "nothing of it is told"
+
+
+async def test_a_group_begins_in_a_set_that_came_while_its_first_cut_was_looked_for() -> None:
+    """Where it began would be told the one half of a transaction, which has its other half in the new set, whole."""
+    rig = Rig(3)
+    rig.sources.names.there = [ONE, TWO]
+    first = rig.prepared(ONE, TWO)
+
+    def half() -> None:
+        rig.commit(first, TWO)
+
+    rig.sources.before_opening[TWO] = half
+    original = rig.sources.stands
+    looks = 0
+
+    async def stands(
+        set_name: SetName, xids: Sequence[bytes]
+    ) -> tuple[list[BranchStands], list[bytes], LogIndex]:
+        nonlocal looks
+        looks += 1
+        if looks == 10:
+            rig.sources.names.there = [ONE, TWO, THREE]
+            second = rig.prepared(ONE, THREE)
+            for name in (ONE, THREE):
+                rig.commit(second, name)
+            rig.commit(first, ONE)
+        return await original(set_name, xids)
+
+    rig.sources.stands = stands  # type: ignore[method-assign]
+    begun = await rig.open()
+    assert begun == {ONE: at(4), TWO: at(2), THREE: at(2)}, "behind the other half of the second"
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_a_set_that_this_broker_has_not_heard_of_is_passed_by_in_no_group(is_closed: bool) -> None:
+    rig = Rig()
+    if is_closed:
+        await rig.open()
+    rig.sources.names.unheard = {TWO}
+    if is_closed:
+        await rig.close()
+        assert not rig.sources.groups[TWO], (
+            "it would be taken for a group that has begun, and be told from the beginning"
+        )
+    else:
+        rig.world.append(TWO, 1)
+        assert await rig.open() == {ONE: NOTHING, TWO: at(1)}
+
+
+async def test_a_group_does_not_begin_where_nobody_knows_which_sets_there_are() -> None:
+    rig = Rig()
+    rig.sources.names.refusal = Rejected(ErrorCode.UNAVAILABLE, "etcd is silent")
+    for asked in (rig.open, rig.close):
+        with pytest.raises(Rejected) as caught:
+            await asked()
+        assert caught.value.code is ErrorCode.UNAVAILABLE
+    assert not any(rig.sources.groups.values())
+
+
+async def test_a_set_that_comes_while_a_group_is_closed_keeps_nothing_of_it() -> None:
+    rig = Rig()
+    rig.sources.names.there = [ONE]
+    known = await rig.reader_with(1)
+    original = rig.sources.change
+
+    async def change(
+        set_name: SetName, group: str, what: SubscriptionChange, **more: Any
+    ) -> pb.ChangeSubscriptionResponse:
+        response = await original(set_name, group, what, **more)
+        if TWO not in rig.sources.names.there:
+            rig.sources.names.there = [ONE, TWO]
+            rig.sources.groups[TWO]["spark"] = (NOTHING, True)  # by another broker, whose plan was under way
+        return response
+
+    rig.sources.change = change  # type: ignore[assignment]
+    await rig.close()
+    assert known and not any(rig.sources.groups.values())

@@ -1,0 +1,78 @@
+"""Which resource sets there are, where a broker's view of etcd lags."""
+
+import asyncio
+
+import pytest
+
+from lockstep.core.cluster_map import Keys, SetMap
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName
+from lockstep.runtime.cluster_view import ClusterView, SetView
+from lockstep.runtime.etcd import Entry, EtcdRejected
+from services.broker.events.set_names import SetNames
+
+EAST, WEST = SetName("east"), SetName("west")
+KEYS = Keys("c")
+
+
+async def nothing_read(_prefix: str) -> tuple[list[Entry], int]:
+    """Of an etcd that nobody put anything into."""
+    return [], 1
+
+
+class Etcd:
+    """Sets that are there, by their keys."""
+
+    def __init__(self, *keys: str) -> None:
+        self.keys = keys
+        self.is_reachable = True
+
+    async def read(self, prefix: str) -> tuple[list[Entry], int]:
+        if not self.is_reachable:
+            raise EtcdRejected(ErrorCode.UNAVAILABLE, "nobody answers")
+        return [Entry(key, b"", 1, 1, 0) for key in self.keys if key.startswith(prefix)], 7
+
+
+def map_view(name: SetName) -> SetView:
+    """Of a set that nobody serves yet."""
+    nobody = Incarnation("")
+    return SetView(SetMap(name, Epoch(0), BrokerId(""), nobody, (), (), (BrokerId("b"),), 1, 1, nobody))
+
+
+def view_of(*names: SetName) -> ClusterView:
+    view = ClusterView(KEYS)
+    view.sets |= {name: map_view(name) for name in names}
+    return view
+
+
+async def test_a_set_that_etcd_has_is_waited_for_until_the_view_has_it() -> None:
+    view, etcd = view_of(EAST), Etcd(KEYS.set_map(EAST), KEYS.set_map(WEST), KEYS.set_lease(EAST))
+    names = SetNames(view, etcd.read)
+    asked = asyncio.ensure_future(names.all())
+    await asyncio.sleep(0.05)
+    assert not asked.done()
+    view.sets[WEST] = map_view(WEST)
+    assert await asked == names.known() == [EAST, WEST]
+
+
+async def test_a_view_that_stays_behind_is_said_and_not_gone_by() -> None:
+    names = SetNames(view_of(EAST), Etcd(KEYS.set_map(WEST)).read, wait_seconds=0.05)
+    assert names.known() == [EAST]
+    with pytest.raises(Rejected) as caught:
+        await names.all()
+    assert (caught.value.code, caught.value.details["set_name"]) == (ErrorCode.UNAVAILABLE, WEST)
+
+
+async def test_a_set_without_a_map_entry_is_none() -> None:
+    view = view_of(EAST)
+    view.sets[WEST] = SetView()
+    etcd = Etcd(KEYS.set_map(EAST), KEYS.set_lease(WEST))
+    assert await SetNames(view, etcd.read).all() == [EAST]
+
+
+async def test_what_the_view_has_is_not_believed_to_be_all_while_etcd_is_silent() -> None:
+    etcd = Etcd(KEYS.set_map(EAST))
+    etcd.is_reachable = False
+    with pytest.raises(Rejected) as caught:
+        await SetNames(view_of(EAST), etcd.read).all()
+    assert caught.value.code is ErrorCode.UNAVAILABLE
