@@ -1,4 +1,4 @@
-"""What holds for all tests: hypothesis profiles, marks by folder, one Spark session, and no silent skips in CI.
+"""What holds for all tests: hypothesis profiles, marks by folder, one Spark session, no silent skips in CI, no long steps.
 
 With CI=true a skipped test or module fails, unless tests/skips.txt lists it with its reason.
 """
@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 
 from lockstep.runtime.forking import collect_nothing_in_forks
+from tests.long_steps import LongSteps, read_known
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,6 +91,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, N
         if folder in {"integration", "chaos"}:
             item.add_marker(getattr(pytest.mark, folder))
     yield
+
+
+@pytest.fixture(scope="session")
+def _long_steps(tmp_path_factory: pytest.TempPathFactory) -> LongSteps:
+    """What the event loops of this run did for too long, those of processes that it starts, too."""
+    known = read_known((TESTS / "known_long_steps.txt").read_text())
+    return LongSteps(tmp_path_factory.mktemp("long_steps"), known)
+
+
+@pytest.fixture(autouse=True)
+def _no_long_step(request: pytest.FixtureRequest, _long_steps: LongSteps) -> Generator[None]:
+    """Fails a test in which a loop did one thing for too long."""
+    yield
+    if found := _long_steps.fresh(request.node.nodeid):
+        pytest.fail("an event loop was held up:\n" + "\n".join(map(str, found)), pytrace=False)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ made, however much is applied while it is read: only references are copied then,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from lockstep.core import item_values as values
@@ -124,11 +124,13 @@ def _capture_queue(queue: Queue, wanted: _Wanted) -> Iterator[Item]:
     counts, transient = dict(queue.delivery_counts), set(queue.transient_positions)
     expiries = dict(queue.expiries)
     queue_id, is_durable = queue.id, queue.is_durable
-    entries = [
-        (position, message_id)
-        for position, message_id in queue.items()
-        if wanted[is_durable and position not in transient]
-    ]
+    entries: Iterable[tuple[QueuePosition, MessageId]]
+    if wanted[True] or not is_durable:
+        entries = [pair for pair in queue.items() if wanted[is_durable and pair[0] not in transient]]
+    else:
+        # Of a long durable queue nobody walks over what is durable.
+        marked = sorted(transient) if wanted[False] else []
+        entries = list(zip(marked, queue.message_ids(marked), strict=True))
     return (
         Item(
             keys.entry_key(queue_id, position),
@@ -167,11 +169,16 @@ def _message(state: SetState, key: bytes) -> Item | None:
 
 def _capture_messages(state: SetState, wanted: _Wanted = _EVERYTHING, bodies: bool = True) -> Iterator[Item]:
     transient = state.contents.transient_ids()
-    contents: list[tuple[MessageId, Content]] = sorted(
-        (message_id, content)
-        for message_id, content in state.contents.items()
-        if wanted[message_id not in transient]
-    )
+    contents: list[tuple[MessageId, Content]]
+    if wanted[True]:
+        contents = sorted(
+            (message_id, content)
+            for message_id, content in state.contents.items()
+            if wanted[message_id not in transient]
+        )
+    else:
+        ids = sorted(transient) if wanted[False] else []
+        contents = list(zip(ids, state.contents.of(ids), strict=True))
     return (
         Item(
             keys.message_key(message_id),

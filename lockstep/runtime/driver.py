@@ -18,6 +18,7 @@ from lockstep.core.effects import AnyEffect, Halt, Note, WakeAt
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.core.inputs import AnyInput, Tick, Woken
 from lockstep.runtime.clock import read_now
+from lockstep.runtime.loop_watch import LONG_SECONDS, LongStep, is_written_down, write_down
 from lockstep.runtime.process import halt
 
 TICK_SECONDS = 0.05
@@ -69,6 +70,7 @@ class Driver:
         """On which it is fed; known from then on."""
         self._is_draining = False
         self._last_stream = 0
+        self._is_watched = is_written_down()
         self._is_traced = _log.isEnabledFor(logging.DEBUG)
         """LOCKSTEP_LOG=DEBUG: every input and effect, for those who look for a bug."""
         self.inputs_total = 0
@@ -118,25 +120,37 @@ class Driver:
         self._writes[outbox] = write
 
     def drain(self, seconds_max: float = SLICE_SECONDS) -> None:
-        """Handles what waits now, at once: as much as about `seconds_max` allow, and the rest in the turns that follow."""
+        """Handles what waits now, at once: as much as `seconds_max` allow and one more, and the rest in the turns that follow."""
         assert not self._is_draining, "performing an effect does not drain"
         self._is_draining = True
         self._is_scheduled = False
-        start = time.monotonic()
+        start = now = time.monotonic()
+        used = time.thread_time() if self._is_watched else 0.0
         count = len(self._waiting)
         waiting = self._waiting
         for handled in range(1, count + 1):
             given = waiting.popleft()
-            is_pause = handled % 16 == 0
-            self._handle(given, not is_pause and handled < count and waiting[0].set_name == given.set_name)
-            if is_pause and time.monotonic() - start > seconds_max:
+            is_last = handled == count or now - start > seconds_max
+            is_pause = is_last or handled % 16 == 0
+            self._handle(given, not is_pause and waiting[0].set_name == given.set_name)
+            if is_last:
                 break
+            now = time.monotonic()
         self._write()
+        if self._is_watched and count:
+            self._measure(given, time.thread_time() - used)
         self._is_draining = False
         self.drains_total += 1
         self.busy_seconds += time.monotonic() - start
         if self._waiting and not self._is_scheduled:
             self._schedule()
+
+    def _measure(self, last: AnyInput, used: float) -> None:
+        """For tests and benchmarks: a drain that was too long for one step is written down, with what was handled last."""
+        if used > LONG_SECONDS:
+            kind = type(getattr(last, "answer", getattr(last, "message", last))).__name__
+            core = type(self._cores.get(last.set_name)).__name__
+            write_down(LongStep("driver", round(used, 3), ((f"{core}.handle ({kind} last)",),)))
 
     async def run_ticks(self) -> None:
         """Feeds `Tick` to all cores, for ever; a task of the process."""

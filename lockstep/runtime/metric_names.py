@@ -33,6 +33,19 @@ _SET = ("set",)
 _COUNTER, _GAUGE, _HISTOGRAM = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 
 _ALL = (
+    # Whatever has an event loop.
+    MetricName(
+        "lockstep_long_steps_total",
+        _COUNTER,
+        "Steps of the event loop that took more than 50 ms of its thread's processor time.",
+        (BROKER, STORE, COORDINATOR, PROXY),
+    ),
+    MetricName(
+        "lockstep_longest_step_seconds",
+        _GAUGE,
+        "Processor time of the longest of them in the last five minutes; 0: there was none.",
+        (BROKER, STORE, COORDINATOR, PROXY),
+    ),
     # A broker process.
     MetricName("lockstep_inputs_total", _COUNTER, "Inputs handled by cores.", (BROKER,)),
     MetricName("lockstep_drains_total", _COUNTER, "Batches in which they were fed.", (BROKER,)),

@@ -19,6 +19,7 @@ from lockstep.runtime.driver import Driver
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.etcd_watcher import EtcdWatcher
 from lockstep.runtime.health import READY, Health
+from lockstep.runtime.loop_watch import watching
 from lockstep.runtime.process import bind, spawn, started
 from lockstep.runtime.pulses import Pulses
 from lockstep.runtime.reflection import add_services
@@ -40,7 +41,8 @@ async def serve(settings: BackupProcessSettings) -> int:
     async with EtcdClient(settings.etcd) as etcd:
         process = BackupProcess(settings, etcd)
         if await started(process.start(), stopping):
-            await stopping.wait()
+            with watching(f"backup {settings.broker}"):
+                await stopping.wait()
         await process.stop()
     return 0
 

@@ -35,6 +35,7 @@ from lockstep.runtime.driver import Driver
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.etcd_watcher import EtcdWatcher
 from lockstep.runtime.health import READY, STARTED, Health
+from lockstep.runtime.loop_watch import watching
 from lockstep.runtime.map_changes import MapChanges
 from lockstep.runtime.metrics import serve_metrics
 from lockstep.runtime.process import bind, spawn, started
@@ -202,8 +203,10 @@ class Broker:
             port = str(bind(server, settings.listen))
         address = settings.advertise or f"{host}:{port}"
         await register(self._etcd, self._view.keys, MemberEntry(settings.broker, address, self._process))
+        watch = self._cleanup.enter_context(watching(f"broker {settings.broker}"))
         if settings.metrics_port:
-            self._cleanup.callback(serve_metrics(settings.metrics_port, [self._samples.read]))
+            sources = [self._samples.read, watch.samples]
+            self._cleanup.callback(serve_metrics(settings.metrics_port, sources))
         for name, coroutine in (
             ("ticks", self._driver.run_ticks()),
             ("pulses", self._pulses.run()),

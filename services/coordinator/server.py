@@ -14,6 +14,7 @@ from lockstep.core.ids import Incarnation
 from lockstep.runtime.channels import Channels, make_server
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.health import Health
+from lockstep.runtime.loop_watch import watching
 from lockstep.runtime.metrics import serve_metrics
 from lockstep.runtime.process import bind, spawn, started
 from lockstep.runtime.reflection import add_services
@@ -62,8 +63,10 @@ async def serve(settings: CoordinatorSettings) -> int:
         tasks = [spawn(presence.run(), "presence")]
         with contextlib.ExitStack() as cleanup:
             if await started(presence.registered(), stopping):
+                watch = cleanup.enter_context(watching("coordinator"))
                 if settings.metrics_port:
-                    cleanup.callback(serve_metrics(settings.metrics_port, [CoordinatorSamples(driver).read]))
+                    sources = [CoordinatorSamples(driver).read, watch.samples]
+                    cleanup.callback(serve_metrics(settings.metrics_port, sources))
                 if not is_bound:
                     # Not before: whoever waits for the port may count on the registration.
                     bind(server, settings.listen)

@@ -13,6 +13,7 @@ from lockstep.runtime.channels import make_server
 from lockstep.runtime.decision_log import DecisionLogReader
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.health import Health
+from lockstep.runtime.loop_watch import watching
 from lockstep.runtime.process import bind, spawn
 from lockstep.runtime.reflection import add_services
 from services.postgres_participant.database import Database
@@ -44,7 +45,8 @@ async def serve(settings: ParticipantSettings) -> int:
         _log.info(
             "event=ready name=%s address=%s:%d", settings.name, settings.listen.rpartition(":")[0], port
         )
-        await stopping.wait()
+        with watching("participant"):
+            await stopping.wait()
         await server.stop(SERVER_GRACE_SECONDS)
         for task in tasks:
             task.cancel()

@@ -19,6 +19,7 @@ from lockstep.core.errors import Rejected
 from lockstep.runtime.channels import make_server
 from lockstep.runtime.forking import collect_nothing_in_forks
 from lockstep.runtime.health import Health
+from lockstep.runtime.loop_watch import watching
 from lockstep.runtime.metrics import serve_metrics
 from lockstep.runtime.process import CannotStart, bind, started
 from lockstep.runtime.reflection import add_services
@@ -77,9 +78,10 @@ async def _work(
         await worker.stop()
         return 0
     with contextlib.ExitStack() as cleanup:
+        watch = cleanup.enter_context(watching("proxy"))
         if settings.metrics_port:
             port = settings.metrics_port + int(os.environ.get(WORKER, "0"))
-            cleanup.callback(serve_metrics(port, [ProxySamples(worker).read]))
+            cleanup.callback(serve_metrics(port, [ProxySamples(worker).read, watch.samples]))
         servers = [await _listen(worker, settings.listen, None)]
         if tls is not None:
             servers.append(await _listen(worker, settings.listen_tls, tls))

@@ -19,6 +19,7 @@ from lockstep.core.ids import SetName
 from lockstep.core.store_protocol import AnyStoreAnswer, StateChunk
 from lockstep.runtime.channels import make_server
 from lockstep.runtime.health import Health
+from lockstep.runtime.loop_watch import watching
 from lockstep.runtime.metrics import serve_metrics
 from lockstep.runtime.outbox import Outbox
 from lockstep.runtime.process import CannotStart, bind, spawn
@@ -258,8 +259,10 @@ async def serve(settings: StoreSettings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     cleanup = contextlib.ExitStack()
+    watch = cleanup.enter_context(watching(f"store in {settings.data}"))
     if settings.metrics_port:
-        cleanup.callback(serve_metrics(settings.metrics_port, [store.samples.read], settings.metrics_host))
+        sources = [store.samples.read, watch.samples]
+        cleanup.callback(serve_metrics(settings.metrics_port, sources, settings.metrics_host))
     ticking = spawn(store.tick(), "ticks")
     address = (
         settings.listen

@@ -14,6 +14,8 @@ from lockstep.runtime.metric_names import NAMES, Kind
 from lockstep.runtime.metrics import Sample, Sampling
 
 SERVICES = Path(__file__).parents[4] / "services"
+OF_LOOPS = Path(__file__).parents[4] / "lockstep" / "runtime" / "loop_watch.py"
+"""What each service shows of its event loop."""
 
 
 async def shown(*samples: Sample) -> list[str]:
@@ -26,8 +28,8 @@ async def shown(*samples: Sample) -> list[str]:
 
 
 def told_by(service: str) -> Iterator[str]:
-    """Names that the service's own code makes samples of."""
-    for path in (SERVICES / service).rglob("*.py"):
+    """Names that the service's own code makes samples of, or its watch over the loop."""
+    for path in (*(SERVICES / service).rglob("*.py"), OF_LOOPS):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Sample":
                 name = node.args[0]

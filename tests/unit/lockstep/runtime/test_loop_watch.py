@@ -1,0 +1,111 @@
+"""The watch over an event loop: what is a long step, what is none, and who hears of it."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockstep.runtime.loop_watch import REPORTS, LongStep, LoopWatch, functions_in, watching, written_down
+from tests.long_steps import LongSteps, read_known
+
+LONG_SECONDS = 0.2
+"""In these tests: much more than the watch needs to see a step, also where it waits for its own turn."""
+
+
+def use(seconds: float) -> None:
+    """Of this thread's processor time."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def use_in_one_call() -> float:
+    """Much of it, and nobody else gets the interpreter meanwhile; answers how much."""
+    begun = time.thread_time()
+    sum(range(100_000_000))
+    return time.thread_time() - begun
+
+
+async def watched(work: Callable[[], None]) -> list[LongStep]:
+    """What is found while a callback of the loop does this, and a little after."""
+    found: list[LongStep] = []
+    watch = LoopWatch("this", LONG_SECONDS, found.append)
+    watch.start()
+    await asyncio.sleep(0.1)
+    asyncio.get_running_loop().call_soon(work)
+    await asyncio.sleep(0.1)
+    watch.stop()
+    assert watch.long_steps == len(found)
+    return found
+
+
+async def test_a_step_that_is_too_long_is_found_with_its_stack() -> None:
+    (step,) = await watched(lambda: use(2 * LONG_SECONDS))
+    assert LONG_SECONDS < step.seconds < 4 * LONG_SECONDS
+    assert step.process == "this"
+    assert "use" in functions_in(step)
+    assert "use (lockstep/runtime/test_loop_watch.py:" in str(step)
+
+
+async def test_a_call_that_lets_nobody_look_is_found_when_it_has_ended() -> None:
+    used: list[float] = []
+    (step,) = await watched(lambda: used.append(use_in_one_call()))
+    assert step.seconds > max(LONG_SECONDS, used[0] / 2)
+
+
+async def test_many_short_steps_are_none_that_is_long() -> None:
+    def go_on(left: int) -> None:
+        use(LONG_SECONDS / 40)
+        if left:
+            asyncio.get_running_loop().call_soon(go_on, left - 1)
+
+    assert await watched(lambda: go_on(100)) == []
+
+
+async def test_a_step_that_waits_is_none_that_is_long() -> None:
+    assert await watched(lambda: time.sleep(3 * LONG_SECONDS)) == []
+
+
+async def test_what_was_found_is_written_down_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REPORTS, str(tmp_path))
+    with watching("this") as watch:
+        use(0.5)
+        async with asyncio.timeout(10):
+            while not watch.long_steps:
+                await asyncio.sleep(0.01)
+        (samples, longest) = watch.samples()
+    assert (samples.value, longest.value) == (1, watch.longest_seconds)
+    assert watch.longest_seconds > 0.3
+    (step,) = written_down(tmp_path)
+    assert (step.process, step.seconds) == ("this", watch.longest_seconds)
+
+
+def test_a_run_of_tests_hears_of_each_step_once_and_not_of_those_that_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REPORTS, "")
+    steps = LongSteps(tmp_path, read_known("# a comment\n\nSlow.work -- in pieces\na::slow -- big\n"))
+    assert steps.fresh("a::b") == []
+
+    def find(function: str) -> None:
+        stacks = [[f"{function} (core/slow.py:3)", "Driver.drain (runtime/driver.py:1)"]]
+        with (tmp_path / "1.jsonl").open("a") as file:
+            file.write(json.dumps({"process": "broker", "seconds": 0.1, "stacks": stacks}) + "\n")
+
+    find("Slow.work")
+    find("Other.work")
+    (step,) = steps.fresh("a::b")
+    assert functions_in(step) == ["Driver.drain", "Other.work"]
+    assert steps.fresh("a::b") == []
+    find("Other.work")
+    assert steps.fresh("a::slow[one]") == []
+
+
+def test_a_known_step_without_a_reason_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"expected 'name -- what is to be done', found 'Slow.work'"):
+        read_known("Slow.work\n")
