@@ -95,8 +95,8 @@ class LoopWatch:
         self._has_come_round = True
         self._used = time.clock_gettime(self._clock)
         """Processor time of the loop's thread at the last look."""
-        self._delayed = 0.0
-        """How long this watch's thread has waited for a processor, at the last look."""
+        self._slept = 0.0
+        """When the last look was, less all the time for which this watch's thread has waited for a processor."""
         self._step: FrameType | None = None
         """Outermost frame of the step that was found last; kept, so that no other step has one of the same identity."""
         self._step_used = 0.0
@@ -134,6 +134,7 @@ class LoopWatch:
 
     def _run(self) -> None:
         with _delays() as delays:
+            self._slept = time.monotonic() - delays()
             while not self._stopping.wait(LOOK_SECONDS):
                 try:
                     self._look(delays)
@@ -141,11 +142,11 @@ class LoopWatch:
                     return  # The loop is closed: the process is ending.
 
     def _look(self, delays: Callable[[], float]) -> None:
-        used, delayed = time.clock_gettime(self._clock), delays()
-        since, waited = used - self._used, delayed - self._delayed
-        self._used, self._delayed = used, delayed
-        # Who could not look although no other process was in the way was kept from it by one call, which held the interpreter.
-        was_kept = since > self._long_seconds and waited < since / 4
+        used, slept = time.clock_gettime(self._clock), time.monotonic() - delays()
+        since, asleep = used - self._used, slept - self._slept
+        self._used, self._slept = used, slept
+        # Who slept for longer than it wanted to, and waited for no processor, was kept by one call that held the interpreter.
+        was_kept = since > self._long_seconds and asleep > 3 * LOOK_SECONDS
         if was_kept or (not self._has_come_round and since > LOOK_SECONDS / 4):
             self._find(used, since if was_kept else 0.0)
         elif self._has_come_round:
