@@ -3,7 +3,8 @@
 from lockstep.client.client import Client, connect
 from lockstep.client.consumer import Consumer, Message
 from lockstep.client.distributed_transaction import DistributedTransaction
-from lockstep.client.outcome import Outcome, OutcomeState
+from lockstep.client.heuristics import HeuristicallyRolledBack, HeuristicHazard
+from lockstep.client.outcome import Hazard, Outcome, OutcomeState
 from lockstep.client.session import Session
 from lockstep.client.session_settings import SessionSettings
 from lockstep.client.transaction import Transaction
@@ -19,6 +20,9 @@ __all__ = [
     "Consumer",
     "DistributedTransaction",
     "ErrorCode",
+    "Hazard",
+    "HeuristicHazard",
+    "HeuristicallyRolledBack",
     "InDoubt",
     "LockstepError",
     "Message",

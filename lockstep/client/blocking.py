@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -463,7 +464,7 @@ class DistributedTransaction(Transaction):
 
     @property
     def heuristic(self) -> XaStatus:
-        """After a commit: whether an operator has ended a participant otherwise than decided, such as `HEURMIX`."""
+        """After a commit: whether somebody else than its coordinator has ended participants, such as `HEURMIX`."""
         return self._distributed.heuristic
 
     def enlist(self, participant: str) -> Xid:
@@ -473,17 +474,21 @@ class DistributedTransaction(Transaction):
         self._loop.run(self._distributed.enlist_postgres(_InThread(connection), participant))
 
 
+@dataclass(frozen=True, slots=True)
 class _InThread:
     """A blocking connection as the transaction wants it: each of its calls in a thread, which the event loop does not wait in."""
 
-    def __init__(self, connection: PostgresConnection) -> None:
-        self._connection = connection
+    connection: PostgresConnection
+
+    @property
+    def autocommit(self) -> bool:
+        return bool(getattr(self.connection, "autocommit", False))
 
     async def execute(self, query: bytes, /) -> object:
-        return await asyncio.to_thread(self._connection.execute, query)
+        return await asyncio.to_thread(self.connection.execute, query)
 
     async def rollback(self) -> None:
-        await asyncio.to_thread(self._connection.rollback)
+        await asyncio.to_thread(self.connection.rollback)
 
 
 def _listed(messages: Outgoing) -> Outgoing:

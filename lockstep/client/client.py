@@ -9,6 +9,7 @@ from typing import Self
 from lockstep.client.administration import Administration
 from lockstep.client.coordinators import Coordinators
 from lockstep.client.directory import CALL_SECONDS, PATIENCE_SECONDS, Directory, Kind, Place
+from lockstep.client.distributed_outcome import outcome_of
 from lockstep.client.outcome import Outcome, OutcomeState
 from lockstep.client.session import Session
 from lockstep.client.session_events import Attached, Learn
@@ -17,6 +18,7 @@ from lockstep.client.set_session import SetSession, Voided
 from lockstep.core.branch_names import GLOBAL_ID_BYTES
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, LogIndex, SetName, parse_transaction_id
+from lockstep.core.wire_numbers import known
 from lockstep.runtime.channels import Channels
 from lockstep.wire.v1 import coordinator_pb2
 from lockstep.wire.v1 import transactions_pb2 as pb
@@ -24,13 +26,6 @@ from lockstep.wire.v1.transactions_pb2_grpc import TransactionsStub
 
 CONNECT_SECONDS = 3.0
 """A cluster that nobody answers for in this time is taken for absent: brokers start within a second."""
-
-_DISTRIBUTED = {
-    coordinator_pb2.DISTRIBUTED_STATE_NOT_KNOWN: OutcomeState.UNKNOWN,
-    coordinator_pb2.DISTRIBUTED_STATE_UNDECIDED: OutcomeState.PREPARED,
-    coordinator_pb2.DISTRIBUTED_STATE_COMMITTED: OutcomeState.COMMITTED,
-    coordinator_pb2.DISTRIBUTED_STATE_ROLLED_BACK: OutcomeState.ROLLED_BACK,
-}
 
 
 class Client:
@@ -116,7 +111,7 @@ class Client:
         self._epochs[set_name] = Epoch(response.epoch)
         return Outcome(
             transaction_id,
-            OutcomeState(int(response.state)),
+            known(OutcomeState, response.state, OutcomeState.OF_LATER_VERSION),
             response.reason,
             Epoch(response.epoch),
             LogIndex(response.commit_index),
@@ -133,7 +128,7 @@ class Client:
         response = await self.coordinators.call(
             "GetOutcome", request, coordinator_pb2.GetDistributedOutcomeResponse(), patience_seconds
         )
-        return Outcome(transaction_id, _DISTRIBUTED[response.state], 0, Epoch(0), LogIndex(0))
+        return outcome_of(transaction_id, response)
 
     def _check_open(self) -> None:
         """Nobody would close the channels that are opened from here on."""

@@ -1,8 +1,7 @@
 """A transaction over any number of resource sets, and over databases and services beside them: everywhere or nowhere (DESIGN 4).
 
 Law: `commit` returns only if it committed, and raises `Rejected` only if it did not and will not; what nobody could tell is
-`InDoubt`, and then coordinators end it by themselves. What was done in it is visible nowhere before. Of one that lies in a single
-set no log has the outcome, and that set is asked for it, as for a TX (T3, T5).
+`InDoubt`, and then coordinators end it by themselves. What was done in it is visible nowhere before (T3, T5).
 
     open --commit--> committed | rolled back | in doubt          open --rollback, failover, time-out--> rolled back
 """
@@ -16,6 +15,8 @@ from typing import Protocol, Self
 from lockstep.client.command_batches import CommandBatches
 from lockstep.client.consumer import Message
 from lockstep.client.coordinators import Coordinators
+from lockstep.client.distributed_outcome import outcome_of, resolved
+from lockstep.client.heuristics import check_committed
 from lockstep.client.outcome import Outcome, OutcomeState
 from lockstep.client.outgoing import Headers, Outgoing
 from lockstep.client.resource_manager import Branch, ResourceManager
@@ -69,7 +70,7 @@ class DistributedTransaction:
         """`ask`: a set, by the name that the transaction has there, with a fence."""
         self.state = TransactionState.OPEN
         self.heuristic = XaStatus.OK
-        """After a commit: whether an operator has ended a participant otherwise than decided, such as `HEURMIX`."""
+        """After a commit: whether somebody else than its coordinator has ended participants, such as `HEURMIX`."""
         self._session = session
         self._coordinators = coordinators
         self._ask = ask
@@ -148,8 +149,17 @@ class DistributedTransaction:
     async def enlist_postgres(self, connection: PostgresConnection, participant: str) -> None:
         """Adds what a connection does from now on. `participant`: the PostgreSQL participant of its database, as for `enlist`.
 
-        The connection is in no transaction now, and not used for anything else until this one has ended.
+        The connection is in no transaction now, and not used for anything else until this one has ended. Raises `Rejected`
+        (INVALID_ARGUMENT) for one in autocommit mode, whose work would stay whatever becomes of this, and for one that is
+        enlisted already, whose work until now would be lost.
         """
+        self._check_takes_work()
+        if getattr(connection, "autocommit", False):
+            text = "the connection is in autocommit mode: what it does cannot be undone"
+            raise Rejected(ErrorCode.INVALID_ARGUMENT, text, transaction_id=self.id)
+        if any(connection == enlisted for enlisted, _ in self._connections):
+            text = "the connection is enlisted already"
+            raise Rejected(ErrorCode.INVALID_ARGUMENT, text, transaction_id=self.id)
         await connection.rollback()
         self._connections.append((connection, await self.enlist(participant)))
 
@@ -204,19 +214,18 @@ class DistributedTransaction:
             is_closed=self._is_closed,
         )
         try:
-            committed = await self._coordinators.call("Commit", request, pb.CommitDistributedResponse())
+            answer = await self._coordinators.call("Commit", request, pb.CommitDistributedResponse())
         except Rejected:
             await self._undo()
             raise
         except InDoubt as doubt:
-            await self._resolve(doubt)
+            self._conclude(await self._resolved(doubt))
             return
-        self.heuristic = XaStatus(committed.heuristic)
-        if committed.state == pb.DISTRIBUTED_STATE_COMMITTED:
-            self.state = TransactionState.COMMITTED
-            return
-        self.state = TransactionState.ROLLED_BACK
-        raise self._rolled_back("a participant could not commit")
+        outcome = outcome_of(self.id, answer)
+        if outcome.state not in (OutcomeState.COMMITTED, OutcomeState.ROLLED_BACK):
+            text = f"a coordinator answered state {answer.state}"
+            outcome = await self._resolved(InDoubt(ErrorCode.ILLEGAL_STATE, text))
+        self._conclude(outcome, answer.pending)
 
     async def rollback(self) -> None:
         """Ends it without effect; does nothing if it is rolled back already."""
@@ -311,27 +320,25 @@ class DistributedTransaction:
                 )
                 raise Rejected(ErrorCode.ROLLED_BACK, text, transaction_id=self.id)
 
-    async def _resolve(self, doubt: InDoubt) -> None:
-        """Returns if it is committed after all."""
-        name = self.id
-        if len(self._participants) == len(self._branches) == 1:
-            ((set_name, (_, branch)),) = self._branches.items()
-            name = transaction_id(set_name, branch.key)
-            try:
-                outcome = await self._ask(name)
-            except LockstepError as error:
-                text = f"nobody could tell the outcome of {name}: {error.message}"
-                raise InDoubt(doubt.code, text, transaction_id=name) from error
-            if outcome.state in (OutcomeState.COMMITTED, OutcomeState.HEURISTICALLY_COMMITTED):
-                is_heuristic = outcome.state is OutcomeState.HEURISTICALLY_COMMITTED
-                self.heuristic = XaStatus.HEURCOM if is_heuristic else XaStatus.OK
-                self.state = TransactionState.COMMITTED
-                return
-            if outcome.state in (OutcomeState.ROLLED_BACK, OutcomeState.HEURISTICALLY_ROLLED_BACK):
-                self.state = TransactionState.ROLLED_BACK
-                raise self._rolled_back(outcome.state.name.lower()) from doubt
-        details = {**doubt.details, "transaction_id": name}
-        raise InDoubt(doubt.code, doubt.message, **details) from doubt
+    async def _resolved(self, doubt: InDoubt) -> Outcome:
+        """Raises `InDoubt` where nobody can tell."""
+        names = {transaction_id(name, branch.key): branch.key for name, (_, branch) in self._branches.items()}
+        is_in_sets_only = len(self._participants) == len(names)
+        return await resolved(self._ask, self.id, names, is_in_sets_only, doubt)
+
+    def _conclude(self, outcome: Outcome, pending: Sequence[str] = ()) -> None:
+        """Returns if it is committed; raises what a commit does."""
+        self.heuristic = outcome.heuristic
+        if outcome.state is OutcomeState.HEURISTICALLY_COMMITTED:
+            self.heuristic = XaStatus.HEURCOM
+        elif outcome.state is OutcomeState.HEURISTICALLY_ROLLED_BACK:
+            self.heuristic = XaStatus.HEURRB
+        try:
+            check_committed(outcome, pending)
+        except Rejected:
+            self.state = TransactionState.ROLLED_BACK
+            raise
+        self.state = TransactionState.COMMITTED
 
     async def _undo(self) -> None:
         self.state = TransactionState.ROLLED_BACK

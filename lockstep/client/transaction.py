@@ -20,6 +20,7 @@ from typing import Protocol, Self
 from lockstep.client.command_batches import CommandBatches, Confirmation, LastPublish
 from lockstep.client.consumer import Message
 from lockstep.client.distributed_transaction import DistributedTransaction
+from lockstep.client.heuristics import HeuristicallyRolledBack
 from lockstep.client.outcome import Outcome, OutcomeState
 from lockstep.client.outgoing import Headers, Outgoing, outgoing
 from lockstep.client.set_session import SetSession, key_of, never_begun
@@ -349,6 +350,9 @@ class Transaction:
         try:
             await wide.commit()
             self.state = TransactionState.COMMITTED
+        except HeuristicallyRolledBack:
+            self.state = TransactionState.ROLLED_BACK
+            raise
         except Rejected as rejected:
             self.state = TransactionState.ROLLED_BACK
             raise self._rolled_back(rejected) from (self._failure or rejected)

@@ -265,10 +265,11 @@ class CommitDistributedResponse(_message.Message):
     PENDING_FIELD_NUMBER: _builtins.int
     HEURISTIC_FIELD_NUMBER: _builtins.int
     state: Global___DistributedState.ValueType
-    """COMMITTED or ROLLED_BACK."""
+    """What was decided: COMMITTED or ROLLED_BACK. It is so everywhere only if `heuristic` is 0, or once `pending` have heard it."""
     heuristic: _builtins.int
     """How the participants ended, if not all as decided: 3 a hazard (somebody cannot say), 4 or 5 all were committed or rolled back by an
-    operator, 6 mixed; X/Open's numbers. 0: as decided, as far as anybody knows. Kept until Forget.
+    operator, 6 mixed; X/Open's numbers. 0: as decided, as far as anybody knows. A commit that is answered with COMMITTED and 5 did not
+    happen, with 3 or 6 it may have happened in a part. Kept until Forget.
     """
     @_builtins.property
     def hazards(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hazard]:

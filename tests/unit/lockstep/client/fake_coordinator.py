@@ -6,6 +6,7 @@ from typing import Any
 import grpc
 
 from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
 from lockstep.runtime.channels import make_server
 from lockstep.runtime.rpc import service, unary
@@ -26,6 +27,11 @@ class FakeCoordinator:
         """Further ones are refused."""
         self.silent = ""
         """What is never answered."""
+        self.state: int = pb.DISTRIBUTED_STATE_COMMITTED
+        """Of every transaction."""
+        self.heuristic = XaStatus.OK
+        self.hazards: dict[str, str] = {}
+        """Participant -> how it ended."""
         self.answers = asyncio.Event()
         """Nothing is answered before this is set."""
         self.answers.set()
@@ -41,7 +47,6 @@ class FakeCoordinator:
         await self._server.stop(0)
 
     def _handlers(self) -> grpc.GenericRpcHandler:
-        state = pb.DISTRIBUTED_STATE_COMMITTED
         answers: dict[str, tuple[Any, Any]] = {
             "Begin": (pb.BeginDistributedRequest, pb.BeginDistributedResponse(transaction_id=b"t" * 16)),
             "Enlist": (
@@ -49,9 +54,9 @@ class FakeCoordinator:
                 pb.EnlistParticipantResponse(xid=encode_xid(Xid(1, b"t", b"0"))),
             ),
             "Close": (pb.CloseDistributedRequest, pb.CloseDistributedResponse()),
-            "Commit": (pb.CommitDistributedRequest, pb.CommitDistributedResponse(state=state)),
+            "Commit": (pb.CommitDistributedRequest, pb.CommitDistributedResponse()),
             "Rollback": (pb.RollbackDistributedRequest, pb.RollbackDistributedResponse()),
-            "GetOutcome": (pb.GetDistributedOutcomeRequest, pb.GetDistributedOutcomeResponse(state=state)),
+            "GetOutcome": (pb.GetDistributedOutcomeRequest, pb.GetDistributedOutcomeResponse()),
         }
         return service(
             "Coordinator",
@@ -77,6 +82,9 @@ class FakeCoordinator:
                 self.enlists_max -= 1
                 if self.enlists_max < 0:
                     raise Rejected(ErrorCode.ILLEGAL_STATE, "no more")
+            if method in ("Commit", "GetOutcome"):
+                hazards = [pb.Hazard(participant=name, ended=how) for name, how in self.hazards.items()]
+                return type(answer)(state=self.state, heuristic=self.heuristic, hazards=hazards)
             return answer
 
         return answering

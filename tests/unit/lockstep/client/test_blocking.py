@@ -191,6 +191,22 @@ def test_what_makes_bodies_runs_in_its_callers_thread(broker: FakeBroker) -> Non
     assert bodies(broker.worlds["one"].executed()) == ["1", "2", "1", "2"]
 
 
+def test_a_connection_in_autocommit_mode_is_not_enlisted(broker: FakeBroker) -> None:
+    class Autocommit:
+        autocommit = True
+
+        def execute(self, query: bytes, /) -> object:
+            raise AssertionError(query)
+
+        def rollback(self) -> None:
+            raise AssertionError("what it does would stay")
+
+    with blocking.connect(broker.address) as client, client.session() as session:
+        transaction = session.distributed_transaction()
+        with pytest.raises(Rejected, match="autocommit"):
+            transaction.enlist_postgres(Autocommit(), "grpc://127.0.0.1:1/rows")
+
+
 def test_a_finalizer_in_the_clients_own_thread_does_not_wait_for_itself(broker: FakeBroker) -> None:
     with blocking.connect(broker.address) as client:
         session = client.session()

@@ -309,33 +309,17 @@ async def _work(transaction: Any) -> None:
         await transaction.publish("c", b"y")
 
 
-@pytest.mark.parametrize("make", KINDS)
-@pytest.mark.usefixtures("impatient")
-async def test_a_commit_that_no_coordinator_answers_says_which_outcome_to_ask_for(
-    coordinator: FakeCoordinator, client: Client, session: Session, make: Any
-) -> None:
-    transaction = make(session)
-    await transaction.publish("a", b"x")
-    await transaction.publish("c", b"y")
-    coordinator.answers.clear()
-    with pytest.raises(InDoubt) as raised:
-        await transaction.commit()
-    assert transaction.state is TransactionState.IN_DOUBT
-    coordinator.answers.set()
-    outcome = await client.get_outcome(str(raised.value.details["transaction_id"]), fence=True)
-    assert (outcome.transaction_id, outcome.state) == (transaction.id, OutcomeState.COMMITTED)
-
-
 @pytest.mark.parametrize(
     ("outcome", "state", "heuristic"),
     [
         (OutcomeState.COMMITTED, TransactionState.COMMITTED, XaStatus.OK),
         (OutcomeState.HEURISTICALLY_COMMITTED, TransactionState.COMMITTED, XaStatus.HEURCOM),
         (OutcomeState.ROLLED_BACK, TransactionState.ROLLED_BACK, XaStatus.OK),
-        (OutcomeState.HEURISTICALLY_ROLLED_BACK, TransactionState.ROLLED_BACK, XaStatus.OK),
+        (OutcomeState.HEURISTICALLY_ROLLED_BACK, TransactionState.ROLLED_BACK, XaStatus.HEURRB),
         (OutcomeState.PREPARED, TransactionState.IN_DOUBT, XaStatus.OK),
         (OutcomeState.UNKNOWN, TransactionState.IN_DOUBT, XaStatus.OK),
         (OutcomeState.EXPIRED, TransactionState.IN_DOUBT, XaStatus.OK),
+        (99, TransactionState.IN_DOUBT, XaStatus.OK),
     ],
 )
 @pytest.mark.usefixtures("impatient")
@@ -365,7 +349,8 @@ async def test_of_one_in_a_single_set_that_set_is_asked_for_the_outcome(
             begun = _begun(broker, "one")
             named = str(ended.details["transaction_id"])
             assert named == transaction_id(SetName("one"), begun)
-            assert (await client.get_outcome(named, fence=True)).state is outcome
+            told = outcome if outcome in list(OutcomeState) else OutcomeState.OF_LATER_VERSION
+            assert (await client.get_outcome(named, fence=True)).state is told
 
 
 def _begun(broker: FakeBroker, set_name: str) -> TransactionKey:
@@ -489,6 +474,44 @@ class Connection:
 
     async def rollback(self) -> None:
         self.rolled_back += 1
+
+
+class AutocommitConnection(Connection):
+    autocommit = True
+
+
+async def test_a_connection_in_autocommit_mode_is_not_enlisted(
+    coordinator: FakeCoordinator, session: Session
+) -> None:
+    """What it does would stay, whatever becomes of the rest."""
+    tx = session.distributed_transaction()
+    connection = AutocommitConnection("PREPARE TRANSACTION")
+    with pytest.raises(Rejected, match="autocommit") as raised:
+        await tx.enlist_postgres(connection, "grpc://127.0.0.1:1/rows")
+    assert raised.value.code is ErrorCode.INVALID_ARGUMENT
+    assert (connection.rolled_back, coordinator.asked) == (0, [])
+
+
+async def test_a_connection_is_enlisted_once(session: Session) -> None:
+    """The second time would undo what it has done since the first."""
+    tx = session.distributed_transaction()
+    connection = Connection("PREPARE TRANSACTION")
+    await tx.enlist_postgres(connection, "grpc://127.0.0.1:1/rows")
+    with pytest.raises(Rejected, match="already"):
+        await tx.enlist_postgres(connection, "grpc://127.0.0.1:1/rows")
+    assert connection.rolled_back == 1
+
+
+async def test_what_a_connection_does_beside_a_transaction_that_has_ended_is_left_alone(
+    session: Session,
+) -> None:
+    tx = session.distributed_transaction()
+    await tx.rollback()
+    connection = Connection("PREPARE TRANSACTION")
+    with pytest.raises(Rejected) as raised:
+        await tx.enlist_postgres(connection, "grpc://127.0.0.1:1/rows")
+    assert raised.value.code is ErrorCode.TRANSACTION_FINISHED
+    assert connection.rolled_back == 0
 
 
 async def test_what_postgres_has_prepared_is_committed(
