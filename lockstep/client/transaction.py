@@ -132,12 +132,19 @@ class Transaction:
         queue: str,
         epoch: Epoch,
         positions: Sequence[QueuePosition],
+        check: Callable[[], None],
     ) -> Confirmation:
         """As `accept`, for whoever keeps the deliveries of a consumer itself: where the confirmation fails, they are still held.
 
-        `place`: the session that holds them, with its batches.
+        `place`: the session that holds them, with its batches. `check` is called when nothing is waited for any more, and raises
+        `Rejected` if the session may not hold them now: it may have been lost while the transaction began in its set.
         """
         batches, key = await self._enter(place)
+        try:
+            check()
+        except Rejected as refused:
+            self._failure = self._failure or refused
+            raise
         return self._watch(batches.settle(queue, epoch, positions, c.Disposition.ACCEPT, key))
 
     async def commit(self) -> None:

@@ -5,8 +5,10 @@ ends, and an end that is repeated is answered by the outcome. Whatever nobody ca
 """
 
 import asyncio
+import contextlib
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from lockstep.core.commands import (
@@ -72,6 +74,8 @@ class CallerSessions:
         """Those among them that are branches, by xid; and those that have been ended."""
         self._ended_branches: dict[tuple[SetName, TransactionKey], OpenTransaction] = {}
         """Branches whose end was answered, the oldest first: they are no more open, but their end may be repeated."""
+        self._beginning = 0
+        """Transactions that are being begun: they count as open ones."""
         self._sweeping: asyncio.Task[None] | None = None
 
     # --- sessions -----------------------------------------------------------------------------------------------------
@@ -163,32 +167,43 @@ class CallerSessions:
         self, set_name: SetName, session_id: str, timeout_ms: int
     ) -> tuple[OpenTransaction, Done]:
         """Raises `Rejected` or `InDoubt`; a transaction that was opened and not told ends by its time-out."""
-        timeout_ms = self._checked(set_name, timeout_ms)
-        session = self._session_for(set_name, session_id)
-        done = await session.answered(session.submit(BeginCommand(0, timeout_ms)))
-        return self._begun(session, done, timeout_ms), done
+        with self._begins(set_name):
+            timeout_ms = self._checked(timeout_ms)
+            session = self._session_for(set_name, session_id)
+            done = await session.answered(session.submit(BeginCommand(0, timeout_ms)))
+            return self._begun(session, done, timeout_ms), done
 
     async def start_branch(
         self, set_name: SetName, session_id: str, xid: Xid, timeout_ms: int
     ) -> tuple[OpenTransaction, Done]:
         """As `begin`, for a branch."""
-        timeout_ms = self._checked(set_name, timeout_ms)
-        session, name = self._session_for(set_name, session_id), xid.encode()
-        # Each time: the set may have lost the session since.
-        session.submit(SelectDtxCommand(0, hears_read_only=False, has_many_branches=True))
-        started = session.submit(StartCommand(0, name))
-        # Its caller may not hear of it, and has to end its work all the same before it can be rolled back.
-        started.add_done_callback(lambda done: self._started(session, done, timeout_ms, name))
-        done = await session.answered(started)
-        branch = self._begun(session, done, timeout_ms, name)
+        with self._begins(set_name):
+            timeout_ms = self._checked(timeout_ms)
+            session, name = self._session_for(set_name, session_id), xid.encode()
+            # Each time: the set may have lost the session since.
+            session.submit(SelectDtxCommand(0, hears_read_only=False, has_many_branches=True))
+            started = session.submit(StartCommand(0, name))
+            # Its caller may not hear of it, and has to end its work all the same before it can be rolled back.
+            started.add_done_callback(lambda done: self._started(session, done, timeout_ms, name))
+            done = await session.answered(started)
+            branch = self._begun(session, done, timeout_ms, name)
         await session.answered(session.submit(SetTimeoutCommand(0, name, timeout_ms)))
         return branch, done
 
-    def _checked(self, set_name: SetName, timeout_ms: int) -> int:
-        """The time-out of a new transaction. Raises `Rejected` at the limits."""
-        if len(self._transactions) >= self.limits.transactions_max:
+    @contextlib.contextmanager
+    def _begins(self, set_name: SetName) -> Iterator[None]:
+        """While a transaction is being begun. Raises `Rejected` UNAVAILABLE when there are as many as may be."""
+        if len(self._transactions) + self._beginning >= self.limits.transactions_max:
             text = f"{self.limits.transactions_max} transactions of callers are open"
             raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=set_name)
+        self._beginning += 1
+        try:
+            yield
+        finally:
+            self._beginning -= 1
+
+    def _checked(self, timeout_ms: int) -> int:
+        """The time-out of a new transaction. Raises `Rejected` for one that is too long."""
         timeout_ms = timeout_ms or self.limits.transaction_timeout_ms
         if timeout_ms > self.limits.transaction_timeout_ms_max:
             text = f"a transaction's time-out is at most {self.limits.transaction_timeout_ms_max} ms"

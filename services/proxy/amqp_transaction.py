@@ -1,13 +1,14 @@
 """One transaction of a client, from declare to discharge (AMQP 1.0, 4.4): the client's posts and retirements in order, on a
 transaction of ours.
 
-Law: an operation that fails makes the commit fail (4.4.1). Nothing of it is visible before the commit; what was retired
-returns to its queue in order if it is rolled back. Outcomes other than accepted take effect when it has committed, and as
-`released` if not.
+Law: an operation that fails makes the commit fail (4.4.1), whatever it fails by: a step that raised has not done all of its work.
+Nothing of it is visible before the commit; what was retired returns to its queue in order if it is rolled back. Outcomes other
+than accepted take effect when it has committed, and as `released` if not.
 """
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
@@ -19,6 +20,8 @@ from lockstep.core.commands import OutgoingMessage
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import Epoch, QueuePosition
 from services.proxy.nodes import Target
+
+_log = logging.getLogger("lockstep.proxy")
 
 Place = tuple[SetSession, CommandBatches]
 
@@ -32,7 +35,12 @@ class Work(Protocol):
         self, routing_key: str, messages: Sequence[OutgoingMessage], *, exchange: str = ""
     ) -> Confirmation: ...
     async def accept_deliveries(
-        self, place: Place, queue: str, epoch: Epoch, positions: Sequence[QueuePosition]
+        self,
+        place: Place,
+        queue: str,
+        epoch: Epoch,
+        positions: Sequence[QueuePosition],
+        check: Callable[[], None],
     ) -> Confirmation: ...
     async def commit(self) -> None: ...
     async def rollback(self) -> None: ...
@@ -91,19 +99,10 @@ class AmqpTransaction:
     ) -> None:
         """Publishes if it commits; `done` hears whether the operation was taken."""
 
-        async def step() -> None:
-            try:
-                self._check_time()
-                confirmation = await self._transaction.publish(
-                    target.routing_key, messages, exchange=target.exchange
-                )
-            except LockstepError as error:
-                self._note(error)
-                done(error)
-                return
-            self._watch(confirmation, done)
+        def hand_in() -> Awaitable[Confirmation]:
+            return self._transaction.publish(target.routing_key, messages, exchange=target.exchange)
 
-        self._then(step)
+        self._then(lambda: self._operate(hand_in, done))
 
     def accept(
         self,
@@ -116,21 +115,15 @@ class AmqpTransaction:
     ) -> None:
         """Takes messages from their queue if it commits; `done` hears whether they were taken, else they are held as before.
 
-        `check` raises `Rejected` if they may not be asked for any more when their turn comes.
+        `check` raises `Rejected` if they may not be asked for any more. It is called when their turn comes, and again right
+        before they are asked for: the transaction may have to begin in their set first.
         """
 
-        async def step() -> None:
-            try:
-                self._check_time()
-                check()
-                confirmation = await self._transaction.accept_deliveries(place, queue, epoch, positions)
-            except LockstepError as error:
-                self._note(error)
-                done(error)
-                return
-            self._watch(confirmation, done)
+        def hand_in() -> Awaitable[Confirmation]:
+            check()
+            return self._transaction.accept_deliveries(place, queue, epoch, positions, check)
 
-        self._then(step)
+        self._then(lambda: self._operate(hand_in, done))
 
     async def commit(self) -> None:
         """Returns when it is committed. Raises `Rejected` (rolled back) or `InDoubt` (nobody could tell)."""
@@ -162,6 +155,22 @@ class AmqpTransaction:
             self._ended(False)
 
     # Inside
+
+    async def _operate(
+        self, hand_in: Callable[[], Awaitable[Confirmation]], done: Callable[[BaseException | None], None]
+    ) -> None:
+        """One operation, until it is on its way; `done` hears what becomes of it in any case."""
+        try:
+            self._check_time()
+            confirmation = await hand_in()
+        except LockstepError as error:
+            self._note(error)
+            done(error)
+        except BaseException as error:
+            done(self._broken(error))
+            raise
+        else:
+            self._watch(confirmation, done)
 
     def _check_all(self) -> None:
         try:
@@ -198,12 +207,28 @@ class AmqpTransaction:
 
     async def _run(self) -> None:
         while self._steps:
-            await self._steps.popleft()()
+            step = self._steps.popleft()
+            try:
+                await step()
+            except BaseException as error:
+                self._broken(error)
+                if isinstance(error, AssertionError) or not isinstance(error, Exception):
+                    raise
+                _log.exception("transaction=%s event=step_failed", self.name.hex())
+
+    def _broken(self, error: BaseException) -> Rejected:
+        """A step raised what does not say how much of it was done: it can only be rolled back. Answers why."""
+        rejected = Rejected(ErrorCode.ROLLED_BACK, f"a step of it failed: {type(error).__name__}")
+        self.fail(rejected)
+        return rejected
 
     async def _finish_steps(self) -> None:
         """Without a turn of the event loop where nothing is left to do: the commit goes with what was just handed in."""
-        if self._runner is not None and not self._runner.done():
-            await asyncio.shield(self._runner)
+        while self._runner is not None and (self._steps or not self._runner.done()):
+            if self._runner.done():
+                # It ended by what a step raised; whoever waits for the others has to hear of them.
+                self._runner = asyncio.ensure_future(self._run())
+            await asyncio.wait([self._runner])
 
     def _time_out(self) -> None:
         self._lateness = Rejected(ErrorCode.ROLLED_BACK, "its time-out is over")
@@ -222,7 +247,10 @@ class AmqpTransaction:
     def _ended(self, is_committed: bool) -> None:
         at_end, self._at_end = self._at_end, []
         for act in at_end:
-            act(is_committed)
+            try:
+                act(is_committed)
+            except Exception:  # Of one delivery; the others are to hear of the end, too.
+                _log.exception("transaction=%s event=end_not_told", self.name.hex())
 
 
 def _rolled_back(why: Rejected) -> Rejected:

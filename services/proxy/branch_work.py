@@ -13,7 +13,7 @@ it, and it is not prepared.
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lockstep.client.command_batches import CommandBatches, Confirmation
 from lockstep.client.resource_manager import Branch, ResourceManager, XaError
@@ -59,9 +59,12 @@ class BranchWork:
         queue: str,
         epoch: Epoch,
         positions: Sequence[QueuePosition],
+        check: Callable[[], None],
     ) -> Confirmation:
-        """Takes messages from their queue if the branch commits. Raises `Rejected`."""
+        """Takes messages from their queue if the branch commits. Raises `Rejected`, and what `check` raises when the branch has
+        begun: the session that holds them may have been lost meanwhile."""
         branch = await self._enter(place)
+        check()
         return branch.batches.settle(queue, epoch, positions, Disposition.ACCEPT, branch.key)
 
     async def commit(self) -> None:

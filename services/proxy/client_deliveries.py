@@ -216,12 +216,12 @@ class ClientDeliveries:
         disposition = _DISPOSITIONS.get(said.outcome, Disposition.RELEASE)
         if said.outcome == StateCode.MODIFIED and not said.has_failed:
             disposition = Disposition.RELEASE
+        lost_sessions = self.source.session.lost_sessions
         if said.outcome == StateCode.REJECTED:
             # What is void goes out again: as whoever releases it wants, but not for whoever says that nobody is to get it.
-            found.before_commit(lambda: self._check([retired]))
+            found.before_commit(lambda: self._check([retired], lost_sessions))
 
         excluded_consumer = self.consumer if said.is_undeliverable else 0
-        lost_sessions = self.source.session.lost_sessions
 
         def end(is_committed: bool) -> None:
             known = self._tell([retired])
@@ -266,10 +266,12 @@ class ClientDeliveries:
                 self._told(retired.name[1])
         return [retired.name[1] for retired in told]
 
-    def _check(self, entries: Sequence[_Retired]) -> None:
-        """Raises `Rejected` if one of them is void."""
+    def _check(self, entries: Sequence[_Retired], lost_sessions: int) -> None:
+        """Raises `Rejected` if one of them is void, or the session that held them when `lost_sessions` were lost is lost, too: a
+        link that is over hears nothing of that."""
+        is_lost = self.source.session.lost_sessions != lost_sessions
         for retired in entries:
-            if retired.is_void:
+            if retired.is_void or is_lost:
                 queue, (epoch, _) = self.source.queue, retired.name
                 text = f"deliveries of queue {queue!r} from epoch {epoch} are void"
                 raise Rejected(ErrorCode.STALE_DELIVERY, text, queue=queue, delivery_epoch=epoch)
@@ -300,7 +302,11 @@ class ClientDeliveries:
         lost_sessions = self.source.session.lost_sessions
         place = self.source.session, self.source.batches
         positions = [retired.name[1] for retired in entries]
-        found.accept(place, self.source.queue, epoch, positions, lambda: self._check(entries), taken)
+
+        def check() -> None:
+            self._check(entries, lost_sessions)
+
+        found.accept(place, self.source.queue, epoch, positions, check, taken)
         if waiting:
             found.at_end(lambda _: self._settle_owed(waiting))
 

@@ -14,6 +14,7 @@ from proton import Endpoint, Event, Link
 
 from lockstep.core.errors import LockstepError
 from services.proxy.core.conditions import (
+    CONNECTION_FORCED,
     DECODE_ERROR,
     FRAMING_ERROR,
     ILLEGAL_STATE,
@@ -211,6 +212,12 @@ class AmqpConnection:
             await work
         except LockstepError as error:
             _log.warning("peer=%s event=work_failed error=%s", self.peer, error)
+        except Exception as error:
+            # Whoever waits for what it was to answer would wait for ever.
+            _log.exception("peer=%s event=work_broke_off", self.peer)
+            self.close(Condition(CONNECTION_FORCED, "in doubt: an error of the proxy"), is_our_own=True)
+            if isinstance(error, AssertionError):
+                raise
 
     # --- the beginning ---
 

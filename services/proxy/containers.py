@@ -30,6 +30,8 @@ class Containers:
         self._keep = keep
         self._owners: dict[str, object | None] = {}
         """None: its end is being told to the cluster."""
+        self._claiming: set[str] = set()
+        """Names whose claim is not answered: what releases them tells the cluster behind that."""
 
     async def claim(self, name: str, owner: object) -> bool:
         """Whether the name is the owner's from now on. Raises `Rejected`, `InDoubt` when nobody can tell."""
@@ -37,18 +39,24 @@ class Containers:
         while True:
             if name not in self._owners:
                 self._owners[name] = owner
+                self._claiming.add(name)
+                is_refused = False
                 try:
                     await self._nodes.declare_own_queue(container_claim(name))
-                    if self._owners.get(name) is owner:
-                        return True
-                    # It has gone away meanwhile.
-                    await self._nodes.delete_queue(container_claim(name))
-                    return False
+                    return self._owners[name] is owner
                 except Rejected as rejected:
-                    if self._owners.get(name) is owner:
-                        del self._owners[name]
+                    is_refused = True
                     if rejected.code not in (ErrorCode.LOCKED, ErrorCode.ALREADY_EXISTS):
                         raise
+                finally:
+                    self._claiming.discard(name)
+                    is_gone = self._owners[name] is not owner
+                    if is_refused:
+                        del self._owners[name]
+                    elif is_gone:
+                        self._tell_released(name)
+                if is_gone:
+                    return False
             elif self._owners[name] is not None:
                 return False
             if asyncio.get_running_loop().time() >= deadline:
@@ -59,7 +67,11 @@ class Containers:
         """The owner is gone, if it was: the name is free when the cluster has heard of it."""
         if self._owners.get(name) is owner:
             self._owners[name] = None
-            self._keep(asyncio.ensure_future(self._release(name)))
+            if name not in self._claiming:
+                self._tell_released(name)
+
+    def _tell_released(self, name: str) -> None:
+        self._keep(asyncio.ensure_future(self._release(name)))
 
     async def _release(self, name: str) -> None:
         try:
@@ -67,5 +79,4 @@ class Containers:
         except LockstepError as error:
             _log.warning("event=container_not_released container=%s error=%s", name, error)
         finally:
-            if name in self._owners and self._owners[name] is None:
-                del self._owners[name]
+            del self._owners[name]

@@ -68,7 +68,10 @@ class Nodes:
         """Where messages to an address go. Raises `Rejected`: NOT_FOUND, UNAVAILABLE."""
         known = self._targets.get((text, capabilities))
         if known is None:
-            known = await self._find_target(parse_address(text, capabilities))
+            address = parse_address(text, capabilities)
+            known = await self._find_target(address)
+            # It may have been deleted meanwhile, and is not remembered then.
+            self._check_not_ended(address)
             if len(self._targets) >= TARGETS_KEPT:
                 self._targets.clear()
             self._targets[text, capabilities] = known
@@ -79,9 +82,13 @@ class Nodes:
         self.session.forget_target(target.exchange, target.routing_key)
         self._targets = {key: found for key, found in self._targets.items() if found != target}
 
-    async def _find_target(self, address: Address) -> Target:
+    def _check_not_ended(self, address: Address) -> None:
+        """Raises `Rejected` for a temporary node that was deleted."""
         if address.name in self._ended or address.key in self._ended:
             raise Rejected(ErrorCode.NOT_FOUND, f"{address.key or address.name} is deleted")
+
+    async def _find_target(self, address: Address) -> Target:
+        self._check_not_ended(address)
         if address.kind is not NodeKind.TOPIC:
             try:
                 place = await self.session.of_target("", address.name)

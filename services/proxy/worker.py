@@ -98,11 +98,17 @@ class Worker:
         return sasl_layer(self.settings.security, self._users, peer_identity(transport, tls))
 
     async def _look(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            for connection in self.connections:
-                connection.give_back_late(loop.time())
+            self.give_back_late(asyncio.get_running_loop().time())
+
+    def give_back_late(self, now: float) -> None:
+        """Has all connections give back what has waited for their clients for too long."""
+        for connection in self.connections:
+            try:
+                connection.give_back_late(now)
+            except Exception:  # Of one connection: the messages of the others do not wait because of it.
+                _log.exception("peer=%s event=not_given_back", connection.peer)
 
     # --- what sockets and connections ask for ---
 

@@ -207,6 +207,24 @@ async def test_limits_are_told_and_nothing_is_done_beyond_them(rig: Rig) -> None
     assert [type(result).__name__ for result in results] == ["InDoubt"] * 3 + ["NotTaken"]
 
 
+@pytest.mark.parametrize("is_branch", [False, True])
+async def test_transactions_that_are_being_begun_count_as_open(is_branch: bool) -> None:
+    """Their answers come late, and meanwhile any number of others would be let in."""
+    rig = Rig(CallerLimits(answer_seconds=0.2, transactions_max=2))
+    rig.set.silent = True
+
+    async def begin(number: int) -> None:
+        if is_branch:
+            await rig.callers.start_branch(SET, "", Xid(7, b"%d" % number, b""), 0)
+        else:
+            await rig.callers.begin(SET, "", 0)
+
+    begun = await asyncio.gather(*(begin(number) for number in range(5)), return_exceptions=True)
+    assert [type(error) for error in begun] == [InDoubt, InDoubt, Rejected, Rejected, Rejected]
+    # What was given up is not open, as far as anybody knows here.
+    assert isinstance((await asyncio.gather(begin(9), return_exceptions=True))[0], InDoubt)
+
+
 async def test_operation_behind_the_commit_is_refused(rig: Rig) -> None:
     transaction = await rig.begin()
     rig.set.silent = True

@@ -1,7 +1,7 @@
 """A consumer's link on the real engine: its client is Proton's, its broker writes down what it is told."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from proton import Collector, Connection, Delivery, Described, Event, Link, Sender, Transport, ulong
@@ -75,11 +75,21 @@ class RecordedWork:
 
     def __init__(self, broker: Broker) -> None:
         self.state = TransactionState.OPEN
+        self.begins = asyncio.Event()
+        """Cleared, it waits for a coordinator before it can do anything in the set."""
+        self.begins.set()
         self._broker = broker
 
     async def accept_deliveries(
-        self, _place: object, queue: str, epoch: Epoch, positions: Sequence[QueuePosition]
+        self,
+        _place: object,
+        queue: str,
+        epoch: Epoch,
+        positions: Sequence[QueuePosition],
+        check: Callable[[], None],
     ) -> Confirmation:
+        await self.begins.wait()
+        check()
         return self._broker.settle(queue, epoch, positions, Disposition.ACCEPT, None)
 
     async def commit(self) -> None:
@@ -106,6 +116,8 @@ class Rig:
         self.returning = Returning()
         self.traffic = Traffic()
         self.transactions: dict[bytes, AmqpTransaction] = {}
+        self.works: list[RecordedWork] = []
+        """Behind them, in the order of their begins."""
         self.received: list[Delivery] = []
         self.heard: list[tuple[str, int, bool]] = []
         """What the client heard of its deliveries: (tag, state, whether it is settled)."""
@@ -202,7 +214,8 @@ class Rig:
 
     def begin(self) -> AmqpTransaction:
         """The client's transaction."""
-        transaction = AmqpTransaction(NAME, cast(Work, RecordedWork(self.broker)), 0)
+        self.works.append(RecordedWork(self.broker))
+        transaction = AmqpTransaction(NAME, cast(Work, self.works[-1]), 0)
         self.transactions[NAME] = transaction
         return transaction
 

@@ -1,7 +1,8 @@
 """One transaction of a client: what it hands on when, and what becomes of it when its time is over."""
 
 import asyncio
-from collections.abc import Sequence
+import gc
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import cast
 
 import pytest
@@ -13,7 +14,8 @@ from lockstep.client.transaction_state import TransactionState
 from lockstep.core.commands import OutgoingMessage
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition
-from services.proxy.amqp_transaction import AmqpTransaction, Work
+from services.proxy.amqp_transaction import AmqpTransaction
+from services.proxy.amqp_transaction import Work as AnyWork
 from services.proxy.amqp_transactions import AmqpTransactions
 from services.proxy.nodes import Target
 from services.proxy.settings import ProxyLimits
@@ -56,7 +58,18 @@ class RecordedWork:
 def begun(timeout_seconds: float = 0) -> tuple[RecordedWork, AmqpTransaction, list[BaseException | None]]:
     """With the work behind it, and what becomes of its operations."""
     work = RecordedWork()
-    return work, AmqpTransaction(b"name", cast(Work, work), timeout_seconds), []
+    return work, AmqpTransaction(b"name", cast(AnyWork, work), timeout_seconds), []
+
+
+@pytest.fixture
+async def unraised() -> AsyncIterator[list[BaseException]]:
+    """What tasks that nobody waits for raised: a process halts by assertions among it."""
+    raised: list[BaseException] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: raised.append(context["exception"]))
+    yield raised
+    gc.collect()
+    assert all(isinstance(error, AssertionError) for error in raised)
 
 
 async def test_a_commit_is_handed_on_with_what_came_right_before_it() -> None:
@@ -89,6 +102,86 @@ async def test_an_accept_that_is_void_when_its_turn_comes_is_not_asked_for_and_f
     assert raised.value.code is ErrorCode.ROLLED_BACK
     assert work.heard == ["rollback"]
     assert [cast(Rejected, error).code for error in done] == [ErrorCode.STALE_DELIVERY]
+
+
+async def test_an_accept_is_checked_again_when_its_transaction_has_begun_in_its_set() -> None:
+    """A coordinator was asked meanwhile, and the session that held the delivery is lost."""
+    checks: list[str] = []
+    begins = asyncio.Event()
+
+    class Work(RecordedWork):
+        async def accept_deliveries(self, *given: object) -> Confirmation:
+            await begins.wait()
+            checks.append("has begun")
+            cast(Callable[[], None], given[-1])()
+            return self._hear("accept")
+
+    def check() -> None:
+        checks.append("checked")
+        if "has begun" in checks:
+            raise Rejected(ErrorCode.STALE_DELIVERY, "void")
+
+    work = Work()
+    transaction = AmqpTransaction(b"name", cast(AnyWork, work), 0)
+    done: list[BaseException | None] = []
+    transaction.accept(PLACE, "q", Epoch(1), (QueuePosition(1),), check, done.append)
+    await asyncio.sleep(0)
+    assert checks == ["checked"]
+    begins.set()
+    with pytest.raises(Rejected) as raised:
+        await transaction.commit()
+    assert raised.value.code is ErrorCode.ROLLED_BACK
+    assert work.heard == ["rollback"]
+    assert [cast(Rejected, error).code for error in done] == [ErrorCode.STALE_DELIVERY]
+
+
+ERRORS = [ValueError("an error of ours"), AssertionError("a bug"), asyncio.CancelledError()]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=["error", "assertion", "cancelled"])
+@pytest.mark.parametrize("is_commit", [True, False])
+@pytest.mark.parametrize("is_waited_for", [True, False], ids=["raised before the end", "while it is ended"])
+async def test_a_step_that_raises_takes_no_other_along_and_fails_the_commit(
+    error: BaseException, is_commit: bool, is_waited_for: bool, unraised: list[BaseException]
+) -> None:
+    class Work(RecordedWork):
+        async def publish(self, routing_key: str, *_: object, exchange: str = "") -> Confirmation:
+            await asyncio.sleep(0)
+            if routing_key == "bad":
+                raise error
+            return self._hear(routing_key)
+
+    work = Work()
+    transaction, done = AmqpTransaction(b"name", cast(AnyWork, work), 0), list[object]()
+    ends: list[bool] = []
+    transaction.at_end(ends.append)
+    for key in ("good", "bad", "last"):
+        transaction.publish(Target("", key, *PLACE), MESSAGES, done.append)
+    for _ in range(10 if is_waited_for else 0):
+        await asyncio.sleep(0)
+    if is_commit:
+        with pytest.raises(Rejected) as raised:
+            await transaction.commit()
+        assert raised.value.code is ErrorCode.ROLLED_BACK
+    else:
+        await transaction.rollback()
+    await asyncio.sleep(0)
+    assert work.heard == ["good", "last", "rollback"]
+    assert [type(heard) for heard in done] == [type(None), Rejected, type(None)]
+    assert ends == [False]
+
+
+async def test_an_end_that_cannot_be_told_to_one_is_told_to_the_others() -> None:
+    work, transaction, _ = begun()
+    ends: list[bool] = []
+
+    def fail(_: bool) -> None:
+        raise ValueError("an error of ours")
+
+    transaction.at_end(fail)
+    transaction.at_end(ends.append)
+    await transaction.commit()
+    assert work.heard == ["commit"] and ends == [True]
 
 
 async def test_what_is_not_discharged_in_time_is_rolled_back_and_can_do_nothing_more() -> None:

@@ -19,6 +19,8 @@ from lockstep.core.commands import (
     StartCommand,
 )
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
+from lockstep.core.ids import QueuePosition
+from lockstep.core.records import Dequeue
 from lockstep.core.xa import XaStatus
 from lockstep.core.xid import Xid
 from services.proxy.amqp_transaction import AmqpTransaction
@@ -240,3 +242,24 @@ async def test_a_branch_has_the_time_of_its_transaction_as_far_as_sets_allow(
     branch = rig.state.transactions.find_branch(NAME)
     assert branch is not None and branch.timeout_ms == given_ms
     await transaction.rollback()
+
+
+async def test_a_delivery_is_looked_at_when_its_branch_has_begun(rig: Rig) -> None:
+    """Its session may have been lost meanwhile."""
+    worker = Worker(rig)
+    await worker.attached()
+    work = worker.work(XID)
+    found: list[str] = []
+
+    def check() -> None:
+        found.append(state_of(rig))
+        raise Rejected(ErrorCode.STALE_DELIVERY, "void")
+
+    with pytest.raises(Rejected):
+        await work.accept_deliveries(
+            (worker.session, worker.batches), "q", worker.session.core.line.epoch, (QueuePosition(1),), check
+        )
+    assert found == ["ACTIVE"]
+    await worker.attached()
+    assert not [record for record in rig.records() if isinstance(record, Dequeue)]
+    await work.rollback()

@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
+
+import pytest
 
 from lockstep.client.command_batches import Confirmation
 from lockstep.core.commands import Disposition
 from lockstep.core.errors import ErrorCode, InDoubt
 from services.proxy.core.conditions import CONNECTION_FORCED
+from services.proxy.listener import ClientSocket
 from tests.amqp import codec
 from tests.amqp.raw_client import RawClient, credit
 from tests.amqp.stub_brokers import StubBatches, StubSession
@@ -87,3 +90,50 @@ async def test_a_client_that_is_lost_has_failed() -> None:
         while proxy.worker.connections:
             await asyncio.sleep(0.001)
     assert session.noted.settled == [(3, Disposition.FAIL)]
+
+
+async def test_work_that_breaks_off_ends_its_connection_and_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whoever waits for what it was to answer hears that nobody can tell."""
+
+    async def work() -> None:
+        raise ValueError("an error of ours")
+
+    session = Session()
+    async with (
+        serving(session=session) as proxy,
+        await with_deliveries(proxy, 1) as client,
+        await with_deliveries(proxy, 1) as other,
+    ):
+        proxy.worker.connections[0].run(work())
+        assert await client.expect_end() == CONNECTION_FORCED
+        other.send(credit(0, 2))
+        await other.expect("transfer")
+    assert "event=work_broke_off" in caplog.text
+
+
+async def test_a_connection_that_cannot_give_back_what_waits_does_not_keep_others_from_it() -> None:
+    given_back: list[str] = []
+
+    class Connection:
+        peer = "somebody"
+
+        def give_back_late(self, _: float) -> None:
+            if self is broken:
+                raise ValueError("an error of ours")
+            given_back.append(self.peer)
+
+    class Socket:
+        def __init__(self, connection: Connection) -> None:
+            self.connection = connection
+
+    broken = Connection()
+    async with serving(session=Session()) as proxy:
+        sockets = [Socket(broken), Socket(Connection())]
+        for socket in sockets:
+            proxy.worker.take_connection(cast(ClientSocket, socket))
+        proxy.worker.give_back_late(0.0)
+        for socket in sockets:
+            proxy.worker.drop_connection(cast(ClientSocket, socket))
+    assert given_back == ["somebody"]

@@ -305,6 +305,47 @@ async def test_end_of_a_transaction_gives_back_nothing_of_a_session_that_was_los
     assert rig.broker.settled == []
 
 
+@pytest.mark.parametrize("is_link_over", [True, False])
+async def test_a_delivery_whose_session_is_lost_while_its_transaction_begins_in_the_set_is_not_accepted(
+    is_link_over: bool,
+) -> None:
+    """The next session may hold it by the same name, for another client. A link that is over does not hear that it is void."""
+    rig = Rig()
+    transaction = rig.begin()
+    work = rig.works[-1]
+    work.begins.clear()
+    say_in_transaction(rig.deliver(), StateCode.ACCEPTED)
+    rig.exchange()
+    await asyncio.sleep(0)
+    assert rig.link is not None
+    if is_link_over:
+        rig.link.end(is_lost=False)
+    else:
+        rig.void(1)
+    rig.broker.lost_sessions += 1
+    work.begins.set()
+    with pytest.raises(Rejected) as raised:
+        await transaction.commit()
+    assert raised.value.code is ErrorCode.ROLLED_BACK
+    assert rig.broker.settled == []
+
+
+async def test_a_delivery_whose_session_is_lost_behind_the_end_of_its_link_is_not_rejected_by_a_commit() -> (
+    None
+):
+    rig = Rig()
+    transaction = rig.begin()
+    say_in_transaction(rig.deliver(), StateCode.REJECTED)
+    rig.exchange()
+    assert rig.link is not None
+    rig.link.end(is_lost=False)
+    rig.broker.lost_sessions += 1
+    with pytest.raises(Rejected) as raised:
+        await transaction.commit()
+    assert raised.value.code is ErrorCode.ROLLED_BACK
+    assert rig.broker.settled == []
+
+
 @pytest.mark.parametrize("name", [NAME, b"another"])
 @pytest.mark.parametrize(
     "outcome", [StateCode.ACCEPTED, StateCode.REJECTED, StateCode.RELEASED, StateCode.MODIFIED]
