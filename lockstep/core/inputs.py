@@ -57,6 +57,10 @@ class Verdict(Enum):
     """The answer was lost: it may have been, or may yet be, executed."""
 
 
+class CandidatesSeen(Input, frozen=True):
+    """The addresses of those who may serve the set, or their order, are others than was seen before."""
+
+
 class SwapAnswered(Input, frozen=True):
     """Answer to `SwapMap`, `PromoteSelf` or `RestoreLeaseKey` number `request`. On DONE `mod_revision` is the entry's new one.
 
@@ -208,6 +212,7 @@ AnyInput = (
     MapSeen
     | LeaseKeySeen
     | PresencesSeen
+    | CandidatesSeen
     | SwapAnswered
     | NameClaimed
     | NamesSeen

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from lockstep.core.cluster_map import Keys, SetMap
 from lockstep.core.ids import BrokerId, Incarnation, SetName
-from lockstep.core.inputs import AnyInput, LeaseKeySeen, MapSeen, PresencesSeen
+from lockstep.core.inputs import AnyInput, CandidatesSeen, LeaseKeySeen, MapSeen, PresencesSeen
 from lockstep.runtime.etcd import DeleteEvent, Entry, Event, PutEvent
 
 _log = logging.getLogger("lockstep.cluster_view")
@@ -58,6 +58,8 @@ class ClusterView:
         self.sets: dict[SetName, SetView] = {}
         self.directory: dict[tuple[str, str], SetName] = {}
         """(queue or exchange, name) -> set."""
+        self._candidates: dict[SetName, list[str]] = {}
+        """As the sets heard last that they are others."""
 
     def set_map(self, set_name: SetName) -> SetMap | None:
         view = self.sets.get(set_name)
@@ -125,7 +127,7 @@ class ClusterView:
         self.sets[set_name] = view
         for entry in entries:
             self._put_in_set(set_name, view, entry)
-        return self.everything_of(set_name)
+        return self.everything_of(set_name) + self._new_candidates([set_name])
 
     def everything_of(self, set_name: SetName) -> list[AnyInput]:
         """What a core of this set should hear to know what is known."""
@@ -143,10 +145,12 @@ class ClusterView:
         maps: dict[SetName, None] = {}
         leases: dict[SetName, None] = {}
         presences: dict[SetName, None] = {}
+        is_member_new = False
         for event in events:
             key = event.entry.key if isinstance(event, PutEvent) else event.key
             set_name = self._set_of(key)
             if set_name is None:
+                is_member_new = is_member_new or key.startswith(self.keys.members)
                 generation = self.generation
                 if isinstance(event, PutEvent):
                     self._put_other(event.entry)
@@ -173,13 +177,23 @@ class ClusterView:
         inputs: list[AnyInput] = [self._map_seen(name, self.sets[name]) for name in maps]
         inputs += [LeaseKeySeen(name, self.sets[name].lease_holder) for name in leases]
         inputs += [self._presences_seen(name, self.sets[name]) for name in presences]
-        return inputs
+        return inputs + self._new_candidates(sorted(self.sets) if is_member_new else maps)
 
     # Inside
 
     def running_key(self, broker: BrokerId) -> str:
         """Held under a process's lease: it runs, whatever it serves: for `status`."""
         return f"{self.keys.prefix}running/{broker}"
+
+    def _new_candidates(self, set_names: Iterable[SetName]) -> list[AnyInput]:
+        """What those of these sets should hear whose candidates have changed."""
+        found: list[AnyInput] = []
+        for set_name in set_names:
+            candidates = self.candidates(set_name)
+            if candidates != self._candidates.get(set_name, []):
+                self._candidates[set_name] = candidates
+                found.append(CandidatesSeen(set_name))
+        return found
 
     def _map_seen(self, set_name: SetName, view: SetView) -> MapSeen:
         return MapSeen(set_name, view.set_map, view.map_revision, view.map_bytes, self.generation)

@@ -31,6 +31,7 @@ from lockstep.core.effects import (
 )
 from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.inputs import (
+    CandidatesSeen,
     DecisionHeard,
     LeaseExtended,
     LeaseKeySeen,
@@ -96,6 +97,8 @@ class BrokerEtcd:
 
         self._names: dict[SetName, deque[NameEffect]] = {}
         """The first one is being done."""
+        self._candidates: dict[SetName, tuple[str, ...]] = {}
+        """As the replica heard last that they are others."""
 
     def close(self) -> None:
         self.session.close()
@@ -131,17 +134,24 @@ class BrokerEtcd:
             self._broker.feed(
                 MapSeen(set_name, SetMap.decode(entry.value), entry.mod_revision, entry.value, word)
             )
+        candidates = self._candidates_of(set_name)
+        if self._world.options.tells_candidates and candidates != self._candidates.get(set_name, ()):
+            self._candidates[set_name] = candidates
+            self._broker.feed(CandidatesSeen(set_name))
 
     def addressed(self, set_name: SetName, message: Told) -> Told:
         """With the addresses of those who may serve the set, the primary's first, where the replica left them empty."""
         if not isinstance(message, SessionAttached | AttachRefused | CandidatesChanged) or message.candidates:
             return message
+        return replace(message, candidates=self._candidates_of(set_name))
+
+    def _candidates_of(self, set_name: SetName) -> tuple[str, ...]:
         entry = self._value(self._keys.set_map(set_name))
         if entry is None:
-            return message
+            return ()
         set_map = SetMap.decode(entry.value)
         brokers = sorted(set_map.brokers, key=lambda broker: broker != set_map.primary)
-        return replace(message, candidates=tuple(f"broker:{broker}" for broker in brokers))
+        return tuple(f"broker:{broker}" for broker in brokers)
 
     def _feed_lease_key(self, set_name: SetName) -> None:
         entry = self._value(self._keys.set_lease(set_name))

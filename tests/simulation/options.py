@@ -104,6 +104,8 @@ class Options:
     """Messages have colours, and some clients work with selectors, browsers, drains and exclusion."""
     has_subscriber: bool = False
     """A group of readers is owed committed events; segments are smaller than small."""
+    tells_candidates: bool = True
+    """Open streams hear when another leads, or the order of who may lead is another."""
     coordination: CoordinationOptions | None = None
     """None: there are no coordinators."""
     network: NetworkOptions = field(default_factory=NetworkOptions)

@@ -1841,11 +1841,15 @@ class ServerMessage(_message.Message):
 
     @_typing.final
     class CandidatesChanged(_message.Message):
+        """Comes by itself on an open stream, when others may serve the set than were named before, or another leads."""
+
         DESCRIPTOR: _descriptor.Descriptor
 
         CANDIDATES_FIELD_NUMBER: _builtins.int
         @_builtins.property
-        def candidates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+        def candidates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+            """host:port of each; empty: nothing new."""
+
         def __init__(
             self,
             *,

@@ -20,6 +20,7 @@ from lockstep.core.inputs import (
     AnyInput,
     BackupSaid,
     BackupStreamClosed,
+    CandidatesSeen,
     ClientSaid,
     ClientStreamClosed,
     ClientStreamDrained,
@@ -60,6 +61,7 @@ from services.primary.core.gate import CommitGate
 from services.primary.core.gathering import Gathering
 from services.primary.core.handing_on import handed_over, roll_back_unfit, take_up
 from services.primary.core.housekeeping import Housekeeping
+from services.primary.core.known_hosts import KnownHosts
 from services.primary.core.listener import PrimaryListener
 from services.primary.core.log_keeping import LogKeeping
 from services.primary.core.map_keeping import MapKeeping
@@ -117,6 +119,7 @@ class PrimaryCore:
         gathering = Gathering(settings.gathering_ms_max)
         self.streams = ClientStreams(self.context, self._gate, gathering)
         self.attachments = Attachments(self.context, self.streams)
+        self._known_hosts = KnownHosts(self.streams)
         self._names = NameClaims(self.context, self._gate, own.incarnation)
         listener = PrimaryListener(self.context)
         copy.state.listener = listener
@@ -285,6 +288,10 @@ class PrimaryCore:
                 self._map.map_seen(given)
             case PresencesSeen():
                 self._map.presences_seen(given)
+            case CandidatesSeen():
+                self._known_hosts.changed()
+                self._known_hosts.tell()
+                self._wake_for_more(now)
             case SwapAnswered():
                 self._map.answered(given, now)
             case NameClaimed():
@@ -311,6 +318,7 @@ class PrimaryCore:
             self.attachments.look()
             self.attachments.end_timed_out()
             self.attachments.close_silent()
+            self._known_hosts.tell()
             self._wake_for_more(now)
 
     def _go_on(self, now: Now) -> None:
@@ -320,6 +328,7 @@ class PrimaryCore:
             self._housekeeping.expire(now)
             self.attachments.end_timed_out()
             self.client_hearing.purge()
+            self._known_hosts.tell()
             self._wake_for_more(now)
 
     def _wake_for_more(self, now: Now) -> None:
@@ -327,6 +336,7 @@ class PrimaryCore:
             self.context.expiry.is_due(now.wall_ms)
             or self.attachments.has_timed_out
             or self.client_hearing.clients.purges.are_waiting
+            or self._known_hosts.are_waiting
         )
         if is_behind and self._wakes_ms <= now.boottime_ms:
             self._wakes_ms = now.boottime_ms + 1

@@ -32,11 +32,11 @@ class Mutation:
     """The family of the seeds."""
 
     def options(self, seed: int) -> Options:
-        """A seed's options for this mutation; all bodies fit into memory, and nobody chooses or is owed events, as when the
-        recorded seeds were found."""
+        """A seed's options for this mutation; all bodies fit into memory, nobody chooses or is owed events, and no open stream
+        hears of candidates, as when the recorded seeds were found."""
         options = self.draw(seed)
         options.resident_bytes_max = 0
-        options.has_choosers = options.has_subscriber = False
+        options.has_choosers = options.has_subscriber = options.tells_candidates = False
         self.aim(options)
         return options
 

@@ -59,6 +59,7 @@ from lockstep.core.requests import (
 from lockstep.core.server_messages import (
     Answers,
     AttachRefused,
+    CandidatesChanged,
     CommandAnswered,
     DeliveredMessage,
     Deliveries,
@@ -282,12 +283,22 @@ async def test_answers_reach_a_client_and_commands_the_core(node: Node) -> None:
     assert (await node.hears(ClientStreamClosed)) == [ClientStreamClosed(ORDERS, stream)]
 
 
-async def test_empty_candidates_are_filled_in(node: Node) -> None:
+@pytest.mark.parametrize(
+    "given",
+    [
+        SessionAttached(E1, LogIndex(1), SessionKey(1), E1, 1, ()),
+        AttachRefused(E1, LogIndex(1), ErrorCode.NOT_PRIMARY, "elsewhere", ()),
+        CandidatesChanged(E1, LogIndex(1), ()),
+    ],
+)
+async def test_empty_candidates_are_filled_in(
+    node: Node, given: SessionAttached | AttachRefused | CandidatesChanged
+) -> None:
     async with connect(node) as client:
         stream = await attached(node, client)
-        given = SessionAttached(E1, LogIndex(1), SessionKey(1), E1, 1, ())
         await node.do(TellClient(ORDERS, stream, given, 0))
         (heard,) = await client.hear()
+        assert type(heard) is type(given)
         assert heard.candidates == ("B1:1", "B2:2")
 
 

@@ -363,6 +363,30 @@ def test_a_refusal_names_the_primary_and_it_is_tried_next() -> None:
     assert bench.core.state is State.ATTACHED
 
 
+def test_candidates_that_come_on_the_open_stream_are_tried_when_it_is_lost() -> None:
+    bench = Bench().start()
+    bench.say(sm.CandidatesChanged(Epoch(1), LogIndex(1), ("b8", "b9")))
+    assert bench.core.state is State.ATTACHED
+    tried = []
+    for _ in range(4):
+        bench.lose()
+        tried.append(bench.address)
+    assert sorted(tried) == ["b1", "b2", "b8", "b9"], "the one that was lost is not tried again at once"
+
+
+def test_candidates_that_come_before_the_session_is_attached_are_tried_too() -> None:
+    bench = Bench()
+    bench.feed(e.Start())
+    stream = bench.stream
+    bench.say(sm.CandidatesChanged(Epoch(1), LogIndex(1), ("b9",)))
+    assert bench.core.state is State.ATTACHING and bench.stream == stream
+    tried = [bench.address]
+    for _ in range(3):
+        bench.lose()
+        tried.append(bench.address)
+    assert sorted(tried) == ["b1", "b2", "b3", "b9"]
+
+
 def test_candidates_are_tried_once_a_round_and_then_there_is_a_pause() -> None:
     bench = Bench()
     bench.feed(e.Start())

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from lockstep.core.cluster_map import Keys, Member, SetMap
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, SetName
-from lockstep.core.inputs import LeaseKeySeen, MapSeen, PresencesSeen
+from lockstep.core.inputs import AnyInput, CandidatesSeen, LeaseKeySeen, MapSeen, PresencesSeen
 from lockstep.runtime.cluster_view import ClusterView, MemberEntry
 from lockstep.runtime.etcd import DeleteEvent, Entry, PutEvent
 
@@ -124,3 +124,37 @@ def test_a_broker_is_in_sync_with_the_memory_that_the_map_names_and_in_all_of_it
     assert not view.is_in_sync(B1), "it has started again since it was swapped in"
     view.apply([DeleteEvent(KEYS.presence(BILLING, B1), 7)])
     assert not view.is_in_sync(B1)
+
+
+def candidates_seen(seen: list[AnyInput]) -> list[str]:
+    return [one.set_name for one in seen if isinstance(one, CandidatesSeen)]
+
+
+def put_member(broker: BrokerId, address: str, revision: int) -> PutEvent:
+    member = MemberEntry(broker, address, Incarnation("i"))
+    return PutEvent(entry(KEYS.member(broker), member.encode(), revision))
+
+
+def test_a_set_hears_when_others_may_serve_it_or_in_another_order() -> None:
+    view = ClusterView(KEYS)
+    assert candidates_seen(view.apply([put_map(2), put_map(3, name=BILLING)])) == [], "nobody is known"
+    assert candidates_seen(view.apply([put_member(B1, "B1:1", 4)])) == [BILLING, ORDERS]
+    assert candidates_seen(view.apply([put_member(B1, "B1:1", 5)])) == [], "it registered again"
+    assert candidates_seen(view.apply([put_member(B1, "B1:7", 6), put_member(B2, "B2:1", 6)])) == [
+        BILLING,
+        ORDERS,
+    ]
+    assert candidates_seen(view.apply([put_map(7, epoch=2, primary="B2")])) == [ORDERS]
+    assert candidates_seen(view.apply([put_map(8, epoch=3, primary="B2")])) == [], "the same led on"
+    assert candidates_seen(view.apply([DeleteEvent(KEYS.member(B1), 9)])) == [BILLING, ORDERS]
+    assert view.candidates(ORDERS) == ["B2:1"]
+
+
+def test_a_set_that_is_read_hears_of_other_candidates_once() -> None:
+    view = ClusterView(KEYS)
+    members = [put_member(B1, "B1:1", 4).entry, put_member(B2, "B2:1", 4).entry]
+    first = [*members, entry(KEYS.set_map(ORDERS), set_map(1).encode(), 5)]
+    assert candidates_seen(view.read_all(first, 5)) == [ORDERS]
+    assert candidates_seen(view.read_all(first, 6)) == []
+    moved = [*members, entry(KEYS.set_map(ORDERS), set_map(2, primary="B2").encode(), 7)]
+    assert candidates_seen(view.read_set(ORDERS, moved, 7)) == [ORDERS]
