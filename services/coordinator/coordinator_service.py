@@ -112,7 +112,7 @@ class CoordinatorService:
         generation = self._presence.generation
         if generation is None:
             raise Rejected(ErrorCode.UNAVAILABLE, "this coordinator has not reached etcd yet")
-        names = self._names(request.participants)
+        names = await self._names(request.participants)
         global_id = new_global_id(time.time_ns() // 1_000_000, secrets.token_bytes(RANDOM_BYTES))
         await self._ask(
             global_id, lambda number: BeginAsked(number, global_id, generation, request.timeout_ms)
@@ -122,7 +122,7 @@ class CoordinatorService:
 
     async def _enlist(self, request: pb.EnlistParticipantRequest) -> pb.EnlistParticipantResponse:
         global_id, generation = _id(request.transaction_id), _generation(request.generation)
-        (participant,) = self._names([request.participant])
+        (participant,) = await self._names([request.participant])
         xid = await self._enlisted(global_id, generation, request.number, participant)
         return pb.EnlistParticipantResponse(xid=xid)
 
@@ -137,7 +137,7 @@ class CoordinatorService:
 
     async def _close(self, request: pb.CloseDistributedRequest) -> pb.CloseDistributedResponse:
         global_id, generation = _id(request.transaction_id), _generation(request.generation)
-        names = self._names(request.participants)
+        names = await self._names(request.participants)
         answer = await self._ask(global_id, lambda number: CloseAsked(number, global_id, generation, names))
         if isinstance(answer, OutcomeAnswer):
             raise InDoubt(ErrorCode.UNAVAILABLE, "the list may be in the log", transaction=global_id.hex())
@@ -145,7 +145,7 @@ class CoordinatorService:
 
     async def _commit(self, request: pb.CommitDistributedRequest) -> pb.CommitDistributedResponse:
         global_id, generation = _id(request.transaction_id), _generation(request.generation)
-        names = self._names(request.participants)
+        names = await self._names(request.participants)
         answer = await self._ask(
             global_id, lambda number: CommitAsked(number, global_id, generation, names, request.is_closed)
         )
@@ -159,7 +159,7 @@ class CoordinatorService:
 
     async def _rollback(self, request: pb.RollbackDistributedRequest) -> pb.RollbackDistributedResponse:
         global_id, generation = _id(request.transaction_id), _generation(request.generation)
-        names = self._names(request.participants)
+        names = self._named(request.participants)
         answer = await self._ask(
             global_id, lambda number: RollbackAsked(number, global_id, generation, names, request.is_closed)
         )
@@ -235,8 +235,15 @@ class CoordinatorService:
             details = {**refused.details, "transaction": global_id.hex()}
             raise Rejected(refused.code, refused.message, **details) from refused
 
-    def _names(self, names: Sequence[str]) -> tuple[ParticipantName, ...]:
-        """Raises `Rejected` (INVALID_ARGUMENT) for one that nobody can be called by."""
+    async def _names(self, names: Sequence[str]) -> tuple[ParticipantName, ...]:
+        """Raises `Rejected` (INVALID_ARGUMENT) for one that nobody can be called by, or that nobody has: it would never end."""
+        listed = self._named(names)
+        for name in listed:
+            await self._ports.of(name).check_there(name)
+        return listed
+
+    def _named(self, names: Sequence[str]) -> tuple[ParticipantName, ...]:
+        """The same of what is to be rolled back, whoever has it."""
         listed = tuple(ParticipantName(name) for name in names)
         for name in listed:
             self._ports.of(name)

@@ -47,6 +47,11 @@ class ParticipantPort(ABC):
     def check(self, participant: ParticipantName) -> None:
         """Raises `Rejected` (INVALID_ARGUMENT) for a name that is none of this kind; asks nobody."""
 
+    async def check_there(self, participant: ParticipantName) -> None:
+        """Raises `Rejected` (INVALID_ARGUMENT) if it is known that there is no such participant; where nobody can tell, there may
+        be one."""
+        return
+
     @abstractmethod
     async def prepare(
         self, participant: ParticipantName, xid: Xid, together: tuple[ParticipantName, ...]

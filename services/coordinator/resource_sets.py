@@ -1,7 +1,10 @@
 """Resource sets as participants, named set:<name>: the coordinator is a client of the brokers, with one session in each set.
 
 Law: as for every port: what the set's resource manager has said is answered (`core/set_answers.py`), and everything else is
-`UNREACHABLE`. A branch has one command of a verb under way, which the session keeps through failovers: whoever asks again waits
+`UNREACHABLE`. A set that etcd does not have has no branch: a name that was mistyped has nothing to roll back, or its transaction
+would stay in the log for ever. To a commit it stays unreachable: whoever decided that had its vote, and etcd was set back.
+
+A branch has one command of a verb under way, which the session keeps through failovers: whoever asks again waits
 for its answer. Commands of their own would gather in the session of a set that commits nothing, and flood it when it is back.
 """
 
@@ -17,6 +20,7 @@ from lockstep.client.session import Session
 from lockstep.core.branch_names import SET_KIND, ParticipantName
 from lockstep.core.cluster_map import Keys
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from lockstep.core.ids import SetName
 from lockstep.core.xa import BranchState, XaStatus
 from lockstep.core.xid import Xid
 from lockstep.runtime.etcd import EtcdClient
@@ -43,6 +47,8 @@ class ResourceSets(ParticipantPort):
         self._connecting: asyncio.Lock = asyncio.Lock()
         self._under_way: dict[tuple[ParticipantName, Xid, Verb], asyncio.Task[Any]] = {}
         """Until they are answered, or the session is lost."""
+        self._there: set[SetName] = set()
+        """Sets that etcd had: none is ever deleted."""
 
     async def close(self) -> None:
         for asking in self._under_way.values():
@@ -59,6 +65,28 @@ class ResourceSets(ParticipantPort):
                 participant=participant[:80],
             )
 
+    async def check_there(self, participant: ParticipantName) -> None:
+        if not await self._is_there(participant):
+            raise Rejected(
+                ErrorCode.INVALID_ARGUMENT,
+                f"there is no resource set {participant.removeprefix(SET_KIND)!r}",
+                participant=participant,
+            )
+
+    async def _is_there(self, participant: ParticipantName) -> bool:
+        """False only if etcd says so: without etcd there may be any set."""
+        set_name = SetName(participant.removeprefix(SET_KIND))
+        if set_name in self._there:
+            return True
+        try:
+            if await self._etcd.get(self._keys.set_map(set_name)) is None:
+                return False
+        except LockstepError as error:
+            _log.debug("event=set_not_looked_up set=%s %s", set_name, error.message)
+            return True
+        self._there.add(set_name)
+        return True
+
     async def prepare(
         self, participant: ParticipantName, xid: Xid, together: tuple[ParticipantName, ...]
     ) -> Vote:
@@ -70,6 +98,8 @@ class ResourceSets(ParticipantPort):
             except XaError as error:
                 return refused_vote(error.code, error.state)
 
+        if not await self._is_there(participant):
+            return Vote.UNKNOWN_BRANCH
         return await self._call(participant, xid, Verb.PREPARE, prepare, Vote.UNREACHABLE)
 
     async def commit(self, participant: ParticipantName, xid: Xid, *, one_phase: bool) -> Completion:
@@ -89,6 +119,8 @@ class ResourceSets(ParticipantPort):
         async def rollback(manager: ResourceManager) -> Completion:
             return await _end(manager.rollback(xid), Completion.ROLLED_BACK)
 
+        if not await self._is_there(participant):
+            return Completion.UNKNOWN_BRANCH
         return await self._call(participant, xid, Verb.ROLL_BACK, rollback, Completion.UNREACHABLE)
 
     # Inside

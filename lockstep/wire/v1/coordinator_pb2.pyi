@@ -117,7 +117,9 @@ class EnlistParticipantRequest(_message.Message):
     number: _builtins.int
     """How many participants it had before: the place of this one in the list."""
     participant: _builtins.str
-    """set:<resource set>, or grpc://host:port/<name> for a Participant service."""
+    """set:<resource set>, or grpc://host:port/<name> for a Participant service. A resource set that is not there is refused, here and
+    wherever participants are named, but in Rollback: it has nothing to roll back.
+    """
     def __init__(
         self,
         *,

@@ -10,14 +10,18 @@ import pytest_asyncio
 from lockstep.core import commands as c
 from lockstep.core.branch_names import GenerationTag, ParticipantName, branch_xid, new_global_id
 from lockstep.core.cluster_map import Keys
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import SetName
 from lockstep.core.xid import Xid
 from lockstep.runtime.etcd import EtcdClient
+from lockstep.runtime.etcd_values import Entry, EtcdInDoubt
 from services.coordinator.core.votes import Completion, Vote
 from services.coordinator.resource_sets import ResourceSets
 from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 from tests.unit.services.etcd_in_memory import EtcdInMemory
 
-ONE = ParticipantName("set:one")
+KEYS = Keys("c")
+ONE, MISTYPED = ParticipantName("set:one"), ParticipantName("set:oen")
 
 
 def xid_of(number: int) -> Xid:
@@ -32,11 +36,18 @@ async def broker() -> AsyncIterator[FakeBroker]:
 
 @pytest_asyncio.fixture
 async def sets(broker: FakeBroker, call_seconds: float) -> AsyncIterator[ResourceSets]:
-    etcd = EtcdInMemory()
-    etcd.put(f"{Keys('c').members}B1", b'{"address": "%s"}' % broker.address.encode())
+    etcd = etcd_with(broker)
+    etcd.put(KEYS.set_map(SetName("one")), b"its map")
     ports = ResourceSets(cast(EtcdClient, etcd), "c", call_seconds)
     yield ports
     await ports.close()
+
+
+def etcd_with(broker: FakeBroker) -> EtcdInMemory:
+    """And no set."""
+    etcd = EtcdInMemory()
+    etcd.put(f"{KEYS.members}B1", b'{"address": "%s"}' % broker.address.encode())
+    return etcd
 
 
 @pytest.fixture
@@ -92,3 +103,52 @@ async def test_a_verb_does_not_wait_for_another_of_its_branch(broker: FakeBroker
     assert await sets.prepare(ONE, xid_of(0), (ONE,)) is Vote.UNREACHABLE
     assert await sets.rollback(ONE, xid_of(0)) is Completion.UNREACHABLE
     await eventually(lambda: logged(broker) == [c.PrepareBranchCommand, c.RollbackBranchCommand])
+
+
+async def test_a_set_that_is_not_there_has_nothing_to_roll_back_and_no_vote(
+    broker: FakeBroker, sets: ResourceSets
+) -> None:
+    """A mistyped name: its transaction would be told for ever."""
+    assert await sets.rollback(MISTYPED, xid_of(0)) is Completion.UNKNOWN_BRANCH
+    assert await sets.prepare(MISTYPED, xid_of(0), (ONE, MISTYPED)) is Vote.UNKNOWN_BRANCH
+    with pytest.raises(Rejected) as raised:
+        await sets.check_there(MISTYPED)
+    assert raised.value.code is ErrorCode.INVALID_ARGUMENT
+    await sets.check_there(ONE)
+    assert logged(broker) == []
+
+
+@impatient
+async def test_a_commit_of_a_set_that_is_not_there_is_not_acknowledged(sets: ResourceSets) -> None:
+    """Whoever decided it had its vote: etcd was set back."""
+    assert await sets.commit(MISTYPED, xid_of(0), one_phase=False) is Completion.UNREACHABLE
+
+
+@pytest.mark.parametrize("call_seconds", [1.0])
+async def test_where_etcd_does_not_answer_there_may_be_any_set(
+    broker: FakeBroker, call_seconds: float
+) -> None:
+    class SilentEtcd(EtcdInMemory):
+        async def get(self, key: str) -> Entry | None:
+            raise EtcdInDoubt(ErrorCode.UNAVAILABLE, "no answer")
+
+    etcd = SilentEtcd()
+    etcd.entries = etcd_with(broker).entries
+    sets = ResourceSets(cast(EtcdClient, etcd), "c", call_seconds)
+    await sets.check_there(MISTYPED)
+    assert await sets.rollback(ONE, xid_of(0)) is Completion.ROLLED_BACK
+    assert logged(broker) == [c.RollbackBranchCommand]
+    await sets.close()
+
+
+async def test_a_set_that_was_there_is_not_looked_up_again(broker: FakeBroker) -> None:
+    """Commits in one phase do without etcd."""
+    etcd = etcd_with(broker)
+    sets = ResourceSets(cast(EtcdClient, etcd), "c", 30.0)
+    with pytest.raises(Rejected):
+        await sets.check_there(ONE)
+    etcd.put(KEYS.set_map(SetName("one")), b"it was created")
+    await sets.check_there(ONE)
+    del etcd.entries[KEYS.set_map(SetName("one"))]
+    await sets.check_there(ONE)
+    await sets.close()
