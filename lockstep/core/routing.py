@@ -202,6 +202,8 @@ class ExchangeMatcher:
     def __init__(self, kind: str) -> None:
         """Raises `ValueError` for an unknown kind, which a primary never declares."""
         self._kind = kind
+        self.version = 0
+        """How often something was bound or unbound."""
         self._plain = matcher_of(kind)
         self._selecting: dict[str, tuple[Matcher, set[tuple[QueueId, str, Arguments]]]] = {}
         """By selector: its matcher and its bindings."""
@@ -210,7 +212,13 @@ class ExchangeMatcher:
     def has_selectors(self) -> bool:
         return bool(self._selecting)
 
+    @property
+    def selectors(self) -> int:
+        """How many different ones there are."""
+        return len(self._selecting)
+
     def add(self, queue: QueueId, key: str, arguments: Arguments) -> None:
+        self.version += 1
         selector, rest = _apart(arguments)
         if selector is None:
             self._plain.add(queue, key, arguments)
@@ -220,6 +228,7 @@ class ExchangeMatcher:
         matcher.add(queue, key, rest)
 
     def remove(self, queue: QueueId, key: str, arguments: Arguments) -> None:
+        self.version += 1
         selector, rest = _apart(arguments)
         if selector is None:
             self._plain.remove(queue, key, arguments)

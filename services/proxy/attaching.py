@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from proton import Link, Receiver, Sender, Terminus
 
-from lockstep.core.amqp.selector import compile_selector
 from lockstep.core.errors import ErrorCode, Rejected
 from services.proxy import outgoing_link
 from services.proxy.client_deliveries import Source
@@ -119,7 +118,7 @@ class Attaching:
             raise Rejected(ErrorCode.NOT_IMPLEMENTED, "shared subscriptions")
         filters = filters_of(wanted)
         if filters.selector:
-            compile_selector(filters.selector)
+            await self._nodes.selectors.check(filters.selector)
         is_browser = wanted.distribution_mode == Terminus.DIST_MODE_COPY
         if wanted.dynamic:
             made = await self._make_temporary(link, capabilities)

@@ -26,6 +26,7 @@ from services.proxy.core.addresses import (
     as_topic,
     parse_address,
 )
+from services.proxy.selector_turns import SelectorTurns
 
 SETS_SECONDS = 5.0
 """How old the list of sets may be by which a new node's set is chosen."""
@@ -52,6 +53,7 @@ class Nodes:
         self.session = session
         self._may_create_queues = may_create_queues
         self._may_create_topics = may_create_topics
+        self.selectors = SelectorTurns()
         self._targets: dict[tuple[str, frozenset[str]], Target] = {}
         self._ended: dict[str, None] = {}
         """Temporary nodes that were deleted, or are being: the directory may have them for a moment longer. None comes again."""

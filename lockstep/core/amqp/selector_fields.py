@@ -20,6 +20,7 @@ from lockstep.core.amqp.encodings import (
 )
 from lockstep.core.amqp.section_table import Section
 from lockstep.core.amqp.sections import HEADER, find_section, header_of
+from lockstep.core.amqp.selector_row import Row
 
 APPLICATION_PROPERTIES_MAX = 4096
 """Of a message that a selector looks at: a few milliseconds. Senders have a dozen."""
@@ -81,12 +82,12 @@ class SelectorFields:
         of_jms = {*_FIELDS, "JMSDeliveryMode", "JMSPriority", "JMSXDeliveryCount"}
         self._application = {name.encode(): slot for name, slot in slots.items() if name not in of_jms}
 
-    def values(self, properties: bytes, delivery_count: int, is_durable: bool | None) -> list[Simple]:
+    def values(self, properties: bytes, delivery_count: int, is_durable: bool | None) -> Row:
         """By slot: the values in a kept message, None where it has none. Raises `Rejected` if it is malformed.
 
         `delivery_count` is of deliveries that failed; `is_durable` None: as the kept header says.
         """
-        values: list[Simple] = [None] * self._count
+        values = Row(self._count)
         if properties[:3] != HEADER:
             return values
         if self._delivery_count is not None:
@@ -99,7 +100,7 @@ class SelectorFields:
             self._read_application(properties, values)
         return values
 
-    def _read_header(self, properties: bytes, is_durable: bool | None, values: list[Simple]) -> None:
+    def _read_header(self, properties: bytes, is_durable: bool | None, values: Row) -> None:
         header = header_of(properties)
         if self._priority is not None:
             values[self._priority] = PRIORITY_DEFAULT if header.priority is None else header.priority
@@ -107,7 +108,7 @@ class SelectorFields:
             is_persistent = header.is_durable if is_durable is None else is_durable
             values[self._delivery_mode] = "PERSISTENT" if is_persistent else "NON_PERSISTENT"
 
-    def _read_properties(self, properties: bytes, values: list[Simple]) -> None:
+    def _read_properties(self, properties: bytes, values: Row) -> None:
         found = find_section(properties, Section.PROPERTIES)
         if found is None:
             return
@@ -122,7 +123,7 @@ class SelectorFields:
             values[slot] = shown(value)
             next_place = place + 1
 
-    def _read_application(self, properties: bytes, values: list[Simple]) -> None:
+    def _read_application(self, properties: bytes, values: Row) -> None:
         found = find_section(properties, Section.APPLICATION_PROPERTIES)
         if found is None:
             return
@@ -131,6 +132,7 @@ class SelectorFields:
             raise malformed(f"more than {APPLICATION_PROPERTIES_MAX} application properties", at)
         if count % 2:
             raise malformed("a map with a key without value", at)
+        values.spend(count)
         missing = len(self._application)
         for _ in range(count // 2):
             is_name = at < end and properties[at] in STRING

@@ -49,6 +49,11 @@ class SelectorParser:
         return condition
 
     @property
+    def length(self) -> int:
+        """How many words and signs the text has: about what evaluating it takes, but for long values."""
+        return len(self._tokens)
+
+    @property
     def _token(self) -> Token:
         return self._tokens[self._next]
 

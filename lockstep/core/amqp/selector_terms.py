@@ -1,24 +1,25 @@
 """What a selector's operators say of values: SQL's logic of true, false and unknown (JMS 2.0, 3.8.1.2).
 
-Law: evaluating never raises, and its work is bounded by the lengths of selector and values. NULL, and unknown, is None. Values of
-different kinds are not equal and not unequal: comparing them is false. An arithmetic result that is no number, or no long where
-both operands are exact, is NULL.
+Law: evaluating raises nothing but `TooCostly`, and its work is bounded by what the row may spend. NULL, and unknown, is None.
+Values of different kinds are not equal and not unequal: comparing them is false. An arithmetic result that is no number, or no
+long where both operands are exact, is NULL.
 """
 
 import operator
-import re
 from collections.abc import Callable, Sequence
 from typing import TypeGuard
 
 from lockstep.core.amqp.encodings import Simple
+from lockstep.core.amqp.like_pattern import LikePattern
+from lockstep.core.amqp.selector_row import Row
 
-Values = Sequence[Simple]
-"""Of the identifiers of one selector in one message, by their slots."""
-Term = Callable[[Values], Simple]
-Condition = Callable[[Values], bool | None]
+Term = Callable[[Row], Simple]
+Condition = Callable[[Row], bool | None]
 
-PATTERN_CHARS_MAX = 256
-"""Of LIKE: what is looked for costs its length times the value's at worst. People write some ten characters."""
+_LONG_STRING = 4096
+"""Comparing strings up to here costs as much as any other comparison."""
+_CHARS_PER_STEP = 1000
+"""Of longer ones that are compared."""
 LIKE_CHARS_MAX = 65_535
 """Of a value that is compared by LIKE; for a longer one it is unknown."""
 
@@ -42,7 +43,7 @@ def identifier(slot: int) -> Term:
 def truth(term: Term) -> Condition:
     """An identifier or boolean literal as a condition: what is not boolean is unknown."""
 
-    def evaluate(values: Values) -> bool | None:
+    def evaluate(values: Row) -> bool | None:
         value = term(values)
         return value if isinstance(value, bool) else None
 
@@ -50,7 +51,7 @@ def truth(term: Term) -> Condition:
 
 
 def negation(condition: Condition) -> Condition:
-    def evaluate(values: Values) -> bool | None:
+    def evaluate(values: Row) -> bool | None:
         value = condition(values)
         return None if value is None else not value
 
@@ -68,7 +69,7 @@ def disjunction(conditions: Sequence[Condition]) -> Condition:
 def _all_but(conditions: Sequence[Condition], decisive: bool) -> Condition:
     """One that is `decisive` decides; else one that is unknown does."""
 
-    def evaluate(values: Values) -> bool | None:
+    def evaluate(values: Row) -> bool | None:
         result: bool | None = not decisive
         for condition in conditions:
             value = condition(values)
@@ -86,17 +87,19 @@ def comparison(sign: str, left: Term, right: Term) -> Condition:
     if sign in ("=", "<>"):
         is_wanted = sign == "="
 
-        def equate(values: Values) -> bool | None:
+        def equate(values: Row) -> bool | None:
             first, second = left(values), right(values)
             if first is None or second is None:
                 return None
+            if isinstance(first, str) and len(first) > _LONG_STRING:
+                values.spend(len(first) // _CHARS_PER_STEP)
             return _are_alike(first, second) and (first == second) is is_wanted
 
         return equate
 
     compare = _ORDERINGS[sign]
 
-    def order(values: Values) -> bool | None:
+    def order(values: Row) -> bool | None:
         first, second = left(values), right(values)
         if first is None or second is None:
             return None
@@ -114,7 +117,7 @@ def _are_alike(first: Simple, second: Simple) -> bool:
 
 
 def membership(term: Term, strings: frozenset[str]) -> Condition:
-    def evaluate(values: Values) -> bool | None:
+    def evaluate(values: Row) -> bool | None:
         value = term(values)
         return None if value is None else isinstance(value, str) and value in strings
 
@@ -126,17 +129,10 @@ def is_null(term: Term) -> Condition:
 
 
 def likeness(term: Term, pattern: str, escape: str) -> Condition:
-    """`_` is any character and `%` any number of them, unless `escape` is before it.
+    """Whether a value is like a pattern of LIKE; raises `ValueError` for what is none (`LikePattern`)."""
+    like = LikePattern(pattern, escape)
 
-    Raises `ValueError` for an `escape` at the end, and for a pattern that is too long.
-    What is between two `%` has a fixed length and is looked for from left to right: never exponential, whatever the pattern.
-    """
-    if len(pattern) > PATTERN_CHARS_MAX:
-        raise ValueError(f"a pattern of more than {PATTERN_CHARS_MAX} characters")
-    pieces = [(re.compile("".join(piece), re.DOTALL), len(piece)) for piece in _pieces(pattern, escape)]
-    head, tail = pieces[0], pieces[-1]
-
-    def evaluate(values: Values) -> bool | None:
+    def evaluate(values: Row) -> bool | None:
         value = term(values)
         if value is None:
             return None
@@ -144,42 +140,15 @@ def likeness(term: Term, pattern: str, escape: str) -> Condition:
             return False
         if len(value) > LIKE_CHARS_MAX:
             return None
-        if len(pieces) == 1:
-            return head[0].fullmatch(value) is not None
-        at, end = head[1], len(value) - tail[1]
-        if at > end or not head[0].match(value) or not tail[0].match(value, end):
-            return False
-        for piece, _ in pieces[1:-1]:
-            found = piece.search(value, at, end)
-            if found is None:
-                return False
-            at = found.end()
-        return True
+        return like.matches(value, values)
 
     return evaluate
-
-
-def _pieces(pattern: str, escape: str) -> list[list[str]]:
-    """What is between the `%` of a pattern: for each character a regular expression of one character."""
-    pieces: list[list[str]] = [[]]
-    characters = iter(pattern)
-    for character in characters:
-        if character == escape:
-            escaped = next(characters, None)
-            if escaped is None:
-                raise ValueError("nothing behind the escape character")
-            pieces[-1].append(re.escape(escaped))
-        elif character == "%":
-            pieces.append([])
-        else:
-            pieces[-1].append("." if character == "_" else re.escape(character))
-    return pieces
 
 
 def arithmetic(first: Term, others: Sequence[tuple[str, Term]]) -> Term:
     """From left to right: each sign, one of + - * /, with the term behind it."""
 
-    def evaluate(values: Values) -> Simple:
+    def evaluate(values: Row) -> Simple:
         result = first(values)
         for sign, term in others:
             result = _calculate(result, sign, term(values))

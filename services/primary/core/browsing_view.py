@@ -9,9 +9,8 @@ from collections.abc import Iterable
 
 from lockstep.core.amqp.selector import Selector
 from lockstep.core.ids import MessageId, QueuePosition
-from services.primary.core.choosing_view import is_chosen
+from services.primary.core.choosing_view import look_at
 from services.primary.core.queue_view import LOOK_AHEAD, STEP, Hands, Offered, QueueView
-from services.primary.core.selecting import cost_of
 
 
 class BrowsingView(QueueView):
@@ -43,9 +42,12 @@ class BrowsingView(QueueView):
                     return taken
                 self.cursor = position
                 self.looked += 1
+                is_selected = True
                 if selector is not None:
-                    self.looked += cost_of(message.properties)
-                if selector is None or is_chosen(selector, queue, position, message):
+                    asked = look_at(selector, self.hands, position, message)
+                    is_selected = asked.is_selected
+                    self.looked += asked.looked
+                if is_selected:
                     taken.append((position, message))
                     size += len(message.body) + len(message.properties)
         return taken

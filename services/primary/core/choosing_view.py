@@ -9,16 +9,18 @@ from heapq import heappop, heappush
 
 from lockstep.core.amqp.selector import Selector
 from lockstep.core.ids import QueuePosition
-from lockstep.core.queues import Queue
 from lockstep.core.records import Message
 from services.primary.core.queue_view import SLACK, STEP, Hands, Offered, QueueView
-from services.primary.core.selecting import cost_of, is_selected
+from services.primary.core.selecting import Look, look
 
 
-def is_chosen(selector: Selector, queue: Queue, position: QueuePosition, message: Message) -> bool:
+def look_at(selector: Selector, hands: Hands, position: QueuePosition, message: Message) -> Look:
     """Whether the selector matches the message at a position of the queue."""
+    queue = hands.queue
     count = queue.delivery_count(position)
-    return is_selected(selector, message.properties, count, queue.is_entry_durable(position))
+    found = look(selector, message.properties, count, queue.is_entry_durable(position))
+    hands.too_costly += found.is_too_costly
+    return found
 
 
 class ChoosingView(QueueView):
@@ -105,8 +107,9 @@ class ChoosingView(QueueView):
         if message is None:
             return None
         if self._selector is not None:
-            self.looked += cost_of(message.properties)
-            if not is_chosen(self._selector, self.queue, position, message):
+            found = look_at(self._selector, self.hands, position, message)
+            self.looked += found.looked
+            if not found.is_selected:
                 return 0
         taken.append((position, message))
         return len(message.body) + len(message.properties)

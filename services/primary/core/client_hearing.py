@@ -18,6 +18,7 @@ from services.primary.core.clients import Clients
 from services.primary.core.context import Context
 from services.primary.core.early_messages import EarlyMessages
 from services.primary.core.requests import handle_request
+from services.primary.core.selecting import LongSelection
 
 ACCEPTS_MAX = 8
 """So many accepts are looked through for the commit behind them."""
@@ -110,6 +111,14 @@ class ClientHearing:
             self._end_command()
             self._go_on(stream)
 
+    def select(self) -> None:
+        """What waits for a share of the time that selectors may take is taken again, and what was said behind it goes on."""
+        selections = self.clients.selections
+        while (taken := selections.take()) is not None:
+            self._take(*taken)
+            self._context.selectors.resumed = None
+            self._go_on(taken[0])
+
     def _go_on(self, stream: ClientStream) -> None:
         while (message := self.clients.next_held_back(stream)) is not None:
             self._take(stream, message)
@@ -118,21 +127,26 @@ class ClientHearing:
         if stream.blocked_by and not isinstance(message, Heartbeat):
             self.clients.hold_back(stream, message)
             return
-        match message:
-            case Command():
-                self.clients.command(stream, message)
-            case Heartbeat():
-                # Silence without the right to serve: the client looks for somebody who has it.
-                if self._streams.may_speak:
-                    pause_ms = 1000 * len(self._streams.by_number) // self._context.settings.client_heartbeats
-                    answer = HeartbeatAnswered(*self._streams.head(), pause_ms)
-                    self._streams.tell_now(stream.number, answer)
-            case DetachSession():
-                self._attachments.detach(stream)
-            case AttachSession():
-                pass
-            case _:
-                handle_request(self._context, self._streams, self._attachments, stream, message)
+        try:
+            match message:
+                case Command():
+                    self.clients.command(stream, message)
+                case Heartbeat():
+                    # Silence without the right to serve: the client looks for somebody who has it.
+                    if self._streams.may_speak:
+                        pause_ms = (
+                            1000 * len(self._streams.by_number) // self._context.settings.client_heartbeats
+                        )
+                        answer = HeartbeatAnswered(*self._streams.head(), pause_ms)
+                        self._streams.tell_now(stream.number, answer)
+                case DetachSession():
+                    self._attachments.detach(stream)
+                case AttachSession():
+                    pass
+                case _:
+                    handle_request(self._context, self._streams, self._attachments, stream, message)
+        except LongSelection as long:
+            self.clients.selections.begin(stream, message, long.asking)
         self._end_command()
 
     def _end_command(self) -> None:

@@ -26,6 +26,7 @@ from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.command_table import execute
 from services.primary.core.context import Context, Request, answer_of
 from services.primary.core.early_messages import message_bytes
+from services.primary.core.long_selections import LongSelections
 from services.primary.core.name_claims import Claim, NameClaims
 from services.primary.core.purging import LongPurge, LongPurges
 from services.primary.core.transacting import operation_failed
@@ -43,9 +44,10 @@ class Clients:
         self._names = names
         self.rejects = WaitingRejects(context, streams)
         self.purges = LongPurges(context, streams)
+        self.selections = LongSelections(context, streams)
 
     def command(self, stream: ClientStream, command: AnyCommand) -> None:
-        """Execute one command, answer it again, or push it back."""
+        """Execute one command, answer it again, or push it back; raises `LongSelection`: it is to be taken again."""
         context = self._context
         session = context.state.sessions.get(stream.session)
         if session is None:

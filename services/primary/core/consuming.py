@@ -16,13 +16,12 @@ from services.primary.core.context import Context
 from services.primary.core.queue_dispatch import Consumer, Delivery
 from services.primary.core.queue_view import QueueView
 from services.primary.core.read_back import Found
-from services.primary.core.selecting import compiled
 
 
 def open_consumer(
     context: Context, streams: ClientStreams, stream: ClientStream, request: OpenConsumer
 ) -> None:
-    """Open it, or say by `ConsumerClosed` why not."""
+    """Open it, or say by `ConsumerClosed` why not; raises `LongSelection`."""
     try:
         if request.consumer in stream.consumers:
             raise Rejected(ErrorCode.ALREADY_EXISTS, f"consumer {request.consumer} is open")
@@ -31,7 +30,7 @@ def open_consumer(
             raise Rejected(ErrorCode.TOO_LARGE, f"a session has at most {limit} consumers")
         queue = context.queue(request.queue, stream.session)
         _check_alone(context, request, queue)
-        selector = compiled(request.selector)
+        selector = context.selectors.compiled(request.selector, context.now) if request.selector else None
     except Rejected as error:
         _closed(streams, stream, request.consumer, error.code, error.message)
         return

@@ -20,7 +20,7 @@ from services.primary.core.expiry import Expiry
 from services.primary.core.figures import Figures
 from services.primary.core.outcome_askers import OutcomeAskers
 from services.primary.core.read_back import ReadBack
-from services.primary.core.selecting import BindingSelectors
+from services.primary.core.selecting import Selectors
 from services.primary.core.settings import PrimarySettings
 from services.primary.core.tx_queue import TxQueues
 from services.primary.core.writer import Writer
@@ -116,7 +116,7 @@ class Context:
     questions: DecisionQuestions
     figures: Figures = field(default_factory=Figures)
     progress: OpenTransactions = field(default_factory=OpenTransactions)
-    selectors: BindingSelectors = field(default_factory=BindingSelectors)
+    selectors: Selectors = field(default_factory=Selectors)
     is_store_low: bool = False
     """The own disk's reserve is touched: nothing is published, so that everything else still finds its place."""
     effects: list[AnyEffect] = field(default_factory=list)

@@ -33,6 +33,8 @@ class Dispatch:
         """Queues of which a session holds messages, or did."""
         self._exclusive: dict[SessionKey, dict[QueueId, None]] = {}
         """Queues that only one session may use."""
+        self.too_costly: dict[str, int] = {}
+        """By queue: how often a consumer's selector was not asked about a message to its end. Whoever tells of it clears it."""
         for queue in queues:
             self.add_queue(queue)
 
@@ -244,6 +246,10 @@ class Dispatch:
             queue_id = next(iter(self._ready))
             dispatch = self._queues[queue_id]
             left -= dispatch.deliver(left, end, is_all_committed, ended_ms, out)
+            if dispatch.hands.too_costly:
+                name = dispatch.queue.name
+                self.too_costly[name] = self.too_costly.get(name, 0) + dispatch.hands.too_costly
+                dispatch.hands.too_costly = 0
             if dispatch.hungry:
                 self._hungry[queue_id] = None
             del self._ready[queue_id]

@@ -6,14 +6,19 @@ Law: time acts by records only, so the log decides every race with it (DESIGN 3)
 from collections import deque
 
 from lockstep.core.clock import Now
+from lockstep.core.effects import Note
 from lockstep.core.ids import LogIndex
 from lockstep.core.records import DequeueReason, ForgetOutcomes
 from services.primary.core import decisions, doubts
-from services.primary.core.context import Context
+from services.primary.core.context import Context, shown
 from services.primary.core.removing import dead_letter
 from services.primary.core.subscribing import LeftBehind
 from services.primary.core.transacting import roll_back_timed_out
 
+COSTLY_TOLD_MS = 60_000
+"""How often it is told at most that selectors cost too much."""
+COSTLY_QUEUES_MAX = 5
+"""Queues that are named then."""
 PREPARED_LOOK_MS = 500
 """How often prepared branches are looked after: those that are due, however many there are."""
 
@@ -31,6 +36,7 @@ class Housekeeping:
         """Where the last sweep was put into the log."""
         self._swept_ms = now.boottime_ms
         self._look_ms = 0
+        self._costly_told_ms = now.boottime_ms - COSTLY_TOLD_MS
         self._left_behind = LeftBehind(context)
         for branch in context.state.transactions.prepared():
             decisions.watch(context, branch)
@@ -42,6 +48,29 @@ class Housekeeping:
         self._sweep_outcomes(now)
         self._look_at_prepared(now)
         self._left_behind.tick(now)
+        self._tell_of_costly_selectors(now)
+
+    def _tell_of_costly_selectors(self, now: Now) -> None:
+        """Say, once in a while, that messages were taken for no match because asking a selector costs too much."""
+        dispatch, selectors = self._context.dispatch, self._context.selectors
+        if not (dispatch.too_costly or selectors.too_costly):
+            return
+        if now.boottime_ms - self._costly_told_ms < COSTLY_TOLD_MS:
+            return
+        self._costly_told_ms = now.boottime_ms
+        some = sorted(dispatch.too_costly.items(), key=lambda found: (-found[1], found[0]))[
+            :COSTLY_QUEUES_MAX
+        ]
+        where = [f"{count} times at queue {shown(name)}" for name, count in some]
+        if len(dispatch.too_costly) > len(some):
+            where.append(f"at {len(dispatch.too_costly) - len(some)} other queues")
+        if selectors.too_costly:
+            where.append(f"for {selectors.too_costly} dead letters")
+        details = f"taken for no match: {', '.join(where)}"
+        dispatch.too_costly, selectors.too_costly = {}, 0
+        self._context.effects.append(
+            Note(self._context.state.set_name, "selector too costly", details, is_warning=True)
+        )
 
     def _look_at_prepared(self, now: Now) -> None:
         if now.boottime_ms >= self._look_ms:

@@ -329,6 +329,7 @@ class PrimaryCore:
             self.attachments.end_timed_out()
             self.client_hearing.purge()
             self._known_hosts.tell()
+            self.client_hearing.select()
             self._wake_for_more(now)
 
     def _wake_for_more(self, now: Now) -> None:
@@ -337,6 +338,7 @@ class PrimaryCore:
             or self.attachments.has_timed_out
             or self.client_hearing.clients.purges.are_waiting
             or self._known_hosts.are_waiting
+            or self.client_hearing.clients.selections.are_waiting
         )
         if is_behind and self._wakes_ms <= now.boottime_ms:
             self._wakes_ms = now.boottime_ms + 1

@@ -7,7 +7,7 @@ command, or raises `Rejected` before it appended anything.
 
 from collections.abc import Sequence
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from lockstep.core.alike_messages import AlikeMessages, size_of_outgoing, sizes_of
@@ -36,6 +36,7 @@ from services.primary.core.context import (
     shown,
 )
 from services.primary.core.removing import evict
+from services.primary.core.selecting import STEPS_PER_BINDING, Asking
 from services.primary.core.targets import targets_of
 from services.primary.core.transacting import operation
 
@@ -209,28 +210,58 @@ def _route(context: Context, command: PublishCommand) -> _Routed:
             f"no exchange {shown(command.exchange)}",
             exchange=command.exchange[:SHOWN_MAX],
         )
+    asking = context.selectors.asking(exchange) if exchange.matcher.has_selectors else None
     if exchange.kind != "headers" or isinstance(messages, AlikeMessages):
-        return _choose(context, exchange, command.routing_key, messages)
+        return _choose(context, exchange, command.routing_key, messages, asking)
     routed: _Routed = []
     # What a command says once for many messages is one object here.
     for _, alike in groupby(messages, lambda message: id(message.headers)):
-        routed += _choose(context, exchange, command.routing_key, tuple(alike))
+        routed += _choose(context, exchange, command.routing_key, tuple(alike), asking)
     return routed
 
 
-def _choose(context: Context, exchange: Exchange, key: str, messages: Sequence[OutgoingMessage]) -> _Routed:
-    """What an exchange chooses for messages, which have the same headers if it looks at them."""
+def _choose(
+    context: Context,
+    exchange: Exchange,
+    key: str,
+    messages: Sequence[OutgoingMessage],
+    asking: Asking | None,
+) -> _Routed:
+    """What an exchange chooses for messages, which have the same headers if it looks at them; raises `LongSelection`.
+
+    `asking`: of the publish, if there are selectors.
+    """
     if not messages:
         return []
     headers = dict(messages[0].headers) if exchange.kind == "headers" else {}
-    chosen = targets_of(context, exchange, key, headers)
-    if not chosen.selecting:
-        return [(chosen.certain, messages)] if chosen.certain else []
+    if asking is None:
+        certain = targets_of(exchange, key, headers).certain
+        return [(certain, messages)] if certain else []
     if isinstance(messages, AlikeMessages):
-        targets = chosen.of(messages.properties, messages.is_durable)
+        [targets] = _select(context, exchange, key, headers, [messages], asking)
         return [(targets, messages)] if targets else []
-    stretches = groupby(messages, lambda message: chosen.of(message.properties, message.is_durable))
-    return [(targets, tuple(found)) for targets, found in stretches if targets]
+    found = zip(_select(context, exchange, key, headers, messages, asking), messages, strict=True)
+    stretches = groupby(found, itemgetter(0))
+    return [(targets, tuple(message for _, message in alike)) for targets, alike in stretches if targets]
+
+
+def _select(
+    context: Context,
+    exchange: Exchange,
+    key: str,
+    headers: dict[str, str],
+    messages: Sequence[OutgoingMessage | AlikeMessages],
+    asking: Asking,
+) -> list[_Targets]:
+    """The queues of each message, by the selectors of bindings as well."""
+    known = asking.known(len(messages))
+    if known is not None:
+        return known
+    now = context.now
+    asking.check_share(now)
+    chosen = targets_of(exchange, key, headers)
+    asking.pay(exchange.matcher.selectors * STEPS_PER_BINDING)
+    return [asking.queues_of(chosen, each.properties, each.is_durable, now) for each in messages]
 
 
 def _check_limits(queues: list[Queue], routed: _Routed) -> None:

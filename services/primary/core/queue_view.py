@@ -45,6 +45,8 @@ class Hands:
     """The first of those; nothing behind it is offered meanwhile, or it would be out of order."""
     held_to: int = 0
     """Ahead of the main view's cursor nothing behind this position was ever held."""
+    too_costly: int = 0
+    """Looks that a selector would not take (any more): whoever tells of them sets it back."""
 
     def of(self, session: SessionKey) -> set[QueuePosition] | frozenset[QueuePosition]:
         """What a session holds."""

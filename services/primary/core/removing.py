@@ -15,7 +15,7 @@ from lockstep.core.queues import Queue
 from lockstep.core.records import Dequeue, DequeueReason, Message, Move, Publish, Requeue
 from services.primary.core.context import Context
 from services.primary.core.read_back import Found
-from services.primary.core.selecting import is_selected
+from services.primary.core.selecting import Selectors, look
 from services.primary.core.targets import targets_of
 
 
@@ -164,7 +164,7 @@ def _with_bodies(
 
 
 def _need_bodies(rooms: Sequence["_Room"]) -> bool:
-    return not all(room.queue.is_durable and not room.selectors for room in rooms)
+    return not all(room.queue.is_durable and not room.chosen_by for room in rooms)
 
 
 def _copy(
@@ -192,24 +192,29 @@ def _copy(
 class _Room:
     """What a target of dead letters takes before it is full; one that evicts takes everything."""
 
-    def __init__(self, queue: Queue, selectors: Sequence[Selector]) -> None:
-        """`selectors`: it gets only what one of them matches; none: everything."""
+    def __init__(self, queue: Queue, chosen_by: Sequence[Selector], selectors: Selectors) -> None:
+        """`chosen_by`: it gets only what one of these matches; none: everything."""
         definition = queue.definition
         self.queue = queue
-        self.selectors = selectors
+        self.chosen_by = chosen_by
+        self._selectors = selectors
         self._is_limited = not definition.is_evicting
         self._length = definition.length_max - queue.length - queue.reserved_length
         self._bytes = definition.bytes_max - queue.bytes - queue.reserved_bytes
 
     def wants(self, source: Queue, position: QueuePosition) -> bool:
         """Whether a message of another queue, whose body is here if there are selectors, is for this one."""
-        if not self.selectors:
+        if not self.chosen_by:
             return True
         message = source.message(position)
         assert message is not None, f"{source}: a body is away"
-        return any(
-            is_selected(selector, message.properties, 0, message.is_durable) for selector in self.selectors
-        )
+        for selector in self.chosen_by:
+            found = look(selector, message.properties, 0, message.is_durable)
+            self._selectors.pay(found.steps)
+            self._selectors.too_costly += found.is_too_costly
+            if found.is_selected:
+                return True
+        return False
 
     def takes(self, size: int) -> bool:
         """Take one more message of `size` bytes, if it fits."""
@@ -264,14 +269,18 @@ def _rooms(context: Context, queue: Queue) -> list[_Room]:
     }
     exchange = state.exchanges.get(definition.dead_letter_exchange)
     if exchange is not None:
-        targets = targets_of(context, exchange, key, {})
-        for selector, queues in targets.selecting:
-            for target in queues:
-                if target not in targets.certain:
-                    found.setdefault(target, []).append(selector)
+        targets = targets_of(exchange, key, {})
+        for text, queues in targets.selecting:
+            selector = context.selectors.of(text, None)
+            if selector is not None:
+                for target in queues:
+                    if target not in targets.certain:
+                        found.setdefault(target, []).append(selector)
     # A queue that dead-letters into itself would go round for ever.
     return [
-        _Room(state.queues.by_id[target], found[target]) for target in sorted(found) if target != queue.id
+        _Room(state.queues.by_id[target], found[target], context.selectors)
+        for target in sorted(found)
+        if target != queue.id
     ]
 
 

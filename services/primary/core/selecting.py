@@ -1,49 +1,215 @@
-"""Selectors of consumers and of bindings: which messages they are for.
+"""Selectors of consumers and of bindings: which messages they are for, and what asking them may cost.
 
-Law: a message that cannot be asked (it was not sent by AMQP, or is malformed where the selector looks) is selected by none.
+Law: a message that cannot be asked (it was not sent by AMQP, is malformed where the selector looks, or would cost too much) is
+selected by none. A publish that would cost too much is refused, for good. Compiling selectors and asking those of bindings has a
+share of the loop's time and no more, however many commands want it: what exceeds it raises `LongSelection` and goes on later.
 """
 
-from lockstep.core.amqp.selector import Selector, compile_selector
-from lockstep.core.errors import Rejected
+from typing import NamedTuple
 
-COMPILED_MAX = 4096
-"""Selectors of bindings that are kept compiled: some megabytes."""
-COST_BYTES = 64
-"""Asking about a message costs as much as delivering one for each so many bytes of its properties: some microseconds. So a turn
-of the default length (`delivery_turn_max`) with a selector takes well below a heartbeat, whatever the messages."""
+from lockstep.core.amqp.selector import SELECTOR_CHARS_MAX, Selector, compile_selector
+from lockstep.core.amqp.selector_row import EVALUATION_STEPS_MAX, TooCostly
+from lockstep.core.clock import Now
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.exchanges import Exchange
+from lockstep.core.routing import ExchangeMatcher
+from services.primary.core.targets import QueueIds, Targets
+
+COMPILED_CHARS_MAX = 512 * 1024
+"""Text of selectors that are kept compiled: some ten megabytes, a hundred at worst."""
+STEPS_PER_LOOK = 10
+"""So many steps of a selector count as one more message that a view looked at."""
+STEPS_PER_CHAR = 15
+"""What compiling takes for each character of a text."""
+STEPS_PER_BINDING = 4
+"""What finding the selectors takes that a message's routing key leads to, for each that the exchange has."""
+SHARE_STEPS = 50_000
+"""At a time: some milliseconds."""
+STEPS_PER_MS = 5_000
+"""What the share grows by: half of the loop's time."""
+PUBLISH_STEPS_MAX = 10_000_000
+"""What the selectors of one publish may cost: a second of the processor, for 10,000 messages with 20 usual selectors."""
 
 
-def compiled(text: str) -> Selector | None:
-    """The selector that `text` is, None if it is empty; raises `Rejected` INVALID_ARGUMENT."""
-    return compile_selector(text) if text else None
+class LongSelection(Exception):
+    """The share is used up: nothing was done yet, and the message of the client is to be taken again later."""
+
+    def __init__(self, asking: "Asking | None" = None) -> None:
+        super().__init__("selectors have had their share")
+        self.asking = asking
 
 
-def is_selected(selector: Selector, properties: bytes, delivery_count: int, is_durable: bool) -> bool:
+class Look(NamedTuple):
+    """What came of asking a selector about a message."""
+
+    is_selected: bool
+    steps: int
+    is_too_costly: bool = False
+
+    @property
+    def looked(self) -> int:
+        """What it cost in messages that a view looks at (`delivery_turn_max`)."""
+        return 1 + self.steps // STEPS_PER_LOOK
+
+
+_MALFORMED = Look(False, 0)
+_TOO_COSTLY = Look(False, EVALUATION_STEPS_MAX, True)
+
+
+def look(selector: Selector, properties: bytes, delivery_count: int, is_durable: bool) -> Look:
     """Whether the selector matches a message. `delivery_count`: of deliveries that failed."""
     try:
-        return selector.matches(properties, delivery_count, is_durable)
+        return Look(*selector.ask(properties, delivery_count, is_durable))
+    except TooCostly:
+        return _TOO_COSTLY
     except Rejected:
-        return False
+        return _MALFORMED
 
 
-def cost_of(properties: bytes) -> int:
-    """What asking about a message costs, in deliveries."""
-    return 1 + len(properties) // COST_BYTES
-
-
-class BindingSelectors:
-    """Selectors of bindings, each compiled once. Lives as long as the epoch."""
+class Selectors:
+    """Selectors, each compiled once, and their share of the loop. Lives as long as the epoch."""
 
     def __init__(self) -> None:
-        self._compiled: dict[str, Selector | None] = {}
+        self._compiled: dict[str, Selector | Rejected] = {}
+        self._chars = 0
+        self._left = SHARE_STEPS
+        self._left_at_ms = 0
+        """On CLOCK_BOOTTIME."""
+        self.spent = 0
+        """Steps, since the epoch began."""
+        self.resumed: Asking | None = None
+        """Of the publish that is taken again just now."""
+        self.too_costly = 0
+        """Messages that a selector of a binding was not asked about: dead letters, which nobody can refuse."""
 
-    def of(self, text: str) -> Selector | None:
-        """The selector that `text` is; None if it is none: another version of this program took it for one."""
-        if text not in self._compiled:
-            if len(self._compiled) >= COMPILED_MAX:
-                self._compiled.clear()
-            try:
-                self._compiled[text] = compile_selector(text)
-            except Rejected:
-                self._compiled[text] = None
-        return self._compiled[text]
+    def has_share(self, now: Now) -> bool:
+        """Whether there is something left."""
+        if now.boottime_ms > self._left_at_ms:
+            grown = (now.boottime_ms - self._left_at_ms) * STEPS_PER_MS
+            self._left, self._left_at_ms = min(SHARE_STEPS, self._left + grown), now.boottime_ms
+        return self._left > 0
+
+    def pay(self, steps: int) -> None:
+        """So many steps were taken."""
+        self._left -= steps
+        self.spent += steps
+
+    def compiled(self, text: str, now: Now) -> Selector:
+        """The selector that `text` is; raises `Rejected` INVALID_ARGUMENT, and `LongSelection`."""
+        found = self._known(text, now)
+        if isinstance(found, Rejected):
+            raise Rejected(found.code, found.message, **found.details)
+        return found
+
+    def of(self, text: str, now: Now | None) -> Selector | None:
+        """The selector of a binding; None if it is none: another version of this program took it for one.
+
+        Raises `LongSelection`, unless `now` is None: it is needed whatever it takes.
+        """
+        found = self._known(text, now)
+        return None if isinstance(found, Rejected) else found
+
+    def _known(self, text: str, now: Now | None) -> Selector | Rejected:
+        found = self._compiled.get(text)
+        if found is not None:
+            return found
+        if now is not None and not self.has_share(now):
+            raise LongSelection
+        chars = min(len(text), SELECTOR_CHARS_MAX)
+        self.pay(chars * STEPS_PER_CHAR)
+        if self._chars + chars > COMPILED_CHARS_MAX:
+            self._compiled.clear()
+            self._chars = 0
+        self._chars += chars
+        try:
+            found = compile_selector(text)
+        except Rejected as error:
+            found = error.with_traceback(None)
+        self._compiled[text] = found
+        return found
+
+    def asking(self, exchange: Exchange) -> "Asking":
+        """For a publish to this exchange: if that was interrupted, and nothing was bound or unbound since, it goes on."""
+        resumed, self.resumed = self.resumed, None
+        if resumed is not None and resumed.fits(exchange.matcher):
+            resumed.begin()
+            return resumed
+        return Asking(self, exchange.matcher, resumed.steps if resumed is not None else 0)
+
+
+class Asking:
+    """What selectors of bindings say of the messages of one publish. Lives until that is done, in as many turns as it takes."""
+
+    def __init__(self, selectors: Selectors, matcher: ExchangeMatcher, steps: int) -> None:
+        """`steps`: what it has cost already."""
+        self._selectors = selectors
+        self._matcher = matcher
+        self._version = matcher.version
+        self.steps = steps
+        self._done: list[QueueIds] = []
+        """Of its first messages."""
+        self._place = 0
+        self._said: dict[str, bool] = {}
+        """By selectors of the message behind those."""
+
+    def fits(self, matcher: ExchangeMatcher) -> bool:
+        """Whether what was found still holds."""
+        return matcher is self._matcher and matcher.version == self._version
+
+    def begin(self) -> None:
+        """Its messages come again, from the first one on."""
+        self._place = 0
+
+    def known(self, count: int) -> list[QueueIds] | None:
+        """The queues of each of the next so many messages, if all have been asked about."""
+        end = self._place + count
+        if end > len(self._done):
+            return None
+        found, self._place = self._done[self._place : end], end
+        return found
+
+    def queues_of(self, targets: Targets, properties: bytes, is_durable: bool, now: Now) -> QueueIds:
+        """The queues that get the next message, ascending; raises `Rejected` TOO_LARGE, and `LongSelection`."""
+        known = self.known(1)
+        if known is not None:
+            return known[0]
+        chosen, said = set(targets.certain), self._said
+        for text, queues in targets.selecting:
+            if chosen.issuperset(queues):
+                continue
+            if text not in said:
+                said[text] = self._is_selected(text, properties, is_durable, now)
+            if said[text]:
+                chosen.update(queues)
+        found = tuple(sorted(chosen))
+        said.clear()
+        self._done.append(found)
+        self._place += 1
+        return found
+
+    def check_share(self, now: Now) -> None:
+        """Raises `LongSelection` if nothing is left of it."""
+        if not self._selectors.has_share(now):
+            raise LongSelection(self)
+
+    def pay(self, steps: int) -> None:
+        """So many steps were taken; raises `Rejected` TOO_LARGE if the publish has cost too much."""
+        self._selectors.pay(steps)
+        self.steps += steps
+        if self.steps > PUBLISH_STEPS_MAX:
+            raise Rejected(
+                ErrorCode.TOO_LARGE,
+                f"the selectors of bindings take more than {PUBLISH_STEPS_MAX} steps for one publish: publish less at once",
+                steps_max=PUBLISH_STEPS_MAX,
+            )
+
+    def _is_selected(self, text: str, properties: bytes, is_durable: bool, now: Now) -> bool:
+        self.check_share(now)
+        selector = self._selectors.of(text, now)
+        if selector is None:
+            return False
+        found = look(selector, properties, 0, is_durable)
+        self.pay(found.steps)
+        if found.is_too_costly:
+            raise TooCostly
+        return found.is_selected

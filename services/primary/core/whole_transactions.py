@@ -15,6 +15,7 @@ from lockstep.core.records import CommandRef, Dequeue, Prepare, RejectCommand, R
 from services.primary.core.context import Context, Request
 from services.primary.core.publishing import Batch, admit, append_batch, only_run, take_operation
 from services.primary.core.removing import by_durability, evict
+from services.primary.core.selecting import LongSelection
 from services.primary.core.settling import check_held
 from services.primary.core.transacting import (
     append_rollback,
@@ -94,7 +95,7 @@ def commit_with_accepts(
             touched.update({queue.id: queue for queue in batch.queues})
             ordinals, content_bytes = ordinals + len(batch.runs[0][1]), batch.bytes
         check_limits(context, key, context.progress[key], ordinals, content_bytes)
-    except Rejected:
+    except (Rejected, LongSelection):
         return False
     for accept in accepts:
         context.dispatch.let_go(session, context.queue(accept.queue).id, accept.positions)

@@ -7,7 +7,6 @@ raises `Rejected` before it appended anything.
 
 from msgspec.structs import replace
 
-from lockstep.core.amqp.selector import compile_selector
 from lockstep.core.commands import (
     BindCommand,
     DeclareExchangeCommand,
@@ -169,7 +168,7 @@ def bind(context: Context, request: Request, command: BindCommand) -> None:
             exchange=command.exchange,
             queue=command.queue,
         )
-    _check_selector(command)
+    _check_selector(context, command)
     arguments = tuple(sorted(command.arguments))
     is_durable = exchange.is_durable and queue.is_durable
     is_there = Binding(exchange.id, queue.id, command.key, arguments) in exchange.bindings
@@ -180,13 +179,13 @@ def bind(context: Context, request: Request, command: BindCommand) -> None:
         context.writer.append(AcceptCommand(request.ref), False)
 
 
-def _check_selector(command: BindCommand) -> None:
+def _check_selector(context: Context, command: BindCommand) -> None:
     """A binding has one selector at most; raises `Rejected` INVALID_ARGUMENT."""
     selectors = [value for name, value in command.arguments if name == SELECTOR_ARGUMENT]
     if len(selectors) > 1:
         raise Rejected(ErrorCode.INVALID_ARGUMENT, f"a binding has one {SELECTOR_ARGUMENT!r} at most")
     for selector in selectors:
-        compile_selector(selector)
+        context.selectors.compiled(selector, context.now)
 
 
 def _exchange(context: Context, name: str) -> Exchange:
