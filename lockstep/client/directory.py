@@ -38,6 +38,8 @@ BESIDE_SECONDS = 0.25
 PATIENCE_SECONDS = 15.0
 """All tries: several failovers."""
 PAUSE_SECONDS = 0.1
+LOOKUPS_MAX = 16
+"""Names that are asked for at a time; more wait here, in their order: no broker has thousands of questions before it."""
 NAMES_MAX = 50_000
 """Names that are remembered; with more of them, the oldest is asked for again."""
 
@@ -73,6 +75,7 @@ class Directory:
         self._names: dict[tuple[int, str], Place] = {}
         self._latest: dict[SetName, Place] = {}
         """Sets as they were told of last, whatever was asked for."""
+        self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
         self._asking: dict[Name, _Question] = {}
         """Questions under way: who asks the same waits for the same answer."""
 
@@ -110,7 +113,8 @@ class Directory:
 
     async def _locate(self, kind: "pb.LocateRequest.Kind.ValueType", name: str) -> Place:
         request = pb.LocateRequest(kind=kind, name=name)
-        response = await self.ask(lambda stub: stub.Locate(request, timeout=CALL_SECONDS), is_quick=True)
+        async with self._lookups:
+            response = await self.ask(lambda stub: stub.Locate(request, timeout=CALL_SECONDS), is_quick=True)
         self.learn(response.candidates)
         place = Place(SetName(response.resource_set), Epoch(response.epoch), tuple(response.candidates))
         if place.epoch >= self.latest(place).epoch:

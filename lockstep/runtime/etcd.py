@@ -45,6 +45,8 @@ from lockstep.runtime.etcd_values import (
     Put,
     PutDone,
     PutEvent,
+    Transact,
+    TransactDone,
     TransactionResult,
     ValueEquals,
     WatchBatch,
@@ -74,6 +76,8 @@ __all__ = [
     "Put",
     "PutDone",
     "PutEvent",
+    "Transact",
+    "TransactDone",
     "TransactionResult",
     "ValueEquals",
     "WatchBatch",
@@ -81,6 +85,8 @@ __all__ = [
     "WatchLost",
 ]
 
+OPERATIONS_MAX = 64
+"""Of one transaction: etcd takes 128 (`--max-txn-ops`), those of a transaction inside it counted as well."""
 _PAGE_ENTRIES_MAX = 1000
 """etcd's answer to a read stays far below its 2 MiB."""
 _RETRY_PAUSE_SECONDS = 0.05
@@ -120,8 +126,19 @@ class EtcdClient:
 
     async def get(self, key: str) -> Entry | None:
         """The entry, as of now (linearizable); None if absent. Raises `EtcdRejected` if no endpoint answers in time."""
-        response = await self._read(rpc.RangeRequest(key=key_bytes(key)))
+        response = await self._range(rpc.RangeRequest(key=key_bytes(key)))
         return entry_from(response.kvs[0]) if response.kvs else None
+
+    async def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
+        """Those of these keys (`OPERATIONS_MAX` at most) that exist, as of one moment from now on (linearizable). Raises
+        `EtcdRejected` if no endpoint answers in time."""
+        assert len(keys) <= OPERATIONS_MAX, "etcd would refuse it"
+        request = transaction_request([], [Get(key) for key in keys], [])
+        response = await self._read(lambda endpoint: endpoint.kv.Txn, request)
+        found = transaction_result(response).responses
+        return {
+            one.entry.key: one.entry for one in found if isinstance(one, GetDone) and one.entry is not None
+        }
 
     async def get_prefix(self, prefix: str) -> tuple[list[Entry], int]:
         """All entries whose keys begin with `prefix`, sorted by key, and the one revision that they are read at.
@@ -131,7 +148,7 @@ class EtcdClient:
         start, end, revision = key_bytes(prefix) or b"\0", prefix_end(prefix), 0
         entries: list[Entry] = []
         while True:
-            response = await self._read(
+            response = await self._range(
                 rpc.RangeRequest(key=start, range_end=end, limit=_PAGE_ENTRIES_MAX, revision=revision)
             )
             revision = revision or response.header.revision
@@ -268,8 +285,11 @@ class EtcdClient:
             self._raise_if_closed(doubt(name, endpoint.address, "the client was closed"), error)
             raise
 
-    async def _read(self, request: Any) -> Any:
-        """A range read, at one endpoint after the other until the time is over."""
+    async def _range(self, request: Any) -> Any:
+        return await self._read(lambda endpoint: endpoint.kv.Range, request)
+
+    async def _read(self, method: Callable[[Endpoint], Callable[..., Awaitable[Any]]], request: Any) -> Any:
+        """A call that changes nothing, at one endpoint after the other until the time is over."""
         deadline = self._deadline()
         # A hung member must leave time for another one.
         attempt_seconds = self._timeout_seconds / min(len(self._opened), 3)
@@ -277,7 +297,7 @@ class EtcdClient:
             endpoint = await self._connected(deadline)
             try:
                 timeout = min(attempt_seconds, deadline - time.monotonic())
-                answer = await endpoint.kv.Range(
+                answer = await method(endpoint)(
                     request, timeout=max(0.001, timeout), metadata=HAS_LEADER, wait_for_ready=False
                 )
                 endpoint.is_suspect = False

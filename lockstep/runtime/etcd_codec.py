@@ -24,6 +24,8 @@ from lockstep.runtime.etcd_values import (
     Put,
     PutDone,
     PutEvent,
+    Transact,
+    TransactDone,
     TransactionResult,
     ValueEquals,
     WatchBatch,
@@ -112,6 +114,8 @@ def _operation_message(operation: Operation) -> Any:
             return rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=key_bytes(key)))
         case Get(key):
             return rpc.RequestOp(request_range=rpc.RangeRequest(key=key_bytes(key)))
+        case Transact(compares, on_success, on_failure):
+            return rpc.RequestOp(request_txn=transaction_request(compares, on_success, on_failure))
         case _:
             assert_never(operation)
 
@@ -122,6 +126,9 @@ def _operation_done(response: Any) -> OperationDone:
         return PutDone()
     if kind == "response_delete_range":
         return DeleteDone(response.response_delete_range.deleted > 0)
+    if kind == "response_txn":
+        inner = response.response_txn
+        return TransactDone(inner.succeeded, tuple(map(_operation_done, inner.responses)))
     assert kind == "response_range", f"we send no operation that is answered by {kind}"
     entries = response.response_range.kvs
     return GetDone(entry_from(entries[0]) if entries else None)

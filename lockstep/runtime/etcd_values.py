@@ -70,7 +70,19 @@ class Get:
     key: str
 
 
-Operation = Put | Delete | Get
+@dataclass(frozen=True, slots=True)
+class Transact:
+    """A transaction inside the transaction: executes `on_success` if all its compares hold, else `on_failure`.
+
+    The compares see the keys as they were before the outermost transaction; two of its parts may not write one key.
+    """
+
+    compares: "Sequence[Compare]"
+    on_success: "Sequence[Operation]"
+    on_failure: "Sequence[Operation]" = ()
+
+
+Operation = Put | Delete | Get | Transact
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +104,15 @@ class GetDone:
     entry: Entry | None
 
 
-OperationDone = PutDone | DeleteDone | GetDone
+@dataclass(frozen=True, slots=True)
+class TransactDone:
+    """Answer to `Transact`: whether its compares held, and one response for each operation that was executed."""
+
+    succeeded: bool
+    responses: "Sequence[OperationDone]"
+
+
+OperationDone = PutDone | DeleteDone | GetDone | TransactDone
 
 
 @dataclass(frozen=True, slots=True)

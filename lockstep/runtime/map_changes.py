@@ -11,16 +11,14 @@ from collections.abc import Awaitable, Callable
 
 from lockstep.core.cluster_map import Keys
 from lockstep.core.effects import (
-    ClaimName,
     DropLeaseKey,
     PromoteSelf,
     PutPresence,
-    ReleaseName,
     RestoreLeaseKey,
     SwapMap,
 )
 from lockstep.core.ids import BrokerId, SetName
-from lockstep.core.inputs import AnyInput, NameClaimed, SwapAnswered, Verdict
+from lockstep.core.inputs import AnyInput, SwapAnswered, Verdict
 from lockstep.runtime.etcd import (
     Absent,
     Compare,
@@ -28,20 +26,17 @@ from lockstep.runtime.etcd import (
     EtcdClient,
     EtcdInDoubt,
     EtcdRejected,
-    Get,
-    GetDone,
     LeaseGone,
     ModRevisionEquals,
     Operation,
     Put,
-    ValueEquals,
 )
 from lockstep.runtime.etcd_watcher import RETRY_PAUSE_SECONDS
 from lockstep.runtime.process import spawn
 
 _log = logging.getLogger("lockstep.map_changes")
 
-MapEffect = SwapMap | PromoteSelf | DropLeaseKey | RestoreLeaseKey | PutPresence | ClaimName | ReleaseName
+MapEffect = SwapMap | PromoteSelf | DropLeaseKey | RestoreLeaseKey | PutPresence
 
 
 class MapChanges:
@@ -63,21 +58,19 @@ class MapChanges:
         """The process lease now; 0: none."""
         self._read_set = read_set
         self._feed = feed
-        self._queues: dict[tuple[SetName, bool], asyncio.Queue[MapEffect]] = {}
-        """By set, and whether it is for names: a wait for the directory holds up no promotion."""
+        self._queues: dict[SetName, asyncio.Queue[MapEffect]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     def perform(self, effect: MapEffect) -> None:
-        is_name = isinstance(effect, ClaimName | ReleaseName)
-        queue = self._queues.get((effect.set_name, is_name))
+        queue = self._queues.get(effect.set_name)
         if queue is None:
-            queue = self._queues[effect.set_name, is_name] = asyncio.Queue()
+            queue = self._queues[effect.set_name] = asyncio.Queue()
             self._tasks.append(spawn(self._work(queue), f"map changes of {effect.set_name}"))
         queue.put_nowait(effect)
 
     async def settled(self, set_name: SetName) -> None:
         """Returns when everything queued for the set so far was done."""
-        queue = self._queues.get((set_name, False))
+        queue = self._queues.get(set_name)
         if queue is not None:
             await queue.join()
 
@@ -100,10 +93,6 @@ class MapChanges:
                     await self._until_done(self._drop_lease_key, effect)
                 case PutPresence():
                     await self._until_done(self._put_presence, effect)
-                case ClaimName():
-                    await self._claim_name(effect)
-                case ReleaseName():
-                    await self._until_done(self._release_name, effect)
             queue.task_done()
 
     # Swaps
@@ -207,41 +196,3 @@ class MapChanges:
         revision = entry.mod_revision if entry is not None else 0
         put = Put(key, effect.incarnation.encode(), lease_id)
         return (await self._etcd.transact([ModRevisionEquals(key, revision)], [put])).succeeded
-
-    # The directory
-
-    async def _claim_name(self, effect: ClaimName) -> None:
-        key = self._keys.directory(effect.kind, effect.name)
-        # A claim that is executed late, when another leads, would give the set a name that nobody there knows of.
-        is_leading = ValueEquals(self._keys.set_lease(effect.set_name), effect.incarnation.encode())
-        owner, reason = effect.set_name, "this process does not lead the set now"
-        try:
-            put = Put(key, effect.set_name.encode())
-            result = await self._etcd.transact([Absent(key), is_leading], [put], [Get(key)])
-            if not result.succeeded:
-                (got,) = result.responses
-                assert isinstance(got, GetDone), "a read answers a read"
-                owner = SetName(got.entry.value.decode(errors="replace")) if got.entry else SetName("")
-        except (EtcdRejected, EtcdInDoubt) as error:
-            owner, reason = SetName(""), error.message
-        if owner:
-            verdict = Verdict.DONE if owner == effect.set_name else Verdict.FAILED
-        else:
-            _log.info("set=%s event=claim_in_doubt name=%s %s", effect.set_name, effect.name, reason)
-            # The replica asks again at once.
-            await asyncio.sleep(RETRY_PAUSE_SECONDS)
-            verdict = Verdict.IN_DOUBT
-        self._feed(NameClaimed(effect.set_name, effect.request, verdict, owner))
-
-    async def _release_name(self, effect: ReleaseName) -> bool:
-        key = self._keys.directory(effect.kind, effect.name)
-        lease_key = self._keys.set_lease(effect.set_name)
-        entry, lease = await self._etcd.get(key), await self._etcd.get(lease_key)
-        if entry is None or entry.value != effect.set_name.encode():
-            return True
-        if lease is None or lease.value != effect.incarnation.encode():
-            return True
-        # A first attempt that is executed late finds another revision once the name was claimed again.
-        is_leading = ValueEquals(lease_key, effect.incarnation.encode())
-        await self._etcd.transact([ModRevisionEquals(key, entry.mod_revision), is_leading], [Delete(key)])
-        return True

@@ -10,6 +10,7 @@ from lockstep.runtime.driver import Driver
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.wire.v1 import cluster_pb2 as pb
 from services.broker.core.replica import Replica
+from services.broker.name_lookups import NameLookups
 from services.broker.own_disk import OwnDisk
 
 NAME_BYTES_MAX = 255
@@ -21,8 +22,11 @@ _KINDS = {pb.LocateRequest.KIND_QUEUE: "queue", pb.LocateRequest.KIND_EXCHANGE: 
 class Directory:
     """Lives as long as the process; part of the Cluster service."""
 
-    def __init__(self, etcd: EtcdClient, view: ClusterView, driver: Driver, own_disk: OwnDisk) -> None:
+    def __init__(
+        self, etcd: EtcdClient, lookups: NameLookups, view: ClusterView, driver: Driver, own_disk: OwnDisk
+    ) -> None:
         self._etcd = etcd
+        self._lookups = lookups
         self._view = view
         self._driver = driver
         self._own_disk = own_disk
@@ -85,5 +89,5 @@ class Directory:
         known = self._view.directory.get((kind, name))
         if known is not None:
             return known
-        entry = await self._etcd.get(self._view.keys.directory(kind, name))
-        return SetName(entry.value.decode(errors="replace")) if entry is not None else None
+        value = await self._lookups.value(self._view.keys.directory(kind, name))
+        return SetName(value.decode(errors="replace")) if value is not None else None

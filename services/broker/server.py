@@ -38,6 +38,7 @@ from lockstep.runtime.health import READY, STARTED, Health
 from lockstep.runtime.loop_watch import watching
 from lockstep.runtime.map_changes import MapChanges
 from lockstep.runtime.metrics import serve_metrics
+from lockstep.runtime.name_changes import NameChanges
 from lockstep.runtime.process import bind, spawn, started
 from lockstep.runtime.pulses import PULSE_SECONDS, Pulses
 from lockstep.runtime.reflection import add_services
@@ -65,6 +66,7 @@ from services.broker.forwarding import Forwarding
 from services.broker.handing_over import hand_over
 from services.broker.lease_loop import LeaseLoop
 from services.broker.map_rebuild import MapRebuild
+from services.broker.name_lookups import NameLookups
 from services.broker.own_disk import OwnDisk
 from services.broker.samples import BrokerSamples
 from services.broker.set_queries import SetQueries
@@ -129,6 +131,7 @@ class Broker:
         self._changes = MapChanges(
             etcd, keys, settings.broker, lambda: self._lease.lease_id, self._watcher.read_set, driver.feed
         )
+        self._name_changes = NameChanges(etcd, keys, driver.feed)
         self._inquiry = DecisionInquiry(etcd, settings.cluster, driver.feed)
         self._store = StoreClient(
             driver, self._pulses, self._channels, settings.store, self._lease.store_answered
@@ -143,7 +146,8 @@ class Broker:
         forwarding = Forwarding(settings.broker, view, self._channels)
         self._own_disk = own_disk = OwnDisk(self._channels, settings.store, view)
         report = StatusReport(settings.broker, self._process, settings.cluster, view, driver, own_disk)
-        directory = Directory(etcd, view, driver, own_disk)
+        self._lookups = NameLookups(etcd)
+        directory = Directory(etcd, self._lookups, view, driver, own_disk)
         rebuild = MapRebuild(
             settings.broker, self._process, etcd, view, forwarding, own_disk, settings.lease.lease_seconds
         )
@@ -235,6 +239,8 @@ class Broker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._subscriber.close()
         await self._changes.close()
+        await self._name_changes.close()
+        await self._lookups.close()
         await self._inquiry.close()
         await self._store.close()
         await self._channels.close()
@@ -249,8 +255,8 @@ class Broker:
         driver.on(PromoteSelf, changes.perform)
         driver.on(RestoreLeaseKey, changes.perform)
         driver.on(PutPresence, changes.perform)
-        driver.on(ClaimName, changes.perform)
-        driver.on(ReleaseName, changes.perform)
+        driver.on(ClaimName, self._name_changes.perform)
+        driver.on(ReleaseName, self._name_changes.perform)
         driver.on(LookUpNames, self._look_up_names)
         driver.on(AskDecision, self._inquiry.perform)
         driver.on(DropLeaseKey, self._drop_lease_key)

@@ -4,6 +4,7 @@ Law: a link that is being attached or ended is answered when its nodes are ready
 before. What ends takes everything with it that was made for it.
 """
 
+import asyncio
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
@@ -65,6 +66,8 @@ class Links:
         self._sessions = AmqpSessions(limits)
         self._attached: dict[Handle, tuple[ProxyLink | None, Link]] = {}
         """Every link that is attached, or being attached (None)."""
+        self._attaches = asyncio.Semaphore(limits.attaching_max)
+        """Of those that are being attached: who may look for its node now."""
         self._closing: dict[Link, None] = {}
         """Links that the client has ended, and whose end is answered when their nodes are gone."""
 
@@ -169,7 +172,11 @@ class Links:
 
     async def _attach(self, handle: Handle, link: Link) -> None:
         try:
-            made = await self._attaching.attach(link)
+            async with self._attaches:
+                if handle not in self._attached:
+                    # Detached, or the connection ended, while it waited: nothing was made for it.
+                    return
+                made = await self._attaching.attach(link)
         except LockstepError as error:
             if self._attached.pop(handle, None) is not None:
                 self._refuse_or_give_up(link, error)

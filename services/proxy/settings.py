@@ -28,6 +28,9 @@ class ProxyLimits:
     receivers_max: int = 500
     """Of these links, those on which the client receives: a tenth of the consumers that a set allows the session of all of a
     worker's clients."""
+    attaching_max: int = 16
+    """Of these links, those whose nodes are looked up and made at a time, in the order of their attaches: a burst of new names,
+    as of an application server that starts, leaves brokers and other connections room for their work."""
     idle_seconds: float = 30.0
     """A connection on which nothing came for so long is closed; clients are told, and send empty frames."""
     handshake_seconds: float = 10.0

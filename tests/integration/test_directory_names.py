@@ -4,10 +4,10 @@ import asyncio
 
 from lockstep.core.cluster_map import Keys
 from lockstep.core.effects import ClaimName, ReleaseName
-from lockstep.core.ids import BrokerId, Incarnation, SetName
+from lockstep.core.ids import Incarnation, SetName
 from lockstep.core.inputs import AnyInput, NameClaimed, Verdict
 from lockstep.runtime.etcd import EtcdClient, Put
-from lockstep.runtime.map_changes import MapChanges
+from lockstep.runtime.name_changes import NameChanges
 
 ORDERS, INVOICES = SetName("orders"), SetName("invoices")
 LEADER, DEPOSED = Incarnation("leader"), Incarnation("deposed")
@@ -16,11 +16,7 @@ LEADER, DEPOSED = Incarnation("leader"), Incarnation("deposed")
 async def test_only_the_leading_process_gives_a_name_back(client: EtcdClient, prefix: str) -> None:
     keys = Keys(prefix.strip("/").replace("/", "-"))
     answers: asyncio.Queue[AnyInput] = asyncio.Queue()
-
-    async def read_set(set_name: SetName) -> None:
-        raise AssertionError(f"names read no entry of {set_name}")
-
-    changes = MapChanges(client, keys, BrokerId("b1"), lambda: 0, read_set, answers.put_nowait)
+    changes = NameChanges(client, keys, answers.put_nowait)
 
     async def claim(request: int, set_name: SetName) -> NameClaimed:
         changes.perform(ClaimName(set_name, request, "queue", "q", LEADER))

@@ -13,6 +13,7 @@ import pytest
 from aetcd import rpc
 
 from lockstep.runtime.etcd import (
+    OPERATIONS_MAX,
     Absent,
     Compare,
     Delete,
@@ -29,6 +30,8 @@ from lockstep.runtime.etcd import (
     Put,
     PutDone,
     PutEvent,
+    Transact,
+    TransactDone,
     ValueEquals,
     WatchBatch,
     WatchCompacted,
@@ -83,6 +86,30 @@ async def test_transaction_executes_one_side_and_says_which(client: EtcdClient, 
     second = await client.transact([Absent(key)], [Put(key, b"2")], [Get(key), Get(prefix + "none")])
     assert not second.succeeded
     assert second.responses == (GetDone(entry), GetDone(None))
+
+
+async def test_transactions_inside_one_are_decided_each_by_itself(client: EtcdClient, prefix: str) -> None:
+    """As many as a transaction may have; what is compared is what was there before all of them."""
+    keys = [f"{prefix}{number}" for number in range(OPERATIONS_MAX)]
+    await client.transact([], [Put(keys[1], b"theirs")])
+    parts = [Transact([Absent(key)], [Put(key, b"ours")], [Get(key)]) for key in keys]
+    result = await client.transact([ValueEquals(keys[1], b"theirs")], parts, [Get(key) for key in keys])
+    taken = result.responses[1]
+    assert isinstance(taken, TransactDone) and not taken.succeeded
+    (found,) = taken.responses
+    assert isinstance(found, GetDone) and found.entry is not None and found.entry.value == b"theirs"
+    others = [one for number, one in enumerate(result.responses) if number != 1]
+    assert others == [TransactDone(True, (PutDone(),))] * (OPERATIONS_MAX - 1)
+
+    missed = await client.transact([Absent(keys[1])], parts, [Get(key) for key in keys])
+    assert not missed.succeeded and all(isinstance(one, GetDone) for one in missed.responses)
+
+
+async def test_many_keys_are_read_as_of_one_moment(client: EtcdClient, prefix: str) -> None:
+    keys = [f"{prefix}{number}" for number in range(OPERATIONS_MAX)]
+    await client.transact([], [Put(key, key.encode()) for key in keys[::2]])
+    found = await client.get_many(keys)
+    assert {key: entry.value for key, entry in found.items()} == {key: key.encode() for key in keys[::2]}
 
 
 async def test_every_compare_holds_and_fails_as_it_says(client: EtcdClient, prefix: str) -> None:

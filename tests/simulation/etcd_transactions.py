@@ -18,6 +18,8 @@ from lockstep.runtime.etcd_values import (
     OperationDone,
     Put,
     PutDone,
+    Transact,
+    TransactDone,
     TransactionResult,
     ValueEquals,
 )
@@ -66,6 +68,10 @@ def _do(etcd: Etcd, operation: Operation) -> OperationDone:
             return DeleteDone(was_present)
         case Get():
             return GetDone(_entry(etcd, operation.key) if etcd.get(operation.key) is not None else None)
+        case Transact():
+            succeeded = all(_holds(etcd, compare) for compare in operation.compares)
+            chosen = operation.on_success if succeeded else operation.on_failure
+            return TransactDone(succeeded, [_do(etcd, one) for one in chosen])
 
 
 def _entry(etcd: Etcd, key: str) -> Entry:

@@ -68,6 +68,8 @@ class ClientStreams:
         """End of the right to serve, on CLOCK_BOOTTIME (R6)."""
         self.candidates: tuple[str, ...] = ()
         """Addresses of brokers that may serve the set; the driver fills them in where they are empty."""
+        self.when_removed: Callable[[ClientStream], None] = lambda _: None
+        """Called for each stream that is gone."""
         self._touched: dict[int, None] = {}
 
     def head(self) -> tuple[Epoch, LogIndex]:
@@ -158,7 +160,10 @@ class ClientStreams:
     def remove(self, number: int) -> ClientStream | None:
         """A stream is gone; None: it is no more known."""
         self._gathering.closed(number)
-        return self.by_number.pop(number, None)
+        stream = self.by_number.pop(number, None)
+        if stream is not None:
+            self.when_removed(stream)
+        return stream
 
     def close(self, number: int) -> None:
         """Close a stream from this side, behind what was sent before."""

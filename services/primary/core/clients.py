@@ -22,6 +22,7 @@ from lockstep.core.server_messages import (
     PushedBack,
 )
 from lockstep.core.sessions import Session
+from services.primary.core.claims_ahead import ClaimsAhead
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.command_table import execute
 from services.primary.core.context import Context, Request, answer_of
@@ -42,6 +43,7 @@ class Clients:
         self._context = context
         self._streams = streams
         self._names = names
+        self._ahead = ClaimsAhead(context, streams, names)
         self.rejects = WaitingRejects(context, streams)
         self.purges = LongPurges(context, streams)
         self.selections = LongSelections(context, streams)
@@ -77,7 +79,7 @@ class Clients:
             self._reject(stream, command, error)
             return
         if claim is not None:
-            self._claim(stream, Claim(stream.number, command, *claim))
+            self._claim_in_turn(stream, Claim(stream.number, command, *claim))
         elif must_wait:
             self.rejects.wait(stream, command)
         else:
@@ -155,6 +157,17 @@ class Clients:
     def _claim(self, stream: ClientStream, claim: Claim) -> None:
         stream.blocked_by = self._names.claim(claim)
 
+    def _claim_in_turn(self, stream: ClientStream, claim: Claim) -> None:
+        """A declaration's turn has come: its name may have been asked for, and answered, before."""
+        ahead = self._ahead.take(stream, claim)
+        if ahead is None:
+            self._claim(stream, claim)
+        elif ahead.given is None:
+            stream.blocked_by = ahead.request
+        else:
+            self._go_on(stream, claim, ahead.given)
+            self._names.release_unused(claim.kind, claim.name)
+
     def hold_back(self, stream: ClientStream, message: Heard) -> None:
         """Keep what came behind a command that waits, within limits; commands beyond them are pushed back."""
         if isinstance(message, Command) and stream.pushed_back_from:
@@ -170,6 +183,7 @@ class Clients:
         if not is_full:
             stream.backlog.append(message)
             stream.backlog_bytes += size
+            self._ahead.ask(stream, message)
         elif isinstance(message, Command):
             text = "much waits already behind a command that needs the cluster's directory, or the store"
             self._push_back(stream, message.number, ErrorCode.UNAVAILABLE, text)
@@ -180,16 +194,19 @@ class Clients:
 
     def next_held_back(self, stream: ClientStream) -> Heard | None:
         """The next message that can go on; None while the stream is blocked, and when there is none."""
-        if stream.blocked_by or not stream.backlog:
+        if stream.blocked_by:
+            return None
+        self._ahead.went_on(stream)
+        if not stream.backlog:
             return None
         message = stream.backlog.popleft()
         stream.backlog_bytes -= message_bytes(message)
         return message
 
     def claimed(self, given: NameClaimed) -> ClientStream | None:
-        """etcd answered a claim; answers the stream whose backlog can go on, None if it is gone."""
+        """etcd answered a claim; answers the stream whose backlog can go on, None if there is none."""
         claim = self._names.answered(given)
-        if claim is None:
+        if claim is None or self._ahead.answered(given):
             return None
         stream = self._streams.by_number.get(claim.stream)
         if stream is not None and stream.blocked_by == given.request:

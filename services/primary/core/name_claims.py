@@ -8,6 +8,7 @@ A primary that dies between a claim and its declaration, or between a deletion a
 that the state does not have; an etcd that was set back lacks names that it has. So whoever leads compares them now and then.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
 from lockstep.core.clock import Now
@@ -42,6 +43,8 @@ class NameClaims:
         self._gate = gate
         self._own = own
         self._under_way: dict[int, Claim] = {}
+        self._wanted: Counter[Name] = Counter()
+        """How many commands want a name: their claims are under way, or were answered and have not been used yet."""
         self._repairs: dict[int, Name] = {}
         """Claims under way of names that the state has and the directory lacks."""
         self._last = context.epoch << 32
@@ -55,7 +58,19 @@ class NameClaims:
         """Ask for a name; answers the number of the request."""
         request = self._ask(claim.kind, claim.name)
         self._under_way[request] = claim
+        self.hold(claim)
         return request
+
+    def hold(self, claim: Claim) -> None:
+        """A command wants the name: it is not given back until as often `let_go` was called."""
+        self._wanted[claim.kind, claim.name] += 1
+
+    def let_go(self, claim: Claim) -> None:
+        """The command has the name, or wants it no more; what nobody uses then is for the caller to release."""
+        name = claim.kind, claim.name
+        self._wanted[name] -= 1
+        if not self._wanted[name]:
+            del self._wanted[name]
 
     def _ask(self, kind: str, name: str) -> int:
         self._last += 1
@@ -69,7 +84,10 @@ class NameClaims:
         if repaired is not None and given.verdict is Verdict.FAILED:
             details = f"{repaired[0]} {repaired[1]!r} is here, and the directory has it in {given.owner!r}"
             self._context.effects.append(Note(self._context.state.set_name, "name in two sets", details))
-        return self._under_way.pop(given.request, None)
+        claim = self._under_way.pop(given.request, None)
+        if claim is not None:
+            self.let_go(claim)
+        return claim
 
     def release_unused(self, kind: str, name: str) -> None:
         """Give a name back when all that was appended is committed, if it is not in use then."""
@@ -86,9 +104,7 @@ class NameClaims:
     def _is_in_use(self, name: Name) -> bool:
         kind, state = name[0], self._context.state
         declared = state.queues.get(name[1]) if kind == "queue" else state.exchanges.get(name[1])
-        return declared is not None or any(
-            (claim.kind, claim.name) == name for claim in self._under_way.values()
-        )
+        return declared is not None or name in self._wanted
 
     def _declared(self) -> set[Name]:
         state = self._context.state

@@ -62,6 +62,9 @@ class PrimarySettings:
     """Branches in one answer to `recover`."""
     backlog_messages_max: int = 2048
     """Messages of one stream that wait behind a declaration for etcd: what a client may have unanswered, and its requests."""
+    claims_ahead_max: int = 64
+    """Names of one stream that are asked for while their declarations wait behind another one: as many as go to etcd in one
+    transaction."""
     frames_in_flight_max: int = 2
     """Frames not yet durable at the own store: the next group gathers behind them, no timer (DESIGN 9)."""
     gathered_bytes: int = 64 * 1024

@@ -23,6 +23,8 @@ from lockstep.runtime.etcd_values import (
     OperationDone,
     Put,
     PutDone,
+    Transact,
+    TransactDone,
     TransactionResult,
     ValueEquals,
 )
@@ -59,6 +61,9 @@ class EtcdInMemory:
     async def get(self, key: str) -> Entry | None:
         return self.entries.get(key)
 
+    async def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
+        return {key: self.entries[key] for key in keys if key in self.entries}
+
     async def get_prefix(self, prefix: str) -> tuple[list[Entry], int]:
         found = [entry for key, entry in sorted(self.entries.items()) if key.startswith(prefix)]
         return found, self.revision
@@ -89,7 +94,7 @@ class EtcdInMemory:
     ) -> TransactionResult:
         succeeded = all(self._holds(compare) for compare in compares)
         operations = on_success if succeeded else on_failure
-        self.revision += any(not isinstance(one, Get) for one in operations)
+        self.revision += any(isinstance(one, Put | Delete) for one in self._flat(operations))
         return TransactionResult(succeeded, self.revision, [self._do(one) for one in operations])
 
     def _holds(self, compare: Compare) -> bool:
@@ -111,6 +116,20 @@ class EtcdInMemory:
                 return DeleteDone(self.entries.pop(operation.key, None) is not None)
             case Get():
                 return GetDone(self.entries.get(operation.key))
+            case Transact():
+                chosen = self._chosen(operation)
+                succeeded = chosen is operation.on_success
+                return TransactDone(succeeded, [self._do(one) for one in chosen])
+
+    def _chosen(self, inner: Transact) -> Sequence[Operation]:
+        return inner.on_success if all(map(self._holds, inner.compares)) else inner.on_failure
+
+    def _flat(self, operations: Sequence[Operation]) -> list[Operation]:
+        """What is executed of them, inside transactions too."""
+        found: list[Operation] = []
+        for one in operations:
+            found += self._flat(self._chosen(one)) if isinstance(one, Transact) else [one]
+        return found
 
     def _put(self, put: Put) -> None:
         before = self.entries.get(put.key)

@@ -1,11 +1,14 @@
 """Limits of a worker and of its connections, as clients meet them."""
 
+import asyncio
+
 from services.primary.core.settings import PrimarySettings
 from services.proxy.core.conditions import RESOURCE_LIMIT
 from services.proxy.settings import ProxyLimits
 from tests.amqp import codec
 from tests.amqp.codec import composite
-from tests.amqp.raw_client import RawClient, attach_receiver
+from tests.amqp.raw_client import RawClient, attach_receiver, attach_sender
+from tests.amqp.stub_brokers import StubBatches, StubSession, StubSet
 from tests.amqp.stub_proxy import serving
 
 
@@ -59,6 +62,49 @@ async def test_a_receiver_too_many_is_refused_and_other_connections_have_theirs(
         await greedy.expect("detach")
         await greedy.attach_receiver("receiver-4", "queue", 4)
         assert not [frame for frame in greedy.passed if frame.name == "detach"]
+
+
+class SlowNames(StubSession):
+    """Every look-up waits until it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        self.may_go_on = asyncio.Event()
+
+    async def of_target(self, exchange: str, routing_key: str) -> tuple[StubSet, StubBatches]:
+        self.asked.append(exchange or routing_key)
+        await self.may_go_on.wait()
+        return await super().of_target(exchange, routing_key)
+
+    async def are_asked(self, count: int) -> None:
+        """So many look-ups, and no more for a while."""
+        async with asyncio.timeout(30):
+            while len(self.asked) < count:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert len(self.asked) == count
+
+
+async def test_a_burst_of_attaches_waits_at_its_connection_and_no_other() -> None:
+    session = SlowNames()
+    async with (
+        serving(ProxyLimits(attaching_max=2), session) as proxy,
+        await RawClient.begun(proxy.address) as greedy,
+        await RawClient.begun(proxy.address) as other,
+    ):
+        greedy.send(*(attach_sender(f"sender-{number}", f"q{number}", number) for number in range(6)))
+        await session.are_asked(2)
+        other.send(attach_sender("sender", "theirs"))
+        await session.are_asked(3)
+        assert session.asked == ["q0", "q1", "theirs"]
+        greedy.say("detach", handle=3, closed=True)
+        await greedy.expect("detach")
+        session.may_go_on.set()
+        await other.expect("attach")
+        attached = {(await greedy.expect("attach"))["name"] for _ in range(6)}
+        assert "sender-5" in attached
+        assert session.asked == ["q0", "q1", "theirs", "q2", "q4", "q5"], "nothing is made for what has ended"
 
 
 def test_a_set_has_room_for_what_several_connections_may_receive_on() -> None:
