@@ -336,7 +336,8 @@ class OpenSession(Record, tag=30, frozen=True):
 
 
 class CloseSession(Record, tag=31, frozen=True):
-    """Ends a session: its open transactions are rolled back and its exclusive queues deleted by records of their own, before."""
+    """Ends a session: its open transactions are rolled back and its exclusive queues deleted by records of their own, before; but
+    of these what prepared branches touch behind their ends."""
 
     session: SessionKey
 

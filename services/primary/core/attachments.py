@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import QueuePosition, SessionKey
-from lockstep.core.records import CloseSession, DeleteQueue, OpenSession, RollbackReason
+from lockstep.core.records import CloseSession, OpenSession, RollbackReason
 from lockstep.core.requests import AttachSession, UnansweredSettle
 from lockstep.core.server_messages import (
     AttachRefused,
@@ -219,7 +219,7 @@ class Attachments:
                 self.close_stream(number)
 
     def end_session(self, key: SessionKey, is_lost: bool) -> int:
-        """Roll back its transactions, give back what it holds, delete its exclusive queues, close it.
+        """Roll back its transactions, give back what it holds, have its exclusive queues end, close it.
 
         Answers how many messages it held.
         """
@@ -247,8 +247,6 @@ class Attachments:
                 self.auto_deletion.consumer_left(consumer)
             stream.consumers.clear()
         self.auto_deletion.session_ended(key)
-        for queue in context.dispatch.exclusive_queues(key):
-            context.writer.append(DeleteQueue(None, queue.id), queue.is_durable)
         context.writer.append(CloseSession(None, key), False)
         context.dispatch.forget_session(key)
         self._away_since_ms.pop(key, None)

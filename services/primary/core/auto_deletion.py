@@ -1,6 +1,7 @@
-"""Auto-delete queues: when they end.
+"""Queues that end by themselves: auto-delete queues, and exclusive ones.
 
-Law: such a queue ends with its last consumer. One whose consumer lost its stream, or its primary, waits until that session has
+Law: an exclusive queue ends with its session, and behind the end of prepared branches that touch it: what they do commits whole.
+An auto-delete queue ends with its last consumer. One whose consumer lost its stream, or its primary, waits until that session has
 ended, or has come back without it; one that a prepared branch touches waits for the end of that; one that never had a consumer
 waits for the first. After a restart nobody knows whose a durable one was, and it waits as long as any session is waited for.
 """
@@ -11,7 +12,6 @@ from collections.abc import Iterable
 from lockstep.core.ids import QueueId, SessionKey
 from lockstep.core.queues import Queue
 from lockstep.core.records import Consume, DeleteQueue, UseQueue
-from lockstep.core.tx_buffer import TxBuffer
 from services.primary.core.context import Context
 from services.primary.core.queue_dispatch import Consumer
 
@@ -45,7 +45,7 @@ class AutoDeletion:
         self._unclaimed_until_ms = 0
         """0: counted from the first look on, when the epoch serves."""
         self._kept: dict[QueueId, None] = {}
-        """Queues without consumers that prepared branches may touch."""
+        """Queues that prepared branches may touch: without consumers, or exclusive and without their session."""
         self._looked_ms = context.now.boottime_ms
 
     def begin(self) -> None:
@@ -55,7 +55,9 @@ class AutoDeletion:
             for queue_id in session.consumed:
                 self._await(key, queue_id)
         for queue_id, queue in sorted(state.queues.by_id.items()):
-            if queue.definition.is_auto_delete and queue.definition.is_used and not self._waits[queue_id]:
+            if self._has_lost_owner(queue):
+                self._kept[queue_id] = None
+            elif queue.definition.is_auto_delete and queue.definition.is_used and not self._waits[queue_id]:
                 self._unclaimed[queue_id] = None
 
     def stream_lost(self, session: SessionKey, consumers: Iterable[Consumer]) -> None:
@@ -79,8 +81,17 @@ class AutoDeletion:
             self._back_since_ms[session] = self._context.now.boottime_ms
 
     def session_ended(self, session: SessionKey) -> None:
-        """A session is over, and its consumers are."""
+        """A session is about to be closed: its consumers are over, and its exclusive queues end."""
         self._await_no_more(session)
+        exclusive = self._context.dispatch.exclusive_queues(session)
+        if not exclusive:
+            return
+        touched = self._touched()
+        for queue in exclusive:
+            if queue.id in touched:
+                self._kept[queue.id] = None
+            else:
+                self._context.writer.append(DeleteQueue(None, queue.id), queue.is_durable)
 
     def _await_no_more(self, session: SessionKey) -> None:
         self._back_since_ms.pop(session, None)
@@ -120,7 +131,7 @@ class AutoDeletion:
                 break
             self._await_no_more(session)
         if self._kept:
-            touched = {queue_id for buffer in self._prepared() for queue_id in buffer.touched}
+            touched = self._touched()
             for queue_id in [queue_id for queue_id in self._kept if queue_id not in touched]:
                 del self._kept[queue_id]
                 self._delete_unused(queue_id)
@@ -128,14 +139,26 @@ class AutoDeletion:
     def _delete_unused(self, queue_id: QueueId) -> None:
         context = self._context
         queue = context.state.queues.by_id.get(queue_id)
-        if queue is None or not queue.definition.is_auto_delete or context.dispatch.consumer(queue_id):
+        if queue is None or not self._is_unused(queue):
             return
-        if self._waits[queue_id]:
-            return
-        if any(queue_id in buffer.touched for buffer in self._prepared()):
+        if any(queue_id in buffer.touched for buffer in context.state.transactions.prepared()):
             self._kept[queue_id] = None
         else:
             context.writer.append(DeleteQueue(None, queue_id), queue.is_durable)
 
-    def _prepared(self) -> list[TxBuffer]:
-        return self._context.state.transactions.prepared()
+    def _is_unused(self, queue: Queue) -> bool:
+        if self._has_lost_owner(queue):
+            return True
+        if not queue.definition.is_auto_delete or self._context.dispatch.consumer(queue.id):
+            return False
+        return not self._waits[queue.id]
+
+    def _has_lost_owner(self, queue: Queue) -> bool:
+        """An exclusive queue whose session is over: nobody can consume it any more."""
+        owner = queue.definition.exclusive_session
+        return bool(owner) and self._context.state.sessions.get(owner) is None
+
+    def _touched(self) -> set[QueueId]:
+        """What prepared branches touch."""
+        prepared = self._context.state.transactions.prepared()
+        return {queue_id for buffer in prepared for queue_id in buffer.touched}

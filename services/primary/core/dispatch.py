@@ -57,7 +57,8 @@ class Dispatch:
             del self._holders[session][queue_id]
         owner = dispatch.queue.definition.exclusive_session
         if owner:
-            del self._exclusive[owner][queue_id]
+            # Its session may have ended before it.
+            self._exclusive.get(owner, {}).pop(queue_id, None)
         return list(dispatch.consumers)
 
     def appended(self, index: LogIndex, queue_id: QueueId) -> None:

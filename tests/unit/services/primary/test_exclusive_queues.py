@@ -1,0 +1,87 @@
+"""When exclusive queues end: with their session, and behind the prepared branches that touch them."""
+
+import pytest
+
+from lockstep.core.commands import (
+    AnyCommand,
+    CommitBranchCommand,
+    EndCommand,
+    PrepareBranchCommand,
+    RollbackBranchCommand,
+    SelectDtxCommand,
+    StartCommand,
+)
+from lockstep.core.ids import BrokerId, LogIndex
+from lockstep.core.requests import DetachSession
+from lockstep.core.xid import Xid
+from services.primary.core.handing_on import handed_over, roll_back_unfit
+from tests.unit.services.primary.primary_rig import Rig, RigClient, publish
+
+XID = Xid(7, b"global", b"one").encode()
+
+
+def is_there(rig: Rig) -> bool:
+    return "mine" in rig.state.queues.by_name
+
+
+def next_reign(rig: Rig, how: str) -> Rig:
+    handed = None
+    if how == "hand-over":
+        roll_back_unfit(rig.core.context, rig.core.attachments)
+        handed = handed_over(rig.core.context, rig.core.attachments, BrokerId("b2"))
+        rig.pass_time(1)
+    return Rig(predecessor=rig, handed=handed, is_restarted=how == "restart")
+
+
+def prepared_work(rig: Rig) -> RigClient:
+    """A branch has a message for an exclusive queue and one for another; whose the first is."""
+    owner, worker = rig.client(timeout_ms=2_000), rig.client()
+    owner.declare("mine", is_exclusive=True)
+    worker.declare("q")
+    worker.ok(SelectDtxCommand(0))
+    key = LogIndex(worker.ok(StartCommand(0, XID))), rig.core.epoch
+    worker.ok(publish("mine", b"reply", transaction=key, sequence=1))
+    worker.ok(publish("q", b"done", transaction=key, sequence=2))
+    worker.ok(EndCommand(0, XID, 2))
+    worker.ok(PrepareBranchCommand(0, XID))
+    return owner
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize("how", ["", "failover", "hand-over"])
+@pytest.mark.parametrize("end", [CommitBranchCommand(0, XID), RollbackBranchCommand(0, XID)])
+def test_it_ends_with_the_prepared_branch_for_which_it_stayed(
+    end: AnyCommand, how: str, is_lost: bool
+) -> None:
+    rig = Rig()
+    owner = prepared_work(rig)
+    if is_lost:
+        owner.lose_stream()
+        rig.pass_time(2_001)
+        rig.pass_time(1)
+    else:
+        owner.say(DetachSession())
+    if how:
+        rig = next_reign(rig, how)
+    for _ in range(5):
+        rig.pass_time(1_000)
+    assert is_there(rig)
+    other = rig.client()
+    other.ok(SelectDtxCommand(0))
+    other.ok(end)
+    if isinstance(end, CommitBranchCommand):
+        assert rig.bodies("mine") == [b"reply"] and rig.bodies("q") == [b"done"]
+    rig.pass_time(1_001)
+    rig.pass_time(1)
+    assert not is_there(rig)
+    rig.check_log()
+
+
+def test_it_ends_with_its_session_where_no_prepared_branch_touches_it() -> None:
+    rig = Rig()
+    prepared_work(rig)
+    other = rig.client()
+    other.declare("another", is_exclusive=True)
+    other.say(DetachSession())
+    assert "another" not in rig.state.queues.by_name
+    assert is_there(rig)
