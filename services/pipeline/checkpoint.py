@@ -41,6 +41,24 @@ class Checkpoint:
             self._keep(kept, query if self.planned != NONE else f"{query}/{uuid.uuid4().hex}")
         return (kept / "name").read_text()
 
+    @property
+    def written(self) -> int:
+        """The last micro-batch with rows that the sink has, or an earlier one: a sink that keeps no number of others, too, is
+        known by it to have been set back. A checkpoint of an older version has none.
+        """
+        kept = self.directory / "lockstep" / "written"
+        return int(kept.read_text()) if kept.exists() else NONE
+
+    def keep_written(self, number: int) -> None:
+        """The sink has it, for good. The checkpoint has its name."""
+        if number <= self.written:
+            return
+        kept = self.directory / "lockstep" / "written"
+        scratch = kept.with_name(f".written-{uuid.uuid4().hex}")
+        _write(scratch, str(number))
+        scratch.replace(kept)
+        _sync(kept.parent)
+
     def check(self, table: str, last: int, *, at_least: int = NONE) -> None:
         """Raises `ValueError` if `last`, the table's last micro-batch, is less than it has to be, or is not planned: Spark would
         give its number to another one, and the sink would leave that out.
@@ -57,10 +75,7 @@ class Checkpoint:
         """In a directory: no rename replaces one that has something in it. So of two drivers both go by the name of the first."""
         scratch = kept.with_name(f".lockstep-{uuid.uuid4().hex}")
         scratch.mkdir(parents=True)
-        with (scratch / "name").open("w") as file:
-            file.write(name)
-            file.flush()
-            os.fsync(file.fileno())
+        _write(scratch / "name", name)
         _sync(scratch)
         try:
             scratch.rename(kept)
@@ -80,6 +95,13 @@ def last_number(log: Path) -> int:
 
 def _numbers(names: Iterable[str]) -> list[int]:
     return [int(number) for number in (name.removesuffix(".compact") for name in names) if number.isdecimal()]
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _sync(directory: Path) -> None:

@@ -130,7 +130,7 @@ def start(spark: SparkSession, job: Job, settings: RunSettings) -> StreamingQuer
         case "parquet":
             writer = to_parquet(rows, table, job.partitions)
         case "delta":
-            writer = to_delta(rows, table, job.partitions, name)
+            writer = to_delta(rows, table, job.partitions, checkpoint, name)
         case _:
             writer = to_postgres(rows, settings.postgres, _in_database(job), name)
     writer = writer.queryName(query).option("checkpointLocation", str(checkpoint.directory))
@@ -146,8 +146,9 @@ def _check(checkpoint: Checkpoint, name: str, job: Job, settings: RunSettings) -
         case "parquet":
             checkpoint.check(str(table), parquet.last_batch(table), at_least=checkpoint.committed)
         case "delta":
-            # It knows of no batch without rows.
-            checkpoint.check(str(table), delta.last_batch(table, name))
+            # It knows of no batch without rows. What is written is looked at first: another driver may be at it.
+            written = checkpoint.written
+            checkpoint.check(str(table), delta.last_batch(table, name), at_least=written)
         case "postgres":
             last = postgres.last_batch(settings.postgres, name)
             checkpoint.check(_in_database(job), last, at_least=checkpoint.committed)

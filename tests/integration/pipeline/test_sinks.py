@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from lockstep.client.events import EventsClient
+from services.pipeline.checkpoint import Checkpoint
 from services.pipeline.running import RunSettings, ledger_table, run
 from services.pipeline.sinks.delta import append_once
 from services.pipeline.sinks.postgres import insert_once
@@ -31,13 +32,14 @@ def batches(spark: SparkSession) -> list[DataFrame]:
 
 def test_delta_takes_a_batch_once_and_says_so_after_a_crash(batches: list[DataFrame], tmp_path: Path) -> None:
     table = tmp_path / "table"
-    append = append_once(table, (), "query")
+    checkpoint, another = (Checkpoint(tmp_path / name) for name in ("query", "another"))
+    append = append_once(table, (), checkpoint, checkpoint.name("query"))
     append(batches[0], 0)
     append(batches[1], 1)
-    again = append_once(table, (), "query")
+    again = append_once(table, (), checkpoint, checkpoint.name("query"))
     again(batches[1], 1)
     again(batches[0], 0)
-    other = append_once(table, (), "another query")
+    other = append_once(table, (), another, another.name("query"))
     other(batches[1], 0)
     rows = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
     assert sorted(row["name"] for row in rows) == ["a", "b", "c", "c"]
@@ -169,5 +171,7 @@ def test_a_ledger_in_delta_has_the_names_of_resource_sets_as_they_are(
     names = ["east", "östlich", "東", "a b%C3"]
     rows = spark.createDataFrame([(name,) for name in names], "resource_set string")
     rows = rows.selectExpr("resource_set", "1 AS n")
-    append_once(settings.tables.of("ledger"), ("resource_set",), "q")(rows, 0)
+    checkpoint = settings.tables.checkpoint("ledger", "delta")
+    append = append_once(settings.tables.of("ledger"), ("resource_set",), checkpoint, checkpoint.name("q"))
+    append(rows, 0)
     assert sorted(row["resource_set"] for row in ledger_table(spark, settings).collect()) == sorted(names)

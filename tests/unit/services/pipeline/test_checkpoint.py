@@ -60,6 +60,16 @@ def test_a_table_that_has_every_batch_has_what_was_committed_at_least(tmp_path: 
             checkpoint.check("t", last, at_least=checkpoint.committed)
 
 
+def test_what_was_written_is_kept_with_the_checkpoint_and_never_gets_less(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path)
+    assert checkpoint.written == NONE
+    name = checkpoint.name("q")
+    for number in (0, 7, 3):
+        checkpoint.keep_written(number)
+    assert (Checkpoint(tmp_path).written, checkpoint.name("q")) == (7, name)
+    assert sorted(path.name for path in (tmp_path / "lockstep").iterdir()) == ["name", "written"]
+
+
 def test_batches_of_files_are_counted_though_they_are_compacted(tmp_path: Path) -> None:
     log = tmp_path / "_spark_metadata"
     assert parquet.last_batch(tmp_path) == last_number(log) == NONE

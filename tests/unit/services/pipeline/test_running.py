@@ -121,7 +121,7 @@ def test_a_table_of_which_the_checkpoint_is_lost_goes_on_with_a_new_one(settings
     for rows in (1, 2):
         with pytest.raises(BeforeSpark):
             begin(into)
-        append_once(table, (), checkpoint.name("any"))(frame, 0)
+        append_once(table, (), checkpoint, checkpoint.name("any"))(frame, 0)
         assert DeltaTable(str(table)).to_pyarrow_table().num_rows == rows
         shutil.rmtree(checkpoint.directory)
 
@@ -131,11 +131,30 @@ def test_a_checkpoint_that_was_set_back_is_not_that_of_its_table(settings: RunSe
     frame: Any = Frame(1)
     with pytest.raises(BeforeSpark):
         begin(into)
-    append = append_once(table, (), into.tables.checkpoint("ledger", "delta").name("any"))
+    checkpoint = into.tables.checkpoint("ledger", "delta")
+    append = append_once(table, (), checkpoint, checkpoint.name("any"))
     plan_batch(into)
     for number in (0, 1):
         append(frame, number)
     with pytest.raises(ValueError, match=r"up to 1 of the checkpoint .* those up to 0"):
+        begin(into)
+
+
+def test_a_delta_table_that_was_set_back_is_not_gone_on_with(settings: RunSettings) -> None:
+    """Its checkpoint has a batch without rows behind it, of which the table knows nothing in any case."""
+    into, table = replace(settings, sink="delta"), settings.tables.of("ledger")
+    checkpoint = into.tables.checkpoint("ledger", "delta")
+    with pytest.raises(BeforeSpark):
+        begin(into)
+    append = append_once(table, (), checkpoint, checkpoint.name("any"))
+    for number, rows in enumerate((Frame(1), Frame(2), Frame())):
+        frame: Any = rows
+        plan_batch(into, number)
+        append(frame, number)
+    with pytest.raises(BeforeSpark):
+        begin(into)
+    sorted((table / "_delta_log").glob("*.json"))[-1].unlink()
+    with pytest.raises(ValueError, match=r"has micro-batches up to 0 of the checkpoint"):
         begin(into)
 
 
