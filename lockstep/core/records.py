@@ -212,6 +212,7 @@ class Prepare(Record, tag=21, frozen=True):
     """Closes the tx-queue. With `commit_when_prepared` it *is* the commit of a TX (DESIGN 4). Always durable.
 
     It repeats the xid (b"" for a TX), because `begin` is transient and a branch must be in `recover()` from the journal alone.
+    Said again of a prepared branch, it changes nothing but `resource_sets`: those of all that were said hold.
     """
 
     transaction: TransactionKey
@@ -221,7 +222,8 @@ class Prepare(Record, tag=21, frozen=True):
     """Of a branch: when (TimeMs), so that people see how long it has been in doubt."""
     resource_sets: tuple[str, ...] = ()
     """Of a branch of our own coordinator: every resource set that the transaction has branches in, for whoever reads committed
-    events up to a consistent cut (DESIGN 7); with less than two there is nothing to wait for.
+    events up to a consistent cut (DESIGN 7); with less than two there is nothing to wait for. Empty: whoever had it prepared did
+    not say. The coordinator says it before it decides, so a branch that it commits has them.
     """
     begun: int = 0
     """Of a TX: its command has begun so many others, whose names are the indexes right before this one, and its answer says so.
@@ -239,7 +241,7 @@ class Commit(Record, tag=22, frozen=True):
     transaction: TransactionKey
     is_heuristic: bool = False
     durable_records: int = -1
-    """As in `Prepare`, which is one of them."""
+    """As in `Prepare`, which is one of them, however often it was said."""
 
 
 class RollbackReason:

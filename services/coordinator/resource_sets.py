@@ -24,7 +24,13 @@ from lockstep.core.ids import SetName
 from lockstep.core.xa import BranchState, XaStatus
 from lockstep.core.xid import Xid
 from lockstep.runtime.etcd import EtcdClient
-from services.coordinator.core.set_answers import completion, refused_completion, refused_vote, vote
+from services.coordinator.core.set_answers import (
+    completion,
+    refused_completion,
+    refused_vote,
+    sets_among,
+    vote,
+)
 from services.coordinator.core.votes import Completion, Verb, Vote
 from services.coordinator.participant_ports import ParticipantPort
 
@@ -90,7 +96,7 @@ class ResourceSets(ParticipantPort):
     async def prepare(
         self, participant: ParticipantName, xid: Xid, together: tuple[ParticipantName, ...]
     ) -> Vote:
-        resource_sets = sorted(name.removeprefix(SET_KIND) for name in together if name.startswith(SET_KIND))
+        resource_sets = sets_among(together)
 
         async def prepare(manager: ResourceManager) -> Vote:
             try:

@@ -94,6 +94,7 @@ REACHED_BY_COORDINATORS: dict[str, str] = {
     "distributed: begun as a TX": "section 4: a TX becomes a branch",
     "distributed: committed": "T3: COMMIT",
     "distributed: not known": "T3: nothing in the log is no outcome (history 26)",
+    "distributed: prepared by its workers": "DESIGN 7: who votes first does not know the other sets",
     "distributed: rolled back": "T3: ABORT",
     "note: decision found": "T4: a prepared branch finds its decision by itself (history 6)",
     "prepare branch: in doubt": "T3: a vote that was lost",

@@ -210,7 +210,7 @@ class Coordinator(Client):
 def _command(verb: Verb, xid: Xid, together: tuple[ParticipantName, ...]) -> AnyCommand:
     match verb:
         case Verb.PREPARE:
-            return PrepareBranchCommand(0, xid.encode(), together)
+            return PrepareBranchCommand(0, xid.encode(), set_answers.sets_among(together))
         case Verb.COMMIT | Verb.COMMIT_ONE_PHASE:
             return CommitBranchCommand(0, xid.encode(), verb is Verb.COMMIT_ONE_PHASE)
         case Verb.ROLL_BACK:

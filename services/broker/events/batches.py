@@ -101,7 +101,7 @@ class _Writer:
             rollback_reason=transaction.rollback_reason,
             undone_publishes=transaction.undone_publishes,
             undone_accepts=transaction.undone_accepts,
-            resource_sets=max(len(transaction.resource_sets), 1),
+            resource_sets=max(len(set(transaction.resource_sets)), 1),
         )
         if transaction.key is not None:
             wire.transaction_id = transaction_id(self._set_name, transaction.key)

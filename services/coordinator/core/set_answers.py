@@ -1,9 +1,12 @@
-"""What the resource manager of a set answers, as votes and completions.
+"""What the resource manager of a set is told, and what it answers, as votes and completions.
 
 Law: as for every participant: what it has said is an answer, and nothing else is. Where the branch is gone, the state that came
 with the refusal tells whether it is known to have committed.
 """
 
+from collections.abc import Iterable
+
+from lockstep.core.branch_names import SET_KIND, ParticipantName
 from lockstep.core.errors import ErrorCode
 from lockstep.core.xa import BranchState, XaStatus
 from services.coordinator.core.votes import Completion, Vote
@@ -16,6 +19,11 @@ _ENDS = {
     XaStatus.HEURMIX: Completion.HEURISTICALLY_MIXED,
     XaStatus.HEURHAZ: Completion.HEURISTICALLY_MIXED,
 }
+
+
+def sets_among(participants: Iterable[ParticipantName]) -> tuple[str, ...]:
+    """Names of the resource sets among a transaction's participants, sorted: what a set is told with `prepare`."""
+    return tuple(sorted(name.removeprefix(SET_KIND) for name in participants if name.startswith(SET_KIND)))
 
 
 def vote(status: XaStatus) -> Vote:

@@ -217,7 +217,11 @@ def prepare(context: Context, request: Request, command: PrepareBranchCommand) -
     branch = _branch(command, found)
     if branch.is_prepared:
         context.questions.voted(branch.key)
-        _answer(context, request, XaStatus.OK)
+        if command.resource_sets:
+            # Whoever had it prepared may not have known them: a worker of one branch does not know the others.
+            context.writer.append(_prepare_record(context, request, command, branch), True)
+        else:
+            _answer(context, request, XaStatus.OK)
         return
     _check_ended(command, branch)
     if branch.is_rollback_only:
@@ -227,8 +231,17 @@ def prepare(context: Context, request: Request, command: PrepareBranchCommand) -
         _end_open(context, branch, Prepare(None, branch.key, True, command.xid, durable_records=0))
         _answer(context, request, XaStatus.RDONLY)
         return
+    _end_open(context, branch, _prepare_record(context, request, command, branch))
+    decisions.watch(context, branch)
+    doubts.watch(context, branch)
+
+
+def _prepare_record(
+    context: Context, request: Request, command: PrepareBranchCommand, branch: DtxBuffer
+) -> Prepare:
+    """Raises `Rejected` for names of resource sets that are none."""
     _check_resource_sets(context, command)
-    prepared = Prepare(
+    return Prepare(
         request.ref,
         branch.key,
         False,
@@ -237,9 +250,6 @@ def prepare(context: Context, request: Request, command: PrepareBranchCommand) -
         command.resource_sets,
         durable_records=branch.durable_records,
     )
-    _end_open(context, branch, prepared)
-    decisions.watch(context, branch)
-    doubts.watch(context, branch)
 
 
 def _check_resource_sets(context: Context, command: PrepareBranchCommand) -> None:

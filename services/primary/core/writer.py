@@ -43,6 +43,8 @@ class Writer:
         self._factories = factories
         self._hearing_whole = [factory for factory in factories if factory.hears_whole]
         self._observers: dict[TransactionKey, list[TransactionObserver]] = {}
+        self._observers_of_prepared: dict[TransactionKey, list[TransactionObserver]] = {}
+        """They hear of nothing more but the end."""
 
     def append(self, record: AnyRecord, is_durable: bool) -> LogIndex:
         """Append and apply one record; answers its index."""
@@ -98,10 +100,14 @@ class Writer:
                 observer.accept(index, record)
 
     def _prepared(self, index: LogIndex, record: Prepare) -> None:
-        for observer in self._observers.get(record.transaction, ()):
+        key = record.transaction
+        for observer in self._observers.get(key, ()):
             observer.prepare(index)
         if record.commit_when_prepared:
-            self._ended(record.transaction, index, is_committed=True)
+            self._ended(key, index, is_committed=True)
+        elif key in self._observers:
+            # It may be said again, for the resource sets that it names.
+            self._observers_of_prepared[key] = self._observers.pop(key)
 
     def _committed(self, index: LogIndex, record: Commit) -> None:
         self._ended(record.transaction, index, is_committed=True)
@@ -111,7 +117,8 @@ class Writer:
             self._ended(record.transaction, index, is_committed=False)
 
     def _ended(self, key: TransactionKey, index: LogIndex, is_committed: bool) -> None:
-        for observer in self._observers.pop(key, ()):
+        observers = self._observers.pop(key, None) or self._observers_of_prepared.pop(key, None)
+        for observer in observers or ():
             if is_committed:
                 observer.commit(index)
             else:

@@ -8,13 +8,16 @@ state keeps of queues that are gone.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from lockstep.core.branch_names import branch_name
 from lockstep.core.frames import Frame
 from lockstep.core.ids import LogIndex, SetName, TransactionKey
 from lockstep.core.set_state import SetState
+from lockstep.core.xid import Xid
 from services.broker.core.events.builder import ContentGone, DecodedFrame
 from services.broker.core.events.state_names import StateNames
 from services.broker.core.events.transactions import CommittedTransaction, EventKind
 from tests.simulation.checkers.record import Record
+from tests.simulation.distributed import DistributedTransaction
 from tests.simulation.event_reader import read_events
 from tests.simulation.log_model import FOREVER, LogModel
 
@@ -35,10 +38,15 @@ class Seen(NamedTuple):
 
 def check(record: Record) -> Iterator[str]:
     for set_name, frames in record.logs.items():
-        yield from _check_set(set_name, frames, record.models[set_name])
+        yield from _check_set(set_name, frames, record.models[set_name], record.distributed)
 
 
-def _check_set(set_name: SetName, frames: Sequence[Frame], model: LogModel) -> Iterator[str]:
+def _check_set(
+    set_name: SetName,
+    frames: Sequence[Frame],
+    model: LogModel,
+    distributed: Sequence[DistributedTransaction],
+) -> Iterator[str]:
     durable = [DecodedFrame.of(frame.durable) for frame in frames]
     state = SetState(set_name)
     for frame in frames:
@@ -57,6 +65,7 @@ def _check_set(set_name: SetName, frames: Sequence[Frame], model: LogModel) -> I
         yield f"events of {set_name} do not say {missing}"
     for wrong in sorted(set(found) - expected):
         yield f"events of {set_name} say {wrong}, which did not happen"
+    yield from _check_sets_of(set_name, told, distributed)
     for place in range(1, _BEGINNINGS + 1):
         # In the middle of a frame, too.
         after = LogIndex(model.end * place // (_BEGINNINGS + 1))
@@ -67,6 +76,19 @@ def _check_set(set_name: SetName, frames: Sequence[Frame], model: LogModel) -> I
         middle = (span.start + span.stop) // 2
         snapshot = next(frame.header.last for frame in durable if frame.header.last >= middle)
         yield from _check_newcomer(set_name, snapshot, durable, told, spans, names)
+
+
+def _check_sets_of(
+    set_name: SetName, told: Sequence[CommittedTransaction], distributed: Sequence[DistributedTransaction]
+) -> Iterator[str]:
+    """Whoever plans learns from each branch that a coordinator has committed where to look for the others."""
+    sets = {mine.global_id: sorted(mine.sets) for mine in distributed}
+    for done in told:
+        if not done.is_joint or done.is_heuristic:
+            continue
+        wanted = sets[branch_name(Xid.decode(done.xid)).global_id]
+        if list(done.resource_sets) != wanted:
+            yield f"events of {set_name} at {done.index} name the sets {done.resource_sets}, not {wanted}"
 
 
 def _compared(

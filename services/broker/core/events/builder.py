@@ -166,6 +166,7 @@ class EventBuilder:
         record: Any = indexed.record
         branch = self._open.change(record.transaction, time_ms)
         if branch.is_prepared:
+            branch.name_sets(record.resource_sets)
             return None
         branch.xid, branch.resource_sets = record.xid, record.resource_sets
         if record.commit_when_prepared:

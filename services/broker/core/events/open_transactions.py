@@ -4,6 +4,7 @@ Law: what two know of, neither changes: who does, goes on with one of his own. S
 whatever was done in them.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -33,6 +34,12 @@ class OpenTransaction:
     def begins_with_first(self) -> bool:
         """Nothing is lacking that was done before what is known."""
         return not self.operations or self.operations[0].ordinal == 0
+
+    def name_sets(self, more: Sequence[str]) -> None:
+        """Some said that it has branches in these: each as often as anybody said."""
+        if more and more != self.resource_sets:
+            joined = Counter(self.resource_sets) | Counter(more)
+            self.resource_sets = tuple(sorted(joined.elements()))
 
     def with_operations(self, operations: Sequence[Publish | Dequeue]) -> "OpenTransaction":
         """One that is nobody else's."""
@@ -79,5 +86,5 @@ class OpenTransactions:
                 continue
             joined = first.with_operations([*first.operations, *known.operations])
             joined.xid, joined.is_prepared = known.xid or first.xid, known.is_prepared or first.is_prepared
-            joined.resource_sets = known.resource_sets or first.resource_sets
+            joined.name_sets(known.resource_sets)
             self._by_key[key] = joined

@@ -428,7 +428,7 @@ class Writer:
         self.log.append(Prepare(self._command(), key, True, begun=begun, durable_records=records))
 
     def _end_prepared(self) -> None:
-        """What coordinators and operators do, and what late time-outs try to."""
+        """What coordinators and operators do, a vote that is repeated too, and what late time-outs try to."""
         prepared = self.log.state.transactions.prepared()
         if not prepared:
             return
@@ -436,6 +436,9 @@ class Writer:
         key, records = branch.key, branch.durable_records
         record = self.random.choice(
             (
+                Prepare(
+                    self._command(), key, False, branch.xid, 5, ("east", "west"), durable_records=records
+                ),
                 Commit(self._command(), key, False, records),
                 Commit(self._command(), key, True, records),
                 Rollback(self._command(), key, RollbackReason.COORDINATOR, records),

@@ -362,14 +362,17 @@ class Rig:
         replica = SetState(SET)
         answering: dict[SessionKey, list[int]] = {}
         durable_records: Counter[TransactionKey] = Counter()
+        prepared: set[TransactionKey] = set()
         for frame in log.frames_after(LogIndex(0)):
             replica.apply_frame(frame)
             for found in decode_records(frame):
                 key: TransactionKey | None = getattr(found.record, "transaction", None)
                 if isinstance(found.record, Prepare | Commit | Rollback):
                     assert found.record.durable_records == durable_records[found.record.transaction]
-                if key is not None:
+                if key is not None and key not in prepared:
                     durable_records[key] += found.is_durable
+                if key is not None and isinstance(found.record, Prepare):
+                    prepared.add(key)
                 command: CommandRef | None = found.record.command
                 if command is not None:
                     answering.setdefault(command.session, []).append(command.number)

@@ -198,7 +198,7 @@ def test_a_transaction_says_who_it_is() -> None:
         dequeue(place(50, 1)),
         key=(LogIndex(98), EPOCH),
         xid=xid.encode(),
-        resource_sets=("east", "orders", "west"),
+        resource_sets=("east", "orders", "west", "west"),
         is_heuristic=True,
     )
     (batch,) = encoded(plain, named)

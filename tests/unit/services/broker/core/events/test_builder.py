@@ -110,6 +110,23 @@ def test_a_branch_says_its_name_and_in_which_sets_its_transaction_is() -> None:
     )
 
 
+def test_sets_that_a_repeated_vote_names_are_told_wherever_a_reader_begins() -> None:
+    log = Log()
+    queue = log.queue("q")
+    key = log.begin(b"branch")
+    log.publish(message((queue,)), transaction=key)
+    places = [log.prepare(key, b"branch")]
+    log.flush()
+    log.publish(message((queue,)))
+    places += [log.prepare(key, b"branch", ("east", "west")), log.prepare(key, b"branch")]
+    log.flush()
+    committed = log.commit_prepared(key)
+    for after in (0, *places):
+        done = told(log, after)[-1]
+        assert (done.index, done.resource_sets) == (committed, ("east", "west"))
+        assert words(done) == [f"enqueue q {committed}.0"]
+
+
 @pytest.mark.parametrize("is_heuristic", [False, True])
 def test_a_heuristic_end_is_said(is_heuristic: bool) -> None:
     log = Log()

@@ -92,3 +92,18 @@ def test_a_collector_that_has_not_taken_all_is_of_no_use() -> None:
     builder = EventBuilder(names, log.state.applied)
     with pytest.raises(AssertionError, match=f"0 is not {log.state.applied}"):
         builder.take_earlier(LogIndex(0), EventBuilder(names, LogIndex(0), is_collecting=True))
+
+
+def test_the_sets_of_a_branch_are_all_that_anybody_named() -> None:
+    """A set in which it has two branches is named twice, by whoever knows that."""
+    earlier, known = OpenTransactions(), OpenTransactions()
+    first = earlier.change(KEY, FIRST)
+    first.name_sets(("east",))
+    first.name_sets(())
+    assert first.resource_sets == ("east",)
+    known.change(KEY, SECOND).name_sets(("west", "east", "west"))
+    known.precede(earlier)
+    joined = known.change(KEY, SECOND)
+    assert (joined.resource_sets, first.resource_sets) == (("east", "west", "west"), ("east",))
+    joined.name_sets(("west", "east"))
+    assert joined.resource_sets == ("east", "west", "west")
