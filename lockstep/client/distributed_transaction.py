@@ -14,7 +14,7 @@ from typing import Protocol, Self
 
 from lockstep.client.command_batches import CommandBatches
 from lockstep.client.consumer import Message
-from lockstep.client.coordinators import Coordinators
+from lockstep.client.coordinators import PATIENCE_SECONDS, Coordinators
 from lockstep.client.distributed_outcome import outcome_of, resolved
 from lockstep.client.heuristics import check_committed
 from lockstep.client.outcome import Outcome, OutcomeState
@@ -30,8 +30,11 @@ from lockstep.core.xid import Xid
 from lockstep.runtime.xid_codec import decode_xid
 from lockstep.wire.v1 import coordinator_pb2 as pb
 
-ENDED_SECONDS = 20.0
-"""How long a branch without a session waits to be prepared: longer than a commit tries to reach a coordinator."""
+VOTE_SECONDS = 10.0
+"""How long a coordinator that was reached may wait for the last vote: its `--prepare-ms`."""
+ENDED_SECONDS = PATIENCE_SECONDS + VOTE_SECONDS + 5.0
+"""How long a branch without a session waits to be prepared: longer than a commit may take to reach a coordinator and to have it
+ask for votes, with some seconds for the ways. Connections are prepared before that, behind a call that may take as long again."""
 
 PREPARED_STATUS = "PREPARE TRANSACTION"
 """PostgreSQL's word for a transaction that is prepared."""
@@ -294,7 +297,8 @@ class DistributedTransaction:
     async def _end_branches(self) -> None:
         """Each tells whether all of its operations came; raises `Rejected` where one did not, or failed."""
         # From here on no session has them: should this process die before a coordinator hears of the commit, they end soon.
-        within = 0.0 if 0 < self._timeout_ms <= ENDED_SECONDS * 1000 else ENDED_SECONDS
+        wait = ENDED_SECONDS + (PATIENCE_SECONDS if self._connections else 0.0)
+        within = 0.0 if 0 < self._timeout_ms <= wait * 1000 else wait
         ends = [manager.end_soon(branch.xid, within) for manager, branch in self._branches.values()]
         ended = await asyncio.gather(*ends)
         for set_name, status in zip(self._branches, ended, strict=True):

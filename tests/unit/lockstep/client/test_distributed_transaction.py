@@ -9,12 +9,13 @@ import pytest_asyncio
 
 import lockstep
 from lockstep.client import Client, InDoubt, Message, OutcomeState, Rejected, Session, TransactionState
-from lockstep.client.coordinators import Coordinators
+from lockstep.client.coordinators import PATIENCE_SECONDS, Coordinators
 from lockstep.client.distributed_transaction import ENDED_SECONDS
 from lockstep.core import commands as c
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import LogIndex, SetName, TransactionKey, transaction_id
 from lockstep.core.xa import XaStatus
+from services.coordinator.core.settings import CoordinatorLimits
 from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 from tests.unit.lockstep.client.fake_coordinator import FakeCoordinator
 
@@ -67,6 +68,22 @@ async def test_what_was_accepted_and_published_is_committed(
     limit = commands[-2]
     assert isinstance(limit, c.SetTimeoutCommand)
     assert limit.timeout_ms == 1000 * ENDED_SECONDS, "nobody else would end it if this client died now"
+
+
+def test_an_ended_branch_waits_for_as_long_as_its_commit_is_tried_and_coordinators_ask_for_votes() -> None:
+    """Coordinators that are away for that time would make a commit a rollback otherwise."""
+    assert PATIENCE_SECONDS * 1000 + CoordinatorLimits().prepare_ms < ENDED_SECONDS * 1000
+
+
+async def test_an_ended_branch_waits_for_connections_that_are_prepared_before(
+    broker: FakeBroker, session: Session
+) -> None:
+    """The list of participants goes into the log first, which is tried for as long as a commit."""
+    async with session.distributed_transaction() as tx:
+        await tx.publish("a", b"x")
+        await tx.enlist_postgres(Connection("PREPARE TRANSACTION"), "grpc://127.0.0.1:1/rows")
+    limits = [one for one in broker.worlds["one"].executed() if isinstance(one, c.SetTimeoutCommand)]
+    assert [one.timeout_ms for one in limits] == [1000 * (ENDED_SECONDS + PATIENCE_SECONDS)]
 
 
 async def test_who_publishes_faster_than_can_be_said_waits(
