@@ -10,7 +10,11 @@ from lockstep.core.xa import XaStatus
 from lockstep.wire.v1 import coordinator_pb2 as pb
 
 CALL_SECONDS = 5.0
-_HEURISTIC = {
+_STATES = {
+    int(number): name.removeprefix("DISTRIBUTED_STATE_").lower().replace("_", " ")
+    for name, number in pb.DistributedState.items()
+}
+_HEURISTIC: dict[int, str] = {
     XaStatus.HEURHAZ: "heuristic hazard",
     XaStatus.HEURCOM: "heuristically committed",
     XaStatus.HEURRB: "heuristically rolled back",
@@ -63,7 +67,7 @@ def heuristic_as_json(one: pb.ListDistributedResponse.Heuristic) -> dict[str, An
     return {
         "xid": "",
         "set": "",
-        "state": _HEURISTIC.get(XaStatus(one.heuristic), "heuristic"),
+        "state": _HEURISTIC.get(one.heuristic, "heuristic"),
         "age_seconds": round(one.age_ms / 1000, 1),
         "distributed_transaction": one.transaction_id.hex(),
         "decision": state_name(one.state),
@@ -74,7 +78,8 @@ def heuristic_as_json(one: pb.ListDistributedResponse.Heuristic) -> dict[str, An
 
 
 def state_name(state: "pb.DistributedState.ValueType") -> str:
-    return pb.DistributedState.Name(state).removeprefix("DISTRIBUTED_STATE_").lower().replace("_", " ")
+    """A word; of a state that is not known here its number."""
+    return _STATES.get(state, str(state))
 
 
 def parse_global_id(text: str) -> bytes | None:

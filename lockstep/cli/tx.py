@@ -32,6 +32,7 @@ from lockstep.client import Client, ErrorCode, Rejected, connect
 from lockstep.client.resource_manager import ResourceManager
 from lockstep.core.branch_names import FORMAT_ID, branch_name
 from lockstep.core.server_messages import BranchDescription
+from lockstep.core.wire_numbers import known
 from lockstep.core.xa import BranchState
 from lockstep.core.xid import Xid
 from lockstep.wire.v1 import coordinator_pb2 as pb
@@ -281,7 +282,7 @@ def _parse(text: str) -> Xid:
 
 
 def _state(branch: BranchDescription) -> str:
-    return BranchState(branch.state).name.lower().replace("_", " ")
+    return known(BranchState, branch.state, BranchState.UNKNOWN).name.lower().replace("_", " ")
 
 
 def _age_seconds(branch: BranchDescription) -> float:

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from lockstep.core.xid import Xid
 from lockstep.wire.v1 import events_pb2 as pb
 
+_KINDS = {int(number): name.removeprefix("KIND_").lower() for name, number in pb.EventBatch.Kind.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -26,7 +28,7 @@ class Event:
     events: int
     """Of the transaction in this set."""
     kind: str
-    """enqueue, dequeue, expire, dead_letter, declare, delete or rollback."""
+    """enqueue, dequeue, expire, dead_letter, declare, delete or rollback; of a later version its number, in digits."""
     resource: str
     """Queue or exchange."""
     position: tuple[int, int]
@@ -59,9 +61,7 @@ def events_in(batch: pb.EventBatch) -> Iterator[Event]:
                 xid,
                 place,
                 transaction.events,
-                pb.EventBatch.Kind.Name(pb.EventBatch.Kind.ValueType(kinds[number]))
-                .removeprefix("KIND_")
-                .lower(),
+                _KINDS.get(kinds[number], str(kinds[number])),
                 batch.resources[_at(resources, number)].name,
                 (_at(columns.position_indexes, number), _at(columns.position_ordinals, number)),
                 (_at(columns.source_indexes, number), _at(columns.source_ordinals, number)),

@@ -17,8 +17,9 @@ from lockstep.client.unheard import unheard
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
-from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.core.ids import SetName, TransactionKey
+from lockstep.core.wire_numbers import known
 from lockstep.core.xa import EXCEPTIONS, BranchState, XaStatus
 from lockstep.core.xid import Xid
 
@@ -262,7 +263,12 @@ class ResourceManager:
         return await self._status(verb, xid, self._send(make(_encoded(xid, verb))))
 
     async def _status(self, verb: str, xid: Xid, sent: asyncio.Future[Done]) -> XaStatus:
-        return XaStatus((await self._done(verb, xid, sent)).value)
+        number = (await self._done(verb, xid, sent)).value
+        status = known(XaStatus, number, None)
+        if status is None:
+            text = f"{verb} of {xid} was answered with status {number}, which is not known here"
+            raise InDoubt(ErrorCode.ILLEGAL_STATE, text, xid=str(xid), status=number)
+        return status
 
     async def _done(self, verb: str, xid: Xid, sent: asyncio.Future[Done]) -> Done:
         try:

@@ -4,6 +4,7 @@ Law: it says what came, in order, and at last `StreamLost`, once; after `cancel`
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,8 @@ from lockstep.runtime.channels import GRPC_MESSAGE_BYTES_MAX
 from lockstep.runtime.session_codec import decode_response, encode_request
 from lockstep.runtime.wire import parse
 from lockstep.wire.v1 import session_pb2 as pb
+
+_log = logging.getLogger("lockstep.client")
 
 COMMAND_BYTES_MAX = GRPC_MESSAGE_BYTES_MAX - (8 << 20)
 """One of them goes into a message with much that is small. Sets take less."""
@@ -137,6 +140,9 @@ class SessionStream:
             if self._is_over:
                 raise
             reason = "the call was cancelled"
+        except Exception as error:  # Without a word, what was asked for on it would be waited for.
+            _log.exception("%s: a session stream ends", self._set_name)
+            reason = f"{type(error).__name__}: {error}"
         if not self._is_over:
             self.cancel()
             self._hear(StreamLost(self.number, reason))

@@ -31,6 +31,7 @@ from lockstep.core.ids import (
     TransactionKey,
     transaction_id,
 )
+from lockstep.core.wire_numbers import known
 from lockstep.core.xa import BranchState
 from lockstep.runtime.channels import Channels
 
@@ -120,8 +121,8 @@ class SetSession:
         self.core.window.leave_out(transaction)
 
     def _submit(self, ticket: e.Ticket, command: c.AnyCommand) -> None:
-        for effect in self.core.submit(ticket, command):
-            self._perform(effect)
+        if answered := self.core.submit(ticket, command):
+            self._perform_all(answered)
 
     @property
     def takes_last_publish(self) -> bool:
@@ -297,17 +298,27 @@ class SetSession:
         if self._timer is not None:
             self._timer.cancel()
         await asyncio.gather(*(stream.close() for stream in self._streams.values()))
-        for effect in self.core.abandon():
-            self._perform(effect)
+        self._perform_all(self.core.abandon())
 
     def feed(self, event: e.Input) -> None:
         """One input to the core, and its effects."""
-        for effect in self.core.handle(event, now_ms()):
-            self._perform(effect)
+        self._perform_all(self.core.handle(event, now_ms()))
         if self._room and not self.is_full:
             # All: what they do now goes out together.
             for future in self._room.values():
                 _let_look(future)
+
+    def _perform_all(self, effects: Sequence[e.Effect]) -> None:
+        """One that raises takes no other along: the core has taken their answers in, and nobody would hear them any more."""
+        for effect in effects:
+            try:
+                self._perform(effect)
+            except Exception as error:  # Of whoever is told, or our own.
+                _log.exception("%s: %s was not performed", self.set_name, type(effect).__name__)
+                ticket = getattr(effect, "ticket", None)
+                if isinstance(ticket, asyncio.Future):
+                    text = f"its answer was not understood: {error}"
+                    _fail(ticket, InDoubt(ErrorCode.ILLEGAL_STATE, text, resource_set=self.set_name))
 
     def _perform(self, effect: e.Effect) -> None:
         match effect:
@@ -322,7 +333,9 @@ class SetSession:
                 if (port := self._consumers.get(consumer)) is not None:
                     port.deliver(queue, epoch, messages)
             case e.CommandRejected(ticket, code, message, value):
-                details: dict[str, object] = {"branch_state": BranchState(value)} if value else {}
+                details: dict[str, object] = {}
+                if value:
+                    details["branch_state"] = known(BranchState, value, BranchState.UNKNOWN)
                 _fail(ticket, Rejected(code, message, resource_set=self.set_name, **details))
             case e.CommandInDoubt(ticket, code, message, transaction):
                 details = {"resource_set": self.set_name}
@@ -389,8 +402,7 @@ class SetSession:
             return [message]
         except UnsayableError as error:
             instead, effects = refuse(self.core.line, message, error.code, error.message)
-            for effect in effects:
-                self._perform(effect)
+            self._perform_all(effects)
             return instead
 
     def _tick(self) -> None:

@@ -26,6 +26,7 @@ from lockstep.core.branch_names import (
     parse_global_id,
 )
 from lockstep.core.ids import Incarnation
+from lockstep.core.wire_numbers import known
 from lockstep.core.xa import XaStatus
 
 CLOCK_MS = 60_000
@@ -89,7 +90,8 @@ class OutcomeEntry:
     hazards: tuple[tuple[ParticipantName, str], ...] = ()
     """Participants that did not end as decided, or could not say so, each with its answer."""
     heuristic: XaStatus = XaStatus.OK
-    """What that makes of the whole. Not OK: kept, without a retention, until an operator has it forgotten."""
+    """What that makes of the whole; HEURHAZ for what a later version says and this one does not know. Not OK: kept, without a
+    retention, until an operator has it forgotten."""
     ended_ms: int = 0
     """When every participant had acknowledged, by the wall clock of the coordinator that wrote it; 0: not said (older ones)."""
 
@@ -109,7 +111,7 @@ class OutcomeEntry:
         try:
             fields = json.loads(data)
             hazards = tuple((ParticipantName(str(name)), str(answer)) for name, answer in fields["hazards"])
-            heuristic = XaStatus(fields.get("heuristic", XaStatus.OK))
+            heuristic = known(XaStatus, int(fields.get("heuristic", XaStatus.OK)), XaStatus.HEURHAZ)
             return OutcomeEntry(
                 Verdict(fields["verdict"]), hazards, heuristic, int(fields.get("ended_ms", 0))
             )

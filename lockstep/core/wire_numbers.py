@@ -4,13 +4,22 @@ Law: numbers are added, never reused, so during an upgrade each side may be told
 member which says so, and goes on: an exception would end a stream, or leave whoever is answered without a word.
 """
 
-from enum import IntEnum
+from enum import Enum
 from typing import TypeVar
 
-_Kind = TypeVar("_Kind", bound=IntEnum)
+from lockstep.core.errors import ErrorCode
+
+_Kind = TypeVar("_Kind", bound=Enum)
+_Other = TypeVar("_Other")
+_CODES = {int(code): code for code in ErrorCode}
 
 
-def known(kind: type[_Kind], number: int, unknown: _Kind) -> _Kind:
+def error_code(number: int) -> ErrorCode:
+    """Of that number; one that is not known here is ILLEGAL_STATE: an error, whichever."""
+    return _CODES.get(number, ErrorCode.ILLEGAL_STATE)
+
+
+def known(kind: type[_Kind], number: int, unknown: _Other) -> _Kind | _Other:
     """The member of that number; `unknown` where there is none."""
     try:
         return kind(number)

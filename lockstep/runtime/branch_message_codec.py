@@ -5,8 +5,8 @@ from collections.abc import Callable
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
-from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.wire_numbers import error_code
 from lockstep.runtime.transaction_name_codec import decode_name, encode_name
 from lockstep.wire.v1 import session_pb2 as pb
 
@@ -142,5 +142,5 @@ def encode_timeout(message: sm.TimeoutAnswer) -> pb.ServerMessage:
 
 def decode_timeout(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> sm.TimeoutAnswer:
     answer = wire.timeout_answer
-    code = ErrorCode.NOT_FOUND if answer.code else ErrorCode.NONE
+    code = error_code(answer.code)
     return sm.TimeoutAnswer(epoch, commit_index, answer.request, code, answer.timeout_ms)

@@ -6,6 +6,7 @@ from typing import assert_never
 from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionKey
+from lockstep.core.wire_numbers import error_code
 from lockstep.runtime.branch_message_codec import (
     decode_recovered,
     decode_timeout,
@@ -180,7 +181,7 @@ def decode_server_message(
 def _decode_answers(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> sm.Answers:
     answers = wire.answers
     numbers, values, messages = answers.numbers, answers.values, answers.messages
-    codes = [_code(code) for code in answers.codes] if answers.codes else []
+    codes = [error_code(code) for code in answers.codes] if answers.codes else []
     count = len(numbers)
     if count == 1 and len(codes) <= 1 and len(messages) <= 1 and len(values) <= 1:
         # Nearly always: the same columns.
@@ -244,7 +245,7 @@ def _decode_browse(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage)
     answer = wire.browse_answer
     messages = _decode_batch(answer.batch)
     return sm.BrowseAnswer(
-        epoch, commit_index, answer.request, _code(answer.code), answer.message, messages, answer.is_end
+        epoch, commit_index, answer.request, error_code(answer.code), answer.message, messages, answer.is_end
     )
 
 
@@ -288,7 +289,7 @@ def _decode_queue_details(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerM
         epoch,
         commit_index,
         details.request,
-        _code(details.code),
+        error_code(details.code),
         details.is_durable,
         details.is_exclusive,
         details.is_auto_delete,
@@ -301,14 +302,6 @@ def _decode_queue_details(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerM
     )
 
 
-def _code(number: int) -> ErrorCode:
-    """A code that is not known here comes from a newer broker: it is an error, whichever."""
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.ILLEGAL_STATE
-
-
 _DECODERS: dict[str, Callable[[Epoch, LogIndex, pb.ServerMessage], sm.AnyServerMessage]] = {
     "answers": _decode_answers,
     "deliveries": _decode_deliveries,
@@ -316,13 +309,17 @@ _DECODERS: dict[str, Callable[[Epoch, LogIndex, pb.ServerMessage], sm.AnyServerM
         epoch, commit_index, wire.heartbeat_answered.pause_ms
     ),
     "pushed_back": lambda epoch, commit_index, wire: sm.PushedBack(
-        epoch, commit_index, wire.pushed_back.number, _code(wire.pushed_back.code), wire.pushed_back.message
+        epoch,
+        commit_index,
+        wire.pushed_back.number,
+        error_code(wire.pushed_back.code),
+        wire.pushed_back.message,
     ),
     "attached": _decode_attached,
     "attach_refused": lambda epoch, commit_index, wire: sm.AttachRefused(
         epoch,
         commit_index,
-        _code(wire.attach_refused.code),
+        error_code(wire.attach_refused.code),
         wire.attach_refused.message,
         tuple(wire.attach_refused.candidates),
     ),
@@ -336,7 +333,7 @@ _DECODERS: dict[str, Callable[[Epoch, LogIndex, pb.ServerMessage], sm.AnyServerM
         epoch,
         commit_index,
         wire.consumer_closed.consumer,
-        _code(wire.consumer_closed.code),
+        error_code(wire.consumer_closed.code),
         wire.consumer_closed.message,
     ),
     "browse_answer": _decode_browse,
@@ -347,7 +344,7 @@ _DECODERS: dict[str, Callable[[Epoch, LogIndex, pb.ServerMessage], sm.AnyServerM
         epoch,
         commit_index,
         wire.exchange_details.request,
-        _code(wire.exchange_details.code),
+        error_code(wire.exchange_details.code),
         wire.exchange_details.kind,
         wire.exchange_details.is_durable,
     ),
@@ -357,6 +354,6 @@ _DECODERS: dict[str, Callable[[Epoch, LogIndex, pb.ServerMessage], sm.AnyServerM
         epoch, commit_index, tuple(wire.candidates_changed.candidates)
     ),
     "ended": lambda epoch, commit_index, wire: sm.SessionEnded(
-        epoch, commit_index, _code(wire.ended.code), wire.ended.message
+        epoch, commit_index, error_code(wire.ended.code), wire.ended.message
     ),
 }

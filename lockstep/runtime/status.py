@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
+from lockstep.core.wire_numbers import error_code
 
 STATUS: dict[ErrorCode, grpc.StatusCode] = {
     ErrorCode.NONE: grpc.StatusCode.OK,
@@ -88,10 +89,7 @@ def error_from(error: grpc.aio.AioRpcError | grpc.Call, is_read: bool = False) -
             return Rejected(_NEVER_BEGAN[error.code()], text)
         kind = Rejected if is_read else InDoubt
         return kind(ErrorCode.UNAVAILABLE, text)
-    try:
-        code = ErrorCode(int(number))
-    except ValueError:
-        code = ErrorCode.ILLEGAL_STATE
+    code = error_code(int(number)) if str(number).isdecimal() else ErrorCode.ILLEGAL_STATE
     kind = InDoubt if DOUBT_KEY in metadata else Rejected
     return kind(code, text, **_details(metadata.get(DETAILS_KEY)))
 

@@ -37,6 +37,7 @@ from lockstep.core.store_protocol import (
     Truncate,
     Truncated,
 )
+from lockstep.core.wire_numbers import known
 from lockstep.runtime.wire import BytesWithin, Serialized, parse
 from lockstep.wire.v1 import store_pb2
 
@@ -263,10 +264,7 @@ def _epochs(starts: Iterable[store_pb2.EpochStart]) -> tuple[tuple[Epoch, LogInd
 
 def _code(number: int) -> ErrorCode:
     """A code of a newer store is at least an error."""
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNAVAILABLE
+    return known(ErrorCode, number, ErrorCode.UNAVAILABLE)
 
 
 def encode_read_messages(effect: ReadMessages) -> bytes:

@@ -111,17 +111,17 @@ class GrpcParticipants(ParticipantPort):
             return Vote.UNREACHABLE
         if response.vote == pb.PARTICIPANT_VOTE_NO:
             _log.info("event=voted_no participant=%s xid=%s reason=%s", participant, xid, response.reason)
-        return VOTES.get(response.vote, Vote.NO)
+        return vote_of(response)
 
     async def commit(self, participant: ParticipantName, xid: Xid, *, one_phase: bool) -> Completion:
         address, name = _parse(participant)
         request = pb.ParticipantCommitRequest(name=name, xid=encode_xid(xid), one_phase=one_phase)
-        return _end(await self._call(address, "Commit", request, pb.ParticipantCommitResponse()))
+        return end_of(await self._call(address, "Commit", request, pb.ParticipantCommitResponse()))
 
     async def rollback(self, participant: ParticipantName, xid: Xid) -> Completion:
         address, name = _parse(participant)
         request = pb.ParticipantRollbackRequest(name=name, xid=encode_xid(xid))
-        return _end(await self._call(address, "Rollback", request, pb.ParticipantRollbackResponse()))
+        return end_of(await self._call(address, "Rollback", request, pb.ParticipantRollbackResponse()))
 
     async def _call(
         self, address: str, method: str, request: Message, response: _Response
@@ -145,7 +145,12 @@ class _Ended(Protocol):
     end: "pb.ParticipantEnd.ValueType"
 
 
-def _end(response: _Ended | None) -> Completion:
+def vote_of(response: pb.ParticipantPrepareResponse) -> Vote:
+    """One that this coordinator does not know is none for a commit."""
+    return VOTES.get(response.vote, Vote.NO)
+
+
+def end_of(response: _Ended | None) -> Completion:
     if response is None:
         return Completion.UNREACHABLE
     # A way of ending that this coordinator does not know yet: somebody has to look at it.

@@ -25,6 +25,7 @@ LOOK_SECONDS = 0.1
 FIRST_CUT_SECONDS = 15.0
 """A new group waits so long for transactions that are being committed; their coordinators need far less."""
 
+_STARTS = frozenset(pb.OpenSubscriptionRequest.Start.values())
 _Group = pb.ChangeSubscriptionResponse.Group
 
 
@@ -39,6 +40,8 @@ class Groups:
         """Raises `Rejected` INVALID_ARGUMENT, UNAVAILABLE, and OUT_OF_RANGE where it is to begin with what is gone, or was left
         behind; repeating it finds what the first call did.
         """
+        if request.start not in _STARTS:
+            raise Rejected(ErrorCode.INVALID_ARGUMENT, f"start {request.start} is not known here")
         opened: dict[SetName, _Group] = {}
         is_known = await self.is_started(request.group, await self._sources.names.all())
         await self._take_in(request, opened, is_known=is_known)

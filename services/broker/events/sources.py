@@ -11,6 +11,7 @@ from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, SetName, TimeMs
 from lockstep.core.requests import SubscriptionChange
 from lockstep.core.server_messages import BranchEnd
+from lockstep.core.wire_numbers import known
 from lockstep.runtime.clock import read_now
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.driver import Driver
@@ -198,7 +199,7 @@ class EventSources:
             groups = await self._queries.change_subscription(
                 set_name,
                 request.group,
-                SubscriptionChange(request.change),
+                change_of(request.change),
                 floor.index if floor is not None else None,
                 floor.epoch if floor is not None else None,
                 is_earliest=request.is_earliest,
@@ -316,3 +317,11 @@ def _log_view(start: Offset, response: pb.DescribeLogResponse) -> LogView:
         )
     ]
     return LogView(start, marks, joints, response.is_end, response.now_ms)
+
+
+def change_of(number: int) -> SubscriptionChange:
+    """Raises `Rejected` (INVALID_ARGUMENT) for one that is not known here."""
+    change = known(SubscriptionChange, number, None)
+    if change is None:
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, f"change {number} of a group is not known here")
+    return change

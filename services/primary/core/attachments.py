@@ -19,6 +19,7 @@ from lockstep.core.server_messages import (
 )
 from lockstep.core.sessions import Session
 from lockstep.core.tx_buffer import DtxBuffer
+from lockstep.core.wire_numbers import error_code
 from services.primary.core import branches
 from services.primary.core.auto_deletion import AutoDeletion
 from services.primary.core.client_streams import ClientStream, ClientStreams
@@ -120,7 +121,7 @@ class Attachments:
         )
         for number, answer in session.answers.items():
             if number > message.heard:
-                code = ErrorCode(answer.code)
+                code = error_code(answer.code)
                 streams.answer(stream.number, CommandAnswered(number, code, answer.message, answer.value))
 
     def _release_lost_deliveries(self, session: Session, message: AttachSession) -> None:

@@ -22,6 +22,7 @@ from lockstep.core.server_messages import (
     PushedBack,
 )
 from lockstep.core.sessions import Session
+from lockstep.core.wire_numbers import error_code
 from services.primary.core.claims_ahead import ClaimsAhead
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.command_table import execute
@@ -110,7 +111,7 @@ class Clients:
     def _repeat(self, stream: ClientStream, session: Session, command: AnyCommand) -> None:
         answer = session.answers.get(command.number)
         if answer is not None:
-            code = ErrorCode(answer.code)
+            code = error_code(answer.code)
             answered = CommandAnswered(command.number, code, answer.message, answer.value)
         else:
             text = f"command {command.number} is over, and its answer is not kept any more"

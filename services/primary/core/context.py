@@ -14,6 +14,7 @@ from lockstep.core.records import CommandRef
 from lockstep.core.resident_bodies import ResidentBodies
 from lockstep.core.server_messages import CommandAnswered
 from lockstep.core.set_state import SetState
+from lockstep.core.wire_numbers import error_code
 from services.primary.core.decision_questions import DecisionQuestions
 from services.primary.core.dispatch import Dispatch
 from services.primary.core.expiry import Expiry
@@ -184,4 +185,4 @@ def answer_of(context: Context, ref: CommandRef) -> CommandAnswered:
     session = context.state.sessions.get(ref.session)
     assert session is not None, ref
     answer = session.answers[ref.number]
-    return CommandAnswered(ref.number, ErrorCode(answer.code), answer.message, answer.value)
+    return CommandAnswered(ref.number, error_code(answer.code), answer.message, answer.value)

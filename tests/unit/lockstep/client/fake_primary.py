@@ -11,6 +11,8 @@ from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, SessionId, SessionKey
 
+_VERBS = (c.PrepareBranchCommand, c.CommitBranchCommand, c.RollbackBranchCommand, c.ForgetBranchCommand)
+
 
 @dataclass(slots=True)
 class Entry:
@@ -39,6 +41,9 @@ class FakeSet:
     """Answers to begins do not arrive."""
     takes_last_publish: bool = True
     """Older primaries do not."""
+    value_of_verbs: int = 0
+    """What is answered to those that end branches."""
+    code_of_verbs: ErrorCode = ErrorCode.NONE
 
     def fail_over(self, keep: int) -> None:
         """A new epoch, whose log keeps `keep` of the records beyond the commit index."""
@@ -150,6 +155,8 @@ class FakePrimary:
         code = ErrorCode.ROLLED_BACK if key is not None and key[1] < self.world.kept_from else ErrorCode.NONE
         if isinstance(command, c.CommitCommand) and code is ErrorCode.NONE:
             self.world.log += [Entry(self.epoch)] * command.begins
+        if isinstance(command, _VERBS):
+            code = self.world.code_of_verbs
         self.world.log.append(Entry(self.epoch, None, self.session, command, code))
         if isinstance(command, c.BeginCommand) and not self.world.loses_begins:
             return [self._answers([sm.CommandAnswered(command.number, code, "", len(self.world.log))])]
@@ -169,7 +176,11 @@ class FakePrimary:
                 continue
             value = self._value(index, entry.command)
             text = entry.code.name if entry.code else ""
-            if value and self.world.log[value - 1].epoch != entry.epoch:
+            if (
+                not isinstance(entry.command, _VERBS)
+                and value
+                and self.world.log[value - 1].epoch != entry.epoch
+            ):
                 text = str(self.world.log[value - 1].epoch)
             answers.append(sm.CommandAnswered(entry.command.number, entry.code, text, value))
             self.answered = entry.command.number
@@ -188,7 +199,7 @@ class FakePrimary:
                 commands = enumerate((entry.command for entry in self.world.log), 1)
                 return next(at for at, one in commands if isinstance(one, c.StartCommand) and one.xid == xid)
             case _:
-                return 0
+                return self.world.value_of_verbs if isinstance(command, _VERBS) else 0
 
     def _answers(self, answers: list[sm.CommandAnswered]) -> sm.Answers:
         return sm.Answers(*self._head(), tuple(answers))
