@@ -142,6 +142,7 @@ _VERDICTS = {
     pb.RebuildMapResponse.VERDICT_CURRENT: "current",
     pb.RebuildMapResponse.VERDICT_REBUILT: "rebuilt",
     pb.RebuildMapResponse.VERDICT_STUCK: "stuck",
+    pb.RebuildMapResponse.VERDICT_UNHEARD: "unheard",
 }
 
 
@@ -215,6 +216,11 @@ def _fate(one: pb.RebuildMapResponse.RebuiltSet, is_written: bool) -> str:
             return f"Set {one.name} is led, and left alone."
         case pb.RebuildMapResponse.VERDICT_CURRENT:
             return f"Set {one.name} is as etcd has it, and left alone."
+        case pb.RebuildMapResponse.VERDICT_UNHEARD:
+            return (
+                f"Set {one.name} is left alone: none of its disks in sync could be asked. If it does not start when they are"
+                " back, run this again."
+            )
         case pb.RebuildMapResponse.VERDICT_REBUILT:
             verb = "goes on" if is_written else "would go on"
             given_up = f", without {', '.join(one.given_up)}" if one.given_up else ""

@@ -105,6 +105,11 @@ class Keys:
         return f"{self.prefix}generation"
 
     @property
+    def lineage(self) -> str:
+        """Which generations were before (`Lineage`); absent: none that counts."""
+        return f"{self.prefix}lineage"
+
+    @property
     def sets(self) -> str:
         return f"{self.prefix}sets/"
 

@@ -33,6 +33,8 @@ class MapSeen(Input, frozen=True):
     """Of the entry."""
     map_bytes: bytes
     generation: str
+    earlier_generations: tuple[str, ...] = ()
+    """Of the same lineage."""
 
 
 class LeaseKeySeen(Input, frozen=True):

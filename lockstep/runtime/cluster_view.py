@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from lockstep.core.cluster_map import Keys, SetMap
 from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.inputs import AnyInput, CandidatesSeen, LeaseKeySeen, MapSeen, PresencesSeen
+from lockstep.core.lineage import Lineage
 from lockstep.runtime.etcd import DeleteEvent, Entry, Event, PutEvent
 
 _log = logging.getLogger("lockstep.cluster_view")
@@ -52,6 +53,7 @@ class ClusterView:
     def __init__(self, keys: Keys) -> None:
         self.keys = keys
         self.generation = ""
+        self._lineage_value = b""
         self.members: dict[BrokerId, MemberEntry] = {}
         self.running: dict[BrokerId, Incarnation] = {}
         """Processes that hold their running key, whatever sets they serve."""
@@ -60,6 +62,15 @@ class ClusterView:
         """(queue or exchange, name) -> set."""
         self._candidates: dict[SetName, list[str]] = {}
         """As the sets heard last that they are others."""
+
+    @property
+    def lineage(self) -> Lineage:
+        """The generation with those before it whose disks are of the same history."""
+        try:
+            return Lineage.read(self.generation, self._lineage_value)
+        except ValueError as error:
+            _log.error("event=bad_lineage %s", error)
+            return Lineage(self.generation)
 
     def set_map(self, set_name: SetName) -> SetMap | None:
         view = self.sets.get(set_name)
@@ -104,7 +115,8 @@ class ClusterView:
     def read_all(self, entries: Iterable[Entry], revision: int) -> list[AnyInput]:
         """Everything under the cluster's prefix, read at one revision; returns what all sets should hear."""
         by_set: dict[SetName, list[Entry]] = {name: [] for name in self.sets}
-        self.members, self.running, self.directory, self.generation = {}, {}, {}, ""
+        self.members, self.running, self.directory = {}, {}, {}
+        self.generation, self._lineage_value = "", b""
         for entry in entries:
             set_name = self._set_of(entry.key)
             if set_name is None:
@@ -151,12 +163,11 @@ class ClusterView:
             set_name = self._set_of(key)
             if set_name is None:
                 is_member_new = is_member_new or key.startswith(self.keys.members)
-                generation = self.generation
                 if isinstance(event, PutEvent):
                     self._put_other(event.entry)
                 else:
                     self._delete_other(event.key)
-                if generation != self.generation:
+                if key in (self.keys.generation, self.keys.lineage):
                     maps.update(dict.fromkeys(sorted(self.sets)))
                 continue
             view = self.sets.setdefault(set_name, SetView())
@@ -196,7 +207,8 @@ class ClusterView:
         return found
 
     def _map_seen(self, set_name: SetName, view: SetView) -> MapSeen:
-        return MapSeen(set_name, view.set_map, view.map_revision, view.map_bytes, self.generation)
+        earlier = self.lineage.earlier
+        return MapSeen(set_name, view.set_map, view.map_revision, view.map_bytes, self.generation, earlier)
 
     @staticmethod
     def _presences_seen(set_name: SetName, view: SetView) -> PresencesSeen:
@@ -239,6 +251,8 @@ class ClusterView:
         keys = self.keys
         if entry.key == keys.generation:
             self.generation = entry.value.decode(errors="replace")
+        elif entry.key == keys.lineage:
+            self._lineage_value = entry.value
         elif entry.key.startswith(keys.members):
             broker = BrokerId(entry.key[len(keys.members) :])
             try:
@@ -258,6 +272,8 @@ class ClusterView:
         keys = self.keys
         if key == keys.generation:
             self.generation = ""
+        elif key == keys.lineage:
+            self._lineage_value = b""
         elif key.startswith(keys.members):
             self.members.pop(BrokerId(key[len(keys.members) :]), None)
         elif key.startswith(running := self.running_key(BrokerId(""))):

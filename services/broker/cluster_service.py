@@ -6,7 +6,6 @@ names before it takes effect.
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -17,9 +16,10 @@ from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName
 from lockstep.core.inputs import AcceptDataLoss, HandOver
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.driver import Driver
-from lockstep.runtime.etcd import Absent, Compare, EtcdClient, Get, GetDone, Put
+from lockstep.runtime.etcd import Absent, EtcdClient, Put
 from lockstep.runtime.rpc import service, unary
 from lockstep.wire.v1 import cluster_pb2 as pb
+from services.broker.accepted_loss import change_generation, until_it_can_lead
 from services.broker.coordinators import coordinators
 from services.broker.core.set_creation import check_set_name, first_entry
 from services.broker.directory_service import Directory
@@ -166,9 +166,8 @@ class ClusterService:
         set_map = self._view.set_map(set_name)
         if set_map is None:
             raise Rejected(ErrorCode.UNKNOWN_SET, f"no resource set {set_name!r}", set_name=set_name)
-        if self._driver.core(set_name) is None:
-            raise Rejected(ErrorCode.NOT_FOUND, f"{broker} has no replica of {set_name!r}", set_name=set_name)
-        generation = await self._change_generation(set_name)
+        await until_it_can_lead(self._driver, set_name)
+        generation = await change_generation(self._etcd, self._view.keys, set_name)
         _log.critical(
             "set=%s event=data_loss_accepted broker=%s epoch=%d in_sync=%s generation=%s: what only lost disks held is gone",
             set_name,
@@ -190,26 +189,6 @@ class ClusterService:
         )
 
     # Inside
-
-    async def _change_generation(self, set_name: SetName) -> str:
-        """R7: only while nobody holds the set's lease key."""
-        generation, lease_key = str(uuid.uuid4()), self._view.keys.set_lease(set_name)
-        compares: list[Compare] = [Absent(lease_key)]
-        result = await self._etcd.transact(
-            compares, [Put(self._view.keys.generation, generation.encode())], [Get(lease_key)]
-        )
-        if not result.succeeded:
-            (got,) = result.responses
-            holder = (
-                got.entry.value.decode(errors="replace") if isinstance(got, GetDone) and got.entry else ""
-            )
-            raise Rejected(
-                ErrorCode.IN_USE,
-                f"set {set_name!r} is led: its lease is held",
-                set_name=set_name,
-                holder=holder,
-            )
-        return generation
 
     async def _until_serving(self, set_name: SetName) -> None:
         """Raises `Rejected` if this broker, which is to lead the set, does not serve it in time."""

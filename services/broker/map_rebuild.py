@@ -14,7 +14,16 @@ from lockstep.core.cluster_map import Keys
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.runtime.cluster_view import ClusterView
-from lockstep.runtime.etcd import Absent, Compare, EtcdClient, ModRevisionEquals, Operation, Put, ValueEquals
+from lockstep.runtime.etcd import (
+    Absent,
+    Compare,
+    Delete,
+    EtcdClient,
+    ModRevisionEquals,
+    Operation,
+    Put,
+    ValueEquals,
+)
 from lockstep.wire.v1 import cluster_pb2 as pb
 from lockstep.wire.v1 import store_pb2
 from services.broker.core.map_rebuilding import (
@@ -156,7 +165,7 @@ class MapRebuild:
                 known.set_map(set_name),
                 view.map_revision if view is not None else 0,
                 view is not None and view.lease_holder is not None,
-                known.generation,
+                known.lineage,
             )
             plan = plan_set(set_name, etcd, found[set_name], surveys.keys(), without, self._process)
             if plan is not None:
@@ -217,7 +226,8 @@ class MapRebuild:
         for start in range(0, len(rebuilt), TRANSACTION_OPERATIONS_MAX // 2):
             chunk = rebuilt[start : start + TRANSACTION_OPERATIONS_MAX // 2]
             compares: list[Compare] = [_is_generation(keys, before)]
-            operations: list[Operation] = [Put(keys.generation, generation.encode())]
+            # A new lineage: in a new etcd, or one that was set back, revisions of before compare with nothing.
+            operations: list[Operation] = [Put(keys.generation, generation.encode()), Delete(keys.lineage)]
             for plan in chunk:
                 assert plan.entry is not None, "a set that is rebuilt has an entry"
                 view = known.sets.get(plan.set_name)

@@ -11,6 +11,7 @@ _VERDICTS = {
     Verdict.LED: pb.RebuildMapResponse.VERDICT_LED,
     Verdict.CURRENT: pb.RebuildMapResponse.VERDICT_CURRENT,
     Verdict.REBUILT: pb.RebuildMapResponse.VERDICT_REBUILT,
+    Verdict.UNHEARD: pb.RebuildMapResponse.VERDICT_UNHEARD,
     Verdict.STUCK: pb.RebuildMapResponse.VERDICT_STUCK,
 }
 

@@ -43,6 +43,7 @@ from lockstep.core.inputs import (
     SwapAnswered,
     Verdict,
 )
+from lockstep.core.lineage import Lineage
 from lockstep.core.server_messages import (
     AttachRefused,
     CandidatesChanged,
@@ -125,15 +126,21 @@ class BrokerEtcd:
     def _value(self, key: str) -> Entry | None:
         return self.session.view.get(key)
 
+    @property
+    def generation(self) -> str:
+        """The cluster's, as this process knows it; "": not at all."""
+        entry = self._value(self._keys.generation)
+        return entry.value.decode() if entry else ""
+
     def _feed_map(self, set_name: SetName) -> None:
-        entry, generation = self._value(self._keys.set_map(set_name)), self._value(self._keys.generation)
-        word = generation.value.decode() if generation else ""
+        entry, lineage = self._value(self._keys.set_map(set_name)), self._value(self._keys.lineage)
+        known = Lineage.read(self.generation, lineage.value if lineage else b"")
+        of_etcd = known.generation, known.earlier
         if entry is None:
-            self._broker.feed(MapSeen(set_name, None, 0, b"", word))
+            self._broker.feed(MapSeen(set_name, None, 0, b"", *of_etcd))
         else:
-            self._broker.feed(
-                MapSeen(set_name, SetMap.decode(entry.value), entry.mod_revision, entry.value, word)
-            )
+            set_map = SetMap.decode(entry.value)
+            self._broker.feed(MapSeen(set_name, set_map, entry.mod_revision, entry.value, *of_etcd))
         candidates = self._candidates_of(set_name)
         if self._world.options.tells_candidates and candidates != self._candidates.get(set_name, ()):
             self._candidates[set_name] = candidates
@@ -171,7 +178,8 @@ class BrokerEtcd:
         prefix = f"{self._keys.sets}{set_name}/"
 
         def read(etcd: Etcd) -> object:
-            keys = (*etcd.prefix(prefix), *etcd.prefix(self._keys.generation))
+            of_all = (*etcd.prefix(self._keys.generation), *etcd.prefix(self._keys.lineage))
+            keys = (*etcd.prefix(prefix), *of_all)
             return etcd.revision, dict(keys)
 
         def take(result: object) -> None:

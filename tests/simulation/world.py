@@ -11,7 +11,8 @@ from lockstep.client.session_settings import SessionSettings
 from lockstep.core.cluster_map import Keys, SetMap
 from lockstep.core.effects import AnyEffect, Halt, Note
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName, TransactionKey
-from lockstep.core.inputs import AnyInput
+from lockstep.core.inputs import AcceptDataLoss, AnyInput
+from lockstep.core.lineage import Lineage
 from services.broker.core.lease_keeper import LeaseSettings
 from tests.simulation.branches import Branches
 from tests.simulation.broker import Broker
@@ -204,6 +205,37 @@ class World:
             self.disks[broker].lose_power(self.random)
         else:
             self.disks[broker].kill(self.random)
+
+    def accept_loss(self, set_name: SetName, broker: BrokerId) -> bool:
+        """`lockstep cluster recover --accept-data-loss`: the generation changes, and then the broker is told, once it knows that.
+        False: refused, and nothing has changed.
+        """
+        process, keys = self.brokers[broker], self.keys
+        if not process.is_alive or process.replicas[set_name].obstacle_to_accepted_loss:
+            return False
+
+        def change(etcd: Etcd) -> str:
+            if etcd.get(keys.set_lease(set_name)) is not None:
+                return ""
+            generation, lineage = etcd.get(keys.generation), etcd.get(keys.lineage)
+            assert generation is not None, "a world has a generation"
+            before = Lineage.read(generation.value.decode(), lineage.value if lineage else b"")
+            after = before.changed_to(f"{len(before.earlier) + 2:08}-generation")
+            etcd.put(keys.lineage, after.encode())
+            etcd.put(keys.generation, after.generation.encode())
+            return after.generation
+
+        def tell(generation: str) -> None:
+            if process.is_alive and process.etcd.generation != generation:
+                self.loop.after(10 * MS, tell, generation)
+            elif process.is_alive:
+                process.feed(AcceptDataLoss(set_name))
+
+        generation = self.etcd.execute(change)
+        if generation:
+            self.trace(set_name, f"data loss accepted on {broker}: {generation}")
+            tell(generation)
+        return bool(generation)
 
     def lose_disk(self, broker: BrokerId) -> None:
         """A new, empty disk takes the place of the old one."""

@@ -747,6 +747,8 @@ class RebuildMapResponse(_message.Message):
         VERDICT_REBUILT: RebuildMapResponse._Verdict.ValueType  # 3
         VERDICT_STUCK: RebuildMapResponse._Verdict.ValueType  # 4
         """It would have to be rebuilt, and cannot be: see `problem`."""
+        VERDICT_UNHEARD: RebuildMapResponse._Verdict.ValueType  # 5
+        """None of its disks in sync could be asked: left alone. If it does not start when they are back, the map is rebuilt again."""
 
     class Verdict(_Verdict, metaclass=_VerdictEnumTypeWrapper): ...
     VERDICT_UNSPECIFIED: RebuildMapResponse.Verdict.ValueType  # 0
@@ -758,6 +760,8 @@ class RebuildMapResponse(_message.Message):
     VERDICT_REBUILT: RebuildMapResponse.Verdict.ValueType  # 3
     VERDICT_STUCK: RebuildMapResponse.Verdict.ValueType  # 4
     """It would have to be rebuilt, and cannot be: see `problem`."""
+    VERDICT_UNHEARD: RebuildMapResponse.Verdict.ValueType  # 5
+    """None of its disks in sync could be asked: left alone. If it does not start when they are back, the map is rebuilt again."""
 
     @_typing.final
     class RebuiltSet(_message.Message):

@@ -13,10 +13,23 @@ from lockstep.core.effects import AnyEffect, Note, PromoteSelf
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName
 from lockstep.core.inputs import SwapAnswered, Verdict
 from services.backup.core.backup import BackupCore
+from services.backup.core.backup_memory import BackupState
 from services.broker.core.promotion import Candidacy, Standing, candidacy, data_loss_candidacy
 from services.broker.core.set_facts import SetFacts
 from services.broker.core.set_lease import SetLease
 from services.broker.core.settings import ReplicaSettings
+
+
+def obstacle(broker: BrokerId, set_map: SetMap | None, backup: BackupCore | None) -> str:
+    """Why an operator's word (R7) could not make this replica the set, as far as is known; "": it could."""
+    if set_map is None or broker not in set_map.brokers:
+        return f"the map does not have the set on {broker}"
+    if backup is None or backup.opened is None:
+        return f"the store of {broker} has not opened the set"
+    if backup.state is BackupState.DAMAGED:
+        is_named = set_map.names_disk(backup.opened.disk)
+        return "" if is_named else f"the disk of {broker} is damaged, and the map does not name it"
+    return "" if backup.is_loaded else f"{broker} has not read its disk yet"
 
 
 class Candidate:

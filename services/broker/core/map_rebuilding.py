@@ -12,6 +12,7 @@ from enum import Enum
 
 from lockstep.core.cluster_map import Member, SetMap
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.lineage import Lineage
 
 EPOCHS_LEFT_FREE = 1_000_000
 """Between the highest epoch known and the one begun, when a disk was left out: more than it can have seen beyond that. An offset
@@ -54,7 +55,7 @@ class EtcdKnows:
     set_map: SetMap | None
     revision: int
     is_led: bool
-    generation: str
+    lineage: Lineage
 
 
 class Verdict(Enum):
@@ -66,6 +67,8 @@ class Verdict(Enum):
     """No disk is ahead of etcd: left alone."""
     REBUILT = "rebuilt"
     """It gets the entry of the plan."""
+    UNHEARD = "unheard"
+    """None of its disks in sync could be asked: left alone, and to be looked at again when they are back."""
     STUCK = "stuck"
     """It has to be rebuilt and cannot: see `problem`."""
 
@@ -103,7 +106,8 @@ def plan_set(
     if not disks and etcd.set_map is None:
         return None
     if etcd.set_map is not None and not any(_is_ahead(disk, etcd, etcd.set_map) for disk in disks):
-        return SetPlan(set_name, Verdict.CURRENT, disks=disks)
+        is_heard = not etcd.set_map.epoch or any(etcd.set_map.names_disk(disk.disk) for disk in disks)
+        return SetPlan(set_name, Verdict.CURRENT if is_heard else Verdict.UNHEARD, disks=disks)
     entries = [(entry.epoch, disk.map_revision, entry) for disk in disks if (entry := disk.remembered())]
     newest = max(entries, key=lambda known: known[:2])[2] if entries else etcd.set_map
     if newest is None:
@@ -134,7 +138,7 @@ def _is_ahead(disk: DiskFound, etcd: EtcdKnows, entry: SetMap) -> bool:
     """As `SetFacts` judges it when the disk is opened; of a disk that the entry does not name the generation does not matter."""
     if disk.highest_epoch > entry.epoch:
         return True
-    if disk.generation == etcd.generation:
+    if disk.generation in etcd.lineage:
         return disk.map_revision > etcd.revision
     return entry.names_disk(disk.disk) and bool(disk.generation) and disk.generation not in entry.supersedes
 

@@ -48,7 +48,7 @@ from lockstep.core.server_messages import AttachRefused
 from lockstep.core.store_protocol import Appended, SetOpened
 from services.backup.core.backup import BackupCore
 from services.backup.core.backup_memory import BackupState, FoundDamage
-from services.broker.core.candidate import Candidate
+from services.broker.core.candidate import Candidate, obstacle
 from services.broker.core.parting import Parting
 from services.broker.core.promotion import Candidacy
 from services.broker.core.reign_watch import ReignWatch
@@ -120,6 +120,13 @@ class Replica:
         """Its disk has seen more than etcd shows, or another generation: it starts nothing (R1)."""
         opened = self.backup.opened if self.backup is not None else None
         return opened is not None and self._facts.is_ahead_of_etcd(opened)
+
+    @property
+    def obstacle_to_accepted_loss(self) -> str:
+        """Why this replica could not be made the set by an operator (R7), as far as is known; "": it could, or it leads."""
+        if self.primary is not None:
+            return ""
+        return obstacle(self.broker, self.set_map, self.backup)
 
     @property
     def log_end(self) -> LogIndex:

@@ -1,14 +1,15 @@
 """What a replica knows of its set from etcd, and how that compares with what its disk remembers (DESIGN R1).
 
-Law: whoever is ahead of etcd in epoch or revision, or differs in generation, starts nothing (history 13). A disk takes over
-another generation only from a primary that it follows, because its replica was there when it changed, or because the entry names
-it and was rebuilt from what it remembers.
+Law: whoever is ahead of etcd in epoch or revision, or is of another lineage of generations, starts nothing (history 13). A disk
+takes over another generation only from a primary that it follows, because its replica was there when it changed, because loss was
+accepted in whichever set since (the same lineage), or because the entry names it and was rebuilt from what it remembers.
 """
 
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.effects import TellStore
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName
 from lockstep.core.inputs import LeaseKeySeen, MapSeen, PresencesSeen
+from lockstep.core.lineage import Lineage
 from lockstep.core.store_protocol import RememberMap, SetOpened
 
 
@@ -20,13 +21,15 @@ class SetFacts:
         self.set_map: SetMap | None = None
         self.revision = 0
         """mod_revision of the entry."""
-        self._generation = ""
+        self._lineage = Lineage()
         self._map_bytes = b""
         self.lease_holder: Incarnation | None = None
         self.is_lease_key_known = False
         self.presences: dict[BrokerId, tuple[Incarnation, int]] = {}
         self._judged: SetOpened | None = None
         self._is_generation_other = False
+        self._is_settled = False
+        """A primary or an operator has said that the disk is of this history, since it was opened."""
         self._remembered = (0, "")
         """(revision, generation) that the store has, or was told."""
 
@@ -37,11 +40,12 @@ class SetFacts:
 
     def map_seen(self, given: MapSeen) -> bool:
         """The entry as read or watched; answers whether it is news. After `rebuild-map` revisions may begin anew."""
-        is_old = given.mod_revision < self.revision and given.generation == self._generation
+        is_old = given.mod_revision < self.revision and given.generation == self._lineage.generation
         if is_old and given.set_map is not None:
             return False
         self.set_map, self.revision = given.set_map, given.mod_revision
-        self._map_bytes, self._generation = given.map_bytes, given.generation
+        self._map_bytes = given.map_bytes
+        self._lineage = Lineage(given.generation, given.earlier_generations)
         return True
 
     def written(self, set_map: SetMap, revision: int) -> None:
@@ -61,8 +65,8 @@ class SetFacts:
     def judge(self, opened: SetOpened | None, is_following: bool) -> None:
         """Compare what the disk remembers, once for each opening; a primary that takes this replica settles it."""
         if opened is not None and opened is not self._judged:
-            self._judged = opened
-            self._is_generation_other = bool(opened.generation) and opened.generation != self._generation
+            self._judged, self._is_settled = opened, False
+            self._is_generation_other = bool(opened.generation) and opened.generation not in self._lineage
         if is_following or self._is_rebuilt_from(opened):
             self.trust_generation()
 
@@ -74,14 +78,16 @@ class SetFacts:
 
     def trust_generation(self) -> None:
         """This disk belongs to the present generation: by a primary's word, or an operator's."""
-        self._is_generation_other = False
+        self._is_generation_other, self._is_settled = False, True
 
     def is_ahead_of_etcd(self, opened: SetOpened) -> bool:
         """Whether the disk has seen more than etcd shows, or something else."""
         if self._is_generation_other or self.set_map is None:
             return True
-        is_same = opened.generation == self._generation
-        return opened.highest_epoch > self.set_map.epoch or (is_same and opened.map_revision > self.revision)
+        return opened.highest_epoch > self.set_map.epoch or self._knows_later_revision(opened)
+
+    def _knows_later_revision(self, opened: SetOpened) -> bool:
+        return opened.generation in self._lineage and opened.map_revision > self.revision
 
     def store_lost(self) -> None:
         """What it was told may not have reached it."""
@@ -93,11 +99,12 @@ class SetFacts:
 
     def remember(self, epoch: Epoch, incarnation: Incarnation) -> TellStore | None:
         """Let the store keep the entry, unless it has it or must not."""
-        state = (self.revision, self._generation)
+        generation = self._lineage.generation
+        state = (self.revision, generation)
         if self._remembered == state or self._is_generation_other:
             return None
+        if self._judged is not None and not self._is_settled and self._knows_later_revision(self._judged):
+            return None  # What it knows tells that etcd was set back, and a store takes another generation for newer.
         self._remembered = state
-        request = RememberMap(
-            self._set_name, epoch, incarnation, self._map_bytes, self.revision, self._generation
-        )
+        request = RememberMap(self._set_name, epoch, incarnation, self._map_bytes, self.revision, generation)
         return TellStore(self._set_name, request)

@@ -4,7 +4,6 @@ The in-sync set is {A}. A loses etcd and its lease; an operator accepts data los
 own disk. A, whose client still reaches it, acknowledges nothing once its lease is over.
 """
 
-from lockstep.core.inputs import AcceptDataLoss
 from tests.simulation.options import Options
 from tests.simulation.staging.stage import ETCD, SET, A, B, C, Stage, calm
 
@@ -24,7 +23,7 @@ def play(stage: Stage) -> None:
     stage.run(4)
     stage.revive(B, C)
     stage.run(0.5)
-    stage.world.brokers[B].feed(AcceptDataLoss(SET))
+    stage.expect(stage.world.accept_loss(SET, B), "the loss is accepted")
     stage.serves(B)
     first = other.publish("a")
     stage.done(first)

@@ -42,6 +42,12 @@ def write_participants(stage: Stage) -> None:
     stage.world.etcd.execute(lambda etcd: etcd.put(key, entry.encode()))
 
 
+def forget_participants(stage: Stage) -> None:
+    """Nothing is left of it."""
+    key = DecisionKeys(CLUSTER).participants(GLOBAL_ID)
+    stage.world.etcd.execute(lambda etcd: etcd.delete(key))
+
+
 def decide(stage: Stage, verdict: Verdict) -> None:
     key = DecisionKeys(CLUSTER).decision(GLOBAL_ID)
     stage.world.etcd.execute(lambda etcd: etcd.put(key, verdict.encode()))

@@ -11,7 +11,6 @@ from lockstep.client.session_events import Close
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.effects import AnyEffect
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, SetName
-from lockstep.core.inputs import AcceptDataLoss
 from services.broker.core.replica import Replica
 from services.primary.core.primary import PrimaryCore
 from tests.simulation.broker import Broker
@@ -221,13 +220,19 @@ class Stage:
     def _host(self, name: str) -> str:
         return self.world.host_of(BrokerId(name)) if BrokerId(name) in self.world.broker_ids else name
 
-    def accept_loss(self, broker: BrokerId, after: LogIndex, *lost: Promise) -> None:
+    def accept_loss(self, broker: BrokerId, after: LogIndex, *lost: Promise, set_name: SetName = SET) -> None:
         """`lockstep cluster recover --accept-data-loss`: what lies behind `after` is given up, that is what `lost` were told."""
         operations = [promise.operation for promise in lost]
         history = self.world.history
         history.operations = [operation for operation in history.operations if operation not in operations]
-        self.world.observer.loss_accepted(SET, after)
-        self.world.brokers[broker].feed(AcceptDataLoss(SET))
+        self.until(
+            lambda: not self._obstacle_to_loss(broker, set_name), what=f"a disk of {broker} that can be taken"
+        )
+        self.world.observer.loss_accepted(set_name, after)
+        self.expect(self.world.accept_loss(set_name, broker), f"the loss is accepted on {broker}")
+
+    def _obstacle_to_loss(self, broker: BrokerId, set_name: SetName) -> str:
+        return self.world.brokers[broker].replicas[set_name].obstacle_to_accepted_loss
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from lockstep.core.cluster_map import Keys, Member, SetMap
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, SetName
 from lockstep.core.inputs import AnyInput, CandidatesSeen, LeaseKeySeen, MapSeen, PresencesSeen
+from lockstep.core.lineage import Lineage
 from lockstep.runtime.cluster_view import ClusterView, MemberEntry
 from lockstep.runtime.etcd import DeleteEvent, Entry, PutEvent
 
@@ -80,6 +81,22 @@ def test_a_new_generation_is_told_to_every_set() -> None:
         (BILLING, "g2"),
         (ORDERS, "g2"),
     ]
+
+
+def test_the_lineage_is_told_with_the_generation_that_it_is_of() -> None:
+    view, lineage = ClusterView(KEYS), Lineage("g1").changed_to("g2")
+    view.apply([put_map(2), PutEvent(entry(KEYS.generation, b"g1", 3))])
+    news = [PutEvent(entry(KEYS.lineage, lineage.encode(), 4)), PutEvent(entry(KEYS.generation, b"g2", 4))]
+    (seen,) = [one for one in view.apply(news) if isinstance(one, MapSeen)]
+    assert (seen.generation, seen.earlier_generations) == ("g2", ("g1",))
+    (seen,) = [one for one in view.apply([DeleteEvent(KEYS.lineage, 5)]) if isinstance(one, MapSeen)]
+    assert (seen.generation, seen.earlier_generations) == ("g2", ())
+
+
+def test_a_lineage_that_cannot_be_read_has_nothing_earlier() -> None:
+    view = ClusterView(KEYS)
+    view.read_all([entry(KEYS.generation, b"g2", 4), entry(KEYS.lineage, b"{", 4)], 5)
+    assert view.lineage == Lineage("g2")
 
 
 def test_a_bad_map_entry_changes_nothing() -> None:

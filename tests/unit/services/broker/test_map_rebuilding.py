@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from lockstep.core.cluster_map import Member, SetMap
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.lineage import Lineage
 from services.broker.core.map_rebuilding import (
     EPOCHS_LEFT_FREE,
     DiskFound,
@@ -16,7 +17,7 @@ from services.broker.core.map_rebuilding import (
 
 SET = SetName("orders")
 BROKERS = (BrokerId("B1"), BrokerId("B2"), BrokerId("B3"))
-NOTHING = EtcdKnows(None, 0, False, "new")
+NOTHING = EtcdKnows(None, 0, False, Lineage("new"))
 ME = Incarnation("me")
 
 
@@ -135,27 +136,45 @@ def test_nothing_is_rebuilt_from_disks_that_were_all_given_up() -> None:
 
 
 def test_set_that_is_led_is_left_alone() -> None:
-    etcd = EtcdKnows(entry(), 5, True, "other")
+    etcd = EtcdKnows(entry(), 5, True, Lineage("other"))
     assert plan(disk("B1"), etcd=etcd).verdict is Verdict.LED
 
 
 def test_set_that_etcd_has_right_is_left_alone() -> None:
-    etcd = EtcdKnows(entry(), 11, False, "old")
+    etcd = EtcdKnows(entry(), 11, False, Lineage("old"))
     assert plan(disk("B1"), disk("B2"), disk("B3"), etcd=etcd).verdict is Verdict.CURRENT
 
 
 def test_etcd_that_was_set_back_is_overruled() -> None:
-    found = plan(disk("B1"), disk("B2"), disk("B3"), etcd=EtcdKnows(entry(epoch=3), 5, False, "old"))
+    found = plan(disk("B1"), disk("B2"), disk("B3"), etcd=EtcdKnows(entry(epoch=3), 5, False, Lineage("old")))
     assert found.verdict is Verdict.REBUILT
-    found = plan(disk("B1"), disk("B2"), disk("B3"), etcd=EtcdKnows(entry(), 10, False, "old"))
+    found = plan(disk("B1"), disk("B2"), disk("B3"), etcd=EtcdKnows(entry(), 10, False, Lineage("old")))
     assert found.verdict is Verdict.REBUILT
+
+
+def test_disk_of_before_an_accepted_loss_is_no_reason_to_rebuild() -> None:
+    lineage = Lineage("old").changed_to("after the loss")
+    disks = disk("B1"), disk("B2"), disk("B3")
+    assert plan(*disks, etcd=EtcdKnows(entry(), 11, False, lineage)).verdict is Verdict.CURRENT
+    assert plan(*disks, etcd=EtcdKnows(entry(), 10, False, lineage)).verdict is Verdict.REBUILT
+
+
+def test_set_of_which_no_disk_in_sync_was_heard_is_left_alone_and_told() -> None:
+    """Its disks may be ahead of etcd, or of another generation by then: nobody can say."""
+    etcd = EtcdKnows(entry(in_sync=("B1", "B2")), 11, False, Lineage("old"))
+    assert plan(etcd=etcd, reached=()).verdict is Verdict.UNHEARD
+    learner = disk("B3", map_bytes=etcd.set_map.encode() if etcd.set_map else b"")
+    assert plan(learner, etcd=etcd, reached=("B3",)).verdict is Verdict.UNHEARD
+    assert plan(disk("B1"), etcd=etcd, reached=("B1",)).verdict is Verdict.CURRENT
+    never_served = replace(etcd, set_map=entry(epoch=0))
+    assert plan(etcd=never_served, reached=()).verdict is Verdict.CURRENT
 
 
 def test_rebuilt_entry_is_not_rebuilt_again() -> None:
     first = plan(disk("B1"), disk("B2"), disk("B3"))
     assert first.entry is not None
     fenced = [disk(broker, highest_epoch=first.entry.epoch) for broker in BROKERS]
-    assert plan(*fenced, etcd=EtcdKnows(first.entry, 3, False, "newer")).verdict is Verdict.CURRENT
+    assert plan(*fenced, etcd=EtcdKnows(first.entry, 3, False, Lineage("newer"))).verdict is Verdict.CURRENT
 
 
 def test_newest_entry_says_who_is_configured() -> None:

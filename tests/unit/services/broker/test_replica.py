@@ -23,6 +23,7 @@ from lockstep.core.inputs import (
     HandOver,
     LeaseLost,
     PrimarySaid,
+    StoreLost,
     StoreSaid,
     SwapAnswered,
     Tick,
@@ -407,6 +408,35 @@ def test_a_replica_that_was_there_when_the_generation_changed_may_lead_its_set()
     bench.see_key(None)
     assert len(bench.wanted(PromoteSelf)) == 1
     assert store.generation == "g2"
+
+
+def test_a_disk_of_an_earlier_generation_of_the_lineage_stands_unless_it_is_ahead() -> None:
+    """Data loss was accepted in another set while nobody of this one was there: this one lost nothing."""
+    for revision, is_asked in ((10, True), (11, False)):
+        store = MemoryStore("disk-a", *frames(1, 1, 3))
+        store.generation, store.map_revision = "g", revision
+        bench = ReplicaBench(store)
+        bench.hold_lease()
+        bench.feed(replace(seen(entry(1, OLD), 10, "g3"), earlier_generations=("g", "g2")))
+        bench.see_presences()
+        bench.see_key(None)
+        bench.pass_ms(500)
+        assert bool(bench.wanted(PromoteSelf)) is is_asked
+        assert store.generation == ("g3" if is_asked else "g")
+
+
+def test_a_replica_says_why_an_accepted_loss_would_not_make_it_the_set() -> None:
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3)))
+    assert "does not have the set" in bench.replica.obstacle_to_accepted_loss
+    bench.feed(seen(entry(1, B), 10))
+    assert bench.replica.obstacle_to_accepted_loss == ""
+    bench.feed(StoreLost(SET))
+    assert "has not read its disk yet" in bench.replica.obstacle_to_accepted_loss
+    damaged = MemoryStore("disk-a", *frames(1, 1, 3))
+    damaged.damage = "a hole at 2"
+    bench = ReplicaBench(damaged)
+    bench.feed(seen(entry(1, OLD), 10))
+    assert bench.replica.obstacle_to_accepted_loss == "", "a damaged last member waits for that word"
 
 
 def test_accepted_data_loss_makes_this_disk_the_set_in_an_epoch_of_its_own() -> None:
