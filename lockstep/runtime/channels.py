@@ -5,12 +5,14 @@ answers, and no limit of gRPC is reached before one of our own with a name. On a
 (`lockstep/transport`): they have grpc.aio's interfaces, as far as these are used here, and pass for them.
 """
 
+import logging
 from dataclasses import dataclass
 from typing import cast
 
 import grpc
 import grpc.aio
 
+from lockstep.runtime.limit_log import LimitLog
 from lockstep.transport.channel import Channel
 from lockstep.transport.server import Server
 
@@ -71,7 +73,8 @@ def open_blocking_channel(address: str, tls: ChannelTls | None = None) -> grpc.C
 
 def make_server() -> grpc.aio.Server:
     """A server without services and ports yet."""
-    return cast(grpc.aio.Server, Server(GRPC_MESSAGE_BYTES_MAX))
+    refusals = LimitLog(logging.getLogger("lockstep.transport"))
+    return cast(grpc.aio.Server, Server(GRPC_MESSAGE_BYTES_MAX, refusals.refused))
 
 
 class Channels:

@@ -9,12 +9,11 @@ import asyncio
 import fcntl
 import struct
 import termios
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import grpc
-from h2.config import H2Configuration
-from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.events import (
     RemoteSettingsChanged,
@@ -26,10 +25,11 @@ from h2.events import (
     WindowUpdated,
 )
 from h2.exceptions import H2Error
-from h2.settings import SettingCodes, Settings
-from hpack import Decoder, HeaderTuple
+from h2.settings import SettingCodes
 
 from lockstep.transport.errors import ConnectionEnded
+from lockstep.transport.http2 import FIELDS_BYTES_MAX, HEADERS_BYTES_MAX, Http2
+from lockstep.transport.intake import Intake, Peer
 from lockstep.transport.metadata import Header
 from lockstep.transport.stream import MOVED_BYTES, PREFIX_BYTES, WINDOW_BYTES, Stream, Written
 
@@ -41,7 +41,7 @@ _MESSAGE_HEAD = struct.Struct(">HBBBIBI")
 _NUMBER_OF_KERNEL = struct.Struct("i")
 _NUMBER = struct.Struct(">I")
 _TWO_NUMBERS = struct.Struct(">II")
-_DATA, _GOAWAY, _WINDOW_UPDATE = 0, 7, 8
+_DATA, _HEADERS, _SETTINGS, _GOAWAY, _WINDOW_UPDATE, _CONTINUATION = 0, 1, 4, 7, 8, 9
 _END_STREAM, _PADDED = 1, 8
 _PREFACE_BYTES = 24
 _NUMBER_MAX = (1 << 31) - 1
@@ -52,8 +52,21 @@ CONNECTION_WINDOW_BYTES = 64 << 20
 FRAME_BYTES_MAX = (1 << 24) - 1
 CONTROL_BYTES_MAX = 64 << 10
 """Of a frame that carries no messages."""
-CALLS_MAX = 1 << 16
-"""At a time on one connection."""
+CALLS_OFFERED = 512
+"""At a time on one connection, at first; stock clients keep the others waiting, in their order. So many keep a broker busy, and a
+client with thousands at once waits at its own side, where that costs nobody anything. Those that stay are offered
+again, below: they are not worked at."""
+CALLS_FREE_MIN = 384
+"""Of those offered, so many are to be left for calls that come and go: whoever has hundreds of sessions on a connection, or calls
+that wait for a message, has room for others beside them."""
+CALLS_OFFERED_STEP = 128
+"""So many more are offered then."""
+KEPT_MAX = 4096
+"""Calls that stay on one connection: six times the sessions that any client was seen to have. Each has windows and a handler."""
+CALLS_OF_CONNECTION_AT_ONCE = 8
+"""Begun in a row: others have their turn behind them."""
+LONG_HEADERS_BYTES = 8 << 10
+"""Headers of so many bytes take as long to read as a call takes to begin."""
 JOINED_BYTES_MAX = 16 << 10
 """A message up to this size is copied behind its head; a bigger one is handed over beside it."""
 UNSENT_BYTES_MAX = 1 << 20
@@ -74,17 +87,6 @@ RESETS_MAX = 1000
 """Calls that a client may give up within a round of keepalive; more are an attack."""
 
 
-class _FieldDecoder(Decoder):
-    """Of a connection's field blocks, for its `h2`: all fields but `content-length`.
-
-    `h2` counts what comes as DATA against that, sees nothing of it, and would end the connection. Nobody else needs it: each
-    message says how long it is.
-    """
-
-    def decode(self, data: bytes, raw: bool = False) -> Iterable[HeaderTuple]:
-        return [field for field in super().decode(data, raw) if field[0] != b"content-length"]
-
-
 class Connection(asyncio.Protocol):
     """From its opening to its loss. `on_call`: of servers; makes the stream of a request."""
 
@@ -94,35 +96,33 @@ class Connection(asyncio.Protocol):
         on_ready: "Callable[[Connection], None]",
         on_lost: "Callable[[Connection, str], None]",
         keepalive_seconds: float = KEEPALIVE_SECONDS,
+        intake: Intake | None = None,
     ) -> None:
-        """`on_ready`: the other side speaks HTTP/2. `on_lost`: once, with the reason; not before `connection_made`."""
+        """`on_ready`: the other side speaks HTTP/2. `on_lost`: once, with the reason; not before `connection_made`. `intake`: of
+        the server, if it is one's.
+        """
         self._on_call, self._on_ready, self._on_lost = on_call, on_ready, on_lost
+        self._intake = intake
+        self._peer: Peer | None = None
+        self.peer_address = ""
+        """Of the other side, without its port; empty behind a path."""
         is_client = on_call is None
-        self._h2 = H2Connection(
-            H2Configuration(
-                client_side=is_client,
-                header_encoding=None,
-                # What the other side says of a call is the call's matter: no word of it ends the connection.
-                validate_inbound_headers=False,
-                validate_outbound_headers=False,
-                normalize_outbound_headers=False,
-            )
-        )
-        self._h2.local_settings = Settings(
-            client=is_client,
-            initial_values={
+        self._h2 = Http2(
+            is_client,
+            {
                 SettingCodes.INITIAL_WINDOW_SIZE: WINDOW_BYTES,
                 SettingCodes.MAX_FRAME_SIZE: FRAME_BYTES_MAX,
-                SettingCodes.MAX_CONCURRENT_STREAMS: CALLS_MAX,
+                SettingCodes.MAX_CONCURRENT_STREAMS: CALLS_OFFERED,
                 SettingCodes.ENABLE_PUSH: 0,
-                SettingCodes.MAX_HEADER_LIST_SIZE: CONTROL_BYTES_MAX,
             },
         )
-        self._h2.decoder = _FieldDecoder(CONTROL_BYTES_MAX)
-        # Before the other side knows the settings h2 holds it to the smallest frames.
-        self._h2.max_inbound_frame_size = CONTROL_BYTES_MAX
         self.streams: dict[int, Stream] = {}
         """Calls that are not over."""
+        self._calls_offered = CALLS_OFFERED
+        self._kept = 0
+        """Of `streams`, those that are to stay."""
+        self._old_below = 0
+        """Streams with a lower number were there at the last round of keepalive."""
         self.is_paused = False
         """Much waits to be sent."""
         self.sent_bytes = 0
@@ -139,6 +139,8 @@ class Connection(asyncio.Protocol):
         """The beginning of a frame; while `_is_held`, all that came and was not looked at."""
         self._is_held = False
         """It has had its turn, and others have theirs."""
+        self._hold_seconds = 0.0
+        """So long it has to wait for its next turn: its peer gives up more calls than it may."""
         self._preface_left = 0 if is_client else _PREFACE_BYTES
         self._data_left = 0
         """Bytes of messages in a DATA frame that are still to come."""
@@ -148,7 +150,8 @@ class Connection(asyncio.Protocol):
         self._data_stream: Stream | None = None
         self._unread = 0
         """Bytes taken and not given back to the connection's window yet."""
-        self._writers: list[asyncio.Future[None]] = []
+        self._writers: dict[int, list[asyncio.Future[None]]] = {}
+        """Those who wait for room, by their streams."""
         self._has_heard = True
         self._keepalive_seconds = keepalive_seconds
         self.is_asked_too_often = False
@@ -167,6 +170,10 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no instances of it.
         self._transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
+        place = transport.get_extra_info("peername")
+        self.peer_address = place[0] if place and isinstance(place, tuple) else ""
+        if self._intake is not None:
+            self._peer = self._intake.peer(self.peer_address)
         self._h2.initiate_connection()
         self._h2.increment_flow_control_window(CONNECTION_WINDOW_BYTES - self._h2.inbound_flow_control_window)
         self._flush()
@@ -232,8 +239,8 @@ class Connection(asyncio.Protocol):
         passed_before, self._passed = self._passed, self.passed_bytes
         # A slow link: the question had not got through, and what is before it moves, as only the kernel hears.
         is_moving = passed_before < self._asked_at and self._passed - passed_before >= MOVED_BYTES
-        # Who was late himself has not looked yet.
-        self._has_heard |= now - self._keepalive_at > self._keepalive_seconds / 4
+        # Who was late himself has not looked yet, nor has who holds back what came.
+        self._has_heard |= self._is_held or now - self._keepalive_at > self._keepalive_seconds / 4
         if self._has_heard:
             self._is_asked = False
         elif not self._is_asked:
@@ -244,6 +251,7 @@ class Connection(asyncio.Protocol):
             self._lose(f"nothing was heard for {2 * self._keepalive_seconds:g} s")
             return
         self._has_heard, self._resets = False, 0
+        self._keep_old_calls()
         self._keepalive_at = now + self._keepalive_seconds
         self._keepalive = asyncio.get_running_loop().call_at(self._keepalive_at, self._keep_alive)
 
@@ -258,6 +266,8 @@ class Connection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         self._is_held = False
+        # What is worked off has come, however long ago.
+        self._has_heard = True
         if self._transport is not None:
             self._transport.resume_reading()
         self._take_in(self._rest)
@@ -275,7 +285,7 @@ class Connection(asyncio.Protocol):
 
     def _take(self, data: bytes) -> None:
         self._rest = b""
-        at, end, control_frames = 0, len(data), 0
+        at, end, control_frames, calls = 0, len(data), 0, 0
         if self._preface_left:
             at = min(self._preface_left, end)
             self._preface_left -= at
@@ -315,27 +325,42 @@ class Connection(asyncio.Protocol):
                 self._begin_data(number & _NUMBER_MAX, length, beside, bool(flags & _END_STREAM))
                 at += HEAD_BYTES + (1 if beside else 0)
                 continue
-            if length > CONTROL_BYTES_MAX:
+            if length > (FIELDS_BYTES_MAX if kind in _OF_HEADERS else CONTROL_BYTES_MAX):
                 raise ConnectionEnded(grpc.StatusCode.INTERNAL, f"a frame of kind {kind} has {length} bytes")
             if behind > end:
                 break
+            if kind == _HEADERS and self._intake is not None:
+                if calls >= CALLS_OF_CONNECTION_AT_ONCE or not self._intake.may_begin():
+                    self._hold(self._intake.wait)
+                    break
+                calls += 1
             if kind == _GOAWAY:
                 self._hear_goaway(number, data[at + HEAD_BYTES : behind])
             else:
                 self._to_h2(data[at:behind])
             at = behind
-            control_frames += 1
+            # Settings change something of every stream.
+            control_frames += CONTROL_FRAMES_AT_ONCE if kind == _SETTINGS else 1
+            if kind in _OF_HEADERS and self._h2.fields.headers_bytes >= LONG_HEADERS_BYTES:
+                control_frames = CONTROL_FRAMES_AT_ONCE
+                if self._intake is not None:
+                    self._intake.spend(self._h2.fields.headers_bytes // LONG_HEADERS_BYTES)
+            if self._hold_seconds:
+                self._hold(partial(asyncio.get_running_loop().call_later, self._hold_seconds))
+                self._hold_seconds = 0.0
+                break
             if control_frames >= CONTROL_FRAMES_AT_ONCE:
-                self._hold()
+                self._hold(asyncio.get_running_loop().call_soon)
                 break
         if at < end:
             self._rest = data[at:]
 
-    def _hold(self) -> None:
+    def _hold(self, later: Callable[[Callable[[], None]], object]) -> None:
+        """Looks at nothing more until `later` calls what it is given."""
         if self._transport is not None:
             self._is_held = True
             self._transport.pause_reading()
-            asyncio.get_running_loop().call_soon(self._go_on)
+            later(self._go_on)
 
     def _begin_data(self, number: int, length: int, beside: int, is_end: bool) -> None:
         """`length`: of the frame, in bytes; `beside`: those that are padding, with the one that says how much of it there is."""
@@ -393,15 +418,16 @@ class Connection(asyncio.Protocol):
                     | TrailersReceived(stream_id=number, headers=headers)
                 ):
                     if (stream := self.streams.get(number)) is not None:
-                        stream.hear_headers(headers)
+                        self._hear_headers(stream, headers)
                 case StreamEnded(stream_id=number):
                     if (stream := self.streams.get(number)) is not None:
                         stream.hear_out()
                 case StreamReset(stream_id=number, error_code=code):
                     self._hear_reset(number, int(code))
-                case WindowUpdated() | RemoteSettingsChanged():
-                    if isinstance(event, RemoteSettingsChanged):
-                        self._on_ready(self)
+                case WindowUpdated(stream_id=number):
+                    self.wake_writers(number)
+                case RemoteSettingsChanged():
+                    self._on_ready(self)
                     self.wake_writers()
                 case _:
                     pass
@@ -413,17 +439,88 @@ class Connection(asyncio.Protocol):
         assert self._on_call is not None, "only servers receive requests"
         if self.is_leaving or self.blocked_bytes > BLOCKED_BYTES_MAX:
             self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
+        elif len(self.streams) >= self._calls_offered:
+            self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
+            self._refused("calls_max", f"more than {self._calls_offered} calls are begun on a connection")
+            self._count_reset()
         else:
             self.streams[number] = stream = self._on_call(self, number)
             if is_end:
                 stream.hear_out()
+            self._hear_headers(stream, headers)
+
+    def _hear_headers(self, stream: Stream, headers: list[Header]) -> None:
+        size = self._h2.fields.headers_bytes
+        if size > HEADERS_BYTES_MAX:
+            text = f"the headers of a call have {size} bytes, {HEADERS_BYTES_MAX} are allowed"
+            self._refused("headers_bytes_max", text)
+            stream.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        else:
             stream.hear_headers(headers)
 
-    def _hear_reset(self, number: int, code: int) -> None:
+    def _refused(self, limit: str, text: str) -> None:
+        if self._intake is not None:
+            self._intake.refused(limit, f"peer={self.peer_address} {text}")
+
+    def keep(self, stream: Stream) -> None:
+        """The call is to stay, as a session does: others are offered in its place. Refuses one that is too many."""
+        if stream.is_kept or self.streams.get(stream.number) is not stream:
+            return
+        if self._kept >= KEPT_MAX:
+            text = f"a connection may have {KEPT_MAX} calls that stay"
+            self._refused("kept_calls_max", text)
+            stream.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+            return
+        stream.is_kept = True
+        self._kept += 1
+        self._offer()
+
+    def _keep_old_calls(self) -> None:
+        """Those that wait for something since the last round of keepalive at least keep no others waiting."""
+        if self._on_call is None:
+            return
+        if self._calls_offered - len(self.streams) < CALLS_FREE_MIN:
+            for number, stream in self.streams.items():
+                if not stream.is_kept and number < self._old_below and self._kept < KEPT_MAX:
+                    stream.is_kept = True
+                    self._kept += 1
+            self._offer()
+        self._old_below = self._h2.highest_inbound_stream_id
+
+    def _offer(self) -> None:
+        """More calls, once those that stay have taken too many."""
+        offered = self._calls_offered
+        while offered - self._kept < CALLS_FREE_MIN:
+            offered += CALLS_OFFERED_STEP
+        if offered != self._calls_offered:
+            self._calls_offered = offered
+            self._h2.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: offered})
+            self._flush()
+
+    def _forget(self, number: int) -> Stream | None:
+        """The call is over; None where it was before."""
+        stream = self.streams.pop(number, None)
+        if stream is not None:
+            self._kept -= stream.is_kept
+        return stream
+
+    def _count_reset(self) -> None:
+        """A call was begun for nothing. Raises `ConnectionEnded` when there are too many."""
         self._resets += 1
-        if self._resets > RESETS_MAX and self._on_call is not None:
-            raise ConnectionEnded(grpc.StatusCode.RESOURCE_EXHAUSTED, "calls are begun and given up")
-        if (stream := self.streams.pop(number, None)) is not None:
+        if self._on_call is None:
+            return
+        if self._resets > RESETS_MAX:
+            text = "calls are begun and given up"
+            self._refused("resets_max", text)
+            raise ConnectionEnded(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        if self._peer is not None:
+            self._hold_seconds = self._peer.give_up(asyncio.get_running_loop().time())
+            if self._hold_seconds:
+                self._refused("resets_a_second", "calls are begun and given up: what it sends waits")
+
+    def _hear_reset(self, number: int, code: int) -> None:
+        self._count_reset()
+        if (stream := self._forget(number)) is not None:
             status = _STATUS_OF_RESET.get(code, grpc.StatusCode.INTERNAL)
             was_refused = code == ErrorCodes.REFUSED_STREAM
             stream.fail(ConnectionEnded(status, f"the call was reset with code {code}", was_refused))
@@ -493,15 +590,22 @@ class Connection(asyncio.Protocol):
         transport.writelines((_HEAD.pack(size >> 8, size & 0xFF, _DATA, 0, number), data[:size]))
         return size
 
-    async def may_write(self) -> None:
-        """Returns when something has changed for writers: more room, or an end."""
+    async def may_write(self, number: int) -> None:
+        """Returns when something has changed for who writes on that stream: more room, or an end."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._writers.append(future)
+        self._writers.setdefault(number, []).append(future)
         await future
 
-    def wake_writers(self) -> None:
-        if self._writers:
-            writers, self._writers = self._writers, []
+    def wake_writers(self, number: int = 0) -> None:
+        """Those of that stream; 0: of all."""
+        if not self._writers:
+            return
+        if number:
+            woken = [self._writers.pop(number, [])]
+        else:
+            woken = list(self._writers.values())
+            self._writers = {}
+        for writers in woken:
             for writer in writers:
                 if not writer.done():
                     writer.set_result(None)
@@ -538,9 +642,9 @@ class Connection(asyncio.Protocol):
 
     def drop(self, stream: Stream, code: ErrorCodes) -> None:
         """The call is over; `code` for the other side, where that may still be talking or listening."""
-        if self.streams.pop(stream.number, None) is None:
+        if self._forget(stream.number) is None:
             return
-        self.wake_writers()
+        self.wake_writers(stream.number)
         if not (stream.is_heard_out and stream.is_said_out):
             self._h2.reset_stream(stream.number, code)
             self._flush()
@@ -556,6 +660,8 @@ class Connection(asyncio.Protocol):
         if data and self._transport is not None:
             self._transport.write(data)
 
+
+_OF_HEADERS = frozenset((_HEADERS, _CONTINUATION))
 
 _STATUS_OF_RESET: dict[int, grpc.StatusCode] = {
     ErrorCodes.CANCEL: grpc.StatusCode.CANCELLED,

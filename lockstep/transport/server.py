@@ -20,6 +20,7 @@ from h2.errors import ErrorCodes
 
 from lockstep.transport.connection import Connection
 from lockstep.transport.errors import ConnectionEnded
+from lockstep.transport.intake import Intake, Refused
 from lockstep.transport.metadata import (
     Header,
     Pairs,
@@ -60,6 +61,8 @@ class ServerCall(Stream):
         self._serialize: Any = None
         self._deserialize: Any = None
         self._may_say = False
+        self._stays = False
+        """Its method is a stream: it is kept from its first message on."""
         self._deadline: asyncio.TimerHandle | None = None
         self._aborted: tuple[grpc.StatusCode, str, Pairs] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -77,10 +80,18 @@ class ServerCall(Stream):
             if self.failure is not None:
                 raise asyncio.CancelledError
             return grpc.aio.EOF
+        if self._stays and not self.is_kept:
+            self.connection.keep(self)
         return data if self._deserialize is None else self._deserialize(data)
 
     async def hear(self, handle: Handler) -> bool:
         """As `Stream.hear`; raises `asyncio.CancelledError` when the call is given up. Messages are bytes."""
+        if not self.is_kept:
+            first = await self.next_message()
+            if first is not None:
+                self.connection.keep(self)
+                if not handle(first):
+                    return True
         has_more = await super().hear(handle)
         if not has_more and self.failure is not None:
             raise asyncio.CancelledError
@@ -163,6 +174,7 @@ class ServerCall(Stream):
 
     async def _run(self, handler: "grpc.RpcMethodHandler[Any, Any]") -> None:
         self._deserialize, self._serialize = handler.request_deserializer, handler.response_serializer
+        self._stays = handler.request_streaming or handler.response_streaming
         call: Any = (
             (handler.stream_stream if handler.response_streaming else handler.stream_unary)
             if handler.request_streaming
@@ -214,12 +226,13 @@ class ServerCall(Stream):
 class Server:
     """Without services and addresses at first."""
 
-    def __init__(self, message_bytes_max: int) -> None:
-        """`message_bytes_max`: of one message of a request."""
+    def __init__(self, message_bytes_max: int, refused: Refused) -> None:
+        """`message_bytes_max`: of one message of a request. `refused`: is told of what limits refuse."""
         self._message_bytes_max = message_bytes_max
         self._handlers: list[grpc.GenericRpcHandler] = []
         self._sockets: list[socket.socket] = []
         self._listening: list[asyncio.Server] = []
+        self._intake = Intake(refused)
         self._connections: set[Connection] = set()
         self._calls: set[asyncio.Task[None]] = set()
         self._stopped = asyncio.Event()
@@ -274,7 +287,7 @@ class Server:
     # --- for its connections ---
 
     def _connection(self) -> Connection:
-        connection = Connection(self._begin_call, lambda _: None, self._lost)
+        connection = Connection(self._begin_call, lambda _: None, self._lost, intake=self._intake)
         self._connections.add(connection)
         return connection
 

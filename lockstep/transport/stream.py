@@ -58,6 +58,8 @@ class Stream:
         """The other side has ended its messages."""
         self.is_said_out = False
         """This side has."""
+        self.is_kept = False
+        """It stays, as a session does, and others are offered in its place."""
         self._may_say = True
         """Its headers have left."""
         self.received_bytes = 0
@@ -300,7 +302,7 @@ class Stream:
                 sent = 0 if connection.is_paused else connection.send_part(self.number, rest)
                 rest = rest[sent:]
                 if not sent:
-                    await connection.may_write()
+                    await connection.may_write(self.number)
                 elif rest:
                     # Others that wait have their turn: a big message would be the first to find room, for as long as it lasts.
                     await asyncio.sleep(0)
@@ -340,7 +342,7 @@ class Stream:
             self.failure = failure
             self._parts.clear()
             self._wake()
-            self.connection.wake_writers()
+            self.connection.wake_writers(self.number)
 
     def hear_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
         """Headers or trailers behind the first of a call."""
