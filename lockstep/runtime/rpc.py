@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from lockstep.core.errors import ErrorCode, LockstepError, Rejected
+from lockstep.core.errors import ErrorCode, InDoubt, LockstepError
 from lockstep.runtime.process import halt
 from lockstep.runtime.status import abort
 from lockstep.runtime.wire import parse
@@ -99,7 +99,8 @@ def _guarded(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[
             halt("a handler's assertion failed", error)
         except Exception as error:
             _log.exception("a call failed")
-            internal = Rejected(ErrorCode.ILLEGAL_STATE, f"internal error: {type(error).__name__}")
+            # It may have been raised behind what the call was to do.
+            internal = InDoubt(ErrorCode.ILLEGAL_STATE, f"internal error: {type(error).__name__}")
             return await abort(context, internal)
 
     return guarded

@@ -31,6 +31,7 @@ from services.broker.caller_session import Done
 from services.broker.caller_sessions import CallerSessions
 from services.broker.directory_service import Directory
 from services.broker.forwarding import Forwarding
+from services.broker.repeated_calls import repeatable
 from services.broker.set_queries import SetQueries
 
 PAGE = 500
@@ -88,6 +89,7 @@ class BranchCalls:
             set_name, "ResourceManager/Start", request, pb.StartBranchResponse, start
         )
 
+    @repeatable
     async def _end(self, request: pb.EndBranchRequest) -> pb.BranchResponse:
         return await self._verb(
             "End",
@@ -96,20 +98,25 @@ class BranchCalls:
             self._callers.end_branch,
         )
 
+    @repeatable
     async def _prepare(self, request: pb.BranchRequest) -> pb.BranchResponse:
         return await self._verb("Prepare", request, lambda xid: PrepareBranchCommand(0, xid))
 
+    @repeatable
     async def _commit(self, request: pb.CommitBranchRequest) -> pb.BranchResponse:
         return await self._verb(
             "Commit", request, lambda xid: CommitBranchCommand(0, xid, request.is_one_phase)
         )
 
+    @repeatable
     async def _rollback(self, request: pb.BranchRequest) -> pb.BranchResponse:
         return await self._verb("Rollback", request, lambda xid: RollbackBranchCommand(0, xid))
 
+    @repeatable
     async def _forget(self, request: pb.BranchRequest) -> pb.BranchResponse:
         return await self._verb("Forget", request, lambda xid: ForgetBranchCommand(0, xid))
 
+    @repeatable
     async def _set_timeout(self, request: pb.SetBranchTimeoutRequest) -> pb.BranchResponse:
         timeout_ms = span(request.timeout_ms)
         return await self._verb(

@@ -65,7 +65,9 @@ class CallerSession:
         timeout_ms: int,
         stream: LocalStream,
         limits: CallerLimits,
+        is_new: bool = False,
     ) -> None:
+        """`is_new`: nobody had heard of its name before."""
         self.set_name = set_name
         self.session_id = session_id
         self.timeout_ms = timeout_ms
@@ -81,6 +83,8 @@ class CallerSession:
         self._sent: dict[int, Answer] = {}
         self._settles: dict[bytes, Answer] = {}
         """By fingerprint, the oldest first: what was accepted or rejected, and nothing that failed."""
+        self._knows_all_settles = is_new
+        """Whether all that the session ever settled is in there, or failed."""
         self._is_leaving = False
         """Its end was asked for: a set that cannot commit answers late, and keeps every question till then."""
         self.acquisitions = Acquisitions(self, stream.say, limits)
@@ -114,8 +118,18 @@ class CallerSession:
 
     async def settle(self, command: SettleCommand) -> Done:
         """Settles outside any transaction. Who repeats it is answered as the first time, where that is for good: what was given
-        back may have been delivered to the session again. Raises `Rejected` or `InDoubt`.
+        back may have been delivered to the session again. Raises `Rejected` or `InDoubt`: the latter, too, where the session does
+        not hold the messages any more and nobody knows whether it is by an earlier call.
         """
+        try:
+            return await self._settle(command)
+        except Rejected as error:
+            is_given_back = command.disposition not in (Disposition.ACCEPT, Disposition.REJECT)
+            if error.code is ErrorCode.STALE_DELIVERY and (is_given_back or not self._knows_all_settles):
+                raise InDoubt(error.code, error.message, **error.details) from error
+            raise
+
+    async def _settle(self, command: SettleCommand) -> Done:
         if command.disposition not in (Disposition.ACCEPT, Disposition.REJECT):
             return await self.answered(self.submit(command))
         fingerprint = hashlib.sha256(msgspec.msgpack.encode(command)).digest()
@@ -125,6 +139,7 @@ class CallerSession:
             answer.add_done_callback(lambda done: self._settled(fingerprint, done))
             if len(self._settles) > SETTLES_KEPT:
                 del self._settles[next(iter(self._settles))]
+                self._knows_all_settles = False
         return await self.answered(answer)
 
     def _settled(self, fingerprint: bytes, done: Answer) -> None:

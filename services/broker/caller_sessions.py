@@ -83,7 +83,8 @@ class CallerSessions:
     def session(self, set_name: SetName, session_id: str = "", timeout_ms: int = 0) -> CallerSession:
         """The session of that name, opened if it is not here; "": a new one. Raises `Rejected` UNAVAILABLE at the limit."""
         timeout_ms = min(timeout_ms or self.limits.session_timeout_ms, self.limits.session_timeout_ms_max)
-        return self._session(set_name, SessionId(session_id or str(uuid.uuid4())), timeout_ms)
+        name = SessionId(session_id or str(uuid.uuid4()))
+        return self._session(set_name, name, timeout_ms, is_new=not session_id)
 
     def known_session(self, set_name: SetName, session_id: str) -> CallerSession | None:
         """The session of that name if it is here."""
@@ -93,7 +94,9 @@ class CallerSessions:
             self._used_at[place] = time.monotonic()
         return session
 
-    def _session(self, set_name: SetName, session_id: SessionId, timeout_ms: int) -> CallerSession:
+    def _session(
+        self, set_name: SetName, session_id: SessionId, timeout_ms: int, *, is_new: bool = False
+    ) -> CallerSession:
         session = self.known_session(set_name, session_id)
         if session is not None and not session.ended.done():
             return session
@@ -102,7 +105,7 @@ class CallerSessions:
             text = f"{self.limits.sessions_max} sessions of callers are open"
             raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=set_name)
         stream = self._service.open_local(set_name)
-        session = CallerSession(set_name, session_id, timeout_ms, stream, self.limits)
+        session = CallerSession(set_name, session_id, timeout_ms, stream, self.limits, is_new)
         self._sessions[set_name, session_id] = session
         self._used_at[set_name, session_id] = time.monotonic()
         session.ended.add_done_callback(lambda _: self._forget_session(session))

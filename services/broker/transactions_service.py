@@ -1,7 +1,8 @@
 """The Transactions service: transactions and outcomes, for whoever holds no session stream (DESIGN 4, T1, T5).
 
 Law: only the primary of the set that is named answers; every other broker forwards once, and what was forwarded is not forwarded
-again. What this process does not know of a transaction, its set does: its outcome answers for it.
+again. What this process does not know of a transaction, its set does: its outcome answers for it. What may be repeated is
+*in doubt* where nobody can say what an earlier call did (`repeated_calls.py`).
 """
 
 from typing import Any, NoReturn, TypeVar
@@ -10,7 +11,7 @@ import grpc
 from google.protobuf.message import Message
 
 from lockstep.core.commands import CommitCommand, RollbackCommand
-from lockstep.core.errors import ErrorCode, InDoubt, Rejected
+from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SetName, TransactionKey, transaction_id
 from lockstep.core.server_messages import OutcomeAnswer, OutcomeState
 from lockstep.runtime.rpc import service, unary
@@ -19,6 +20,7 @@ from services.broker.caller_session import Done
 from services.broker.caller_sessions import CallerSessions, OpenTransaction
 from services.broker.directory_service import Directory
 from services.broker.forwarding import Forwarding
+from services.broker.repeated_calls import repeatable
 from services.broker.set_queries import SetQueries
 from services.broker.transactions_codec import (
     accept_command,
@@ -39,9 +41,6 @@ _REFUSALS = {
     OutcomeState.HEURISTICALLY_ROLLED_BACK: (ErrorCode.ROLLED_BACK, "was rolled back"),
 }
 """What is said to whoever wants something else of a transaction than the outcome that it has."""
-_SAY_NOTHING = {ErrorCode.NOT_PRIMARY, ErrorCode.UNAVAILABLE}
-"""Errors that say nothing of what became of a transaction."""
-
 
 _Response = TypeVar("_Response", bound=Message)
 
@@ -88,6 +87,7 @@ class TransactionsService:
             set_name, "Transactions/Begin", request, pb.BeginResponse, begin
         )
 
+    @repeatable
     async def _publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
         set_name, key = parse_name(request.transaction_id)
         command = publish_command(request, key)
@@ -101,6 +101,7 @@ class TransactionsService:
             set_name, "Transactions/Publish", request, pb.PublishResponse, publish
         )
 
+    @repeatable
     async def _accept(self, request: pb.AcceptRequest) -> pb.AcceptResponse:
         set_name, key = parse_name(request.transaction_id)
         command = accept_command(request, key)
@@ -114,6 +115,7 @@ class TransactionsService:
             set_name, "Transactions/Accept", request, pb.AcceptResponse, accept
         )
 
+    @repeatable
     async def _commit(self, request: pb.CommitRequest) -> pb.CommitResponse:
         set_name, key = parse_name(request.transaction_id)
 
@@ -125,16 +127,11 @@ class TransactionsService:
                 done = await self._ended(set_name, key, OutcomeState.COMMITTED)
             return _head(pb.CommitResponse(), set_name, done)
 
-        try:
-            return await self._forwarding.at_primary(
-                set_name, "Transactions/Commit", request, pb.CommitResponse, commit
-            )
-        except Rejected as error:
-            if error.code not in _SAY_NOTHING:
-                raise
-            # It may be the second call, and the first one may have committed: who does not lead the set cannot tell.
-            raise InDoubt(error.code, error.message, set_name=set_name) from error
+        return await self._forwarding.at_primary(
+            set_name, "Transactions/Commit", request, pb.CommitResponse, commit
+        )
 
+    @repeatable
     async def _rollback(self, request: pb.RollbackRequest) -> pb.RollbackResponse:
         set_name, key = parse_name(request.transaction_id)
 
@@ -196,6 +193,7 @@ class TransactionsService:
             set_name, "Transactions/Acquire", request, pb.AcquireResponse, acquire
         )
 
+    @repeatable
     async def _settle(self, request: pb.SettleRequest) -> pb.SettleResponse:
         set_name = self._directory.set_or_only(request.resource_set)
         command = settle_command(request)
@@ -212,6 +210,7 @@ class TransactionsService:
             set_name, "Transactions/Settle", request, pb.SettleResponse, settle
         )
 
+    @repeatable
     async def _end_session(self, request: pb.EndSessionRequest) -> pb.EndSessionResponse:
         set_name = self._directory.set_or_only(request.resource_set)
 

@@ -10,7 +10,8 @@ when its time-out ends; messages of an Acquire whose answer was lost are release
 
 Any broker serves any call: it forwards to the primary of the set. When the primary changes, open transactions are rolled back,
 and calls that name them are told so. Errors are gRPC errors with the number of lockstep.core.errors.ErrorCode in the trailing
-metadata `lockstep-code`; `lockstep-in-doubt` is there when the call may have taken effect: repeat it, or GetOutcome.
+metadata `lockstep-code`; `lockstep-in-doubt` is there when the call may have taken effect: repeat it, or GetOutcome. A broker that
+cannot serve a call which may be the second one (it does not lead the set, or does not know the session) is in doubt, too.
 
 In all requests `is_forwarded` is for brokers: True when one asks on behalf of a caller; whoever is not the primary then answers
 NOT_PRIMARY instead of forwarding again.

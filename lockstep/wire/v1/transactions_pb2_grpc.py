@@ -114,7 +114,8 @@ class TransactionsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Settle(self, request, context):
-        """Accepts, releases, fails or rejects acquired messages outside any transaction.
+        """Accepts, releases, fails or rejects acquired messages outside any transaction. If it stays in doubt, as behind a failover, what
+        was not settled is delivered again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -10,7 +10,8 @@ when its time-out ends; messages of an Acquire whose answer was lost are release
 
 Any broker serves any call: it forwards to the primary of the set. When the primary changes, open transactions are rolled back,
 and calls that name them are told so. Errors are gRPC errors with the number of lockstep.core.errors.ErrorCode in the trailing
-metadata `lockstep-code`; `lockstep-in-doubt` is there when the call may have taken effect: repeat it, or GetOutcome.
+metadata `lockstep-code`; `lockstep-in-doubt` is there when the call may have taken effect: repeat it, or GetOutcome. A broker that
+cannot serve a call which may be the second one (it does not lead the set, or does not know the session) is in doubt, too.
 
 In all requests `is_forwarded` is for brokers: True when one asks on behalf of a caller; whoever is not the primary then answers
 NOT_PRIMARY instead of forwarding again.
@@ -55,7 +56,9 @@ class TransactionsStub:
     Accept: _grpc.UnaryUnaryMultiCallable[_transactions_pb2.AcceptRequest, _transactions_pb2.AcceptResponse]
     """Adds accepts of acquired messages to a transaction: they leave their queue when it commits."""
     Settle: _grpc.UnaryUnaryMultiCallable[_transactions_pb2.SettleRequest, _transactions_pb2.SettleResponse]
-    """Accepts, releases, fails or rejects acquired messages outside any transaction."""
+    """Accepts, releases, fails or rejects acquired messages outside any transaction. If it stays in doubt, as behind a failover, what
+    was not settled is delivered again.
+    """
     Commit: _grpc.UnaryUnaryMultiCallable[_transactions_pb2.CommitRequest, _transactions_pb2.CommitResponse]
     """Commits: answered when the commit is on every in-sync disk."""
     Rollback: _grpc.UnaryUnaryMultiCallable[_transactions_pb2.RollbackRequest, _transactions_pb2.RollbackResponse]
@@ -78,7 +81,9 @@ class TransactionsAsyncStub(TransactionsStub):
     Accept: _aio.UnaryUnaryMultiCallable[_transactions_pb2.AcceptRequest, _transactions_pb2.AcceptResponse]  # type: ignore[assignment]
     """Adds accepts of acquired messages to a transaction: they leave their queue when it commits."""
     Settle: _aio.UnaryUnaryMultiCallable[_transactions_pb2.SettleRequest, _transactions_pb2.SettleResponse]  # type: ignore[assignment]
-    """Accepts, releases, fails or rejects acquired messages outside any transaction."""
+    """Accepts, releases, fails or rejects acquired messages outside any transaction. If it stays in doubt, as behind a failover, what
+    was not settled is delivered again.
+    """
     Commit: _aio.UnaryUnaryMultiCallable[_transactions_pb2.CommitRequest, _transactions_pb2.CommitResponse]  # type: ignore[assignment]
     """Commits: answered when the commit is on every in-sync disk."""
     Rollback: _aio.UnaryUnaryMultiCallable[_transactions_pb2.RollbackRequest, _transactions_pb2.RollbackResponse]  # type: ignore[assignment]
@@ -128,7 +133,9 @@ class TransactionsServicer(metaclass=_abc_1.ABCMeta):
         request: _transactions_pb2.SettleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transactions_pb2.SettleResponse, _abc.Awaitable[_transactions_pb2.SettleResponse]]:
-        """Accepts, releases, fails or rejects acquired messages outside any transaction."""
+        """Accepts, releases, fails or rejects acquired messages outside any transaction. If it stays in doubt, as behind a failover, what
+        was not settled is delivered again.
+        """
 
     @_abc_1.abstractmethod
     def Commit(

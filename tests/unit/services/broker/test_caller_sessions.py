@@ -57,6 +57,8 @@ class ScriptedSet:
         self.silent = False
         self.next_number = 1
         self.push_back = False
+        self.refuses = ErrorCode.NONE
+        """What every settle is refused with."""
         self.queue: list[DeliveredMessage] = []
         self.queue_name = ""
         self.drains = True
@@ -79,6 +81,8 @@ class ScriptedSet:
             case Command() if self.push_back:
                 yield PushedBack(*HEAD, message.number, ErrorCode.UNAVAILABLE, "later")
                 self.push_back = False
+            case SettleCommand() if self.refuses:
+                yield Answers(*HEAD, (CommandAnswered(message.number, self.refuses, "refused", 0),))
             case Command() if not self.silent:
                 value = 40 if isinstance(message, BeginCommand) else 1
                 if isinstance(message, StartCommand):
@@ -477,3 +481,28 @@ async def test_operation_behind_one_that_was_just_pushed_back_is_not_said(rig: R
     for sequence in (1, 2):
         assert (await rig.callers.operate(transaction, publish(transaction.key, sequence))).value == 1
     assert [command.number for command in rig.set.commands] == [1, 2, 2, 3]
+
+
+@pytest.mark.parametrize("disposition", [Disposition.ACCEPT, Disposition.REJECT, Disposition.RELEASE])
+@pytest.mark.parametrize("session_id", ["", "mine"])
+async def test_what_a_session_holds_no_more_is_settled_in_doubt_where_it_may_be_by_an_earlier_call(
+    disposition: int, session_id: str
+) -> None:
+    """Whoever names a session may have had it at another broker, and settled there; a new one has settled nothing elsewhere."""
+    rig = Rig(CallerLimits(answer_seconds=0.2))
+    rig.set.refuses = ErrorCode.STALE_DELIVERY
+    session = rig.callers.session(SET, session_id)
+    is_certain = not session_id and disposition != Disposition.RELEASE
+    with pytest.raises(Rejected if is_certain else InDoubt) as raised:
+        await session.settle(SettleCommand(0, "q", E3, (QueuePosition(1),), disposition))
+    assert raised.value.code is ErrorCode.STALE_DELIVERY
+
+
+async def test_a_new_session_that_has_forgotten_settles_does_not_know_what_it_holds_no_more() -> None:
+    rig = Rig(CallerLimits(answer_seconds=5.0))
+    session = rig.callers.session(SET)
+    for position in range(SETTLES_KEPT + 1):
+        await session.settle(SettleCommand(0, "q", E3, (QueuePosition(position),), Disposition.ACCEPT))
+    rig.set.refuses = ErrorCode.STALE_DELIVERY
+    with pytest.raises(InDoubt):
+        await session.settle(SettleCommand(0, "q", E3, (QueuePosition(0),), Disposition.ACCEPT))

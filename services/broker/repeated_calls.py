@@ -1,0 +1,40 @@
+"""Calls that are repeated when their answer was lost.
+
+Law: each may be the second one, and the first may have done it. So a broker that cannot tell, because it does not lead the set,
+has not heard of it yet or does not know the session any more, says *in doubt* and never *rejected*.
+"""
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from lockstep.core.errors import ErrorCode, InDoubt, Rejected
+
+SAY_NOTHING = {
+    ErrorCode.NOT_PRIMARY,
+    ErrorCode.UNAVAILABLE,
+    ErrorCode.UNKNOWN_SESSION,
+    ErrorCode.UNKNOWN_SET,
+}
+"""Refusals because of who is asked, or when: they say nothing of what an earlier call did."""
+
+_Service = TypeVar("_Service")
+_Request = TypeVar("_Request")
+_Response = TypeVar("_Response")
+
+
+def repeatable(
+    call: Callable[[_Service, _Request], Awaitable[_Response]],
+) -> Callable[[_Service, _Request], Awaitable[_Response]]:
+    """A service's method for such a call: *in doubt* where its refusal says nothing of an earlier one."""
+
+    @functools.wraps(call)
+    async def called(service: _Service, request: _Request) -> _Response:
+        try:
+            return await call(service, request)
+        except Rejected as error:
+            if error.code not in SAY_NOTHING:
+                raise
+            raise InDoubt(error.code, error.message, **error.details) from error
+
+    return called
