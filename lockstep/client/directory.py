@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import grpc.aio
 
 from lockstep.client.first_answer import NobodyAnswered, first_answer
-from lockstep.core.errors import ErrorCode, InDoubt, Rejected
+from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 from lockstep.core.ids import Epoch, SetName
 from lockstep.runtime.channels import Channels
 from lockstep.runtime.status import error_from
@@ -175,7 +175,8 @@ class Directory:
         is_quick: bool = False,
     ) -> _Result:
         """Calls any broker for something that may be repeated, until one answers; raises what the last one said. `is_quick`:
-        whoever can does so at once, so others are asked beside one that is silent.
+        whoever can does so at once, so others are asked beside one that is silent. UNKNOWN_SET is raised when all that there are
+        have said so, or after all tries.
         """
         return await self.call(
             lambda channel: call(ClusterStub(channel)), patience_seconds, is_quick=is_quick
@@ -222,6 +223,8 @@ class Directory:
                 return await first_answer(calls, BESIDE_SECONDS if is_quick else None)
             except NobodyAnswered as nobody:
                 error = nobody.error
+                if nobody.knows_nobody and not await self._finds_others():
+                    raise error from nobody
             if asyncio.get_running_loop().time() >= deadline:
                 raise Rejected(
                     error.code,
@@ -229,6 +232,21 @@ class Directory:
                     addresses=list(self.addresses),
                 )
             await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _finds_others(self) -> bool:
+        """Whether there may be brokers, as others know, that are not asked yet."""
+        request = pb.GetClusterStatusRequest()
+        known = dict.fromkeys((*self.addresses, *self._learnt))
+        calls = [
+            partial(ClusterStub(self._channels.to(address)).GetStatus, request, timeout=CALL_SECONDS)
+            for address in known
+        ]
+        try:
+            status = await first_answer(calls, BESIDE_SECONDS)
+        except (NobodyAnswered, LockstepError):
+            return True
+        self.learn([member.address for member in status.members if member.address])
+        return not known.keys() >= self._learnt.keys()
 
 
 def _target(exchange: str, routing_key: str) -> "tuple[pb.LocateRequest.Kind.ValueType, str]":

@@ -1,7 +1,8 @@
 """Brokers that answer questions about committed events: any of them does, so whoever answers first is good.
 
 Law: a broker that failed is asked again after all the others, and the whole search has an end. Which brokers there are is learnt
-from the cluster map, again whenever a round went by without an answer.
+from the cluster map, again whenever a round went by without an answer. That there is no such resource set is an answer when all
+have said so that the map shows: one whose view lags has not heard of it yet.
 """
 
 import random
@@ -99,6 +100,10 @@ class Search:
         self._first = tuple(first)
         self._patience_seconds = patience_seconds
         self._left: list[str] = []
+        self._in_round = 0
+        self._unknown = 0
+        """How many of this round have said that there is no such set."""
+        self._has_learnt = False
         self.succeed()
         self._begin_round()
 
@@ -107,6 +112,7 @@ class Search:
         if not self._left:
             time.sleep(PAUSE_SECONDS)
             self._brokers.learn()
+            self._has_learnt = True
             self._begin_round()
         return self._left.pop(0)
 
@@ -117,7 +123,8 @@ class Search:
     def fail(self, address: str, failure: grpc.RpcError) -> None:
         """Returns when another try makes sense; else raises what the last broker said."""
         error, may_go_on = event_error(failure)
-        if not may_go_on:
+        self._unknown += error.code is ErrorCode.UNKNOWN_SET
+        if not may_go_on or (self._has_learnt and self._unknown == self._in_round):
             raise error from failure
         self._give_up_late(address, error.code, error.message, failure)
 
@@ -135,3 +142,4 @@ class Search:
 
     def _begin_round(self) -> None:
         self._left = list(dict.fromkeys((*self._first, *self._brokers.addresses())))
+        self._in_round, self._unknown = len(self._left), 0

@@ -25,7 +25,8 @@ _TYPES: dict[grpc.StatusCode, type[Rejected]] = {
     grpc.StatusCode.OUT_OF_RANGE: EventsOutOfRange,
     grpc.StatusCode.FAILED_PRECONDITION: OffsetMismatch,
 }
-_ELSEWHERE = {ErrorCode.UNAVAILABLE, ErrorCode.NOT_PRIMARY}
+_ELSEWHERE = {ErrorCode.UNAVAILABLE, ErrorCode.NOT_PRIMARY, ErrorCode.UNKNOWN_SET}
+"""A broker may not have heard of a set yet that a reader knows from another one."""
 
 
 def event_error(failure: grpc.RpcError) -> tuple[LockstepError, bool]:

@@ -32,9 +32,9 @@ class Directory:
         self._own_disk = own_disk
 
     async def locate(self, request: pb.LocateRequest) -> pb.LocateResponse:
-        """Raises `Rejected` NOT_FOUND, UNKNOWN_SET, or INVALID_ARGUMENT."""
+        """Raises `Rejected` NOT_FOUND, UNKNOWN_SET, UNAVAILABLE, or INVALID_ARGUMENT."""
         if request.kind == pb.LocateRequest.KIND_SET:
-            set_name = self.set_or_only(request.name)
+            set_name = await self._set(request.name)
         else:
             kind = self._kind(request.kind, request.name)
             owner = await self.owner(kind, request.name)
@@ -55,6 +55,20 @@ class Directory:
         replica = self._driver.core(set_name)
         commit_index = replica.commit_index if isinstance(replica, Replica) else 0
         return set_map.epoch if set_map is not None else 0, commit_index, self._view.candidates(set_name)
+
+    async def _set(self, name: str) -> SetName:
+        """As `set_or_only`. Raises `Rejected` UNAVAILABLE, too: for one that this broker has not heard of yet."""
+        try:
+            return self.set_or_only(name)
+        except Rejected:
+            is_name = name.isprintable() and "/" not in name and len(name.encode()) <= NAME_BYTES_MAX
+            if not name or not is_name or not await self._is_in_etcd(SetName(name)):
+                raise
+        text = f"this broker has not heard of resource set {name!r} yet, which etcd has"
+        raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=name)
+
+    async def _is_in_etcd(self, name: SetName) -> bool:
+        return await self._lookups.value(self._view.keys.set_map(name)) is not None
 
     def set_or_only(self, name: str) -> SetName:
         """The set of that name; "": the only one there is. Raises `Rejected` UNKNOWN_SET."""

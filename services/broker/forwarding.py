@@ -82,6 +82,9 @@ class Forwarding:
             )
         if not set_map.primary:
             raise Rejected(ErrorCode.UNAVAILABLE, f"set {set_name!r} has no primary yet", set_name=set_name)
+        if self._view.address(set_map.primary) is None:
+            text = f"the primary of {set_name!r}, {set_map.primary}, is not registered"
+            raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=set_name)
         return await self.to_broker(set_map.primary, method, request, kind, is_read=is_read)
 
     async def to_broker(

@@ -36,6 +36,8 @@ class FakeBroker:
         self.creations: list[LockstepError] = []
         """What whoever creates a set is told, one try after the other."""
         self.outcome: int | None = None
+        self.members: list[str] = []
+        """Addresses of brokers, as its view has them."""
         self._calls: dict[Context, asyncio.Task[None]] = {}
         self.address = ""
         self.is_holding = False
@@ -136,7 +138,10 @@ class FakeBroker:
         return nowhere if where is None else self.worlds[where] is primary.world
 
     async def _status(self, _data: bytes, _context: Context) -> bytes:
-        return cluster_pb2.GetClusterStatusResponse(broker="B1", cluster="fake").SerializeToString()
+        member = cluster_pb2.GetClusterStatusResponse.Member
+        members = [member(broker=f"B{number}", address=one) for number, one in enumerate(self.members, 1)]
+        status = cluster_pb2.GetClusterStatusResponse(broker="B1", cluster="fake", members=members)
+        return status.SerializeToString()
 
     async def _locate(self, data: bytes, context: Context) -> bytes:
         request = cluster_pb2.LocateRequest.FromString(data)
@@ -146,6 +151,8 @@ class FakeBroker:
             )
         is_set = request.kind == cluster_pb2.LocateRequest.KIND_SET
         name = (request.name or self.only_set) if is_set else self.directory.get(request.name)
+        if name not in self.worlds and is_set:
+            await abort(context, Rejected(ErrorCode.UNKNOWN_SET, f"no resource set {name!r}"))
         if name not in self.worlds:
             await abort(context, Rejected(ErrorCode.NOT_FOUND, f"no {request.name}", name=request.name))
         return cluster_pb2.LocateResponse(
@@ -155,9 +162,11 @@ class FakeBroker:
     async def _create_set(self, _data: bytes, context: Context) -> bytes:
         await abort(context, self.creations.pop(0))
 
-    async def _outcome(self, data: bytes, _context: Context) -> bytes:
+    async def _outcome(self, data: bytes, context: Context) -> bytes:
         request = transactions_pb2.GetOutcomeRequest.FromString(data)
         name, key = parse_transaction_id(request.transaction_id)
+        if name not in self.worlds:
+            await abort(context, Rejected(ErrorCode.UNKNOWN_SET, f"no resource set {name!r}"))
         world = self.worlds[name]
         is_committed = any(
             isinstance(entry.command, c.CommitCommand) and entry.command.transaction == key

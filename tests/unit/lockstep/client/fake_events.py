@@ -84,6 +84,8 @@ class FakeEvents(EventsServicer):
     is_cut_politely: bool = False
     """They end so as if all was there."""
     is_away: bool = False
+    has_not_heard: bool = False
+    """Of a set that a reader knows."""
     stalls_for: float = 0.0
     """Seconds before the first batch of a read."""
     floor: int = 0
@@ -259,6 +261,8 @@ class FakeEvents(EventsServicer):
     def _check(self, context: Any) -> None:
         if self.is_away:
             self._abort(context, grpc.StatusCode.UNAVAILABLE, ErrorCode.UNAVAILABLE, "away")
+        if self.has_not_heard:
+            self._abort(context, grpc.StatusCode.NOT_FOUND, ErrorCode.UNKNOWN_SET, "no resource set 'north'")
 
     @staticmethod
     def _abort(context: Any, status: grpc.StatusCode, code: ErrorCode, message: str) -> NoReturn:

@@ -91,6 +91,28 @@ async def test_a_refusal_that_is_an_answer_ends_the_asking() -> None:
     assert brokers.asked == ["a"]
 
 
+async def test_a_set_that_one_broker_has_not_heard_of_is_asked_of_the_others() -> None:
+    brokers = Brokers()
+    assert await first_answer([brokers.refuses("a", ErrorCode.UNKNOWN_SET), brokers.answers("b")]) == "b"
+
+
+@pytest.mark.parametrize(
+    ("codes", "knows_nobody"),
+    [
+        ([ErrorCode.UNKNOWN_SET, ErrorCode.UNKNOWN_SET], True),
+        ([ErrorCode.UNKNOWN_SET, ErrorCode.UNAVAILABLE], False),
+        ([ErrorCode.NOT_PRIMARY, ErrorCode.UNKNOWN_SET], False),
+    ],
+)
+async def test_that_there_is_no_such_set_is_known_when_all_have_said_so(
+    codes: list[ErrorCode], knows_nobody: bool
+) -> None:
+    brokers = Brokers()
+    with pytest.raises(NobodyAnswered) as raised:
+        await first_answer([brokers.refuses(code.name, code) for code in codes])
+    assert raised.value.knows_nobody is knows_nobody
+
+
 @pytest.mark.parametrize("beside_seconds", [None, 10.0])
 async def test_what_the_last_one_said_is_told_where_nobody_answers(beside_seconds: float | None) -> None:
     brokers = Brokers()
