@@ -1,12 +1,13 @@
 """What backups say to their primary: subscriptions, how far they are durable, and their votes (R3, R8).
 
 Law: a backup that knows more to be committed than this log has ends the reign. What is acknowledged counts for the process that
-said it, and a vote if it is not a learner's (R4); a learner that is near is guarded, and counts from then on.
+said it, and a vote if it is not a learner's (R4); a learner that is near is guarded, and counts from then on. Nobody has more
+than he was sent: whoever says so is heard no more, and nothing that he said outlives his next subscription.
 """
 
 from lockstep.core.clock import Now
 from lockstep.core.effects import Note
-from lockstep.core.ids import LogIndex, transaction_id
+from lockstep.core.ids import transaction_id
 from lockstep.core.inputs import BackupSaid
 from lockstep.core.records import RollbackReason
 from lockstep.core.replication import Acknowledge, Refuse, Subscribe
@@ -52,8 +53,13 @@ class BackupHearing:
         match message:
             case Subscribe():
                 self._subscribe(given.stream, message, now)
-            case Acknowledge():
-                subscription = self._backups.acknowledged(given.stream, message.log_end, now.boottime_ms)
+            case Acknowledge(log_end=log_end):
+                known = self._backups.by_stream.get(given.stream)
+                if known is not None and log_end > self._backups.sent(known):
+                    self._backups.disbelieve(known, log_end)
+                    self._lost(known)
+                    return
+                subscription = self._backups.acknowledged(given.stream, log_end, now.boottime_ms)
                 if subscription is not None:
                     self._acknowledged(subscription)
             case Refuse():
@@ -91,13 +97,12 @@ class BackupHearing:
         kind = "memory snapshot" if subscription.snapshot_index else "log"
         kind = "whole snapshot" if subscription.is_snapshot_whole else kind
         self._note("subscribed", f"{message.broker} by {kind} from {subscription.agreed}")
+        self._membership.subscribed(subscription.member, subscription.acknowledged)
         self._acknowledged(subscription)
 
     def _acknowledged(self, subscription: ReplicatingSubscription) -> None:
         member, membership = subscription.member, self._membership
-        membership.durable[member] = max(
-            membership.durable.get(member, LogIndex(0)), subscription.acknowledged
-        )
+        membership.durable[member] = subscription.acknowledged
         self._context.tx_queues.acknowledged(member.broker, subscription.acknowledged)
         if member in membership.set_map.in_sync or member in membership.guards:
             return

@@ -182,8 +182,23 @@ class Backups:
             else:
                 self.send(subscription, (frame,))
 
+    def sent(self, subscription: ReplicatingSubscription) -> LogIndex:
+        """Up to where it was sent the log: no backup can have more of it."""
+        catching_up = subscription.catching_up
+        return self._context.writer.log.framed_end if catching_up is None else catching_up.sent
+
+    def disbelieve(self, subscription: ReplicatingSubscription, log_end: LogIndex) -> None:
+        """End a subscription whose backup says that it has more than it was sent."""
+        broker, sent = subscription.member.broker, self.sent(subscription)
+        reason = f"{broker} acknowledged {log_end}, and was sent the log up to {sent}"
+        self._context.effects.append(
+            Note(self._context.state.set_name, "acknowledgement disbelieved", reason, is_warning=True)
+        )
+        self._refuse(subscription.stream, reason)
+        self.close(subscription.stream)
+
     def acknowledged(self, stream: int, log_end: LogIndex, now_ms: int) -> ReplicatingSubscription | None:
-        """A backup said how far it is durable; None when its stream is closed already."""
+        """A backup said how far it is durable, within what it was sent; None when its stream is closed already."""
         subscription = self.by_stream.get(stream)
         if subscription is not None:
             subscription.heard_ms = now_ms
@@ -284,6 +299,8 @@ class Backups:
         if snapshot.is_waiting():
             return
         subscription.snapshot = None
+        if subscription.catching_up is not None:
+            subscription.catching_up.sent = subscription.snapshot_index
         self._catch_up(subscription)
 
     def _catch_up(self, subscription: ReplicatingSubscription) -> None:

@@ -20,6 +20,8 @@ class CatchingUp:
         self._on_way_bytes = 0
         self.bytes = 0
         """Of what waits."""
+        self.sent = LogIndex(0)
+        """Up to where the newcomer was sent the log, the snapshot included; 0 while a part of that is lacking."""
 
     def __bool__(self) -> bool:
         """Whether something waits."""
@@ -42,6 +44,7 @@ class CatchingUp:
             self._on_way.append((frames[-1].header.last, size))
             self._on_way_bytes += size
             self.bytes -= size
+            self.sent = frames[-1].header.last
         return frames
 
     def rest(self) -> list[Frame]:

@@ -45,11 +45,18 @@ class Membership:
         self.revision = revision
         self.swap_state = SwapState.NONE
         self.durable: dict[Member, LogIndex] = {}
-        """What each replica said is durable and agrees with this log; kept for entries whose replica was lost, too."""
+        """What each replica said on its last subscription is durable and agrees with this log; kept when that has ended."""
         self.guards: dict[Member, Guard] = {}
         self._change = set_map.change
         self._targets: list[SetMap] = []
         """Entries that were sent and not settled; any of them may be in force."""
+
+    def subscribed(self, member: Member, agreed: LogIndex) -> None:
+        """A replica subscribed, whose disk has this log up to `agreed`: what was said of that disk before is no longer so."""
+        for other in self.durable:
+            if other.disk == member.disk:
+                self.durable[other] = min(self.durable[other], agreed)
+        self.durable[member] = agreed
 
     def counted(self) -> Collection[Member]:
         """Every member that an index waits for. Whoever asks does not care in which order."""

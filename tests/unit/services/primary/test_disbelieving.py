@@ -1,0 +1,124 @@
+"""What backups say is believed as far as they can know it: within what they were sent, until they subscribe again."""
+
+import pytest
+
+from lockstep.core.effects import CloseBackupStream, Note
+from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.inputs import BackupStreamClosed, Tick
+from lockstep.core.replication import SubscriptionRefused
+from services.primary.core.settings import PrimarySettings
+from tests.unit.services.replicas import SET, PrimaryBench, entry, member
+
+A, B, C = member("a"), member("b"), member("c")
+B1 = member("b", 1)
+EPOCH_1 = ((Epoch(1), LogIndex(1)),)
+FAR = 1 << 62
+
+
+def subscribe(bench: PrimaryBench, stream: int, *, log_end: int = 1) -> None:
+    bench.subscribe(stream, B, log_end=log_end, epochs=EPOCH_1, is_memory_whole=True)
+
+
+def warnings(bench: PrimaryBench) -> list[str]:
+    return [
+        effect.details
+        for effect in bench.effects
+        if isinstance(effect, Note) and effect.event == "acknowledgement disbelieved" and effect.is_warning
+    ]
+
+
+@pytest.mark.parametrize("beyond", [1, FAR])
+def test_who_acknowledges_more_than_it_was_sent_is_heard_no_more(beyond: int) -> None:
+    bench = PrimaryBench(entry(1, A, B, min_in_sync=2))
+    subscribe(bench, 1)
+    end = bench.write("sent")
+    before = len(bench.effects)
+    bench.acknowledge(1, B, end + beyond)
+    [refused] = [told for told in bench.told(1, before) if isinstance(told, SubscriptionRefused)]
+    assert refused.reason == f"b acknowledged {end + beyond}, and was sent the log up to {end}"
+    assert warnings(bench) == [refused.reason]
+    assert CloseBackupStream(SET, 1) in bench.effects and not bench.core.stopped
+    bench.acknowledge(1, B, end)
+    assert bench.core.commit_index == end - 1, "nothing counts that comes behind it"
+
+
+def test_what_was_acknowledged_beyond_the_log_commits_nothing_later() -> None:
+    """A set may lose nobody, and its member is gone: what is written waits, whatever somebody said in its name before."""
+    bench = PrimaryBench(entry(1, A, B, min_in_sync=2))
+    subscribe(bench, 1)
+    bench.acknowledge(1, B, FAR)
+    bench.feed(BackupStreamClosed(SET, 1))
+    committed = bench.core.commit_index
+    bench.write("waits")
+    bench.pass_ms(5000)
+    assert bench.core.commit_index == committed
+
+
+def test_what_a_member_has_is_what_it_said_on_its_last_subscription() -> None:
+    bench = PrimaryBench(entry(1, A, B, min_in_sync=2))
+    subscribe(bench, 1)
+    before = bench.write("acknowledged in its name")
+    written = bench.write("by somebody who had its name")
+    bench.acknowledge(1, B, before)
+    assert bench.core.commit_index == before < written
+    subscribe(bench, 2, log_end=before)
+    bench.write("one more")
+    assert bench.core.commit_index == before
+    assert bench.core.membership.durable[B] == before
+
+
+def test_a_subscription_with_less_takes_back_what_was_said_and_not_what_is_committed() -> None:
+    bench = PrimaryBench(entry(1, A, B, C))
+    for stream, who in ((1, B), (2, C)):
+        bench.subscribe(stream, who, log_end=1, epochs=EPOCH_1, is_memory_whole=True)
+    end = bench.write("on two disks")
+    bench.acknowledge(1, B, end)
+    assert bench.core.commit_index == 1
+    bench.subscribe(3, B, log_end=1, epochs=EPOCH_1, is_memory_whole=True)
+    bench.acknowledge(2, C, end)
+    assert bench.core.commit_index == 1, "b said that it has not what it said it had"
+    bench.acknowledge(3, B, end)
+    assert bench.core.commit_index == end
+    bench.subscribe(4, B, log_end=end, epochs=EPOCH_1, commit_index=end, is_memory_whole=True)
+    assert bench.core.commit_index == end
+
+
+def test_a_disk_that_comes_back_with_less_has_less_in_its_old_name_too() -> None:
+    """R12: the restarted process has a name of its own, and the entry still has the old one."""
+    bench = PrimaryBench(entry(1, A, B, C))
+    for stream, who in ((1, B), (2, C)):
+        bench.subscribe(stream, who, log_end=1, epochs=EPOCH_1, is_memory_whole=True)
+    end = bench.write("acknowledged, and lost by the disk")
+    bench.acknowledge(1, B, end)
+    bench.subscribe(3, B1, log_end=1, epochs=EPOCH_1)
+    bench.acknowledge(2, C, end)
+    assert bench.core.commit_index == 1
+
+
+def test_a_newcomer_has_nothing_before_it_was_sent_everything() -> None:
+    settings = PrimarySettings(retained_bytes_max=0, snapshot_chunk_bytes=64)
+    bench = PrimaryBench(entry(1, A), settings=settings)
+    for number in range(40):
+        bench.write(f"content {number}")
+    bench.subscribe(1, B)
+    bench.acknowledge(1, B, 1)
+    assert warnings(bench) == ["b acknowledged 1, and was sent the log up to 0"]
+    assert not bench.core.membership.guards and bench.swaps() == []
+
+
+def test_a_newcomer_has_what_it_was_sent_behind_its_snapshot() -> None:
+    settings = PrimarySettings(retained_bytes_max=0, snapshot_chunk_bytes=64)
+    bench = PrimaryBench(entry(1, A), settings=settings)
+    for number in range(40):
+        bench.write(f"content {number}")
+    bench.subscribe(1, B)
+    snapshot_index = bench.core.log_end
+    bench.write("behind it")
+    while bench.core.backups.by_stream[1].snapshot is not None:
+        bench.acknowledge(1, B, 0)
+    bench.acknowledge(1, B, snapshot_index)
+    assert warnings(bench) == []
+    end = bench.core.log_end
+    bench.acknowledge(1, B, end)
+    bench.feed(Tick(SET))
+    assert warnings(bench) == [] and bench.swaps()[-1].set_map.in_sync == (A, B)
