@@ -7,7 +7,7 @@ START ?= 0
 # Two workers; everything that starts processes runs in one of them, one test at a time (tests/conftest.py).
 PYTEST_ARGS ?= -n 2 --dist loadgroup
 
-.PHONY: help dev check format test test-full demo simulate simulate-coordinators simulate-hand-overs fuzz protos peers bench bench-full bench-peers images compose-test
+.PHONY: help dev check format test test-full demo simulate simulate-coordinators simulate-hand-overs fuzz protos peers bench bench-full bench-peers bench-musts bench-sustained images compose-test
 
 help: ## What there is
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -64,6 +64,12 @@ peers: dev ## Set-up only: what bench-peers measures beside Lockstep
 
 bench-peers: peers ## Lockstep and RabbitMQ, PostgreSQL, Artemis in one run; fails when a must is missed
 	@$(python) -m bench.peers
+
+bench-musts: peers ## The same with the cases that have a must alone, in about an hour
+	@$(python) -m bench.peers --musts
+
+bench-sustained: peers ## Five minutes of each of these, beside RabbitMQ, in about three hours
+	@$(python) -m bench.peers --sustained
 
 bench-%: dev ## Another benchmark: make bench-store runs bench/store.py
 	@grep -qs '^if __name__ == "__main__":' bench/$*.py || { echo "bench-$*: bench/$*.py is not there, or is no program" >&2; exit 1; }

@@ -57,7 +57,11 @@ def _report(given: argparse.Namespace, console: Console, begun: datetime, disk: 
     kind = "full" if given.full else "short"
     machine = described_machine(database_versions() if "W4" in given.workloads else None)
     syncs = {NAME: SYNCS}
-    made = Run(kind, begun, commit(), machine, disk, runs.found, runs.failovers, syncs, runs.missing)
+    made = Run(
+        *(kind, begun, commit(), machine, disk, runs.found, runs.failovers, syncs, runs.missing),
+        set_aside=runs.set_aside,
+        seconds=runs.seconds,
+    )
     write_report(made, given.output or OUTPUT / f"{kind}.json")
     console.print(conditions(made), markup=False, soft_wrap=True)
     if made.measurements:

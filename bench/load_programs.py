@@ -1,8 +1,9 @@
 """Load programs as child processes: started together, set off together, measured from outside while they work.
 
-Law: what is measured is the middle: from the end of the warm-up to the end of the measured seconds, or of the work where that is
-counted. What a program needs beforehand and afterwards is nobody's. A load program that fails costs what it was to measure; a
-server that ended or does not serve any more costs what was still to be measured on its system (`SYSTEM_LOST`), and nothing else.
+Law: what is measured is the middle: from the end of the warm-up to the end of the measured seconds, or of the work where that
+is counted; and nothing begins before every system of the run rests. What a program needs beforehand and afterwards is nobody's. A
+load program that fails costs what it was to measure; a server that ended or does not serve any more costs what was still to be
+measured on its system (`SYSTEM_LOST`), and nothing else.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from bench.measuring import CpuMeter, SyncProbe, percentile
 from bench.processes import family_resident_mib
 from bench.processor_speed import SpeedProbe
 from bench.programs import running
+from bench.rest import RESTING_SECONDS_MAX, Pids, at_rest
 from bench.results import Measurement, Used
 from lockstep.core.errors import LockstepError
 from lockstep.runtime.process import MALLOC_ENVIRONMENT
@@ -32,10 +34,6 @@ READY_SECONDS_MAX = 600.0
 """For one that fills a queue with a million messages first."""
 END_SECONDS_MAX = 120.0
 """Beyond the measured seconds, and for what is done behind them."""
-SETTLED_CORES, SETTLED_SECONDS, SETTLING_SECONDS_MAX = 0.3, 0.3, 60.0
-"""The servers are done with what was prepared when all of them together use so little for so long; or after so long."""
-SETTLED_LOOKS = 8
-"""So many times in a row nothing is done: longer than a store waits until it consolidates what came last."""
 
 
 class LoadFailed(Exception):
@@ -72,25 +70,39 @@ class Plan:
     seconds: float
 
 
-async def measure(plan: Plan, directory: Path) -> Measurement:
-    """Runs the programs of a plan; `directory` is on the disk that the servers write to. Raises `LoadFailed`, `ServerEnded`."""
+async def measure(
+    plan: Plan,
+    directory: Path,
+    others: Mapping[str, Pids] | None = None,
+    *,
+    round_number: int = 0,
+    resting_seconds_max: float = RESTING_SECONDS_MAX,
+) -> Measurement:
+    """Runs the programs of a plan, once all systems rest; `directory` is on the disk that the servers write to. Raises
+    `LoadFailed`, `ServerEnded`.
+
+    `others`: processes of the other systems of the run, by system. `round_number`: from 1; 0: there are none.
+    """
+    systems = {**(others or {}), plan.system: plan.pids}
     async with contextlib.AsyncExitStack() as stack:
         programs = [await stack.enter_async_context(_started(command)) for command in plan.commands]
         await asyncio.gather(*(_line(program, READY_SECONDS_MAX) for program in programs))
-        await settled(plan.pids)
+        restless = await at_rest(systems, resting_seconds_max)
         clients = {
             "client" if len(programs) == 1 else f"client {number + 1}": program.pid
             for number, program in enumerate(programs)
         }
-        meter, others = CpuMeter({**plan.pids, **clients}), OtherLoad()
+        meter, strangers = CpuMeter({**plan.pids, **clients}), OtherLoad()
+        waiting = {name: CpuMeter(pids) for name, pids in (others or {}).items()}
         for program in programs:
             assert program.stdin is not None
             program.stdin.write(b"go\n")
         await asyncio.sleep(plan.warm_seconds)
         async with SyncProbe(directory) as probe, SpeedProbe() as speed:
             begin = asyncio.get_running_loop().time()
-            others.start()
-            meter.start()
+            strangers.start()
+            for one in (meter, *waiting.values()):
+                one.start()
             ends = [
                 asyncio.ensure_future(_line(program, plan.seconds + END_SECONDS_MAX)) for program in programs
             ]
@@ -98,7 +110,8 @@ async def measure(plan: Plan, directory: Path) -> Measurement:
             done, _ = await asyncio.wait(ends, timeout=plan.seconds, return_when=asyncio.FIRST_EXCEPTION)
             for end in done:
                 end.result()  # Raises what has failed, before its process is asked what it used.
-            used, other_cores = meter.read(), others.cores()
+            used, other_cores = meter.read(), strangers.cores()
+            worked = {name: sum(one.read().values()) for name, one in waiting.items()}
             took = asyncio.get_running_loop().time() - begin
             memory = {**_resident_mib(plan.pids, ServerEnded), **_resident_mib(clients, LoadFailed)}
         results = [_done(line) for line in await asyncio.gather(*ends)]
@@ -107,21 +120,9 @@ async def measure(plan: Plan, directory: Path) -> Measurement:
         plan,
         results,
         clients,
-        _Seen(used, memory, took, other_cores, probe.median_ms, speed.slowdown),
+        _Seen(used, memory, took, other_cores, worked, restless, probe.median_ms, speed.slowdown),
+        round_number,
     )
-
-
-async def settled(pids: Mapping[str, int]) -> None:
-    """Returns when the servers are done with what the load programs prepared, and those before them left: it is nobody's."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + SETTLING_SECONDS_MAX
-    quiet = 0
-    while quiet < SETTLED_LOOKS and loop.time() < deadline:
-        meter, begin = CpuMeter(pids), loop.time()
-        meter.start()
-        await asyncio.sleep(SETTLED_SECONDS)
-        used = sum(meter.read().values()) / (loop.time() - begin)
-        quiet = quiet + 1 if used < SETTLED_CORES else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +133,16 @@ class _Seen:
     resident_mib: Mapping[str, float]
     seconds: float
     other_cores: float
+    worked_seconds: Mapping[str, float]
+    """By other systems of the run, in processor time."""
+    restless: list[str]
     sync_ms: float
     slowdown: float
 
 
-def _measurement(plan: Plan, done: Sequence[Done], clients: Mapping[str, int], seen: _Seen) -> Measurement:
+def _measurement(
+    plan: Plan, done: Sequence[Done], clients: Mapping[str, int], seen: _Seen, round_number: int
+) -> Measurement:
     seconds = statistics.mean(one.seconds for one in done)
     operations = sum(one.operations for one in done) / seconds
     messages = sum(one.messages for one in done) / seconds
@@ -163,6 +169,11 @@ def _measurement(plan: Plan, done: Sequence[Done], clients: Mapping[str, int], s
         processes={name: used(name) for name in plan.pids},
         clients={name: used(name) for name in clients},
         slowdown=round(seen.slowdown, 2),
+        system_cores={
+            name: round(max(0.0, worked) / seen.seconds, 3) for name, worked in seen.worked_seconds.items()
+        },
+        restless=seen.restless,
+        round=round_number,
     )
 
 

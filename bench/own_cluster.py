@@ -7,6 +7,7 @@ answered when all three have it there.
 import contextlib
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -71,12 +72,12 @@ class OwnCluster:
             case.workload,
             case.title,
             commands,
-            await self.pids(case.path == "amqp"),
+            await self.pids(with_proxy=case.path == "amqp"),
             warm_seconds,
             seconds,
         )
 
-    async def pids(self, with_proxy: bool = False) -> dict[str, int]:
+    async def pids(self, *, with_proxy: bool = True) -> dict[str, int]:
         """Of all processes, by role; of several sets each may have another primary. Raises one of `SYSTEM_LOST`."""
         cluster = self.deployment.cluster
         primary = await self.deployment.primary_of(self.sets[0])
@@ -170,6 +171,31 @@ class OwnCluster:
     async def stop(self) -> None:
         if self._participant is not None:
             await self._participant.stop()
+
+
+class ThroughProxy:
+    """The same cluster for clients of AMQP 1.0: a system of its own in a run beside others."""
+
+    name = NAME
+    syncs = SYNCS
+
+    def __init__(self, cluster: OwnCluster) -> None:
+        self._cluster = cluster
+
+    def handles(self, case: Case) -> bool:
+        is_known = case.operation in ("publish", "move", "stream", "consume")
+        return is_known and self._cluster.handles(_through_proxy(case))
+
+    async def pids(self) -> dict[str, int]:
+        return await self._cluster.pids()
+
+    async def plan(self, case: Case, *, seconds: float, warm_seconds: float = 1.0) -> Plan:
+        """Under the name of the case as it was given: protocols without calls of many messages send them one by one."""
+        return await self._cluster.plan(_through_proxy(case), seconds=seconds, warm_seconds=warm_seconds)
+
+
+def _through_proxy(case: Case) -> Case:
+    return replace(case, path="amqp")
 
 
 @contextlib.asynccontextmanager

@@ -28,9 +28,10 @@ from bench.failover import (
     measure_failovers,
     series_of,
 )
-from bench.load_programs import SYSTEM_LOST, LoadFailed, Plan, measure, reason, settled
-from bench.own_cluster import started
+from bench.load_programs import SYSTEM_LOST, LoadFailed, Plan, measure, reason
+from bench.own_cluster import NAME, started
 from bench.patience import Patience
+from bench.rest import at_rest
 from bench.results import NOT_YET, Measurement, Trial
 from bench.tables import measurement_line
 
@@ -66,13 +67,15 @@ class Runs:
         self._console = console
         self._directory = directory
         self._workloads = workloads
-        self._seconds = seconds
+        self.seconds = seconds
         self._client_processes = client_processes
         self._patience = Patience(patience_seconds)
         self.found: list[Measurement] = []
         self.failovers: list[Trial] = []
         self.missing: dict[str, str] = {}
         """What is to be measured and was not, and why; what this machine has no program for is in it, too."""
+        self.set_aside = self._patience.set_aside
+        """What was measured again, and does not count."""
         self.has_failed = False
         """Something is missing that this machine has everything for."""
 
@@ -145,7 +148,7 @@ class Runs:
             await self.measure_all(cluster, [case for case in later if cluster.handles(case)])
             if "W5" in self._workloads:
                 kills, stalls, _ = failovers
-                await settled(await cluster.pids())
+                await at_rest({NAME: await cluster.pids()})
                 await measure_failovers(cluster.deployment, cluster.sets[0], kills, stalls, self.take_trial)
 
     async def measure_all(self, cluster: Planning, wanted: Sequence[Case]) -> None:
@@ -159,7 +162,7 @@ class Runs:
         """None where a load program failed: then what has that name is missing."""
 
         async def once() -> Measurement:
-            plan = await cluster.plan(case, seconds=self._seconds, client_processes=self._client_processes)
+            plan = await cluster.plan(case, seconds=self.seconds, client_processes=self._client_processes)
             one = await measure(plan, self._directory)
             self._console.print(measurement_line(one))
             return one
@@ -222,7 +225,7 @@ class Runs:
     async def _etcd_failovers(self, count: int) -> None:
         """The part of W5 that needs an etcd of three members."""
         async with started(self._directory / "etcd-members", etcd_members=3) as cluster:
-            await settled(await cluster.pids())
+            await at_rest({NAME: await cluster.pids()})
             await measure_etcd_failovers(
                 cluster.deployment, cluster.etcd, cluster.sets[0], count, self.take_trial
             )

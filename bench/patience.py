@@ -1,7 +1,7 @@
 """Patience with a machine that is disturbed: a measurement that came out noisy is made again when it is quiet.
 
 Law: the least disturbed one counts, by whichever disturbed it more, other processes or slow processors, and not the fastest; a
-run has so much time for that, and then takes what comes.
+run has so much time for that, and then takes what comes. What does not count is kept: whoever doubts can see it.
 """
 
 import asyncio
@@ -25,6 +25,8 @@ class Patience:
 
     def __init__(self, seconds: float) -> None:
         self.seconds_left = seconds
+        self.set_aside: list[Measurement] = []
+        """Of all that was measured what does not count, in the order in which it was found so."""
         self._wait_seconds_max = seconds / _WAIT_SHARE
 
     async def wait(self) -> None:
@@ -41,7 +43,9 @@ class Patience:
             begin = loop.time()
             await self.wait()
             try:
-                best = min(best, await once(), key=lambda one: one.disturbance)
+                again = await once()
+                best, other = (again, best) if again.disturbance < best.disturbance else (best, again)
+                self.set_aside.append(other)
             except LoadFailed:
                 pass  # There is one already.
             except SYSTEM_LOST:

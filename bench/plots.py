@@ -39,7 +39,7 @@ def draw(run: Run, folder: Path) -> list[Path]:
         if name == "ratios" and not any(one.system == PEER for one in measured):
             continue
         if measured:
-            path = folder / f"{run.kind}-{name}.png"
+            path = folder / f"{run.name}-{name}.png"
             figure = draw_one(measured)
             figure.savefig(path, dpi=90, bbox_inches="tight", metadata={"Software": None})
             plt.close(figure)
@@ -123,7 +123,7 @@ def _messages_of_transaction(one: Measurement) -> float:
 
 def _draw_ratios(found: Sequence[Measurement]) -> Figure:
     figure, axes = plt.subplots(figsize=(9, 4))
-    known = [one for one in standings(found) if one.peer]
+    known = [one for one in standings(found) if one.found.peer]
     labels = [f"{one.must.case.workload}: {one.must.case.title}" for one in known]
     axes.barh(labels, [one.ratio for one in known], label=f"{NAME} / {PEER}")
     axes.scatter([one.must.ratio for one in known], labels, marker="|", s=300, color="black", label="must")

@@ -30,9 +30,14 @@ class Disturbance(msgspec.Struct, frozen=True, kw_only=True):
     """Of the processors, by what nobody on this machine does (`SpeedProbe`); 1: none, 0: not looked for."""
 
     @property
+    def disturbing_cores(self) -> float:
+        """Used by whoever else worked."""
+        return self.other_cores
+
+    @property
     def disturbance(self) -> float:
         """How much, in what makes it noisy: above 1 it is. Nobody who did not look knows processors that were fast."""
-        return max(self.other_cores / NOISY_CORES, (self.slowdown or NOISY_SLOWDOWN) / NOISY_SLOWDOWN)
+        return max(self.disturbing_cores / NOISY_CORES, (self.slowdown or NOISY_SLOWDOWN) / NOISY_SLOWDOWN)
 
     @property
     def is_noisy(self) -> bool:
@@ -59,6 +64,22 @@ class Measurement(Disturbance, frozen=True):
     processes: dict[str, Used]
     """Of the servers, by their role."""
     clients: dict[str, Used]
+    system_cores: dict[str, float] = {}
+    """Used meanwhile by systems of the same run whose turn it was not, by system; none: nobody looked, or there are none."""
+    restless: list[str] = []
+    """Systems that had not come to rest when it began."""
+    round: int = 0
+    """Of the run, from 1; 0: nobody said."""
+
+    @property
+    def disturbing_cores(self) -> float:
+        """Systems of the run count as others do."""
+        return self.other_cores + sum(self.system_cores.values())
+
+    @property
+    def disturbance(self) -> float:
+        """One that began while a system was not at rest is noisy, whatever was seen afterwards."""
+        return super().disturbance + (1 if self.restless else 0)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -107,11 +128,17 @@ class Trial(Disturbance, frozen=True):
         return max(self.seconds)
 
 
+USUAL_CORES = 2
+"""For which musts and goals are."""
 NOT_YET = "its turn did not come"
 """Why something is missing that nothing was wrong with."""
 
 
-BESIDE_OTHERS = {"peers": "Beside other systems", "musts": "Beside other systems: what has a must"}
+BESIDE_OTHERS = {
+    "peers": "Beside other systems",
+    "musts": "Beside other systems: what has a must",
+    "sustained": "Beside other systems: five minutes of each",
+}
 """Kinds of runs in which others are measured too, and what the page calls them."""
 
 
@@ -130,6 +157,15 @@ class Run(msgspec.Struct, frozen=True):
     """By system: what it has on disks before it confirms."""
     missing: dict[str, str] = {}
     """What was to be measured and was not, and why."""
+    set_aside: list[Measurement] = []
+    """What was measured again because it was disturbed, and does not count: everything that was measured is in one of the two."""
+    seconds: float = 0.0
+    """Of each measurement, as it was wanted; 0: nobody said."""
+
+    @property
+    def name(self) -> str:
+        """Of its files: kinds are made for two cores."""
+        return self.kind if self.machine.cores == USUAL_CORES else f"{self.kind}-{self.machine.cores}-cores"
 
 
 def kind_of(process: str) -> str:
@@ -166,6 +202,11 @@ def medians(measurements: Sequence[Measurement]) -> list[Measurement]:
     return [
         next(one for one in group if one.messages_per_second == _middle(group)) for group in groups.values()
     ]
+
+
+def by_round(measurements: Sequence[Measurement]) -> dict[int, Measurement]:
+    """Of one system, path and case: in the round that each says, or in that of its place where none does."""
+    return {one.round or place: one for place, one in enumerate(measurements, 1)}
 
 
 def _middle(group: Sequence[Measurement]) -> float:

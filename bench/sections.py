@@ -5,10 +5,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.cases import Case
+from bench.comparing import Comparison, compared
 from bench.failover import LONGEST_PAUSE, MESSAGES, WATCHED_SECONDS
-from bench.musts import FAILOVER_GOALS, GOALS, GROWTHS, PEER, FailoverGoal, standings
+from bench.musts import FAILOVER_GOALS, GOALS, GROWTHS, MUSTS, PEER, FailoverGoal, standings
 from bench.own_cluster import NAME
-from bench.results import BESIDE_OTHERS, Disturbance, Measurement, Run, Trial, medians
+from bench.results import (
+    BESIDE_OTHERS,
+    USUAL_CORES,
+    Disturbance,
+    Measurement,
+    Run,
+    Trial,
+    by_round,
+    medians,
+)
+from bench.scope import CASES as SCOPE_CASES
 from bench.tables import (
     conditions,
     failovers_table,
@@ -23,14 +34,17 @@ LEGEND = """\
 Bodies are of 1 KiB and durable unless a line says otherwise; every server, etcd and the load programs share one
 machine, so a rate is what is left of its processors. What was measured several times is shown with the measurement of
 the median rate. "ops/s" are transactions, or in W3 calls of so many messages as the line says, and of one message each
-for a peer, whose protocol has no others. "Servers" and "client" are processor time in microseconds for each message;
-"others" is what processes that have nothing to do with it used meanwhile, in cores, and "slowdown", where it was looked
-for, how much longer a small piece of work took on the slower processor than at best in that run, whoever on the host
-did that; a line is noisy when that was more than 0.35, or 1.25. `make bench-full` and `make bench-peers` measure a noisy
-one again, as long as their patience lasts, and the least disturbed one counts. "Sync" is the median of one fdatasync of
-4 KiB in the data directory meanwhile. "Full" marks a load program with no time left: then the servers could perhaps do more.
-In the table of goals the least disturbed measurement counts (others in shares of 0.35, slowdown of 1.25, whichever is
-more), of undisturbed ones the newest, and of failovers the series with the most trials, of as many the worse one.
+for a peer and for the proxy, whose protocols have no others. "Servers" and "client" are processor time in microseconds for
+each message; "others" is what processes that have nothing to do with it used meanwhile, in cores, "systems" what the other
+systems of the run did, and "slowdown", where it was looked for, how much longer a small piece of work took on the slower
+processor than at best in that run, whoever on the host did that; a line is noisy when others and systems used more than
+0.35, when the slowdown was more than 1.25, or when it began before all systems of the run were at rest. `make bench-full`
+and the runs beside others measure a noisy one again, as long as their patience lasts, and the least disturbed one counts;
+what does not count is kept, and shown as set aside. "Sync" is the median of one fdatasync of 4 KiB in the data directory
+meanwhile. "Full" marks a load program with no time left: then the servers could perhaps do more. In the table of goals the
+least disturbed measurement counts (others in shares of 0.35, slowdown of 1.25, whichever is more), of undisturbed ones the
+longest, of as long ones the newest, and of failovers the series with the most trials, of as many the worse one. Costs that
+must not grow are of one measurement each: what they differ by has its error in it.
 """
 _TITLES = {
     "W1": "W1: publishing in transactions",
@@ -46,6 +60,8 @@ shown are the seconds from the harm to the first commit of a transaction begun a
 and revokes the lease, hence less than the lease; SIGSTOP is noticed by nobody until the lease ends. etcd's leader is one
 of three members and stays away for {WATCHED_SECONDS:g} s; the {LONGEST_PAUSE} is the longest time without a commit meanwhile.
 """
+RATIOS_TO = ("artemis",)
+"""Brokers beside that of the musts."""
 _NOT_MEASURED = ("not measured", "-", "-", "-")
 
 
@@ -55,13 +71,14 @@ def run_sections(run: Run, plots: Sequence[Path], folder: Path) -> list[str]:
     if run.kind not in BESIDE_OTHERS:
         return _own(run, found, _images(plots, run, folder))
     parts = [
-        f"## {BESIDE_OTHERS[run.kind]}",
+        f"## {BESIDE_OTHERS[run.kind]}{'' if run.machine.cores == USUAL_CORES else f', on {run.machine.cores} cores'}",
         conditions(run),
         _syncs(run),
         missing_lines(run.missing),
         _ratios(run),
     ]
     parts += [_images(plots, run, folder), measurements_table(found, with_system=True)]
+    parts += ["### Every measurement", _rates_by_round(run)]
     for system in dict.fromkeys(one.system for one in found):
         parts += [
             f"### Every process of {system}",
@@ -86,7 +103,7 @@ def _own(run: Run, found: Sequence[Measurement], images: str) -> list[str]:
 
 def goals_table(runs: Sequence[Run]) -> str:
     """What was reached of every goal, and by how much it is missed: by the least disturbed measurement, of undisturbed ones the
-    newest; of failovers by the series with the most trials, and of as many the worse one."""
+    longest, and of these the newest; of failovers by the series with the most trials, and of as many the worse one."""
     goals = [*_rate_goals(runs), *_failover_goals(runs), *_growths(runs)]
     rows = [[what, figure_wanted, *(measured or _NOT_MEASURED)] for what, figure_wanted, measured in goals]
     return table(("goal", "figure", "measured", "result", "fdatasync", "commit"), rows)
@@ -134,9 +151,14 @@ def _least_disturbed(runs: Sequence[Run], *cases: Case) -> tuple[list[Measuremen
         if all(case.key in known for case in cases):
             found.append(([known[case.key] for case in cases], run))
 
-    def place(one: tuple[list[Measurement], Run]) -> tuple[float, float]:
+    def place(one: tuple[list[Measurement], Run]) -> tuple[float, float, float]:
         disturbance = max(1.0, *(measured.disturbance for measured in one[0]))
-        return disturbance, -one[1].started.timestamp()
+        # In tenths: what is timed ends some milliseconds late.
+        return (
+            disturbance,
+            -round(min(measured.seconds for measured in one[0]), 1),
+            -one[1].started.timestamp(),
+        )
 
     return min(found, key=place, default=None)
 
@@ -160,20 +182,69 @@ def _syncs(run: Run) -> str:
 
 
 def _ratios(run: Run) -> str:
+    """Of the musts; and, of a system that was measured too, where there is no must."""
     rows = [
         [
             f"{one.must.case.workload}: {one.must.case.title}",
-            f"{one.ratio:.2f}",
+            *_rounds(one.found),
             f"{one.must.ratio:g}",
-            "reached" if one.is_reached else "missed",
-            *(f"{side.slowdown:.2f}" if side is not None else "-" for side in (one.own, one.peer)),
+            one.verdict,
         ]
         for one in standings(run.measurements)
     ]
-    headings = (f"ratio to {PEER} (medians)", "ratio", "must", "result", "slowdown", f"of {PEER}'s")
-    return table(headings, rows)
+    tables = [table((f"ratio to {PEER} (medians)", *_ROUNDS, "must", "result"), rows)]
+    for peer in (PEER, *RATIOS_TO):
+        others = [(case, compared(run.measurements, case, peer)) for case in SCOPE_CASES]
+        rows = [
+            [f"{case.workload}: {case.title}", *_rounds(found)]
+            for case, found in others
+            if found.ratio and not (peer == PEER and case in {must.case for must in MUSTS})
+        ]
+        if rows:
+            tables.append(table((f"ratio to {peer} (medians), without a must", *_ROUNDS), rows))
+    through_proxy = [(case, compared(run.measurements, case, PEER, "amqp")) for case in SCOPE_CASES]
+    rows = [
+        [f"{case.workload}: {case.title}", *_rounds(found)] for case, found in through_proxy if found.ratio
+    ]
+    if rows:
+        tables.append(table((f"AMQP proxy: ratio to {PEER} (medians)", *_ROUNDS), rows))
+    return "\n\n".join(tables)
+
+
+_ROUNDS = ("ratio", "interval", "by round", "slowdown", "of the other's")
+
+
+def _rounds(found: Comparison) -> list[str]:
+    slowdowns = (f"{side.slowdown:.2f}" if side is not None else "-" for side in (found.own, found.peer))
+    return [
+        f"{found.ratio:.2f}",
+        str(found.interval or "-"),
+        " ".join(f"{one:.2f}" for one in found.by_round) or "-",
+        *slowdowns,
+    ]
+
+
+def _rates_by_round(run: Run) -> str:
+    """Every measurement: what counts by round, and what was measured again and does not."""
+    rows = []
+    for one in medians(run.measurements):
+        place = one.system, one.path, one.key
+        counted = by_round([each for each in run.measurements if (each.system, each.path, each.key) == place])
+        aside = [each for each in run.set_aside if (each.system, each.path, each.key) == place]
+        rows.append(
+            [
+                f"{one.system}, {one.path}: {one.workload}: {one.case}",
+                " ".join(_marked(each) for _, each in sorted(counted.items())),
+                " ".join(_marked(each) for each in aside) or "-",
+            ]
+        )
+    return table(("msgs/s (n: noisy)", "by round", "set aside"), rows)
+
+
+def _marked(one: Measurement) -> str:
+    return f"{figure(one.messages_per_second)}{'n' if one.is_noisy else ''}"
 
 
 def _images(plots: Sequence[Path], run: Run, folder: Path) -> str:
-    own = [path for path in plots if path.name.startswith(f"{run.kind}-")]
+    own = [path for path in plots if path.name.rpartition("-")[0] == run.name]
     return "\n".join(f"![{path.stem}]({os.path.relpath(path, folder)})" for path in own)

@@ -33,7 +33,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def measurements_table(measurements: Sequence[Measurement], with_system: bool = False) -> str:
     """One line for each."""
     rows = [_row(one, with_system) for one in measurements]
-    return table(("system", *_HEADINGS) if with_system else _HEADINGS, rows)
+    return table(("system", *_HEADINGS, "systems") if with_system else _HEADINGS, rows)
 
 
 def _row(one: Measurement, with_system: bool) -> list[str]:
@@ -50,7 +50,15 @@ def _row(one: Measurement, with_system: bool) -> list[str]:
         f"{one.sync_ms:.2f}",
         *_disturbance(one),
     ]
-    return [one.system, *row] if with_system else row
+    return [one.system, *row, _systems(one)] if with_system else row
+
+
+def _systems(one: Measurement) -> str:
+    """What other systems of the run did meanwhile, and which were not at rest before; "-": nobody looked."""
+    worked = sum(one.system_cores.values())
+    most = max(one.system_cores, key=lambda name: one.system_cores[name], default="")
+    said = f"{worked:.2f}{f' ({most})' if worked > NOISY_CORES else ''}" if one.system_cores else "-"
+    return f"{said}, not at rest: {', '.join(one.restless)}" if one.restless else said
 
 
 def _disturbance(one: Disturbance) -> list[str]:
@@ -131,7 +139,9 @@ def figure(value: float) -> str:
 def measurement_line(one: Measurement) -> str:
     """Of one measurement, for the terminal."""
     noisy = (
-        f", others {one.other_cores:.2f} cores, slowdown {one.slowdown:.2f}: noisy" if one.is_noisy else ""
+        f", others {one.other_cores:.2f} cores, systems {_systems(one)}, slowdown {one.slowdown:.2f}: noisy"
+        if one.is_noisy
+        else ""
     )
     return (
         f"{one.system:10} {one.workload} {one.case} ({one.path}):"

@@ -1,8 +1,9 @@
 """`python -m bench.peers`: Lockstep and its peers side by side, in one run on one disk; ends with 1 when a must is missed, or a
-measurement is missing that a must is of.
+measurement is missing that a must is of. With `--sustained` it measures minutes, for which there are no musts.
 
-RabbitMQ has to be there (scripts/setup_peers.sh installs it); PostgreSQL and ActiveMQ Artemis are measured where they are, and
-missing where they are not or do not start. What was measured so far is written also where an error or a signal ends the run.
+A run in the form of its kind (`forms.py`) is written into the ledger, however it comes out and however it ends. RabbitMQ has to
+be there (scripts/setup_peers.sh installs it); PostgreSQL and ActiveMQ Artemis are measured where they are, and missing where they
+are not or do not start. What was measured so far is written also where an error or a signal ends the run.
 """
 
 import argparse
@@ -14,13 +15,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.cases import W1, W2, W3, W4_XA
+from bench import ledger
 from bench.compiling import compiled
 from bench.database import database_versions, synced_database
 from bench.environment import Disk, Refused, commit, described_machine
+from bench.forms import FORMS
 from bench.load_programs import SYSTEM_LOST, reason
-from bench.musts import MUSTS, exit_status, ratio_line, standings
-from bench.own_cluster import started
+from bench.musts import exit_status, ratio_line, standings
+from bench.own_cluster import ThroughProxy, started
+from bench.own_runs import amqp_program
 from bench.patience import PATIENCE_SECONDS
 from bench.peers import artemis, postgres, rabbitmq
 from bench.peers.rounds import Rounds, System
@@ -41,23 +44,38 @@ _VERSIONS = {
 async def main(given: argparse.Namespace) -> int:
     """Returns the exit status."""
     console = Console(width=200)
-    begun, kind = datetime.now(UTC), "musts" if given.musts else "peers"
+    begun, kind, form = datetime.now(UTC), given.kind, FORMS[given.kind]
+    seconds, number = given.seconds or form.seconds, given.rounds or form.rounds
+    peers = list(given.peers or form.peers)
+    console.print(
+        f"about {form.minutes} minutes in the form of '{kind}', and up to {given.patience / 60:.0f} more of patience"
+    )
     with scratch_directory(given.directory) as (directory, disk):
-        cases = [must.case for must in MUSTS] if given.musts else [*W1, *W2, *W3, *W4_XA]
-        rounds = Rounds(console, directory, given.seconds, given.patience)
+        rounds = Rounds(console, directory, seconds, given.patience)
         async with contextlib.AsyncExitStack() as stack:
-            systems, left_out = await _systems(console, stack, directory, disk, given.peers)
+            systems, left_out = await _systems(console, stack, directory, disk, peers)
             syncs = {system.name: system.syncs for system in systems}
             try:
-                await rounds.run(cases, systems, given.rounds)
+                await rounds.run(form.cases, systems, number)
             finally:
                 missing = {**left_out, **rounds.missing}
                 if found := rounds.found:
-                    machine = described_machine(_versions(syncs))
-                    made = Run(kind, begun, commit(), machine, disk, found, syncs=syncs, missing=missing)
-                    _report(made, given.output or OUTPUT / f"{kind}.json", console)
+                    made = Run(
+                        *(kind, begun, commit(), described_machine(_versions(syncs)), disk, found),
+                        syncs=syncs,
+                        missing=missing,
+                        set_aside=rounds.set_aside,
+                        seconds=seconds,
+                    )
+                    _report(made, given.output or OUTPUT / f"{made.name}.json", console)
+                    if ledger.has_form(kind, seconds, number, peers):
+                        ledger.append(made)
+                    else:
+                        console.print(f"this is no run in the form of '{kind}': it is not in {ledger.LEDGER}")
     ratios = standings(rounds.found)
     console.print(ratio_line(ratios), soft_wrap=True)
+    if kind == "sustained":
+        return 1 if rounds.missing else 0
     return 1 if rounds.is_must_missing else exit_status(ratios)
 
 
@@ -83,8 +101,16 @@ async def _systems(
     console: Console, stack: contextlib.AsyncExitStack, directory: Path, disk: Disk, names: list[str]
 ) -> tuple[list[System], dict[str, str]]:
     """Those that are measured, and why others that were asked for are not."""
-    systems: list[System] = [await stack.enter_async_context(started(directory / "lockstep"))]
     left_out: dict[str, str] = {}
+    proxy_client = await amqp_program(console, directory)
+    cluster = await stack.enter_async_context(
+        started(directory / "lockstep", proxies=1 if proxy_client else 0, amqp_program=proxy_client)
+    )
+    systems: list[System] = [cluster]
+    if proxy_client is not None:
+        systems.append(ThroughProxy(cluster))
+    else:
+        left_out["lockstep, amqp"] = "no load program for the proxy"
     if rabbitmq.NAME in names:
         program = await compiled(
             rabbitmq.SOURCE, directory, ("rabbitmq", "pthread"), "rabbitmq-server, librabbitmq-dev"
@@ -118,8 +144,15 @@ async def _postgres(stack: contextlib.AsyncExitStack, directory: Path) -> System
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="medians are of so many")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
+    kinds = parser.add_mutually_exclusive_group()
+    for kind, what in (("musts", "only the cases that have a must"), ("sustained", "these for minutes each")):
+        kinds.add_argument(
+            f"--{kind}", dest="kind", action="store_const", const=kind, default="peers", help=what
+        )
+    parser.add_argument(
+        "--rounds", type=int, default=0, help="medians are of so many; default: as the form has it"
+    )
+    parser.add_argument("--seconds", type=float, default=0.0, help="of each measurement; default: the same")
     parser.add_argument(
         "--patience",
         type=float,
@@ -127,10 +160,9 @@ if __name__ == "__main__":
         metavar="SECONDS",
         help="that the run spends on waiting for a quiet machine, and on measuring again; a fifteenth of it at one time",
     )
-    parser.add_argument("--musts", action="store_true", help="only the cases that have a must")
-    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=[], help="default: as the form has it")
     add_directory(parser)
     parser.add_argument(
-        "--output", type=Path, help="default: peers.json in bench/out, with --musts musts.json"
+        "--output", type=Path, help="default: in bench/out, by the kind and the cores of the machine"
     )
     run(main(parser.parse_args()))

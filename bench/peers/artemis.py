@@ -13,6 +13,7 @@ from bench.cases import RING, Case
 from bench.environment import Refused
 from bench.load_programs import Plan
 from bench.programs import running
+from bench.rest import Pids
 from bench.versions import said_version
 from lockstep.runtime.ports import choose_ports
 from lockstep.runtime.supervisor import ChildProcess, wait_for_port
@@ -89,6 +90,9 @@ class Artemis:
     def handles(self, case: Case) -> bool:
         return case.operation in ("publish", "move", "stream", "consume")
 
+    async def pids(self) -> Pids:
+        return {role: server.pid for role, server in self._servers.items()}
+
     async def plan(self, case: Case, *, seconds: float, warm_seconds: float = 1.0) -> Plan:
         """How a case is measured here. A JVM compiles what runs often: it warms up for longer."""
         warm_seconds = 0.0 if case.is_counted else max(warm_seconds, 3.0)
@@ -96,8 +100,9 @@ class Artemis:
         numbers = (case.connections, case.size, case.body_bytes, warm_seconds, seconds)
         command = ["java", *_CLIENT_OPTIONS, *self._library(), "ArtemisClient", str(self._ports[0])]
         command += [case.operation, *map(str, numbers), prefix]
-        pids = {role: server.pid for role, server in self._servers.items()}
-        return Plan(NAME, PATH, case.workload, case.title, [command], pids, warm_seconds, seconds)
+        return Plan(
+            NAME, PATH, case.workload, case.title, [command], await self.pids(), warm_seconds, seconds
+        )
 
     def _library(self) -> list[str]:
         native = self._home / "bin" / "lib" / "linux-x86_64"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bench.cases import Case
 from bench.load_programs import Plan
+from bench.rest import Pids
 from tests.integration.postgres_process import PostgresProcess
 
 NAME = "postgres"
@@ -33,12 +34,15 @@ class Postgres:
     def handles(self, case: Case) -> bool:
         return case.operation in ("publish", "xa")
 
+    async def pids(self) -> Pids:
+        return {"postgres": self._process.pid}
+
     async def plan(self, case: Case, *, seconds: float, warm_seconds: float = 1.0) -> Plan:
         """How a case is measured here."""
         numbers = (case.connections, case.size, case.body_bytes, warm_seconds, seconds)
         command = [str(self._program), self._process.dsn, case.operation, *map(str, numbers)]
         return Plan(
-            *(NAME, PATH, case.workload, case.title, [command], {"postgres": self._process.pid}),
+            *(NAME, PATH, case.workload, case.title, [command], await self.pids()),
             warm_seconds=warm_seconds,
             seconds=seconds,
         )

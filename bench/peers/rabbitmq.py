@@ -12,6 +12,7 @@ from bench.cases import Case
 from bench.environment import Refused
 from bench.load_programs import Plan
 from bench.programs import running
+from bench.rest import Pids
 from bench.versions import said_version
 from lockstep.runtime.ports import choose_ports
 from lockstep.runtime.supervisor import ChildProcess, wait_for_port
@@ -54,6 +55,9 @@ class RabbitLoad:
         is_once = self._is_spread or case.connections > 1
         return case.operation in ("publish", "move", "stream", "consume") and is_once
 
+    async def pids(self) -> Pids:
+        return self._nodes.pids
+
     async def plan(self, case: Case, *, seconds: float, warm_seconds: float = 1.0) -> Plan:
         """How a case is measured here."""
         ports = self._nodes.ports if self._is_spread else self._nodes.ports[:1]
@@ -62,7 +66,7 @@ class RabbitLoad:
         prefix = f"{self._prefix}-{case.operation}{next(self._numbers)}"
         command = [str(self._program), case.operation, ",".join(map(str, ports)), *map(str, numbers), prefix]
         path = f"{PATH}, {'all nodes' if self._is_spread else 'one node'}"
-        pids = self._nodes.pids
+        pids = await self.pids()
         return Plan(NAME, path, case.workload, case.title, [command], pids, warm_seconds, seconds)
 
 

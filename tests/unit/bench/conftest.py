@@ -1,10 +1,11 @@
-"""Nobody waits for servers to rest that there are none of."""
+"""Nobody waits for servers to rest that there are none of, nor for this machine's disk."""
 
 import pytest
 
-from bench import load_programs
+from bench import rest
 
 
 @pytest.fixture(autouse=True)
-def servers_rest_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load_programs, "SETTLED_LOOKS", 0)
+def _at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest, "LOOKS", 0)
+    monkeypatch.setattr(rest, "write_out", lambda: None)

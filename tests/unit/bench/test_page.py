@@ -35,11 +35,23 @@ def test_a_line_shows_its_figures_and_whether_others_disturbed_it() -> None:
     slow, unknown = (measurement("tx", 2000.0, slowdown=slowdown) for slowdown in (1.3, 0.0))
     lines = measurements_table([quiet, noisy, slow, unknown], with_system=True).splitlines()
     assert lines[2] == (
-        "| lockstep | W1: tx | sdk | 200 | 2,000 | 2.00 | 4.00 | 8.00 | 30.0 | 5.0 | 0.50 | 0.20 | 0.10 | 1.00 |"
+        "| lockstep | W1: tx | sdk | 200 | 2,000 | 2.00 | 4.00 | 8.00 | 30.0 | 5.0 | 0.50 | 0.20 | 0.10 | 1.00 | - |"
     )
-    assert lines[3].endswith("| 0.50 (noisy) | 1.00 |")
-    assert lines[4].endswith("| 0.00 | 1.30 (noisy) |")
-    assert lines[5].endswith("| 0.00 | - |")
+    assert lines[3].endswith("| 0.50 (noisy) | 1.00 | - |")
+    assert lines[4].endswith("| 0.00 | 1.30 (noisy) | - |")
+    assert lines[5].endswith("| 0.00 | - | - |")
+
+
+def test_a_line_says_what_other_systems_of_the_run_did_meanwhile() -> None:
+    idle, worked, restless = (
+        measurement("tx", 2000.0, system_cores={"rabbitmq": cores, "artemis": 0.02}, restless=names)
+        for cores, names in ((0.05, []), (0.6, []), (0.05, ["rabbitmq"]))
+    )
+    lines = measurements_table([idle, worked, restless], with_system=True).splitlines()
+    assert lines[2].endswith("| 1.00 | 0.07 |")
+    assert lines[3].endswith("| 1.00 | 0.62 (rabbitmq) |")
+    assert lines[4].endswith("| 1.00 | 0.07, not at rest: rabbitmq |")
+    assert [one.is_noisy for one in (idle, worked, restless)] == [False, True, True]
 
 
 def test_a_load_program_without_time_left_is_marked() -> None:
@@ -124,9 +136,22 @@ def test_of_several_runs_the_least_disturbed_measurement_counts_and_of_undisturb
         assert len(answers) == 1, "the order of the files decides nothing"
         return answers.pop()
 
+    # The newest of those that are quiet.
     assert counted((1.0, 0.0), (1.2, 0.1), (1.3, 0.0)) == "of 2 |"
     assert counted((1.9, 0.0), (1.6, 0.0), (1.0, 0.7)) == "of 2 |"
     assert counted((0.0, 0.0), (1.5, 0.0)) == "of 1 |"
+
+
+def test_of_undisturbed_measurements_the_longest_counts_though_a_shorter_one_is_newer_and_better() -> None:
+    case = GOALS[0].case
+    runs = [
+        structs.replace(
+            run(kind, [measurement(case, rate, seconds=seconds)]), started=datetime(2026, 1, day, tzinfo=UTC)
+        )
+        for kind, rate, seconds, day in (("full", 60_000.0, 8.0, 1), ("short", 90_000.0, 1.51, 2))
+    ]
+    assert "| 60,000 | 14 % below |" in goals_table(runs)
+    assert "| 60,000 | 14 % below |" in goals_table(runs[::-1])
 
 
 def test_a_growth_is_of_two_measurements_of_one_run() -> None:
@@ -183,7 +208,10 @@ def test_the_page_has_conditions_ratios_figures_and_notes() -> None:
     )
     for part in (
         "Data on ext4, 5,000 fdatasync/s of 1 KiB (0.20 ms)",
-        f"| W1: {case.title} | 3.00 | 3 | reached | 1.00 | 1.00 |",
+        "**What holds where.**",
+        f"| W1: {case.title} | 3.00* (1 round; peers) | not measured |",
+        f"| W1: {case.title} | 3.00 | 1 round | 3.00 | 1.00 | 1.00 | 3 | reached |",
+        f"| lockstep, sdk: W1: {case.title} | 60.0 | - |",
         "### Every process of rabbitmq",
         "**lockstep**: three copies.",
         "![full-cpu](performance/full-cpu.png)",
@@ -218,6 +246,12 @@ def test_plots_are_drawn_of_what_there_is(tmp_path: Path) -> None:
     found = [measurement(case, 60.0), measurement(case, 20.0, PEER, path="C")]
     names = [path.name for path in draw(run("peers", found), tmp_path)]
     assert names == ["peers-throughput.png", "peers-cpu.png", "peers-ratios.png"]
+    bigger = structs.replace(run("peers", found), machine=structs.replace(MACHINE, cores=8))
+    more = [path.name for path in draw(bigger, tmp_path)]
+    assert more == ["peers-8-cores-throughput.png", "peers-8-cores-cpu.png", "peers-8-cores-ratios.png"]
+    text = page([bigger], [Path("docs/performance") / name for name in (*names, *more)], "", "")
+    assert "## Beside other systems, on 8 cores" in text
+    assert "![peers-8-cores-cpu]" in text and "![peers-cpu]" not in text
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in names)
 
 
@@ -240,14 +274,22 @@ def test_a_run_of_the_musts_alone_stands_beside_a_whole_one_with_plots_of_its_ow
     text = page(runs, plots, "", "")
     titles = [line for line in text.splitlines() if line.startswith("## ")]
     assert titles == [
-        "## Beside other systems: what has a must",
         "## Beside other systems",
+        "## Beside other systems: what has a must",
         "## Lockstep alone",
         "## Goals",
     ]
-    alone, whole = text.split("## Beside other systems\n")
-    assert "| 3.50 | 3 | reached |" in alone and "![musts-ratios]" in alone and "![peers-ratios]" not in alone
-    assert "| 2.00 | 3 | missed |" in whole and "![peers-ratios]" in whole and "![musts-ratios]" not in whole
+    whole, alone = text.split("## Beside other systems: what has a must\n")
+    assert (
+        "| 1.00 | 1.00 | 3 | reached |" in alone
+        and "![musts-ratios]" in alone
+        and "![peers-ratios]" not in alone
+    )
+    assert (
+        "| 1.00 | 1.00 | 3 | missed |" in whole
+        and "![peers-ratios]" in whole
+        and "![musts-ratios]" not in whole
+    )
 
 
 def test_what_is_missing_stands_in_the_section_of_its_run() -> None:

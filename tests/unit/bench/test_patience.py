@@ -63,6 +63,14 @@ async def test_of_noisy_ones_the_least_disturbed_counts_and_not_the_fastest() ->
     assert (await Patience(60.0).least_noisy(once)).messages_per_second == 10.0
 
 
+async def test_all_that_does_not_count_is_kept() -> None:
+    patient = Patience(60.0)
+    for found in ((made(1.0, 1.5), made(2.0, 1.3), made(3.0, 1.6), made(4.0, 1.2)), (made(5.0, 1.0),)):
+        _, once = measuring(*found)
+        await patient.least_noisy(once)
+    assert [one.messages_per_second for one in patient.set_aside] == [1.0, 3.0, 2.0]
+
+
 async def test_others_and_slow_processors_disturb_alike() -> None:
     _, once = measuring(
         made(10.0, 1.3, other_cores=0.7), made(20.0, 1.9), made(30.0, 1.0, other_cores=0.6), made(40.0, 2.0)

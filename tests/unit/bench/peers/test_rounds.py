@@ -3,10 +3,14 @@
 import io
 import os
 import sys
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from rich.console import Console
 
 from bench.cases import Case
@@ -15,6 +19,9 @@ from bench.musts import MUSTS
 from bench.peers.rounds import Rounds, turns
 from lockstep.core.errors import ErrorCode, Rejected
 from tests.unit.bench.test_load_programs import WORKS
+from tests.unit.bench.test_rest import Burning, looks
+
+__all__ = ["looks"]
 
 TX, STREAM = Case("W1", "publish", 10, 4), Case("W3", "stream", 1000, 4)
 
@@ -33,8 +40,22 @@ class Fake:
     def handles(self, case: Case) -> bool:
         return case.operation in self.operations
 
+    burner: Burning | None = None
+    """What of it works on behind its turn."""
+    burns_seconds: float = 0.0
+    burning_pid: int = 0
+
+    async def pids(self) -> dict[str, int]:
+        return {"server": self.burning_pid or os.getpid()}
+
     async def plan(self, case: Case, *, seconds: float, warm_seconds: float = 1.0) -> Plan:
         self.planned.append(case)
+        if self.burner is not None:
+            self.burning_pid = await self.burner.start(self.burns_seconds)
+            program = WORKS.replace("input()", "input(); import time; time.sleep(0.1)")
+            command = (sys.executable, "-I", "-S", "-c", program)
+            server = {"server": os.getpid()}
+            return Plan(self.name, "C", case.workload, case.title, [command], server, 0.0, seconds)
         if len(self.planned) > self.plans_max:
             raise Rejected(ErrorCode.ILLEGAL_STATE, f"{self.name} does not run")
         program = WORKS if case.operation not in self.fails else "import sys; sys.exit(3)"
@@ -44,24 +65,86 @@ class Fake:
         )
 
 
-def test_systems_take_turns_case_by_case_and_another_begins_each_round() -> None:
+def test_systems_take_turns_case_by_case_in_rows_of_a_balanced_square() -> None:
     systems = [Fake("own"), Fake("peer"), Fake("database", ("publish",))]
-    found = [(case.operation, system.name) for case, system in turns([TX, STREAM], systems, 2)]
+    found = [(turn.round, turn.case.operation, turn.system.name) for turn in turns([TX, STREAM], systems, 2)]
     assert found == [
-        *(("publish", name) for name in ("own", "peer", "database")),
-        *(("stream", name) for name in ("own", "peer")),
-        *(("publish", name) for name in ("peer", "database", "own")),
-        *(("stream", name) for name in ("peer", "own")),
+        *((1, "publish", name) for name in ("own", "peer", "database")),
+        *((1, "stream", name) for name in ("peer", "own")),
+        *((2, "publish", name) for name in ("peer", "database", "own")),
+        *((2, "stream", name) for name in ("own", "peer")),
     ]
+
+
+@pytest.mark.parametrize("count", [3, 4, 6])
+def test_over_a_whole_square_nobody_is_always_behind_the_same_one(count: int) -> None:
+    """Also between the cases of a round: whoever leaves work behind leaves it to all alike."""
+    systems = [Fake(f"system {number}") for number in range(count)]
+    cases = [replace(TX, size=size) for size in range(1, count + 1)]
+    order = list(turns(cases, systems, 2 * count))
+    follows = Counter((one.system.name, other.system.name) for one, other in pairwise(order))
+    within = Counter(
+        (one.system.name, other.system.name) for one, other in pairwise(order) if one.case == other.case
+    )
+    assert len(set(within.values())) == 1
+    assert max(follows.values()) <= 1.5 * min(follows[pair] for pair in within)
 
 
 def test_a_case_that_nobody_handles_has_no_turn() -> None:
     assert list(turns([TX], [Fake("other", ())], 3)) == []
 
 
+def rounds_of(directory: Path, *, resting_seconds_max: float = 20.0, patience: float = 0.0) -> Rounds:
+    return Rounds(Console(file=io.StringIO(), width=200), directory, 0.3, patience, resting_seconds_max)
+
+
+@pytest_asyncio.fixture
+async def burner() -> AsyncIterator[Burning]:
+    made = Burning()
+    yield made
+    await made.stop()
+
+
+@pytest.mark.usefixtures("looks")
+async def test_nobody_is_measured_while_another_system_works_on_behind_its_turn(
+    tmp_path: Path, burner: Burning
+) -> None:
+    """Its own turn begins with the same: the others are at rest, and so is it."""
+    rounds = rounds_of(tmp_path)
+    hasty, late = Fake("lockstep"), Fake("peer", burner=burner, burns_seconds=6.0)
+    await rounds.run([TX], [late, hasty], 1)
+    first, second = rounds.found
+    assert (first.system, second.system) == ("peer", "lockstep")
+    assert first.system_cores.keys() == {"lockstep"}
+    assert (second.restless, second.round) == ([], 1)
+    assert second.system_cores["peer"] < 0.3
+
+
+@pytest.mark.usefixtures("looks")
+async def test_a_measurement_beside_a_system_that_does_not_come_to_rest_says_whose_work_it_was(
+    tmp_path: Path, burner: Burning
+) -> None:
+    rounds = rounds_of(tmp_path, resting_seconds_max=1.0)
+    await rounds.run([TX], [Fake("peer", burner=burner, burns_seconds=60.0), Fake("lockstep")], 1)
+    beside = rounds.found[1]
+    assert "peer" in beside.restless
+    assert beside.system_cores["peer"] > 0
+    assert beside.disturbing_cores >= beside.system_cores["peer"]
+    assert beside.is_noisy
+
+
+@pytest.mark.usefixtures("looks")
+async def test_what_is_measured_again_is_kept(tmp_path: Path, burner: Burning) -> None:
+    rounds = rounds_of(tmp_path, resting_seconds_max=0.5, patience=5.0)
+    await rounds.run([TX], [Fake("peer", burner=burner, burns_seconds=60.0), Fake("lockstep")], 1)
+    assert len(rounds.found) == 2
+    assert rounds.set_aside, "noisy ones were measured again"
+    assert {one.round for one in (*rounds.found, *rounds.set_aside)} == {1}
+
+
 @pytest.fixture
 def of_one_call(tmp_path: Path) -> Rounds:
-    return Rounds(Console(file=io.StringIO(), width=200), tmp_path, 0.1, 0.0)
+    return rounds_of(tmp_path)
 
 
 async def test_a_system_that_is_lost_has_no_turns_any_more_and_the_others_go_on(of_one_call: Rounds) -> None:
