@@ -200,14 +200,13 @@ def browse(
 
 def outcome(
     transaction_id: Annotated[str, typer.Argument(help="As the client got it: set/index.epoch.")],
-    fence: Annotated[bool, typer.Option("--fence", help="If it is open, roll it back first.")] = False,
     brokers: Brokers = DEFAULT_BROKERS,
     json: Json = False,
 ) -> None:
-    """What became of a transaction."""
+    """What became of a transaction. One that is open ends with the session that began it, or by its time-out."""
 
     async def command(client: Client) -> None:
-        found = await client.get_outcome(transaction_id, fence=fence)
+        found = await client.get_outcome(transaction_id)
         state = found.state.name.lower().replace("_", " ")
         if json:
             print_json({"transaction": transaction_id, "outcome": state, "epoch": found.epoch})

@@ -2,6 +2,7 @@
 
 import asyncio
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
@@ -17,13 +18,15 @@ from lockstep.client.session_settings import SessionSettings
 from lockstep.client.set_session import SetSession, Voided
 from lockstep.core.branch_names import GLOBAL_ID_BYTES
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import Epoch, LogIndex, SetName, parse_transaction_id
+from lockstep.core.ids import Epoch, LogIndex, SessionId, SetName, parse_transaction_id
 from lockstep.core.wire_numbers import known
 from lockstep.runtime.channels import Channels
 from lockstep.wire.v1 import coordinator_pb2
 from lockstep.wire.v1 import transactions_pb2 as pb
 from lockstep.wire.v1.transactions_pb2_grpc import TransactionsStub
 
+SESSIONS_SHOWN_MAX = 500
+"""Ids of sessions in one question for an outcome: as many as brokers take."""
 CONNECT_SECONDS = 3.0
 """A cluster that nobody answers for in this time is taken for absent: brokers start within a second."""
 
@@ -43,6 +46,8 @@ class Client:
         self._is_closed = False
         self._epochs: dict[SetName, Epoch] = {}
         self._open: weakref.WeakSet[SetSession] = weakref.WeakSet()
+        self._session_ids: dict[SetName, deque[SessionId]] = {}
+        """By set, the newest last: whose transactions it may have rolled back, though the session may be gone here."""
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self.administration = Administration(self._channels, self._directory)
         self.coordinators = Coordinators(self._channels, self.administration.coordinators, coordinators)
@@ -77,7 +82,8 @@ class Client:
     async def get_outcome(
         self, transaction_id: str, *, fence: bool = False, patience_seconds: float = PATIENCE_SECONDS
     ) -> Outcome:
-        """What became of a transaction; with `fence` an open one is rolled back first, so that the answer is final.
+        """What became of a transaction; with `fence` an open one is rolled back first, so that the answer is final. That is for
+        sessions of this client alone: raises `Rejected` (UNAUTHORIZED) for an open one of others, which ends with its session.
 
         `transaction_id`: set/index.epoch, or the 32 hexadecimal digits of a distributed one. Of such a one coordinators forget
         a rollback when all participants have heard it, and a commit some time after, and of one in a single set only that set can
@@ -95,7 +101,8 @@ class Client:
             set_name, _ = parse_transaction_id(transaction_id)
         except ValueError as error:
             raise Rejected(ErrorCode.INVALID_ARGUMENT, str(error), transaction_id=transaction_id) from error
-        request = pb.GetOutcomeRequest(transaction_id=transaction_id, fence=fence)
+        sessions = self._shown(set_name) if fence else []
+        request = pb.GetOutcomeRequest(transaction_id=transaction_id, fence=fence, session_ids=sessions)
         deadline = asyncio.get_running_loop().time() + patience_seconds
         while True:
             response = await self._directory.call(
@@ -130,6 +137,12 @@ class Client:
         )
         return outcome_of(transaction_id, response)
 
+    def _shown(self, set_name: SetName) -> list[SessionId]:
+        """The ids of its sessions in a set, by which that knows its transactions: of those that are open here first."""
+        still = [session.core.session_id for session in self._open if session.set_name == set_name]
+        ids = dict.fromkeys([*still, *reversed(self._session_ids.get(set_name, ()))])
+        return list(ids)[:SESSIONS_SHOWN_MAX]
+
     def _check_open(self) -> None:
         """Nobody would close the channels that are opened from here on."""
         if self._is_closed:
@@ -150,6 +163,9 @@ class Client:
     def _learn(self, session: SetSession, attached: Attached) -> None:
         """An epoch is served: whoever is with an earlier primary has to leave it (DESIGN R6)."""
         name = session.set_name
+        known = self._session_ids.setdefault(name, deque(maxlen=SESSIONS_SHOWN_MAX))
+        if session.core.session_id not in known:
+            known.append(session.core.session_id)
         if attached.epoch <= self._epochs.get(name, 0):
             return
         self._epochs[name] = attached.epoch

@@ -100,11 +100,17 @@ class Browse(msgspec.Struct, frozen=True):
 
 
 class GetOutcome(msgspec.Struct, frozen=True):
-    """What became of a transaction (DESIGN T5). With `fence` an open one is rolled back first."""
+    """What became of a transaction (DESIGN T5). With `fence` an open one is rolled back first, if whoever asks works in it: names
+    of transactions can be guessed. To others it is open.
+    """
 
     request: int
     transaction: TransactionKey
     fence: bool
+    sessions: tuple[SessionId, ...] = ()
+    """Ids of sessions that he has, beside the one that asks: nobody else knows them."""
+    is_permitted: bool = False
+    """Not on the wire: his broker has seen the secret that the transaction's caller was given."""
 
 
 class Describe(msgspec.Struct, frozen=True):

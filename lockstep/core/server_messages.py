@@ -206,7 +206,7 @@ class BranchDescription(msgspec.Struct, frozen=True, gc=False):
     """When it was prepared, or else begun (TimeMs)."""
     operations: int
     sessions: tuple[str, ...]
-    """Ids of the sessions that work in it, or of the one that began it."""
+    """Tags of the sessions that work in it, or of the one that began it (`session_tag`)."""
 
 
 class Recovered(ServerMessage, frozen=True):

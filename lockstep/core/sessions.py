@@ -4,6 +4,7 @@ Law: an answer is derived from the log by the state machine, whoever appended th
 `ANSWERS_KEPT` commands. The table is transient: after a restart no session is known, and a retry is in doubt, never executed.
 """
 
+import hashlib
 from enum import IntFlag
 
 import msgspec
@@ -11,6 +12,13 @@ import msgspec
 from lockstep.core.commands import ANSWERS_KEPT
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueueId, SessionId, SessionKey
+
+TAG_CHARACTERS = 8
+
+
+def session_tag(session: SessionId) -> str:
+    """By what people tell sessions apart. An id itself is a secret: whoever has it takes the session over (DESIGN 6)."""
+    return hashlib.sha256(session.encode()).hexdigest()[:TAG_CHARACTERS]
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):

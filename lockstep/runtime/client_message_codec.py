@@ -145,8 +145,10 @@ def _encode_request(message: rq.AnyRequest) -> pb.ClientMessage:
             return _Wire(close_consumer=_Wire.CloseConsumer(consumer=consumer))
         case rq.Browse(request, queue, after, limit):
             return _Wire(browse=_Wire.Browse(request=request, queue=queue, after=after, limit=limit))
-        case rq.GetOutcome(request, transaction, fence):
-            ask = _Wire.AskOutcome(request=request, transaction=encode_name(transaction), fence=fence)
+        case rq.GetOutcome(request, transaction, fence, sessions):
+            ask = _Wire.AskOutcome(
+                request=request, transaction=encode_name(transaction), fence=fence, session_ids=sessions
+            )
             return _Wire(ask_outcome=ask)
         case rq.Describe(request, with_state_hash):
             return _Wire(describe=_Wire.Describe(request=request, with_state_hash=with_state_hash))
@@ -400,7 +402,8 @@ def _decode_attach(set_name: SetName, attach: pb.ClientMessage.Attach) -> rq.Att
 
 def _decode_outcome(wire: pb.ClientMessage) -> rq.GetOutcome:
     ask = wire.ask_outcome
-    return rq.GetOutcome(ask.request, decode_name(ask.transaction), ask.fence)
+    sessions = tuple(SessionId(name) for name in ask.session_ids)
+    return rq.GetOutcome(ask.request, decode_name(ask.transaction), ask.fence, sessions)
 
 
 def _decode_browse(wire: pb.ClientMessage) -> rq.Browse:

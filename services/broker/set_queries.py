@@ -61,9 +61,20 @@ class SetQueries:
         self._links: dict[SetName, _Link] = {}
         self._last_request = 0
 
-    async def outcome(self, set_name: SetName, transaction: TransactionKey, fence: bool) -> OutcomeAnswer:
-        """What became of a transaction. Raises `Rejected` (NOT_PRIMARY) or `InDoubt` (no answer in time)."""
-        answer = await self._ask(set_name, lambda number: GetOutcome(number, transaction, fence))
+    async def outcome(
+        self,
+        set_name: SetName,
+        transaction: TransactionKey,
+        fence: bool,
+        sessions: tuple[SessionId, ...] = (),
+        *,
+        is_permitted: bool = False,
+    ) -> OutcomeAnswer:
+        """What became of a transaction; to be fenced it has to be of one of these sessions, or its caller's own to be shown
+        (`is_permitted`). Raises `Rejected` (NOT_PRIMARY) or `InDoubt` (no answer in time)."""
+        answer = await self._ask(
+            set_name, lambda number: GetOutcome(number, transaction, fence, sessions, is_permitted)
+        )
         assert isinstance(answer, OutcomeAnswer), answer
         return answer
 

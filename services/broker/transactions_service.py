@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from lockstep.core.commands import CommitCommand, RollbackCommand
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import SetName, TransactionKey, transaction_id
+from lockstep.core.ids import SessionId, SetName, TransactionKey, transaction_id
 from lockstep.core.server_messages import OutcomeAnswer, OutcomeState
 from lockstep.runtime.rpc import service, unary
 from lockstep.wire.v1 import transactions_pb2 as pb
@@ -41,6 +41,8 @@ _REFUSALS = {
     OutcomeState.HEURISTICALLY_ROLLED_BACK: (ErrorCode.ROLLED_BACK, "was rolled back"),
 }
 """What is said to whoever wants something else of a transaction than the outcome that it has."""
+SESSIONS_SHOWN_MAX = 500
+"""Ids of sessions by which one call says that a transaction is its own."""
 
 _Response = TypeVar("_Response", bound=Message)
 
@@ -80,7 +82,8 @@ class TransactionsService:
 
         async def begin() -> pb.BeginResponse:
             transaction, done = await self._callers.begin(set_name, request.session_id, request.timeout_ms)
-            response = pb.BeginResponse(transaction_id=transaction.name)
+            secret = self._callers.secret_of(set_name, transaction.key)
+            response = pb.BeginResponse(transaction_id=transaction.name, secret=secret)
             return _head(response, set_name, done)
 
         return await self._forwarding.at_primary(
@@ -93,7 +96,7 @@ class TransactionsService:
         command = publish_command(request, key)
 
         async def publish() -> pb.PublishResponse:
-            transaction = await self._open(set_name, key)
+            transaction = await self._open(set_name, key, request.secret)
             done = await self._callers.operate(transaction, command)
             return _head(pb.PublishResponse(enqueues=done.value), set_name, done)
 
@@ -107,7 +110,7 @@ class TransactionsService:
         command = accept_command(request, key)
 
         async def accept() -> pb.AcceptResponse:
-            transaction = await self._open(set_name, key)
+            transaction = await self._open(set_name, key, request.secret)
             done = await self._callers.operate(transaction, command)
             return _head(pb.AcceptResponse(accepted=done.value), set_name, done)
 
@@ -120,7 +123,7 @@ class TransactionsService:
         set_name, key = parse_name(request.transaction_id)
 
         async def commit() -> pb.CommitResponse:
-            transaction = self._callers.find(set_name, key)
+            transaction = self._find(set_name, key, request.secret)
             if transaction is not None:
                 done = await self._callers.end(transaction, CommitCommand(0, key, request.operations))
             else:
@@ -136,7 +139,7 @@ class TransactionsService:
         set_name, key = parse_name(request.transaction_id)
 
         async def rollback() -> pb.RollbackResponse:
-            transaction = self._callers.find(set_name, key)
+            transaction = self._find(set_name, key, request.secret)
             if transaction is not None:
                 done = await self._roll_back(transaction)
             else:
@@ -231,9 +234,18 @@ class TransactionsService:
 
     async def _get_outcome(self, request: pb.GetOutcomeRequest) -> pb.GetOutcomeResponse:
         set_name, key = parse_name(request.transaction_id)
+        if len(request.session_ids) > SESSIONS_SHOWN_MAX:
+            text = f"{len(request.session_ids)} sessions, at most {SESSIONS_SHOWN_MAX}"
+            raise Rejected(ErrorCode.INVALID_ARGUMENT, text)
 
         async def get_outcome() -> pb.GetOutcomeResponse:
-            answer = await self._queries.outcome(set_name, key, request.fence)
+            sessions = tuple(SessionId(name) for name in request.session_ids)
+            is_permitted = request.fence and self._callers.is_secret_of(set_name, key, request.secret)
+            answer = await self._queries.outcome(
+                set_name, key, request.fence, sessions, is_permitted=is_permitted
+            )
+            if request.fence and answer.state == OutcomeState.OPEN:
+                raise _unauthorized(set_name, key)
             return pb.GetOutcomeResponse(
                 resource_set=set_name,
                 epoch=answer.epoch,
@@ -248,9 +260,16 @@ class TransactionsService:
             set_name, "Transactions/GetOutcome", request, pb.GetOutcomeResponse, get_outcome, is_read=is_read
         )
 
-    async def _open(self, set_name: SetName, key: TransactionKey) -> OpenTransaction:
-        """The transaction, for an operation. Raises `Rejected` for one that is not open here."""
+    def _find(self, set_name: SetName, key: TransactionKey, secret: bytes) -> OpenTransaction | None:
+        """The transaction, if it is open here. Raises `Rejected` for who is not its caller."""
         transaction = self._callers.find(set_name, key)
+        if transaction is not None and not self._callers.is_secret_of(set_name, key, secret):
+            raise _unauthorized(set_name, key)
+        return transaction
+
+    async def _open(self, set_name: SetName, key: TransactionKey, secret: bytes) -> OpenTransaction:
+        """The transaction, for an operation. Raises `Rejected` for one that is not open here, or somebody else's."""
+        transaction = self._find(set_name, key, secret)
         if transaction is None:
             _refuse(set_name, key, await self._queries.outcome(set_name, key, fence=False))
         return transaction
@@ -268,6 +287,12 @@ def _head(response: _Response, set_name: SetName, done: Done) -> _Response:
     filled: Any = response
     filled.resource_set, filled.epoch, filled.commit_index = set_name, done.epoch, done.commit_index
     return response
+
+
+def _unauthorized(set_name: SetName, key: TransactionKey) -> Rejected:
+    name = transaction_id(set_name, key)
+    text = f"transaction {name} is open, and somebody else's: whoever began it has its secret, or its session"
+    return Rejected(ErrorCode.UNAUTHORIZED, text, transaction=name)
 
 
 def _refuse(set_name: SetName, key: TransactionKey, answer: OutcomeAnswer) -> NoReturn:

@@ -1,7 +1,7 @@
 """The verbs of XA by single calls on a plain gRPC channel: as a transaction manager in another language would drive them."""
 
 from collections.abc import AsyncIterator, Awaitable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -34,18 +34,26 @@ class Manager:
     deployment: Deployment
     branches: "ResourceManagerAsyncStub"
     transactions: "TransactionsAsyncStub"
+    secrets: dict[str, bytes] = field(default_factory=dict)
+    """Of the transactions of its branches."""
 
     async def start(self, session: str = "", timeout_ms: int = 0) -> tuple[coordinator_pb2.BranchXid, str]:
         """A new branch and its transaction's id."""
         xid = coordinator_pb2.BranchXid(format_id=7, global_id=b"calls", branch_id=b"%d" % next(_numbers))
         request = pb.StartBranchRequest(xid=xid, session_id=session, timeout_ms=timeout_ms)
-        return xid, (await self.branches.Start(request)).transaction_id
+        started = await self.branches.Start(request)
+        self.secrets[started.transaction_id] = started.secret
+        return xid, started.transaction_id
 
     async def publish(self, transaction: str, sequence: int, body: bytes) -> None:
         message = tx.PublishRequest.OutgoingMessage(body=body)
         await self.transactions.Publish(
             tx.PublishRequest(
-                transaction_id=transaction, sequence=sequence, routing_key="work", messages=[message]
+                transaction_id=transaction,
+                sequence=sequence,
+                routing_key="work",
+                messages=[message],
+                secret=self.secrets[transaction],
             )
         )
 
@@ -105,6 +113,7 @@ async def test_what_was_acquired_is_accepted_in_a_branch_and_given_back_by_its_r
     await manager.transactions.Accept(
         tx.AcceptRequest(
             transaction_id=transaction,
+            secret=manager.secrets[transaction],
             sequence=1,
             queue="work",
             delivery_epoch=acquired.epoch,
@@ -184,7 +193,9 @@ async def test_bad_calls_are_typed_errors(manager: Manager) -> None:
         ),
         (stub.End(pb.EndBranchRequest(xid=unknown)), ErrorCode.ILLEGAL_STATE),
         (
-            manager.transactions.Commit(tx.CommitRequest(transaction_id=transaction)),
+            manager.transactions.Commit(
+                tx.CommitRequest(transaction_id=transaction, secret=manager.secrets[transaction])
+            ),
             ErrorCode.ILLEGAL_STATE,
         ),
     ]

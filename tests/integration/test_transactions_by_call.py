@@ -1,14 +1,14 @@
 """Transactions by single calls on a plain gRPC channel: no session stream, nothing of the client library."""
 
 from collections.abc import AsyncIterator, Awaitable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 import pytest
 import pytest_asyncio
 
-from lockstep.core.errors import ErrorCode
+from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.runtime.status import CODE_KEY
 from lockstep.wire.v1 import transactions_pb2 as pb
 from lockstep.wire.v1.transactions_pb2_grpc import TransactionsStub
@@ -27,6 +27,8 @@ class Caller:
 
     deployment: Deployment
     transactions: "TransactionsAsyncStub"
+    secrets: dict[str, bytes] = field(default_factory=dict)
+    """Of the transactions that it began."""
 
     async def publish(
         self, transaction: str, sequence: int, queue: str, *bodies: bytes
@@ -36,16 +38,23 @@ class Caller:
             sequence=sequence,
             routing_key=queue,
             messages=[Message(body=body) for body in bodies],
+            secret=self.secrets.get(transaction, b""),
         )
         return await self.transactions.Publish(request)
 
     async def begin(self, session: str = "", timeout_ms: int = 0) -> str:
         request = pb.BeginRequest(resource_set="east", session_id=session, timeout_ms=timeout_ms)
-        return (await self.transactions.Begin(request)).transaction_id
+        begun = await self.transactions.Begin(request)
+        self.secrets[begun.transaction_id] = begun.secret
+        return begun.transaction_id
 
     async def commit(self, transaction: str, operations: int) -> pb.CommitResponse:
         return await self.transactions.Commit(
-            pb.CommitRequest(transaction_id=transaction, operations=operations)
+            pb.CommitRequest(
+                transaction_id=transaction,
+                operations=operations,
+                secret=self.secrets.get(transaction, b""),
+            )
         )
 
     async def outcome(self, transaction: str) -> "pb.OutcomeState.ValueType":
@@ -104,7 +113,7 @@ async def test_every_call_of_a_transaction_may_be_repeated(caller: Caller) -> No
     await caller.commit(transaction, 2)
     await caller.commit(transaction, 2)
     assert await caller.bodies("again") == [b"a", b"b"]
-    rollback = pb.RollbackRequest(transaction_id=transaction)
+    rollback = pb.RollbackRequest(transaction_id=transaction, secret=caller.secrets[transaction])
     assert await refused(caller.transactions.Rollback(rollback)) is ErrorCode.TRANSACTION_FINISHED
     assert await refused(caller.publish(transaction, 3, "again", b"c")) is ErrorCode.TRANSACTION_FINISHED
 
@@ -113,7 +122,7 @@ async def test_what_is_rolled_back_leaves_nothing_and_stays_so(caller: Caller) -
     await caller.declare("nothing")
     transaction = await caller.begin()
     await caller.publish(transaction, 1, "nothing", b"never")
-    rollback = pb.RollbackRequest(transaction_id=transaction)
+    rollback = pb.RollbackRequest(transaction_id=transaction, secret=caller.secrets[transaction])
     await caller.transactions.Rollback(rollback)
     await caller.transactions.Rollback(rollback)
     assert await refused(caller.commit(transaction, 1)) is ErrorCode.ROLLED_BACK
@@ -132,6 +141,7 @@ async def test_acquired_messages_are_accepted_with_the_transaction(caller: Calle
     transaction = await caller.begin(acquired.session_id)
     accept = pb.AcceptRequest(
         transaction_id=transaction,
+        secret=caller.secrets[transaction],
         sequence=1,
         queue="jobs",
         delivery_epoch=acquired.epoch,
@@ -199,7 +209,9 @@ async def test_a_refused_operation_leaves_only_the_rollback(caller: Caller) -> N
     assert await refused(caller.publish(transaction, 1, "not-there", b"a")) is ErrorCode.NOT_FOUND
     assert await refused(caller.publish(transaction, 1, "not-there", b"a")) is ErrorCode.NOT_FOUND
     assert await refused(caller.publish(transaction, 2, "there", b"b")) is ErrorCode.ROLLBACK_ONLY
-    await caller.transactions.Rollback(pb.RollbackRequest(transaction_id=transaction))
+    await caller.transactions.Rollback(
+        pb.RollbackRequest(transaction_id=transaction, secret=caller.secrets[transaction])
+    )
     assert await caller.bodies("there") == []
 
 
@@ -212,11 +224,73 @@ async def test_transactions_that_nobody_knows_are_refused(caller: Caller) -> Non
     refusal = await refused(caller.publish(other_epoch, 1, "q", b""))
     assert refusal in {ErrorCode.UNKNOWN_TRANSACTION, ErrorCode.ROLLED_BACK}
     assert await caller.outcome(transaction) == pb.OUTCOME_STATE_OPEN
-    await caller.transactions.Rollback(pb.RollbackRequest(transaction_id=transaction))
+    await caller.transactions.Rollback(
+        pb.RollbackRequest(transaction_id=transaction, secret=caller.secrets[transaction])
+    )
+    own = await caller.begin()
     stranger = pb.AcceptRequest(
-        transaction_id=await caller.begin(), sequence=1, queue="jobs", delivery_epoch=1, positions=[1]
+        transaction_id=own,
+        secret=caller.secrets[own],
+        sequence=1,
+        queue="jobs",
+        delivery_epoch=1,
+        positions=[1],
     )
     assert await refused(caller.transactions.Accept(stranger)) is ErrorCode.STALE_DELIVERY
+
+
+async def test_who_guesses_the_name_of_a_transaction_can_only_ask_for_its_outcome(caller: Caller) -> None:
+    """Names are counted: its index is near the end of the log, which anybody may know."""
+    await caller.declare("half")
+    transaction = await caller.begin()
+    secret = caller.secrets[transaction]
+    await caller.publish(transaction, 1, "half", b"half")
+    stub = caller.transactions
+    for guess in (b"", bytes(16), secret[:-1], secret + b"x"):
+        message = Message(body=b"foreign")
+        attempts: list[Awaitable[object]] = [
+            stub.Publish(
+                pb.PublishRequest(
+                    transaction_id=transaction,
+                    sequence=2,
+                    routing_key="half",
+                    messages=[message],
+                    secret=guess,
+                )
+            ),
+            stub.Accept(
+                pb.AcceptRequest(
+                    transaction_id=transaction, sequence=2, queue="half", positions=[1], secret=guess
+                )
+            ),
+            stub.Commit(pb.CommitRequest(transaction_id=transaction, operations=1, secret=guess)),
+            stub.Rollback(pb.RollbackRequest(transaction_id=transaction, secret=guess)),
+            stub.GetOutcome(pb.GetOutcomeRequest(transaction_id=transaction, fence=True, secret=guess)),
+        ]
+        for attempt in attempts:
+            assert await refused(attempt) is ErrorCode.UNAUTHORIZED
+    assert await caller.outcome(transaction) == pb.OUTCOME_STATE_OPEN
+    await caller.publish(transaction, 2, "half", b"whole")
+    await caller.commit(transaction, 2)
+    assert await caller.bodies("half") == [b"half", b"whole"]
+    fenced = await caller.begin()
+    request = pb.GetOutcomeRequest(transaction_id=fenced, fence=True, secret=caller.secrets[fenced])
+    assert (await stub.GetOutcome(request)).state == pb.OUTCOME_STATE_ROLLED_BACK
+
+
+async def test_a_transaction_of_a_session_stream_is_fenced_by_its_client_alone(caller: Caller) -> None:
+    await caller.declare("streamed too")
+    async with caller.deployment.client() as client, client.session() as session:
+        transaction = session.transaction()
+        await transaction.publish("streamed too", b"mine")
+        name = str(transaction.id)
+        stranger = pb.GetOutcomeRequest(transaction_id=name, fence=True, session_ids=["guessed", ""])
+        assert await refused(caller.transactions.GetOutcome(stranger)) is ErrorCode.UNAUTHORIZED
+        async with caller.deployment.client() as other:
+            with pytest.raises(Rejected) as raised:
+                await other.get_outcome(name, fence=True)
+        assert raised.value.code is ErrorCode.UNAUTHORIZED
+        assert (await client.get_outcome(name, fence=True)).state.name == "ROLLED_BACK"
 
 
 async def test_a_transaction_of_a_session_stream_is_not_touched(caller: Caller) -> None:
@@ -241,7 +315,9 @@ async def test_a_forgotten_transaction_ends_by_itself(caller: Caller) -> None:
         state = (await caller.transactions.GetOutcome(fenced)).state
     assert state == pb.OUTCOME_STATE_ROLLED_BACK
     assert await refused(caller.commit(transaction, 1)) is ErrorCode.ROLLED_BACK
-    await caller.transactions.Rollback(pb.RollbackRequest(transaction_id=transaction))
+    await caller.transactions.Rollback(
+        pb.RollbackRequest(transaction_id=transaction, secret=caller.secrets[transaction])
+    )
 
 
 @pytest.mark.parametrize("method", ["Begin", "Publish", "Acquire", "Accept", "Settle", "Commit", "Rollback"])

@@ -104,11 +104,14 @@ class StartBranchResponse(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     COMMIT_INDEX_FIELD_NUMBER: _builtins.int
     TRANSACTION_ID_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
     resource_set: _builtins.str
     epoch: _builtins.int
     commit_index: _builtins.int
     transaction_id: _builtins.str
     """For Publish and Accept; and for GetOutcome."""
+    secret: _builtins.bytes
+    """For the same calls, as that of a Begin."""
     def __init__(
         self,
         *,
@@ -116,10 +119,11 @@ class StartBranchResponse(_message.Message):
         epoch: _builtins.int = ...,
         commit_index: _builtins.int = ...,
         transaction_id: _builtins.str = ...,
+        secret: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "epoch", b"epoch", "resource_set", b"resource_set", "transaction_id", b"transaction_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "epoch", b"epoch", "resource_set", b"resource_set", "secret", b"secret", "transaction_id", b"transaction_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

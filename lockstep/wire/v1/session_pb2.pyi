@@ -736,20 +736,27 @@ class ClientMessage(_message.Message):
         REQUEST_FIELD_NUMBER: _builtins.int
         TRANSACTION_FIELD_NUMBER: _builtins.int
         FENCE_FIELD_NUMBER: _builtins.int
+        SESSION_IDS_FIELD_NUMBER: _builtins.int
         request: _builtins.int
         fence: _builtins.bool
+        """True: if it is open, and of this session or one of `session_ids`, it is rolled back first. To others it is open."""
         @_builtins.property
         def transaction(self) -> Global___TransactionName: ...
+        @_builtins.property
+        def session_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+            """Other sessions of the client in this set. Ids of sessions are secrets: each client makes its own, and tells nobody."""
+
         def __init__(
             self,
             *,
             request: _builtins.int = ...,
             transaction: Global___TransactionName | None = ...,
             fence: _builtins.bool = ...,
+            session_ids: _abc.Iterable[_builtins.str] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["transaction", b"transaction"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "request", b"request", "transaction", b"transaction"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "request", b"request", "session_ids", b"session_ids", "transaction", b"transaction"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1796,7 +1803,7 @@ class ServerMessage(_message.Message):
         def transaction(self) -> Global___TransactionName: ...
         @_builtins.property
         def sessions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-            """Ids of the sessions that work in it."""
+            """The sessions that work in it, as people tell them apart: not their ids, which are secrets."""
 
         def __init__(
             self,

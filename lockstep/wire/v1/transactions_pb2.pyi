@@ -8,6 +8,9 @@ every call but Begin and Acquire may be repeated when its answer was lost. A rep
 time, a repeated Commit or Rollback by the transaction's outcome. (The transaction of a Begin whose answer was lost is rolled back
 when its time-out ends; messages of an Acquire whose answer was lost are released when its session ends.)
 
+A transaction is its caller's: Begin answers a secret with its name, and every call that does something in it brings that. Names can be
+guessed; what became of a transaction anybody may ask. A session's id, as Acquire answers it, is such a secret, too.
+
 Any broker serves any call: it forwards to the primary of the set. When the primary changes, open transactions are rolled back,
 and calls that name them are told so. Errors are gRPC errors with the number of lockstep.core.errors.ErrorCode in the trailing
 metadata `lockstep-code`; `lockstep-in-doubt` is there when the call may have taken effect: repeat it, or GetOutcome. A broker that
@@ -103,11 +106,14 @@ class BeginResponse(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     COMMIT_INDEX_FIELD_NUMBER: _builtins.int
     TRANSACTION_ID_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
     resource_set: _builtins.str
     epoch: _builtins.int
     commit_index: _builtins.int
     transaction_id: _builtins.str
     """set/index.epoch. Whatever happens to the calls that follow, GetOutcome of it tells how it ended."""
+    secret: _builtins.bytes
+    """16 bytes, for the calls that do something in it; empty: a broker of an earlier version, which wants none."""
     def __init__(
         self,
         *,
@@ -115,10 +121,11 @@ class BeginResponse(_message.Message):
         epoch: _builtins.int = ...,
         commit_index: _builtins.int = ...,
         transaction_id: _builtins.str = ...,
+        secret: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "epoch", b"epoch", "resource_set", b"resource_set", "transaction_id", b"transaction_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "epoch", b"epoch", "resource_set", b"resource_set", "secret", b"secret", "transaction_id", b"transaction_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -187,6 +194,7 @@ class PublishRequest(_message.Message):
     EXCHANGE_FIELD_NUMBER: _builtins.int
     ROUTING_KEY_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
     IS_FORWARDED_FIELD_NUMBER: _builtins.int
     transaction_id: _builtins.str
     sequence: _builtins.int
@@ -194,6 +202,8 @@ class PublishRequest(_message.Message):
     exchange: _builtins.str
     """Empty: the default exchange, whose routing key is a queue's name."""
     routing_key: _builtins.str
+    secret: _builtins.bytes
+    """As Begin answered it, or Start of resource_manager.proto."""
     is_forwarded: _builtins.bool
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___PublishRequest.OutgoingMessage]:
@@ -207,11 +217,12 @@ class PublishRequest(_message.Message):
         exchange: _builtins.str = ...,
         routing_key: _builtins.str = ...,
         messages: _abc.Iterable[Global___PublishRequest.OutgoingMessage] | None = ...,
+        secret: _builtins.bytes = ...,
         is_forwarded: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange", "is_forwarded", b"is_forwarded", "messages", b"messages", "routing_key", b"routing_key", "sequence", b"sequence", "transaction_id", b"transaction_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange", "is_forwarded", b"is_forwarded", "messages", b"messages", "routing_key", b"routing_key", "secret", b"secret", "sequence", b"sequence", "transaction_id", b"transaction_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -365,6 +376,7 @@ class AcceptRequest(_message.Message):
     QUEUE_FIELD_NUMBER: _builtins.int
     DELIVERY_EPOCH_FIELD_NUMBER: _builtins.int
     POSITIONS_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
     IS_FORWARDED_FIELD_NUMBER: _builtins.int
     transaction_id: _builtins.str
     """Begun with the session that holds the messages."""
@@ -373,6 +385,8 @@ class AcceptRequest(_message.Message):
     queue: _builtins.str
     delivery_epoch: _builtins.int
     """Epoch of the Acquire."""
+    secret: _builtins.bytes
+    """As in Publish."""
     is_forwarded: _builtins.bool
     @_builtins.property
     def positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
@@ -384,11 +398,12 @@ class AcceptRequest(_message.Message):
         queue: _builtins.str = ...,
         delivery_epoch: _builtins.int = ...,
         positions: _abc.Iterable[_builtins.int] | None = ...,
+        secret: _builtins.bytes = ...,
         is_forwarded: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_epoch", b"delivery_epoch", "is_forwarded", b"is_forwarded", "positions", b"positions", "queue", b"queue", "sequence", b"sequence", "transaction_id", b"transaction_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_epoch", b"delivery_epoch", "is_forwarded", b"is_forwarded", "positions", b"positions", "queue", b"queue", "secret", b"secret", "sequence", b"sequence", "transaction_id", b"transaction_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -524,21 +539,25 @@ class CommitRequest(_message.Message):
 
     TRANSACTION_ID_FIELD_NUMBER: _builtins.int
     OPERATIONS_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
     IS_FORWARDED_FIELD_NUMBER: _builtins.int
     transaction_id: _builtins.str
     operations: _builtins.int
     """Operations in it: the highest sequence. If others came it is rolled back."""
+    secret: _builtins.bytes
+    """As Begin answered it."""
     is_forwarded: _builtins.bool
     def __init__(
         self,
         *,
         transaction_id: _builtins.str = ...,
         operations: _builtins.int = ...,
+        secret: _builtins.bytes = ...,
         is_forwarded: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_forwarded", b"is_forwarded", "operations", b"operations", "transaction_id", b"transaction_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_forwarded", b"is_forwarded", "operations", b"operations", "secret", b"secret", "transaction_id", b"transaction_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -574,18 +593,22 @@ class RollbackRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TRANSACTION_ID_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
     IS_FORWARDED_FIELD_NUMBER: _builtins.int
     transaction_id: _builtins.str
+    secret: _builtins.bytes
+    """As Begin answered it."""
     is_forwarded: _builtins.bool
     def __init__(
         self,
         *,
         transaction_id: _builtins.str = ...,
+        secret: _builtins.bytes = ...,
         is_forwarded: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_forwarded", b"is_forwarded", "transaction_id", b"transaction_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_forwarded", b"is_forwarded", "secret", b"secret", "transaction_id", b"transaction_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -674,22 +697,34 @@ class GetOutcomeRequest(_message.Message):
     TRANSACTION_ID_FIELD_NUMBER: _builtins.int
     FENCE_FIELD_NUMBER: _builtins.int
     IS_FORWARDED_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
+    SESSION_IDS_FIELD_NUMBER: _builtins.int
     transaction_id: _builtins.str
     """set/index.epoch, as the client got it at begin."""
     fence: _builtins.bool
-    """True: if it is still open, roll it back first, so that the answer is final."""
+    """True: if it is still open, roll it back first, so that the answer is final. Only for whoever it belongs to: with its `secret`, or
+    with the session that began it among `session_ids`; UNAUTHORIZED for others, while it is open.
+    """
     is_forwarded: _builtins.bool
     """True: asked by a broker on behalf of a client; whoever is not the primary answers NOT_PRIMARY instead of forwarding again."""
+    secret: _builtins.bytes
+    """As Begin answered it; empty: none."""
+    @_builtins.property
+    def session_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of session streams (session.proto) of the client in that set, 500 at most."""
+
     def __init__(
         self,
         *,
         transaction_id: _builtins.str = ...,
         fence: _builtins.bool = ...,
         is_forwarded: _builtins.bool = ...,
+        secret: _builtins.bytes = ...,
+        session_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "is_forwarded", b"is_forwarded", "transaction_id", b"transaction_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "is_forwarded", b"is_forwarded", "secret", b"secret", "session_ids", b"session_ids", "transaction_id", b"transaction_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,6 +8,9 @@ every call but Begin and Acquire may be repeated when its answer was lost. A rep
 time, a repeated Commit or Rollback by the transaction's outcome. (The transaction of a Begin whose answer was lost is rolled back
 when its time-out ends; messages of an Acquire whose answer was lost are released when its session ends.)
 
+A transaction is its caller's: Begin answers a secret with its name, and every call that does something in it brings that. Names can be
+guessed; what became of a transaction anybody may ask. A session's id, as Acquire answers it, is such a secret, too.
+
 Any broker serves any call: it forwards to the primary of the set. When the primary changes, open transactions are rolled back,
 and calls that name them are told so. Errors are gRPC errors with the number of lockstep.core.errors.ErrorCode in the trailing
 metadata `lockstep-code`; `lockstep-in-doubt` is there when the call may have taken effect: repeat it, or GetOutcome. A broker that

@@ -8,6 +8,7 @@ from lockstep.core.ids import SessionKey, TransactionKey
 from lockstep.core.outcomes import Outcome
 from lockstep.core.requests import GetTimeout, Recover
 from lockstep.core.server_messages import BranchDescription, Recovered, TimeoutAnswer
+from lockstep.core.sessions import session_tag
 from lockstep.core.tx_buffer import DtxBuffer
 from lockstep.core.xid import Xid
 from services.primary.core.branches import state_of
@@ -57,13 +58,13 @@ def _branch(context: Context, branch: DtxBuffer) -> BranchDescription:
         branch.branch_state,
         branch.prepared_ms or branch.started_ms,
         len(branch.operations),
-        tuple(_session_id(context, session) for session in sessions),
+        tuple(_session_tag(context, session) for session in sessions),
     )
 
 
-def _session_id(context: Context, key: SessionKey) -> str:
+def _session_tag(context: Context, key: SessionKey) -> str:
     session = context.state.sessions.get(key)
-    return session.id if session is not None else ""
+    return session_tag(session.id) if session is not None else ""
 
 
 def _ended(key: TransactionKey, outcome: Outcome) -> BranchDescription:

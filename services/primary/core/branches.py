@@ -38,7 +38,7 @@ from lockstep.core.records import (
     SelectDtx,
     SetTimeout,
 )
-from lockstep.core.sessions import DtxUse
+from lockstep.core.sessions import DtxUse, session_tag
 from lockstep.core.transaction_states import TransactionState
 from lockstep.core.transactions import Undone
 from lockstep.core.tx_buffer import DtxBuffer
@@ -301,7 +301,8 @@ def end_heuristically(context: Context, request: Request, command: EndHeuristica
     branch = _branch(command, _found(context, command))
     session = context.state.sessions.get(request.session)
     verb = "commit" if command.is_commit else "rollback"
-    details = f"{verb} of {_name(command.xid)} in {branch.branch_state.name}, by session {session.id if session else '?'}"
+    by = session_tag(session.id) if session else "?"
+    details = f"{verb} of {_name(command.xid)} in {branch.branch_state.name}, by session {by}"
     context.effects.append(Note(context.state.set_name, "heuristic", details))
     if command.is_commit:
         if not branch.is_prepared:

@@ -7,7 +7,7 @@ never something that a successor does not have (R11).
 from functools import partial
 
 from lockstep.core.errors import ErrorCode, Rejected
-from lockstep.core.ids import QueuePosition
+from lockstep.core.ids import QueuePosition, SessionKey
 from lockstep.core.records import Message, RollbackReason
 from lockstep.core.requests import (
     AnyRequest,
@@ -33,6 +33,7 @@ from lockstep.core.server_messages import (
     OutcomeState,
 )
 from lockstep.core.transaction_states import TransactionState
+from lockstep.core.tx_buffer import DtxBuffer
 from services.primary.core import consuming, decisions, describing
 from services.primary.core.attachments import Attachments
 from services.primary.core.branch_requests import get_timeout, recover
@@ -185,7 +186,7 @@ def _get_outcome(context: Context, streams: ClientStreams, stream: ClientStream,
     key = request.transaction
     open_named(context, key)
     outcome = context.state.outcome(key)
-    if outcome.state is TransactionState.OPEN and request.fence:
+    if outcome.state is TransactionState.OPEN and request.fence and _may_fence(context, stream, request):
         append_rollback(context, key, RollbackReason.FENCED)
         outcome = context.state.outcome(key)
     if outcome.state is TransactionState.PREPARED:
@@ -194,6 +195,24 @@ def _get_outcome(context: Context, streams: ClientStreams, stream: ClientStream,
             return
         stream.questions_waiting -= 1
     _tell_outcome(context, streams, stream, request)
+
+
+def _may_fence(context: Context, stream: ClientStream, request: GetOutcome) -> bool:
+    """Whether the transaction, which is open, is of whoever asks: of the session that asks, or of one whose id he knows."""
+    if request.is_permitted:
+        return True
+    buffer = context.state.transactions.get(request.transaction)
+    assert buffer is not None, "it is open"
+    owners = {buffer.session}
+    if request.transaction in context.progress:
+        owners.add(context.progress[request.transaction].session)
+    if isinstance(buffer, DtxBuffer):
+        owners.update(buffer.associations)
+    owners.discard(SessionKey(0))
+    if stream.session in owners:
+        return True
+    sessions = (context.state.sessions.get(key) for key in owners)
+    return any(session is not None and session.id in request.sessions for session in sessions)
 
 
 def _tell_decided(

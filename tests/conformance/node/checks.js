@@ -100,13 +100,16 @@ async function main() {
   });
 
   await check('a transaction of two messages is committed', async () => {
-    transaction = (await call(transactions, 'Begin', { resource_set: given.set })).transaction_id;
+    const begun = await call(transactions, 'Begin', { resource_set: given.set });
+    const { secret } = begun;
+    transaction = begun.transaction_id;
     for (const sequence of [1, 2]) {
       const messages = [{ body: Buffer.from(`message ${sequence}`) }];
-      const request = { transaction_id: transaction, sequence, routing_key: queue, messages };
+      const request = { transaction_id: transaction, sequence, routing_key: queue, messages, secret };
       assert.strictEqual((await call(transactions, 'Publish', request)).enqueues, 1);
     }
-    const committed = await call(transactions, 'Commit', { transaction_id: transaction, operations: 2 });
+    const commit = { transaction_id: transaction, operations: 2, secret };
+    const committed = await call(transactions, 'Commit', commit);
     assert.ok(committed.epoch > 0 && committed.commit_index > 0);
     const outcome = await call(transactions, 'GetOutcome', { transaction_id: transaction });
     assert.strictEqual(outcome.state, 'OUTCOME_STATE_COMMITTED');

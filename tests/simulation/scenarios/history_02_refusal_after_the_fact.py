@@ -43,7 +43,7 @@ def _object(
     if who == "refusal":
         refuse(stage, B, key)
     elif who == "fence":
-        reader.ask_outcome(key, fence=True)
+        reader.ask_outcome(key, fence=True, of=client)
     elif who == "pipelined rollback":
         client.rollback(key)
     else:

@@ -17,7 +17,9 @@ def play(stage: Stage, case: str) -> None:
     key = client.transaction("a", "b")
     stage.hold("c1", A)
     commit = client.commit(key)
-    stage.expect(asker.outcome(key, fence=True) == OutcomeState.ROLLED_BACK, "a fence makes certain")
+    stage.expect(
+        asker.outcome(key, fence=True, of=client) == OutcomeState.ROLLED_BACK, "a fence makes certain"
+    )
     stage.done(asker.commit(asker.transaction("a", "b")))
     if case == "successor":
         stage.kill(A)

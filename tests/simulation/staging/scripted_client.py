@@ -140,12 +140,16 @@ class ScriptedClient:
     def rollback(self, tx: TransactionKey) -> Promise:
         return self.session.submit(RollbackCommand(0, tx))
 
-    def ask_outcome(self, tx: TransactionKey, fence: bool = False) -> Promise:
-        return self.session.ask(GetOutcome(0, tx, fence))
+    def ask_outcome(
+        self, tx: TransactionKey, fence: bool = False, of: "ScriptedClient | None" = None
+    ) -> Promise:
+        """`of`: whose transaction it is; he has told the id of his session."""
+        sessions = () if of is None else (of.session.core.session_id,)
+        return self.session.ask(GetOutcome(0, tx, fence, sessions))
 
-    def outcome(self, tx: TransactionKey, fence: bool = False) -> int:
+    def outcome(self, tx: TransactionKey, fence: bool = False, of: "ScriptedClient | None" = None) -> int:
         """What became of a transaction (an `OutcomeState`), waited for."""
-        answer = self.answer(lambda: self.ask_outcome(tx, fence))
+        answer = self.answer(lambda: self.ask_outcome(tx, fence, of))
         assert isinstance(answer, OutcomeAnswer), answer
         return answer.state
 

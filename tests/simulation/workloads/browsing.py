@@ -44,4 +44,7 @@ def ask(session: ClientSession) -> Actor:
             if operation.transaction is not None and operation.set_name == session.set_name
         ]
         if known:
-            yield session.ask(GetOutcome(0, random.choice(known[-30:]), random.random() < 0.1))
+            key, fence = random.choice(known[-30:]), random.random() < 0.1
+            # Every other time with what its owner alone knows: a stranger's fence does nothing.
+            others = [other.core.session_id for other in session.world.sessions() if key[0] % 2]
+            yield session.ask(GetOutcome(0, key, fence, tuple(others) if fence else ()))

@@ -35,6 +35,8 @@ class FakeBroker:
         """Where a name is to be declared that is nowhere, if no set is named."""
         self.creations: list[LockstepError] = []
         """What whoever creates a set is told, one try after the other."""
+        self.shown: list[list[str]] = []
+        """Ids of sessions that came with each question for an outcome."""
         self.outcome: int | None = None
         self.members: list[str] = []
         """Addresses of brokers, as its view has them."""
@@ -164,6 +166,7 @@ class FakeBroker:
 
     async def _outcome(self, data: bytes, context: Context) -> bytes:
         request = transactions_pb2.GetOutcomeRequest.FromString(data)
+        self.shown.append(list(request.session_ids))
         name, key = parse_transaction_id(request.transaction_id)
         if name not in self.worlds:
             await abort(context, Rejected(ErrorCode.UNKNOWN_SET, f"no resource set {name!r}"))

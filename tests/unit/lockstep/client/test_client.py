@@ -1,6 +1,7 @@
 """The SDK over real gRPC, against a fake broker."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -577,6 +578,27 @@ async def test_an_outcome_is_asked_of_any_broker(client: Client, session: Sessio
     assert (await client.get_outcome(transaction.id)).state.name == "COMMITTED"
     with pytest.raises(Rejected, match="not a transaction id"):
         await client.get_outcome("nonsense")
+
+
+async def test_a_fence_says_whose_sessions_ask_also_behind_their_end(
+    broker: FakeBroker, client: Client
+) -> None:
+    """By that the set knows that the transaction is the client's; without a fence nobody has to know."""
+    async with client.session() as ended, ended.transaction() as transaction:
+        await transaction.publish("a", b"x")
+    (first, _) = await ended.of_set(SetName("one"))
+    other = client.session()
+    await other.publish("a", b"x")
+    (second, _) = await other.of_set(SetName("one"))
+    ids = {first.core.session_id, second.core.session_id}
+    del ended, first
+    gc.collect()
+    name = transaction.id
+    assert name is not None
+    await client.get_outcome(name)
+    await client.get_outcome(name, fence=True)
+    assert broker.shown[-2] == []
+    assert set(broker.shown[-1]) == ids and len(ids) == len(broker.shown[-1]) == 2
 
 
 async def test_nobody_at_the_address_is_a_clear_error() -> None:

@@ -6,9 +6,11 @@ from typing import Any, cast
 
 import pytest
 
+from lockstep.client import client
 from lockstep.core.cluster_map import Keys, SetMap
+from lockstep.core.commands import CommitCommand, PublishCommand
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
-from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName
+from lockstep.core.ids import BrokerId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.runtime.channels import Channels
 from lockstep.runtime.cluster_view import ClusterView, SetView
 from lockstep.runtime.driver import Driver
@@ -17,13 +19,14 @@ from lockstep.wire.v1 import coordinator_pb2
 from lockstep.wire.v1 import resource_manager_pb2 as rm
 from lockstep.wire.v1 import transactions_pb2 as pb
 from services.broker.branch_calls import BranchCalls
-from services.broker.caller_sessions import CallerSessions
+from services.broker.caller_sessions import SECRET_BYTES, CallerSessions
 from services.broker.directory_service import Directory
 from services.broker.forwarding import Forwarding
 from services.broker.own_disk import OwnDisk
 from services.broker.set_queries import SetQueries
-from services.broker.transactions_service import TransactionsService
+from services.broker.transactions_service import SESSIONS_SHOWN_MAX, TransactionsService
 from services.primary.sessions import SessionsService
+from tests.unit.services.broker.test_caller_sessions import ScriptedSet
 
 SET, B1, B2 = SetName("orders"), BrokerId("b1"), BrokerId("b2")
 NAME = "orders/7.1"
@@ -36,7 +39,7 @@ SETTLE = pb.SettleRequest(
     positions=[1],
     disposition=pb.SettleRequest.DISPOSITION_ACCEPT,
 )
-REPEATED = {
+REPEATED: dict[str, Any] = {
     "publish": pb.PublishRequest(transaction_id=NAME, sequence=1, messages=[MESSAGE]),
     "accept": pb.AcceptRequest(transaction_id=NAME, sequence=1, queue="q", positions=[1]),
     "settle": SETTLE,
@@ -65,8 +68,8 @@ UNLED = [(BrokerId(""), False, ErrorCode.UNAVAILABLE), (B2, True, ErrorCode.NOT_
 class Services:
     """Of b1, where `primary` leads the set; "": nobody does."""
 
-    def __init__(self, primary: BrokerId, *, knows_set: bool = True) -> None:
-        sessions = SessionsService(Driver(), ServingRights(), lambda _: [])
+    def __init__(self, primary: BrokerId, *, knows_set: bool = True, driver: Driver | None = None) -> None:
+        sessions = SessionsService(driver or Driver(), ServingRights(), lambda _: [])
         view = ClusterView(Keys("c"))
         holder = Incarnation("p")
         if knows_set:
@@ -145,3 +148,72 @@ async def test_what_is_wrong_whoever_says_it_is_rejected() -> None:
     nothing = pb.CommitRequest(transaction_id="no name")
     call = Services(BrokerId("")).transactions._commit(nothing)
     assert await heard(call) == (Rejected, ErrorCode.INVALID_ARGUMENT)
+
+
+# --- whose transactions are -----------------------------------------------------------------------------------------------
+
+
+def with_set() -> tuple[TransactionsService, ScriptedSet]:
+    """At the primary of a set that does whatever it is told."""
+    scripted, driver = ScriptedSet(), Driver()
+    driver.host(SET, scripted)
+    services = Services(B1, driver=driver)
+    return services.transactions, scripted
+
+
+@pytest.mark.parametrize("guess", ["", "zeros", "shorter", "longer", "of another", "of another process"])
+async def test_nothing_is_done_in_a_transaction_without_its_secret(guess: str) -> None:
+    """Names of transactions can be guessed: they are places in the log."""
+    transactions, scripted = with_set()
+    begun = await transactions._begin(pb.BeginRequest(resource_set=SET))
+    assert len(begun.secret) == SECRET_BYTES
+    other = await with_set()[0]._begin(pb.BeginRequest(resource_set=SET))
+    assert other.transaction_id == begun.transaction_id
+    secret = {
+        "": b"",
+        "zeros": bytes(SECRET_BYTES),
+        "shorter": begun.secret[:-1],
+        "longer": begun.secret + b"x",
+        "of another": transactions._callers.secret_of(SET, (LogIndex(41), Epoch(3))),
+        "of another process": other.secret,
+    }[guess]
+    before = len(scripted.commands)
+    for name, request in REPEATED.items():
+        if name in ("settle", "end_session"):
+            continue
+        asked = type(request)()
+        asked.CopyFrom(request)
+        asked.transaction_id, asked.secret = begun.transaction_id, secret
+        assert await heard(getattr(transactions, f"_{name}")(asked)) == (Rejected, ErrorCode.UNAUTHORIZED)
+    assert len(scripted.commands) == before
+    own = pb.PublishRequest(
+        transaction_id=begun.transaction_id, secret=begun.secret, sequence=1, messages=[MESSAGE]
+    )
+    await transactions._publish(own)
+    await transactions._commit(
+        pb.CommitRequest(transaction_id=begun.transaction_id, secret=begun.secret, operations=1)
+    )
+    assert [type(command) for command in scripted.commands[before:]] == [PublishCommand, CommitCommand]
+
+
+async def test_a_secret_holds_for_as_long_as_its_process() -> None:
+    """What is forgotten here may be open in its set for a while: its caller may still fence it."""
+    transactions, _ = with_set()
+    begun = await transactions._begin(pb.BeginRequest(resource_set=SET))
+    key = LogIndex(40), Epoch(3)
+    commit = pb.CommitRequest(transaction_id=begun.transaction_id, secret=begun.secret)
+    await transactions._commit(commit)
+    assert transactions._callers.find(SET, key) is None
+    assert transactions._callers.is_secret_of(SET, key, begun.secret)
+
+
+async def test_who_shows_more_sessions_than_may_be_is_refused() -> None:
+    request = pb.GetOutcomeRequest(
+        transaction_id=NAME, fence=True, session_ids=["x"] * (SESSIONS_SHOWN_MAX + 1)
+    )
+    call = with_set()[0]._get_outcome(request)
+    assert await heard(call) == (Rejected, ErrorCode.INVALID_ARGUMENT)
+
+
+def test_a_client_shows_no_more_sessions_than_brokers_take() -> None:
+    assert client.SESSIONS_SHOWN_MAX <= SESSIONS_SHOWN_MAX

@@ -61,7 +61,11 @@ def test_one_is_open_for_whoever_asks_and_commits_all_the_same(rig: Rig, client:
 
 def test_one_that_is_fenced_commits_nothing(rig: Rig, client: RigClient) -> None:
     (key,) = names(client, 1)
-    assert outcome(rig.client(), key, fence=True) == (OutcomeState.ROLLED_BACK, RollbackReason.FENCED)
+    assert outcome(rig.client(), key, fence=True)[0] == OutcomeState.OPEN
+    assert outcome(rig.client(), key, fence=True, of=client) == (
+        OutcomeState.ROLLED_BACK,
+        RollbackReason.FENCED,
+    )
     assert commit_whole(client, key, b"1") is ErrorCode.ROLLED_BACK
     assert rig.bodies("q") == []
     rig.check_log()

@@ -9,14 +9,17 @@ from lockstep.core.commands import (
     CommitCommand,
     DeleteQueueCommand,
     Disposition,
+    EndCommand,
     OutgoingMessage,
     PublishCommand,
     PurgeQueueCommand,
     RollbackCommand,
+    SelectDtxCommand,
+    StartCommand,
 )
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import Epoch, LogIndex, TransactionKey
-from lockstep.core.records import RollbackReason
+from lockstep.core.ids import BrokerId, Epoch, LogIndex, SessionId, TransactionKey
+from lockstep.core.records import Rollback, RollbackReason
 from lockstep.core.requests import GetOutcome
 from lockstep.core.server_messages import (
     OutcomeAnswer,
@@ -24,6 +27,8 @@ from lockstep.core.server_messages import (
     SessionAttached,
 )
 from lockstep.core.transaction_states import TransactionState
+from lockstep.core.xid import Xid
+from services.primary.core.handing_on import handed_over, roll_back_unfit
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import Rig, RigClient, is_ascending, publish
 
@@ -41,8 +46,11 @@ def client(rig: Rig) -> RigClient:
     return client
 
 
-def outcome(client: RigClient, transaction: TransactionKey, fence: bool = False) -> tuple[int, int]:
-    client.say(GetOutcome(1, transaction, fence))
+def outcome(
+    client: RigClient, transaction: TransactionKey, fence: bool = False, of: RigClient | None = None
+) -> tuple[int, int]:
+    """`of`: whose it is; he has told the id of his session."""
+    client.say(GetOutcome(1, transaction, fence, () if of is None else (of.session_id,)))
     answer = client.heard_of(OutcomeAnswer)[-1]
     assert answer.transaction == transaction
     return answer.state, answer.reason
@@ -459,13 +467,59 @@ def test_asking_with_a_fence_rolls_back_what_is_open_and_answers_when_that_is_co
     assert outcome(asker, transaction)[0] == OutcomeState.OPEN
     rig.holds_store = True
     asker.heard.clear()
-    asker.say(GetOutcome(2, transaction, True))
+    asker.say(GetOutcome(2, transaction, True, (client.session_id,)))
     assert not asker.heard
     rig.acknowledge()
     assert outcome(asker, transaction) == (OutcomeState.ROLLED_BACK, RollbackReason.FENCED)
     number = client.command(CommitCommand(0, transaction, 1))
     rig.acknowledge()
     assert client.answers[number].code is ErrorCode.ROLLED_BACK
+
+
+def test_a_fence_of_a_stranger_does_nothing(rig: Rig, client: RigClient) -> None:
+    """Names of transactions can be guessed: who could roll back by them could roll back everything."""
+    transaction = client.begin()
+    stranger = rig.client()
+    assert outcome(stranger, transaction, fence=True, of=rig.client())[0] == OutcomeState.OPEN
+    stranger.say(GetOutcome(2, transaction, True, (SessionId(""),)))
+    assert stranger.heard_of(OutcomeAnswer)[-1].state == OutcomeState.OPEN
+    assert not [record for record in rig.records() if isinstance(record, Rollback)]
+    assert outcome(client, transaction, fence=True) == (OutcomeState.ROLLED_BACK, RollbackReason.FENCED)
+
+
+@pytest.mark.usefixtures("client")
+def test_what_was_handed_over_is_fenced_by_who_knows_its_session(rig: Rig) -> None:
+    client = rig.client(outlives_hand_over=True)
+    transaction = client.begin()
+    client.ok(publish("q", b"1", transaction=transaction, sequence=1))
+    roll_back_unfit(rig.core.context, rig.core.attachments)
+    handed = handed_over(rig.core.context, rig.core.attachments, BrokerId("b2"))
+    rig.pass_time(1)
+    rig = Rig(predecessor=rig, handed=handed)
+    stranger, asker = rig.client(), rig.client()
+    assert outcome(stranger, transaction, fence=True)[0] == OutcomeState.OPEN
+    assert outcome(asker, transaction, fence=True, of=client)[0] == OutcomeState.ROLLED_BACK
+
+
+def test_an_open_branch_is_fenced_by_those_who_work_in_it(rig: Rig, client: RigClient) -> None:
+    beginner, joiner, stranger = client, rig.client(), rig.client()
+    for one in (beginner, joiner):
+        one.ok(SelectDtxCommand(0))
+    xid = Xid(7, b"global", b"one").encode()
+    key = LogIndex(beginner.ok(StartCommand(0, xid))), rig.core.epoch
+    joiner.ok(StartCommand(0, xid, is_join=True))
+    beginner.ok(EndCommand(0, xid, 0))
+    assert outcome(stranger, key, fence=True)[0] == OutcomeState.OPEN
+    assert outcome(joiner, key, fence=True)[0] == OutcomeState.ROLLED_BACK
+
+
+def test_a_branch_that_all_have_ended_is_fenced_by_who_began_it(rig: Rig, client: RigClient) -> None:
+    client.ok(SelectDtxCommand(0))
+    xid = Xid(7, b"global", b"one").encode()
+    key = LogIndex(client.ok(StartCommand(0, xid))), rig.core.epoch
+    client.ok(EndCommand(0, xid, 0))
+    assert outcome(rig.client(), key, fence=True)[0] == OutcomeState.OPEN
+    assert outcome(client, key, fence=True)[0] == OutcomeState.ROLLED_BACK
 
 
 def test_a_fence_does_nothing_to_what_has_ended(rig: Rig, client: RigClient) -> None:
