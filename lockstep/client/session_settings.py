@@ -12,7 +12,8 @@ class SessionSettings:
     session_timeout_ms: int = 30_000
     """How long the set keeps the session without a stream, as far as it lets: at most `SPAN_MS_MAX`."""
     give_up_ms: int = 30_000
-    """Without a primary for so long: what is in flight is in doubt, and a new session begins. 0: never."""
+    """Without a primary for so long: what is in flight is in doubt, what is open is rolled back, and a new session begins. 0:
+    never. Below the pause of a hand-over, which is a second or two on a busy machine, nothing outlives that (T8)."""
     heartbeat_ms: int = 250
     silence_ms: int = 1_000
     """A stream that says nothing for so long is given up: four heartbeats (DESIGN 9: three misses of 200-300 ms)."""

@@ -17,6 +17,7 @@ from proton import Message as AmqpMessage
 from lockstep.client.client import Client
 from lockstep.client.consumer import Message
 from lockstep.client.session import Session
+from lockstep.client.session_settings import SessionSettings
 from lockstep.client.transaction import Transaction
 from lockstep.core.commands import OutgoingMessage, QueueOptions
 from tests.chaos.account import MARK, Attempt, Shown
@@ -61,9 +62,18 @@ class MixedWorkload(AuditedWorkload):
         second_set: str = "",
         senders: tuple[int, int] = (1, 2),
         movers: tuple[int, int] = (1, 2),
+        patience: SessionSettings | None = None,
     ) -> None:
-        """`senders`, `movers`: how many by gRPC, and how many by AMQP."""
-        super().__init__(client, addresses, set_name, name=name, senders=sum(senders), movers=sum(movers))
+        """`senders`, `movers`: how many by gRPC, and how many by AMQP. `patience`: of senders by gRPC."""
+        super().__init__(
+            client,
+            addresses,
+            set_name,
+            name=name,
+            senders=sum(senders),
+            movers=sum(movers),
+            patience=patience,
+        )
         self.name = name
         self.amqp = AmqpReport()
         self._proxies = list(proxies)

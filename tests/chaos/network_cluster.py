@@ -24,7 +24,7 @@ from lockstep.runtime.etcd_process import find_etcd
 from lockstep.runtime.local_cluster import LocalBroker, LocalCluster
 from lockstep.runtime.supervisor import ChildProcess, wait_for_port
 from services.broker.core.lease_keeper import LeaseSettings
-from tests.chaos.audited_workload import AuditedWorkload
+from tests.chaos.audited_workload import IMPATIENT, AuditedWorkload
 from tests.chaos.broker_watch import Heard, check_fenced, watching
 from tests.chaos.committed_logs import check_clients_of
 from tests.chaos.machines import Machines
@@ -236,7 +236,9 @@ async def run_scenario(deployment: Deployment, cluster: NetworkCluster, name: st
     queue = f"{name}-watch"
     async with deployment.client() as client, client.session() as session:
         await session.declare_queue(queue, set_name=SET)
-        workload = AuditedWorkload(client, deployment.addresses, SET, name=name, senders=2, movers=2)
+        workload = AuditedWorkload(
+            client, deployment.addresses, SET, name=name, senders=2, movers=2, patience=IMPATIENT
+        )
         async with watching(addresses, SET, queue) as heard:
             backups = [broker for broker in SETS[SET] if broker != primary]
             scene = Scene(deployment, machines, workload, heard, primary, backups, [])

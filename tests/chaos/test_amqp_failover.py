@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.amqp_harm import ONCE, AmqpHarm
+from tests.chaos.audited_workload import IMPATIENT
 from tests.chaos.committed_logs import check_clients_of, read_journal
 from tests.chaos.liveness import Liveness
 from tests.chaos.mixed_workload import MixedWorkload
@@ -50,9 +51,18 @@ async def _round(deployment: Deployment, chance: random.Random, slowest: dict[st
     proxies, liveness, harm = deployment.cluster.proxy_addresses, Liveness(), AmqpHarm(deployment, chance)
     stores = deployment.store_addresses(SET)
     async with deployment.client() as client:
-        narrow = MixedWorkload(client, deployment.addresses, proxies, SET, liveness, name="one")
+        narrow = MixedWorkload(
+            client, deployment.addresses, proxies, SET, liveness, name="one", patience=IMPATIENT
+        )
         wide = MixedWorkload(
-            client, deployment.addresses, proxies, SET, liveness, name="two", second_set=SECOND_SET
+            client,
+            deployment.addresses,
+            proxies,
+            SET,
+            liveness,
+            name="two",
+            second_set=SECOND_SET,
+            patience=IMPATIENT,
         )
         plain = PlainWorkload(client, proxies, SET, liveness)
         async with contextlib.AsyncExitStack() as stack:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.audited_workload import AuditedWorkload
+from tests.chaos.audited_workload import IMPATIENT, AuditedWorkload
 from tests.chaos.committed_logs import check_clients_of
 from tests.chaos.workload import Report, Workload
 from tests.integration.cluster import SETS, Deployment, deployed
@@ -30,7 +30,7 @@ async def under_load(
 ) -> Report:
     """Runs the workload around `harm`, checks everything at the end, and prints what happened."""
     async with deployment.client() as client:
-        workload = AuditedWorkload(client, deployment.cluster.addresses, set_name)
+        workload = AuditedWorkload(client, deployment.cluster.addresses, set_name, patience=IMPATIENT)
         async with workload.running():
             await workload.committed_since(20)
             await harm(workload)

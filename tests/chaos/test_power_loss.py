@@ -11,7 +11,7 @@ import pytest
 
 from lockstep.client.session import Session
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
-from tests.chaos.audited_workload import AuditedWorkload
+from tests.chaos.audited_workload import IMPATIENT, AuditedWorkload
 from tests.chaos.power_loss_cluster import BROKERS, RESERVE_BYTES, PowerLossCluster, deployed
 from tests.integration.cluster import SETS, Deployment
 from tests.integration.power_loss_fs import reason_to_skip
@@ -37,7 +37,9 @@ async def under_load(
     """Runs the workload around `harm`; then everything is in sync, in equal states, and accounted for."""
     deployment, cluster = machines
     async with deployment.client() as client:
-        workload = AuditedWorkload(client, deployment.addresses, SET, name=name, senders=4, movers=2)
+        workload = AuditedWorkload(
+            client, deployment.addresses, SET, name=name, senders=4, movers=2, patience=IMPATIENT
+        )
         async with workload.running():
             await workload.committed_since(20)
             await harm(workload)
@@ -227,7 +229,9 @@ async def test_disks_that_lie_about_their_syncs_are_found_out_by_these_checks(ma
     """The control: without syncs a power loss of all machines loses what was acknowledged, and the checks must say so."""
     deployment, cluster = machines
     async with deployment.client() as client:
-        workload = AuditedWorkload(client, deployment.addresses, SET, name="lies", senders=4, movers=2)
+        workload = AuditedWorkload(
+            client, deployment.addresses, SET, name="lies", senders=4, movers=2, patience=IMPATIENT
+        )
 
         async def suffer() -> None:
             async with workload.running():

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from lockstep.client.client import Client
-from lockstep.client.session_settings import SessionSettings
 from lockstep.core.errors import LockstepError
 from tests.chaos.audited_workload import AuditedWorkload
 from tests.chaos.committed_logs import check_clients_of
@@ -123,7 +122,7 @@ async def test_brokers_restarted_in_turn_are_not_noticed(tmp_path: Path) -> None
         "10",
     )  # A busy machine stops a process for longer than the usual one, and that is a failover.
     async with deployed(tmp_path, broker_arguments=lease) as deployment, deployment.client() as client:
-        workload = AuditedWorkload(client, deployment.addresses, SET, patience=SessionSettings())
+        workload = AuditedWorkload(client, deployment.addresses, SET)
         lingering = Lingering(client)
         led = 0
         async with lingering.running(), workload.running():

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from lockstep.client.session_events import Close, StopConsuming
+from lockstep.client.session_settings import SessionSettings
 from lockstep.core.commands import (
     BeginCommand,
     CommitCommand,
@@ -44,10 +45,11 @@ Taken = list[tuple[Epoch, DeliveredMessage]]
 class ScriptedClient:
     """Lives as long as its stage. Queues are named as they are, in the only resource set."""
 
-    def __init__(self, stage: "Stage", name: str) -> None:
+    def __init__(self, stage: "Stage", name: str, settings: SessionSettings | None = None) -> None:
+        """`settings`: of its session; None: the stage's."""
         self._stage = stage
         self.name = name
-        self.client = Client(stage.world, name, [SetName("s1")])
+        self.client = Client(stage.world, name, [SetName("s1")], settings)
         stage.world.clients.append(self.client)
         self.session = self.client.sessions[SetName("s1")]
 

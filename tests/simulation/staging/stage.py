@@ -8,6 +8,7 @@ lets the world come to rest, and asks all checkers (P1 to P8).
 from collections.abc import Callable
 
 from lockstep.client.session_events import Close
+from lockstep.client.session_settings import SessionSettings
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.effects import AnyEffect
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, SetName
@@ -149,8 +150,8 @@ class Stage:
         backup = self.replica(broker).backup
         return backup.durable_end if backup is not None else LogIndex(0)
 
-    def client(self, name: str = "c1") -> ScriptedClient:
-        return ScriptedClient(self, name)
+    def client(self, name: str = "c1", settings: SessionSettings | None = None) -> ScriptedClient:
+        return ScriptedClient(self, name, settings)
 
     # --- what goes wrong ----------------------------------------------------------------------------------------------
 
