@@ -13,13 +13,15 @@ import pytest
 import pytest_asyncio
 from rich.console import Console
 
+from bench import rest
 from bench.cases import Case
 from bench.load_programs import Plan
+from bench.measuring import cpu_seconds
 from bench.musts import MUSTS
 from bench.peers.rounds import Rounds, turns
 from lockstep.core.errors import ErrorCode, Rejected
 from tests.unit.bench.test_load_programs import WORKS
-from tests.unit.bench.test_rest import Burning, looks
+from tests.unit.bench.test_rest import NEVER, Burning, looks
 
 __all__ = ["looks"]
 
@@ -40,29 +42,24 @@ class Fake:
     def handles(self, case: Case) -> bool:
         return case.operation in self.operations
 
-    burner: Burning | None = None
-    """What of it works on behind its turn."""
-    burns_seconds: float = 0.0
-    burning_pid: int = 0
+    idle: int = field(default_factory=os.getpid)
+    """A process of it that does nothing."""
+    takes_seconds: float = 0.0
+    """Of its load programs, to be measured in."""
+    late: int = 0
+    """One that works on, whoever's turn it is; 0: none."""
 
     async def pids(self) -> dict[str, int]:
-        return {"server": self.burning_pid or os.getpid()}
+        return {"server": self.idle, "late": self.late} if self.late else {"server": self.idle}
 
     async def plan(self, case: Case, *, seconds: float, warm_seconds: float = 1.0) -> Plan:
         self.planned.append(case)
-        if self.burner is not None:
-            self.burning_pid = await self.burner.start(self.burns_seconds)
-            program = WORKS.replace("input()", "input(); import time; time.sleep(0.1)")
-            command = (sys.executable, "-I", "-S", "-c", program)
-            server = {"server": os.getpid()}
-            return Plan(self.name, "C", case.workload, case.title, [command], server, 0.0, seconds)
         if len(self.planned) > self.plans_max:
             raise Rejected(ErrorCode.ILLEGAL_STATE, f"{self.name} does not run")
         program = WORKS if case.operation not in self.fails else "import sys; sys.exit(3)"
+        program = program.replace("input();", f"input(); import time; time.sleep({self.takes_seconds});")
         command = (sys.executable, "-I", "-S", "-c", program)
-        return Plan(
-            self.name, "C", case.workload, case.title, [command], {"server": os.getpid()}, 0.0, seconds
-        )
+        return Plan(self.name, "C", case.workload, case.title, [command], {"server": self.idle}, 0.0, seconds)
 
 
 def test_systems_take_turns_case_by_case_in_rows_of_a_balanced_square() -> None:
@@ -95,7 +92,7 @@ def test_a_case_that_nobody_handles_has_no_turn() -> None:
 
 
 def rounds_of(directory: Path, *, resting_seconds_max: float = 20.0, patience: float = 0.0) -> Rounds:
-    return Rounds(Console(file=io.StringIO(), width=200), directory, 0.3, patience, resting_seconds_max)
+    return Rounds(Console(file=io.StringIO(), width=200), directory, 0.1, patience, resting_seconds_max)
 
 
 @pytest_asyncio.fixture
@@ -109,34 +106,40 @@ async def burner() -> AsyncIterator[Burning]:
 async def test_nobody_is_measured_while_another_system_works_on_behind_its_turn(
     tmp_path: Path, burner: Burning
 ) -> None:
-    """Its own turn begins with the same: the others are at rest, and so is it."""
-    rounds = rounds_of(tmp_path)
-    hasty, late = Fake("lockstep"), Fake("peer", burner=burner, burns_seconds=6.0)
-    await rounds.run([TX], [late, hasty], 1)
+    rounds = rounds_of(tmp_path, resting_seconds_max=60.0)
+    peer = Fake("peer", idle=await burner.start(), late=await burner.start(1.0))
+    await rounds.run([TX], [Fake("lockstep", idle=await burner.start()), peer], 1)
     first, second = rounds.found
-    assert (first.system, second.system) == ("peer", "lockstep")
-    assert first.system_cores.keys() == {"lockstep"}
-    assert (second.restless, second.round) == ([], 1)
-    assert second.system_cores["peer"] < 0.3
+    assert (first.system, second.system) == ("lockstep", "peer")
+    assert cpu_seconds(peer.late) > 0.9, "it was done before anything was measured"
+    assert (first.system_cores, first.restless, first.round) == ({"peer": 0.0}, [], 1)
+    assert second.system_cores == {"lockstep": 0.0}
 
 
 @pytest.mark.usefixtures("looks")
 async def test_a_measurement_beside_a_system_that_does_not_come_to_rest_says_whose_work_it_was(
-    tmp_path: Path, burner: Burning
+    tmp_path: Path, burner: Burning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rounds = rounds_of(tmp_path, resting_seconds_max=1.0)
-    await rounds.run([TX], [Fake("peer", burner=burner, burns_seconds=60.0), Fake("lockstep")], 1)
-    beside = rounds.found[1]
-    assert "peer" in beside.restless
+    monkeypatch.setattr(rest, "LOOKS", NEVER)
+    rounds = rounds_of(tmp_path, resting_seconds_max=3.0)
+    peer = Fake("peer", idle=await burner.start(), late=await burner.start(600.0))
+    own = Fake("lockstep", idle=await burner.start(), takes_seconds=2.0)
+    await rounds.run([TX], [own, peer], 1)
+    beside = rounds.found[0]
+    assert (beside.system, beside.restless) == ("lockstep", ["peer"])
     assert beside.system_cores["peer"] > 0
-    assert beside.disturbing_cores >= beside.system_cores["peer"]
+    assert beside.disturbing_cores == beside.other_cores + beside.system_cores["peer"]
     assert beside.is_noisy
 
 
 @pytest.mark.usefixtures("looks")
-async def test_what_is_measured_again_is_kept(tmp_path: Path, burner: Burning) -> None:
-    rounds = rounds_of(tmp_path, resting_seconds_max=0.5, patience=5.0)
-    await rounds.run([TX], [Fake("peer", burner=burner, burns_seconds=60.0), Fake("lockstep")], 1)
+async def test_what_is_measured_again_is_kept(
+    tmp_path: Path, burner: Burning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest, "LOOKS", NEVER)
+    rounds = rounds_of(tmp_path, resting_seconds_max=1.0, patience=3.0)
+    peer = Fake("peer", idle=await burner.start(), late=await burner.start(600.0))
+    await rounds.run([TX], [Fake("lockstep", idle=await burner.start()), peer], 1)
     assert len(rounds.found) == 2
     assert rounds.set_aside, "noisy ones were measured again"
     assert {one.round for one in (*rounds.found, *rounds.set_aside)} == {1}
