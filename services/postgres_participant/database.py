@@ -3,7 +3,8 @@
 Law: how a branch is to end is written down before it ends, in the same database, without waiting for the disk: the write-ahead
 log keeps the order, so whoever finds the branch gone finds that row. It has the number of the branch's transaction, and how that
 ended PostgreSQL says: the end may have failed, and somebody else have ended it. A branch that is gone without a row was ended by
-somebody else, and nobody knows how.
+somebody else, and nobody knows how. Our coordinator gives a name once, and PostgreSQL takes it again: what is prepared under the
+name of a branch that has committed is work that was repeated, and is rolled back, whoever asks for which end.
 
     client --PREPARE TRANSACTION--> prepared --COMMIT PREPARED / ROLLBACK PREPARED--> gone, with its row
 """
@@ -44,8 +45,15 @@ end $$
 """To a table of an older version, too. Only where they lack: the lock for it waits for dumps, and is the owner's to take."""
 _PREPARED = """
 select transaction::text, case when owner = current_user or current_setting('is_superuser')::boolean then '' else owner end
+, exists (
+    select from lockstep_outcomes as ended where ended.gid = pg_prepared_xacts.gid and ended.is_commit and case
+        when ended.recorded_by::xid = ended.xmin and ended.transaction::xid <> pg_prepared_xacts.transaction
+        then pg_xact_status(ended.transaction) = 'committed'
+    end
+)
 from pg_prepared_xacts where gid = %s and database = current_database()
 """
+"""The last column: whether another transaction of that name has committed. One of a restored database has its old number."""
 _OUTCOME = """
 select is_commit, case
     when recorded_by is null then is_commit
@@ -92,6 +100,8 @@ class BranchFacts:
     """Somebody else has ended it, and not as it was to."""
     foreign_owner: str = ""
     """Who has prepared it, if it is prepared and the user of this connection may not end it."""
+    is_repeated: bool = False
+    """It has committed, and what is prepared under its name now is not it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,11 +237,12 @@ class _Prepared:
     transaction: str
     """Its number, of 32 bits."""
     foreign_owner: str
+    is_repeated: bool
 
 
 async def _prepared(connection: Connection, gid: str) -> _Prepared | None:
     row = await (await connection.execute(_PREPARED, (gid,))).fetchone()
-    return None if row is None else _Prepared(str(row[0]), str(row[1]))
+    return None if row is None else _Prepared(str(row[0]), str(row[1]), bool(row[2]))
 
 
 async def _facts(connection: Connection, gid: str) -> BranchFacts:
@@ -241,7 +252,12 @@ async def _facts(connection: Connection, gid: str) -> BranchFacts:
     row = await (await connection.execute(_OUTCOME, (gid,))).fetchone()
     intended, ended = (None, None) if row is None else row
     if prepared is not None:
-        return BranchFacts(True, _truth(intended), foreign_owner=prepared.foreign_owner)
+        return BranchFacts(
+            True,
+            _truth(intended),
+            foreign_owner=prepared.foreign_owner,
+            is_repeated=prepared.is_repeated,
+        )
     return BranchFacts(False, _truth(ended), is_heuristic=ended is not None and ended != intended)
 
 
@@ -253,16 +269,25 @@ async def _end(connection: Connection, gid: str, *, is_commit: bool) -> BranchFa
     prepared = await _prepared(connection, gid)
     if prepared is None:
         return await _facts(connection, gid)
+    if prepared.is_repeated:
+        _log.warning("event=repeated_branch_rolled_back gid=%s: another of that name has committed", gid)
+        await _finish(connection, "rollback prepared", gid)
+        return await _facts(connection, gid)
     async with connection.transaction():
         await connection.execute("set local synchronous_commit = off")
         await connection.execute(_RECORD, (gid, is_commit, prepared.transaction))
-    verb = "commit prepared" if is_commit else "rollback prepared"
+    if not await _finish(connection, "commit prepared" if is_commit else "rollback prepared", gid):
+        return await _facts(connection, gid)
+    return BranchFacts(False, is_commit)
+
+
+async def _finish(connection: Connection, verb: str, gid: str) -> bool:
+    """False: another was quicker, a call of ours or an operator."""
     try:
         await connection.execute(sql.SQL(f"{verb} {{}}").format(sql.Literal(gid)))
     except psycopg.errors.UndefinedObject:
-        # Another was quicker: a call of ours, or an operator.
-        return await _facts(connection, gid)
-    return BranchFacts(False, is_commit)
+        return False
+    return True
 
 
 def _doubt(error: psycopg.Error) -> LockstepError:

@@ -82,6 +82,9 @@ class OrphanWatch:
                 reason = f"the user {facts.foreign_owner} has prepared it, and only that one or a superuser may end it"
                 self._give_to_operators(branch, name, "orphan_of_another_user", reason)
                 return
+            if facts.is_repeated:
+                await held.end(is_commit=False)
+                return
             view = await self._reader.read(name.global_id)
             if view is None:
                 return

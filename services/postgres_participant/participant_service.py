@@ -46,6 +46,11 @@ class ParticipantService:
                 vote=pb.PARTICIPANT_VOTE_NO,
                 reason=f"prepared by the user {facts.foreign_owner}: only that one or a superuser may end it",
             )
+        if facts.is_repeated:
+            # It is not what the transaction is about, and the orphan watch rolls it back.
+            return pb.ParticipantPrepareResponse(
+                vote=pb.PARTICIPANT_VOTE_COMMITTED, reason="it has ended, and was prepared again"
+            )
         if facts.is_prepared:
             return pb.ParticipantPrepareResponse(vote=pb.PARTICIPANT_VOTE_OK)
         if facts.is_commit is None:

@@ -78,6 +78,39 @@ async def test_an_end_may_be_repeated_and_says_the_same(
     assert await database.end(branch.gid, is_commit=not is_commit) == BranchFacts(False, is_commit)
 
 
+@pytest.mark.parametrize("asked", ["commit", "rollback", "orphan watch"])
+async def test_what_is_prepared_under_the_name_of_a_committed_branch_is_rolled_back(
+    database: Database, branch: Branch, postgres: PostgresProcess, asked: str
+) -> None:
+    """Its client has not heard of the first, and repeats it; the coordinator may still repeat its commit."""
+    assert await database.end(branch.gid, is_commit=True) == BranchFacts(False, True)
+    repeated = Branch(postgres.dsn)
+    repeated.xid, repeated.gid = branch.xid, branch.gid
+    await repeated.prepare()
+    assert (await database.facts(branch.gid)).is_repeated
+    service = ParticipantService("rows", database)
+    vote = await service._prepare(pb.ParticipantPrepareRequest(name="rows", xid=encode_xid(branch.xid)))
+    assert vote.vote == pb.PARTICIPANT_VOTE_COMMITTED
+    if asked == "orphan watch":
+        async with database.held(branch.gid) as held:
+            assert held is not None
+            assert await held.end(is_commit=False) == BranchFacts(False, True)
+    else:
+        assert await database.end(branch.gid, is_commit=asked == "commit") == BranchFacts(False, True)
+    assert await branch.is_visible() and not await repeated.is_visible()
+    assert await database.facts(branch.gid) == BranchFacts(False, True)
+
+
+async def test_what_is_prepared_again_behind_a_rollback_may_commit(
+    database: Database, branch: Branch
+) -> None:
+    assert await database.end(branch.gid, is_commit=False) == BranchFacts(False, False)
+    await branch.prepare()
+    assert not (await database.facts(branch.gid)).is_repeated
+    assert await database.end(branch.gid, is_commit=True) == BranchFacts(False, True)
+    assert await branch.is_visible()
+
+
 async def test_many_that_end_it_at_once_agree(postgres: PostgresProcess) -> None:
     """Often enough to meet the moment between the two things that each looks at: what is prepared, and what is recorded."""
     databases = [Database(postgres.dsn, 2, 3.0) for _ in range(3)]

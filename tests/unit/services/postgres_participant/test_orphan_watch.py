@@ -45,6 +45,7 @@ class Rows(Database):
         self.left = {branch.gid: branch for branch in branches}
         self.owners: dict[str, str] = {}
         self.failing: set[str] = set()
+        self.repeated: set[str] = set()
         self.ended: dict[str, bool] = {}
 
     async def prepared(self) -> list[PreparedBranch]:
@@ -62,7 +63,10 @@ class Held(HeldBranch):
 
     async def facts(self) -> BranchFacts:
         return BranchFacts(
-            self._gid in self._rows.left, None, foreign_owner=self._rows.owners.get(self._gid, "")
+            self._gid in self._rows.left,
+            None,
+            foreign_owner=self._rows.owners.get(self._gid, ""),
+            is_repeated=self._gid in self._rows.repeated,
         )
 
     async def end(self, *, is_commit: bool) -> BranchFacts:
@@ -143,6 +147,15 @@ async def test_what_was_prepared_behind_the_end_of_its_transaction_is_not_commit
     outcome = OutcomeEntry(Verdict.COMMIT, ended_ms=ended_ms)
     await _watch(rows, LogView(generation=GENERATION, outcome=outcome)).look()
     assert rows.ended == {gid: is_commit}
+
+
+async def test_what_was_prepared_again_behind_its_commit_is_rolled_back_whatever_the_log_says() -> None:
+    gid = _gid(1, MINUTE)
+    rows = Rows(PreparedBranch(gid, MINUTE))
+    rows.repeated = {gid}
+    view = LogView(generation=GENERATION, outcome=OutcomeEntry(Verdict.COMMIT, ended_ms=0))
+    await _watch(rows, view).look()
+    assert rows.ended == {gid: False}
 
 
 def test_the_participant_and_the_coordinators_have_the_same_times() -> None:
