@@ -17,6 +17,7 @@ from lockstep.client.session_line import State
 from lockstep.client.session_settings import SessionSettings
 from lockstep.client.session_stream import SessionStream, UnsayableError, check_sayable
 from lockstep.client.transaction_reserve import TransactionReserve
+from lockstep.client.unheard import unheard
 from lockstep.client.unsayable import refuse
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
@@ -174,9 +175,17 @@ class SetSession:
         except InDoubt as doubt:
             raise never_begun(doubt) from doubt
         except asyncio.CancelledError:
-            # Somebody else's, or it grows old; one that has a time-out ends by that.
-            begun.add_done_callback(lambda done: self.reserve.begun(0, () if timeout_ms else _begun(done)))
+            begun.add_done_callback(self._roll_back if timeout_ms else self._reserve)
             raise
+
+    def _reserve(self, begun: "asyncio.Future[e.Done]") -> None:
+        """Somebody else's, or it grows old."""
+        self.reserve.begun(0, _begun(begun))
+
+    def _roll_back(self, begun: "asyncio.Future[e.Done]") -> None:
+        """Its time-out is nobody else's."""
+        for key in _begun(begun):
+            unheard(self.submit(c.RollbackCommand(0, key)))
 
     def begin_ahead(self) -> None:
         """Has TX begun that are likely to be taken next, where no commit does that."""

@@ -93,6 +93,10 @@ class FakeBroker:
         for name, primary, context in self.streams:
             await self._write(context, name, primary.commit(1 << 30))
 
+    def let_go_after(self, seconds: float) -> None:
+        """Goes on after `is_holding` by then."""
+        asyncio.get_running_loop().call_later(seconds, lambda: asyncio.ensure_future(self.commit()))
+
     async def _write(self, context: Context, name: str, said: list[sm.AnyServerMessage]) -> None:
         if said:
             await context.write(encode_response(SetName(name), said).SerializeToString())
@@ -121,7 +125,7 @@ class FakeBroker:
         publish = message.last_publish if isinstance(message, c.CommitCommand) else message
         if isinstance(publish, c.PublishCommand):
             code, count = self.refusals.get(publish.routing_key, (ErrorCode.NONE, 0))
-            if len(publish.messages) > count:
+            if len(publish.messages) > count and not primary.world.log[-1].code:
                 primary.world.log[-1].code = code
         if isinstance(message, c.DeclareQueueCommand) and not self._is_in(
             primary, message.name, nowhere=True
@@ -132,7 +136,9 @@ class FakeBroker:
         ):
             primary.world.log[-1].code = ErrorCode.NOT_FOUND
         if isinstance(message, c.SettleCommand) and message.transaction is not None:
-            primary.world.log[-1].code = self.refused_accepts.get(message.queue, ErrorCode.NONE)
+            primary.world.log[-1].code = primary.world.log[-1].code or self.refused_accepts.get(
+                message.queue, ErrorCode.NONE
+            )
 
     def _is_in(self, primary: FakePrimary, name: str, nowhere: bool = False) -> bool:
         """Whether the set of a primary has a name, as far as the directory knows; `nowhere`: or no set has."""

@@ -174,7 +174,12 @@ class FakePrimary:
                 or entry.command.number <= self.answered
             ):
                 continue
-            value = self._value(index, entry.command)
+            # What is refused has begun nothing.
+            value = (
+                self._value(index, entry.command)
+                if not entry.code or isinstance(entry.command, _VERBS)
+                else 0
+            )
             text = entry.code.name if entry.code else ""
             if (
                 not isinstance(entry.command, _VERBS)

@@ -101,7 +101,8 @@ async def test_a_session_works_in_a_branch_until_its_end_or_that_of_its_epoch(
 
 
 @pytest.mark.parametrize(("timeout_ms", "left"), [(0, 1), (5_000, 0)])
-async def test_the_transaction_of_a_start_that_is_cancelled_is_the_next_ones(
+async def test_the_transaction_of_a_start_that_is_cancelled_is_the_next_ones_or_nobodys(
+    broker: FakeBroker,
     session: Session,
     manager: ResourceManager,
     monkeypatch: pytest.MonkeyPatch,
@@ -124,6 +125,7 @@ async def test_the_transaction_of_a_start_that_is_cancelled_is_the_next_ones(
     starting.cancel()
     answered.set()
     await asyncio.wait([starting])
-    await eventually(lambda: len(port.core.window.operations) == 1)
+    await eventually(lambda: kinds(broker)[-1] is (c.RollbackCommand if timeout_ms else c.BeginCommand))
+    await eventually(lambda: len(port.core.window.operations) == left)
     await asyncio.sleep(0.01)
-    assert len(port.reserve) == left
+    assert len(port.reserve) == left, "one with a time-out of its own is rolled back"
