@@ -69,7 +69,7 @@ def kind_of_an_event() -> None:
 
 
 def name_in_the_directory() -> None:
-    directory = Directory(*[cast(Any, None)] * 4)
+    directory = Directory(*[cast(Any, None)] * 5)
     request = cluster_pb2.LocateRequest(kind=OF_LATER_VERSION, name="q")
     refused(lambda: asyncio.run(directory.locate(request)))
 
