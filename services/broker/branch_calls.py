@@ -83,7 +83,7 @@ class BranchCalls:
                 epoch=done.epoch,
                 commit_index=done.commit_index,
                 transaction_id=transaction.name,
-                secret=self._callers.secret_of(set_name, transaction.key),
+                secret=self._callers.secrets.secret_of(set_name, transaction.key),
             )
 
         return await self._forwarding.at_primary(

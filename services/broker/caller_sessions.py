@@ -6,8 +6,6 @@ ends, and an end that is repeated is answered by the outcome. Whatever nobody ca
 
 import asyncio
 import contextlib
-import hmac
-import secrets
 import time
 import uuid
 from collections.abc import Iterator
@@ -31,12 +29,11 @@ from lockstep.core.xid import Xid
 from lockstep.runtime.process import spawn
 from services.broker.acquisitions import Acquired
 from services.broker.caller_limits import CallerLimits
+from services.broker.caller_secrets import CallerSecrets
 from services.broker.caller_session import Answer, CallerSession, Done, NotTaken
 from services.primary.sessions import SessionsService
 
 SWEEP_SECONDS = 1.0
-SECRET_BYTES = 16
-"""Of a transaction's secret: nobody guesses so many."""
 _GRACE_SECONDS = 5.0
 """After its time-out a transaction is known a little longer here than in its set, whose answer is better than ours."""
 
@@ -69,8 +66,7 @@ class CallerSessions:
     def __init__(self, sessions: SessionsService, limits: CallerLimits | None = None) -> None:
         self._service = sessions
         self.limits = limits or CallerLimits()
-        self._secret = secrets.token_bytes(SECRET_BYTES)
-        """What the secrets of transactions are made of."""
+        self.secrets = CallerSecrets()
         self._shared_id = SessionId(str(uuid.uuid4()))
         """Of transactions that accept nothing: they need no session that would outlive them."""
         self._sessions: dict[tuple[SetName, SessionId], CallerSession] = {}
@@ -243,15 +239,9 @@ class CallerSessions:
         if done.exception() is None:
             self._begun(session, done.result(), timeout_ms, xid)
 
-    def secret_of(self, set_name: SetName, key: TransactionKey) -> bytes:
-        """What only the caller is told to whom the transaction belongs. Made of its name, so that nothing has to be kept: it is
-        open at one primary alone, for the next one rolls back what callers have open."""
-        name = transaction_id(set_name, key).encode()
-        return hmac.digest(self._secret, name, "sha256")[:SECRET_BYTES]
-
-    def is_secret_of(self, set_name: SetName, key: TransactionKey, secret: bytes) -> bool:
-        """Whether whoever says that is the transaction's caller."""
-        return hmac.compare_digest(self.secret_of(set_name, key), secret)
+    def is_known(self, set_name: SetName, key: TransactionKey) -> bool:
+        """Whether `find` would find it; nobody calls for it by that."""
+        return (set_name, key) in self._transactions or (set_name, key) in self._ended_branches
 
     def find(self, set_name: SetName, key: TransactionKey) -> OpenTransaction | None:
         """A transaction that was begun here and whose end was not answered yet, or a branch that was ended a while ago."""

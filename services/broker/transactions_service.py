@@ -82,7 +82,7 @@ class TransactionsService:
 
         async def begin() -> pb.BeginResponse:
             transaction, done = await self._callers.begin(set_name, request.session_id, request.timeout_ms)
-            secret = self._callers.secret_of(set_name, transaction.key)
+            secret = self._callers.secrets.secret_of(set_name, transaction.key)
             response = pb.BeginResponse(transaction_id=transaction.name, secret=secret)
             return _head(response, set_name, done)
 
@@ -240,7 +240,7 @@ class TransactionsService:
 
         async def get_outcome() -> pb.GetOutcomeResponse:
             sessions = tuple(SessionId(name) for name in request.session_ids)
-            is_permitted = request.fence and self._callers.is_secret_of(set_name, key, request.secret)
+            is_permitted = request.fence and self._callers.secrets.is_secret_of(set_name, key, request.secret)
             answer = await self._queries.outcome(
                 set_name, key, request.fence, sessions, is_permitted=is_permitted
             )
@@ -262,10 +262,11 @@ class TransactionsService:
 
     def _find(self, set_name: SetName, key: TransactionKey, secret: bytes) -> OpenTransaction | None:
         """The transaction, if it is open here. Raises `Rejected` for who is not its caller."""
-        transaction = self._callers.find(set_name, key)
-        if transaction is not None and not self._callers.is_secret_of(set_name, key, secret):
+        if self._callers.secrets.is_secret_of(set_name, key, secret):
+            return self._callers.find(set_name, key)
+        if self._callers.is_known(set_name, key):
             raise _unauthorized(set_name, key)
-        return transaction
+        return None
 
     async def _open(self, set_name: SetName, key: TransactionKey, secret: bytes) -> OpenTransaction:
         """The transaction, for an operation. Raises `Rejected` for one that is not open here, or somebody else's."""

@@ -19,7 +19,8 @@ from lockstep.wire.v1 import coordinator_pb2
 from lockstep.wire.v1 import resource_manager_pb2 as rm
 from lockstep.wire.v1 import transactions_pb2 as pb
 from services.broker.branch_calls import BranchCalls
-from services.broker.caller_sessions import SECRET_BYTES, CallerSessions
+from services.broker.caller_secrets import SECRET_BYTES
+from services.broker.caller_sessions import CallerSessions
 from services.broker.directory_service import Directory
 from services.broker.forwarding import Forwarding
 from services.broker.own_disk import OwnDisk
@@ -174,7 +175,7 @@ async def test_nothing_is_done_in_a_transaction_without_its_secret(guess: str) -
         "zeros": bytes(SECRET_BYTES),
         "shorter": begun.secret[:-1],
         "longer": begun.secret + b"x",
-        "of another": transactions._callers.secret_of(SET, (LogIndex(41), Epoch(3))),
+        "of another": transactions._callers.secrets.secret_of(SET, (LogIndex(41), Epoch(3))),
         "of another process": other.secret,
     }[guess]
     before = len(scripted.commands)
@@ -204,7 +205,7 @@ async def test_a_secret_holds_for_as_long_as_its_process() -> None:
     commit = pb.CommitRequest(transaction_id=begun.transaction_id, secret=begun.secret)
     await transactions._commit(commit)
     assert transactions._callers.find(SET, key) is None
-    assert transactions._callers.is_secret_of(SET, key, begun.secret)
+    assert transactions._callers.secrets.is_secret_of(SET, key, begun.secret)
 
 
 async def test_who_shows_more_sessions_than_may_be_is_refused() -> None:
