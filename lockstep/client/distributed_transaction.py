@@ -204,10 +204,10 @@ class DistributedTransaction:
             await self._end_branches()
             await self._prepare_connections()
         except LockstepError as error:
-            await self.rollback()
+            await self._undo()
             raise self._rolled_back(error.message) from error
         except BaseException:
-            await self.rollback()
+            await self._undo()
             raise
         self.state = TransactionState.IN_DOUBT
         request = pb.CommitDistributedRequest(
@@ -231,10 +231,10 @@ class DistributedTransaction:
         self._conclude(outcome, answer.pending)
 
     async def rollback(self) -> None:
-        """Ends it without effect; does nothing if it is rolled back already."""
+        """Ends it without effect; does nothing if it is rolled back already. Raises `Rejected` where its end is under way."""
         if self.state is TransactionState.ROLLED_BACK:
             return
-        self._check_open()
+        self._check_takes_work()
         await self._undo()
 
     async def __aenter__(self) -> Self:

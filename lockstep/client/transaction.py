@@ -160,6 +160,7 @@ class Transaction:
             # Nobody will commit it, and until it ends others wait for what it has locked.
             await self.rollback()
             raise
+        self._check_open()  # Somebody else may have ended it meanwhile.
         session, batches = self._place
         last: LastPublish | None = None
         if self._failure is None and self._wide is None and session.takes_last_publish:
