@@ -522,6 +522,7 @@ class DescribeLogResponse(_message.Message):
         TIME_MS_FIELD_NUMBER: _builtins.int
         EVENTS_BEFORE_FIELD_NUMBER: _builtins.int
         RESOURCE_SETS_FIELD_NUMBER: _builtins.int
+        IS_EMPTY_FIELD_NUMBER: _builtins.int
         xid: _builtins.bytes
         index: _builtins.int
         epoch: _builtins.int
@@ -529,6 +530,8 @@ class DescribeLogResponse(_message.Message):
         time_ms: _builtins.int
         events_before: _builtins.int
         """Events between the last mark before it and itself."""
+        is_empty: _builtins.bool
+        """It has no event: it holds nothing back, and says where the branch has ended. False: it has some."""
         @_builtins.property
         def resource_sets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
             """All in which the transaction has branches; empty: not known."""
@@ -542,10 +545,11 @@ class DescribeLogResponse(_message.Message):
             time_ms: _builtins.int = ...,
             events_before: _builtins.int = ...,
             resource_sets: _abc.Iterable[_builtins.str] | None = ...,
+            is_empty: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "events_before", b"events_before", "index", b"index", "resource_sets", b"resource_sets", "time_ms", b"time_ms", "xid", b"xid"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "events_before", b"events_before", "index", b"index", "is_empty", b"is_empty", "resource_sets", b"resource_sets", "time_ms", b"time_ms", "xid", b"xid"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

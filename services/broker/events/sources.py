@@ -291,6 +291,7 @@ def wire_log(set_name: SetName, log: LogView, committed: Offset) -> pb.DescribeL
                 time_ms=joint.time_ms,
                 events_before=joint.events_before,
                 resource_sets=joint.resource_sets,
+                is_empty=joint.is_empty,
             )
             for joint in log.joint_commits
         ],
@@ -313,6 +314,7 @@ def _log_view(start: Offset, response: pb.DescribeLogResponse) -> LogView:
                 TimeMs(joint.time_ms),
                 tuple(joint.resource_sets),
                 joint.events_before,
+                is_empty=joint.is_empty,
             )
         )
     ]

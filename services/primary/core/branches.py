@@ -228,7 +228,10 @@ def prepare(context: Context, request: Request, command: PrepareBranchCommand) -
         _answer(context, request, XaStatus.RBROLLBACK)
         return
     if not branch.operations and _uses(context, request.session, DtxUse.HEARS_READ_ONLY):
-        _end_open(context, branch, Prepare(None, branch.key, True, command.xid, durable_records=0))
+        _check_resource_sets(context, command)
+        sets = command.resource_sets
+        ended = Prepare(None, branch.key, True, command.xid, resource_sets=sets, durable_records=0)
+        _end_open(context, branch, ended)
         _answer(context, request, XaStatus.RDONLY)
         return
     _end_open(context, branch, _prepare_record(context, request, command, branch))

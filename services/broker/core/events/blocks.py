@@ -87,7 +87,10 @@ def _joint_commits(transactions: list[CommittedTransaction]) -> Iterator[JointCo
     events = 0
     for done in transactions:
         if done.is_joint:
-            found = joint_commit(done.xid, done.index, done.epoch, done.time_ms, done.resource_sets, events)
+            found = joint_commit(
+                *(done.xid, done.index, done.epoch, done.time_ms, done.resource_sets, events),
+                is_empty=not done.effects,
+            )
             if found is not None:
                 yield found
         events += done.events

@@ -121,7 +121,7 @@ class EventBuilder:
     # --- frames -------------------------------------------------------------------------------------------------------
 
     def feed(self, frame: DecodedFrame, until: LogIndex | None = None) -> list[CommittedTransaction]:
-        """What the frame's records up to `until` (None: all) committed, in order.
+        """What the frame's records up to `until` (None: all) committed, in order; joint commits also where they have no effect.
 
         Raises `ContentGone` for a transaction that ends there and is not all known: the builder is good for nothing then.
         """
@@ -134,7 +134,7 @@ class EventBuilder:
             take = _TAKE.get(type(indexed.record))
             if take is not None:
                 done: CommittedTransaction | None = take(self, indexed, header.epoch, header.time_ms)
-                if done is not None and not self._is_collecting and done.effects:
+                if done is not None and not self._is_collecting and (done.effects or done.is_joint):
                     committed.append(done)
         self.position = max(self.position, header.last if until is None else min(until, header.last))
         return committed
@@ -171,8 +171,12 @@ class EventBuilder:
         branch.xid, branch.resource_sets = record.xid, record.resource_sets
         if record.commit_when_prepared:
             self._check_whole(indexed, branch)
-            return self._ended(indexed, epoch, time_ms, branch)
-        branch.is_prepared = True
+            done = self._ended(indexed, epoch, time_ms, branch)
+            # The coordinator of others had it prepared, and nothing was done in it.
+            done.is_joint = bool(done.resource_sets)
+            return done
+        # One that counts more than is known was said before, or is not all there: what ends it will say so.
+        branch.is_prepared = record.durable_records <= branch.durable_records
         return None
 
     def _commit(self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs) -> CommittedTransaction | None:

@@ -51,6 +51,8 @@ class JointCommit:
     """All in which the transaction has branches, each as often as it has some there; empty: not known."""
     events_before: int = 0
     """Between the last mark before it and itself."""
+    is_empty: bool = False
+    """It has no event: it holds nothing back, and says where the branch has ended, whose outcome may be forgotten."""
 
 
 def joint_commit(
@@ -60,6 +62,8 @@ def joint_commit(
     time_ms: TimeMs,
     resource_sets: tuple[str, ...] = (),
     events_before: int = 0,
+    *,
+    is_empty: bool = False,
 ) -> JointCommit | None:
     """None for a branch of another transaction manager. `epoch`: of the record before, too, as no epoch begins with a commit."""
     try:
@@ -67,7 +71,7 @@ def joint_commit(
     except ValueError:
         return None
     before = Offset(LogIndex(index - 1), epoch)
-    return JointCommit(name.global_id, xid, index, before, time_ms, resource_sets, events_before)
+    return JointCommit(name.global_id, xid, index, before, time_ms, resource_sets, events_before, is_empty)
 
 
 @dataclass(slots=True)
@@ -180,7 +184,8 @@ def close(
     branches: dict[GlobalId, list[tuple[SetName, JointCommit]]] = {}
     for name, log in logs.items():
         for joint in log.joint_commits:
-            branches.setdefault(joint.global_id, []).append((name, joint))
+            if not joint.is_empty:
+                branches.setdefault(joint.global_id, []).append((name, joint))
     ended: dict[SetName, list[tuple[LogIndex, GlobalId]]] = {name: [] for name in logs}
     for (name, global_id), index in [*seen.items(), *((key, end.index) for key, end in ends.items())]:
         if name in ended and index <= cut.ends[name].index:
@@ -300,7 +305,8 @@ class Cutting:
             for joint in log.joint_commits:
                 if joint.index > cut.ends[name].index:
                     break
-                self._look(name, joint)
+                if not joint.is_empty:
+                    self._look(name, joint)
         if not self._unknown:
             close(cut, self._logs, self._ends, self._now_ms, self._hold_ms_max)
         return cut

@@ -63,7 +63,7 @@ class CommittedTransaction:
     xid: bytes = b""
     resource_sets: tuple[str, ...] = ()
     is_joint: bool = False
-    """It was prepared before: other sets may have branches of it."""
+    """It was prepared before, or ended with its vote: other sets may have branches of it."""
     is_heuristic: bool = False
     rollback_reason: int = 0
     undone_publishes: int = 0

@@ -263,7 +263,7 @@ async def test_whoever_reads_from_wherever_in_whichever_order_hears_the_same(see
     writer.write(200)
     rig.journal.frames_of_log = log.frames
     names_from = log.state.subscriptions.names_from
-    expected = [(done.index, done.events) for done in told(log)]
+    expected = [(done.index, done.events) for done in told(log) if done.events]
     for _ in range(60):
         first, last = sorted(chance.choices(range(names_from, log.state.applied + 1), k=2))
         start, end = rig.events.offset_at(LogIndex(first)), rig.events.offset_at(LogIndex(last))

@@ -2,14 +2,17 @@
 
 from lockstep.core.branch_names import GLOBAL_ID_BYTES, GlobalId, branch_xid, generation_tag
 from lockstep.core.ids import LogIndex
-from lockstep.core.records import Commit
+from lockstep.core.records import Commit, Prepare
+from lockstep.wire.v1 import events_pb2 as pb
 from services.broker.core.events.blocks import BLOCK_EVENTS, BLOCK_FRAMES, Block, BlockCutter
 from services.broker.core.events.builder import DecodedFrame, EventBuilder
 from services.broker.core.events.planning import Offset
 from services.broker.core.events.state_names import StateNames
-from tests.unit.lockstep.core.history import Log, message
+from services.broker.events.batches import encode_batches
+from tests.unit.lockstep.core.history import SET, Log, message
 
-XID = branch_xid(GlobalId(bytes(GLOBAL_ID_BYTES)), 1, generation_tag("a1b2c3d4-0000")).encode()
+TAG = generation_tag("a1b2c3d4-0000")
+XID = branch_xid(GlobalId(bytes(GLOBAL_ID_BYTES)), 1, TAG).encode()
 
 
 def blocks(log: Log, after: int = 0, until: int = 1 << 40) -> list[Block]:
@@ -87,3 +90,24 @@ def test_a_block_knows_the_commits_of_our_coordinator_and_what_stands_before_the
     assert (joint.xid, joint.index, joint.before) == (XID, commit, Offset(LogIndex(commit - 1), log.epoch))
     assert joint.events_before == 1 + 2 + 1
     assert block.events == 1 + 2 + 1 + 1 + 1
+
+
+def test_a_joint_commit_without_events_is_told_by_its_block_and_by_nobody_who_reads() -> None:
+    """What was published is not durable; or nothing was done, and the branch has ended with its vote."""
+    log = Log()
+    queue = log.queue("transient", is_durable=False)
+    xids = [branch_xid(GlobalId(bytes([7] * GLOBAL_ID_BYTES)), number, TAG).encode() for number in range(2)]
+    committed, read_only = (log.begin(xid) for xid in xids)
+    log.publish(message((queue,), is_durable=False), transaction=committed, is_durable=False)
+    log.prepare(committed, xids[0], ("east", "orders"))
+    ends = [log.commit_prepared(committed)]
+    ends.append(log.append(Prepare(None, read_only, True, xids[1], 0, ("east", "orders"), durable_records=0)))
+    log.flush()
+    (block,) = blocks(log)
+    assert [(joint.index, joint.is_empty, joint.resource_sets) for joint in block.joint_commits] == [
+        (index, True, ("east", "orders")) for index in ends
+    ]
+    assert block.events == 0
+    start = Offset(LogIndex(0), log.epoch)
+    (batch,) = encode_batches(SET, block.transactions, start, block.end, True)
+    assert not pb.EventBatch.FromString(batch).transactions

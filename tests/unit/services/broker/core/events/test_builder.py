@@ -127,6 +127,21 @@ def test_sets_that_a_repeated_vote_names_are_told_wherever_a_reader_begins() -> 
         assert words(done) == [f"enqueue q {committed}.0"]
 
 
+def test_who_has_only_a_repeated_vote_does_not_tell_when_the_transaction_began() -> None:
+    """Nothing durable was done in it: the vote is the first that the log has of it, and the time of another would be told."""
+    log = Log()
+    key = log.begin(b"branch")
+    first = log.prepare(key, b"branch")
+    log.flush()
+    log.prepare(key, b"branch", ("east", "west"))
+    log.flush()
+    log.rollback(key, RollbackReason.COORDINATOR)
+    (whole,) = told(log, first)
+    assert whole.started_ms < whole.time_ms - 7, "by its first vote"
+    with pytest.raises(ContentGone):
+        told(log, first, lowest=first + 1)
+
+
 @pytest.mark.parametrize("is_heuristic", [False, True])
 def test_a_heuristic_end_is_said(is_heuristic: bool) -> None:
     log = Log()

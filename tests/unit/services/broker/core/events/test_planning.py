@@ -14,6 +14,7 @@ from services.broker.core.events.planning import (
     BranchStands,
     Cut,
     Cutting,
+    JointCommit,
     LogView,
     Mark,
     Offset,
@@ -461,3 +462,40 @@ def test_a_set_that_a_transaction_names_and_nobody_looked_at_holds_it(hold_ms_ma
         assert (cutting.cut.ends[ONE], cutting.cut.split) == (
             (at(6), [global_id(1)]) if is_split else (at(4), [])
         )
+
+
+@pytest.mark.parametrize("are_told", [True, False])
+def test_branches_without_events_do_not_hold_two_sets_by_each_other_for_ever(are_told: bool) -> None:
+    """A reader so far behind that outcomes are forgotten, millions of events from what was looked at. Each of two transactions
+    has an event in one set, and none in the other: where logs do not tell of these, they may be anywhere up to there.
+    """
+
+    def joint(number: int, index: int, *, is_empty: bool) -> list[JointCommit]:
+        xid = xid_of(global_id(number))
+        made = joint_commit(
+            xid, LogIndex(index), EPOCH, TimeMs(index), (ONE, TWO), 0 if index == 1 else 1, is_empty=is_empty
+        )
+        assert made is not None
+        return [made] if are_told or not is_empty else []
+
+    marks = [Mark(at(10), TimeMs(10), 2)]
+    logs = {
+        ONE: LogView(START, marks, [*joint(1, 1, is_empty=False), *joint(2, 2, is_empty=True)], False, 100),
+        TWO: LogView(START, marks, [*joint(1, 1, is_empty=True), *joint(2, 2, is_empty=False)], False, 100),
+    }
+    cutting = Cutting(logs, 1_000_000)
+    while asked := cutting.questions():
+        assert not are_told, "nobody needs to be asked"
+        forgotten = BranchEnd(forgotten_up_to=LogIndex(9_000_000))
+        cutting.learn({(name, one): forgotten for name, names in asked.items() for one in names})
+    held = {ONE: joint(1, 1, is_empty=False)[0].before, TWO: at(1)}
+    assert cutting.cut.ends == (dict.fromkeys(logs, at(10)) if are_told else held)
+
+
+def test_a_branch_without_events_holds_nothing_though_its_siblings_have_no_outcome() -> None:
+    joint = joint_commit(xid_of(global_id(1)), LogIndex(5), EPOCH, TimeMs(50), (ONE, TWO), is_empty=True)
+    assert joint is not None
+    log = LogView(START, [Mark(at(6), TimeMs(60), 1)], [joint], True, 100)
+    cutting = Cutting({ONE: log, TWO: LogView(START, now_ms=100)}, 0)
+    assert not cutting.questions()
+    assert cutting.cut.ends[ONE] == at(6)
