@@ -72,6 +72,8 @@ class DistributedTransaction:
     ) -> None:
         """`ask`: a set, by the name that the transaction has there, with a fence."""
         self.state = TransactionState.OPEN
+        self.was_in_doubt = False
+        """The answer to its commit was lost, and its outcome was asked for."""
         self.heuristic = XaStatus.OK
         """After a commit: whether somebody else than its coordinator has ended participants, such as `HEURMIX`."""
         self._session = session
@@ -326,6 +328,7 @@ class DistributedTransaction:
 
     async def _resolved(self, doubt: InDoubt) -> Outcome:
         """Raises `InDoubt` where nobody can tell."""
+        self.was_in_doubt = True
         names = {transaction_id(name, branch.key): branch.key for name, (_, branch) in self._branches.items()}
         is_in_sets_only = len(self._participants) == len(names)
         return await resolved(self._ask, self.id, names, is_in_sets_only, doubt)

@@ -357,16 +357,12 @@ class Transaction:
     async def _commit_everywhere(self, wide: DistributedTransaction) -> None:
         try:
             await wide.commit()
-            self.state = TransactionState.COMMITTED
         except HeuristicallyRolledBack:
-            self.state = TransactionState.ROLLED_BACK
             raise
         except Rejected as rejected:
-            self.state = TransactionState.ROLLED_BACK
             raise self._rolled_back(rejected) from (self._failure or rejected)
-        except InDoubt:
-            self.was_in_doubt = True
-            raise
+        finally:
+            self.state, self.was_in_doubt = wide.state, wide.was_in_doubt
 
     async def _resolve(self, doubt: InDoubt) -> None:
         assert self.id is not None, "only a begun transaction can be in doubt"

@@ -102,7 +102,7 @@ async def test_a_commit_whose_branches_have_committed_is_committed(
     await work(transaction)
     coordinator.silent, broker.outcome = "Commit", int(STATES.COMMITTED)
     await transaction.commit()
-    assert transaction.state is TransactionState.COMMITTED
+    assert (transaction.state, transaction.was_in_doubt) == (TransactionState.COMMITTED, True)
 
 
 @pytest.mark.parametrize("make", KINDS)
@@ -225,7 +225,7 @@ async def test_a_commit_that_operators_undid_raises_who_ended_how(
         await transaction.commit()
     assert raised.value.heuristic is heuristic
     assert raised.value.hazards == (Hazard("set:one", "heuristically rolled back"),)
-    assert transaction.state is state
+    assert (transaction.state, transaction.was_in_doubt) == (state, False)
 
 
 @pytest.mark.usefixtures("impatient")
