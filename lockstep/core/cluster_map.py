@@ -110,6 +110,13 @@ class Keys:
         return f"{self.prefix}lineage"
 
     @property
+    def set_back(self) -> str:
+        """There while etcd is known to lack what it had: a disk has seen a higher revision. Who and what, in words; `rebuild-map`
+        deletes it.
+        """
+        return f"{self.prefix}set-back"
+
+    @property
     def sets(self) -> str:
         return f"{self.prefix}sets/"
 

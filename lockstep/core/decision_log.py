@@ -132,6 +132,8 @@ class LogView:
     outcome: OutcomeEntry | None = None
     revision: int = 0
     """etcd's, when it was read."""
+    is_set_back: bool = False
+    """etcd was restored from a backup, as it says itself: what it lacks proves nothing (DESIGN R1, history 26)."""
 
 
 class Fate(Enum):

@@ -9,7 +9,7 @@ import msgspec
 
 from lockstep.core.branch_names import GlobalId
 from lockstep.core.cluster_map import SetMap
-from lockstep.core.ids import BrokerId, Epoch, Incarnation, MessageId, SetName, TransactionKey
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, MessageId, SetName, TransactionKey
 from lockstep.core.replication import Subscribe, ToBackup, ToPrimary
 from lockstep.core.server_messages import Told
 from lockstep.core.store_protocol import AnyStoreRequest
@@ -127,6 +127,16 @@ class PutPresence(Effect, frozen=True):
     incarnation: Incarnation
 
 
+class MarkSetBack(Effect, frozen=True):
+    """Have etcd say that it was set back (R1): a disk remembers a higher revision of the same lineage than the facts have. Not
+    done where etcd itself has that revision by now. Not answered; repeated while it is so.
+    """
+
+    revision: int
+    """That the disk remembers."""
+    disk: DiskId
+
+
 class ClaimName(Effect, frozen=True):
     """etcd: put-if-absent directory/`kind`/`name` -> this set, if the set's lease key has the value `incarnation`: a process that
     does not lead the set any more may not. Answered by `NameClaimed`; DONE also when it was this set's.
@@ -200,6 +210,7 @@ AnyEffect = (
     | DropLeaseKey
     | RestoreLeaseKey
     | PutPresence
+    | MarkSetBack
     | ClaimName
     | ReleaseName
     | AskDecision

@@ -35,6 +35,10 @@ class MapSeen(Input, frozen=True):
     generation: str
     earlier_generations: tuple[str, ...] = ()
     """Of the same lineage."""
+    etcd_revision: int = 0
+    """etcd's own, the highest that was seen in this lineage; 0: not known."""
+    is_set_back: bool = False
+    """etcd says of itself that it was restored from a backup: nothing starts."""
 
 
 class LeaseKeySeen(Input, frozen=True):

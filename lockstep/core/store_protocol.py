@@ -85,13 +85,16 @@ class EndInstall(StoreRequest, frozen=True):
 
 
 class RememberMap(StoreRequest, frozen=True):
-    """Keep the cluster map's bytes and etcd's revision and the cluster generation (R1); the highest revision of a generation
-    wins, and a new generation over an old one. Not answered.
+    """Keep the cluster map's bytes, the entry's and etcd's own revision, and the cluster generation (R1); the highest revisions
+    of a generation win, and a new generation over an old one. Not answered.
     """
 
     map_bytes: bytes
     revision: int
+    """Of the entry."""
     generation: str
+    etcd_revision: int = 0
+    """The highest that was seen of etcd; 0: not known."""
 
 
 class SetAside(StoreRequest, frozen=True):
@@ -129,6 +132,8 @@ class SetOpened(StoreAnswer, frozen=True):
     generation: str
     damage: str
     """"" or what is wrong, in words (a hole at an index, a missing tail): then `log_end` is that of the undamaged part (R10)."""
+    etcd_revision: int = 0
+    """The highest of etcd that this disk was told, in `generation`; 0: none."""
 
 
 class Appended(StoreAnswer, frozen=True):

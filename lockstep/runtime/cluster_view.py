@@ -54,6 +54,10 @@ class ClusterView:
         self.keys = keys
         self.generation = ""
         self._lineage_value = b""
+        self.etcd_revision = 0
+        """etcd's own, the highest that was seen in this lineage."""
+        self.set_back_by = ""
+        """What etcd says of its having been set back; "": it was not."""
         self.members: dict[BrokerId, MemberEntry] = {}
         self.running: dict[BrokerId, Incarnation] = {}
         """Processes that hold their running key, whatever sets they serve."""
@@ -71,6 +75,16 @@ class ClusterView:
         except ValueError as error:
             _log.error("event=bad_lineage %s", error)
             return Lineage(self.generation)
+
+    @property
+    def is_set_back(self) -> bool:
+        return bool(self.set_back_by)
+
+    def saw(self, revision: int) -> bool:
+        """An answer of etcd had this revision; whether it is news."""
+        is_news = revision > self.etcd_revision
+        self.etcd_revision = max(revision, self.etcd_revision)
+        return is_news
 
     def set_map(self, set_name: SetName) -> SetMap | None:
         view = self.sets.get(set_name)
@@ -116,13 +130,17 @@ class ClusterView:
         """Everything under the cluster's prefix, read at one revision; returns what all sets should hear."""
         by_set: dict[SetName, list[Entry]] = {name: [] for name in self.sets}
         self.members, self.running, self.directory = {}, {}, {}
-        self.generation, self._lineage_value = "", b""
+        before = self.lineage
+        self.generation, self._lineage_value, self.set_back_by = "", b"", ""
         for entry in entries:
             set_name = self._set_of(entry.key)
             if set_name is None:
                 self._put_other(entry)
             else:
                 by_set.setdefault(set_name, []).append(entry)
+        if not self._goes_on_from(before.generation):
+            self.etcd_revision = 0
+        self.saw(revision)
         inputs: list[AnyInput] = []
         for set_name in sorted(by_set):
             inputs += self.read_set(set_name, by_set[set_name], revision)
@@ -133,6 +151,7 @@ class ClusterView:
         known = self.sets.get(set_name)
         if known is not None and revision < max(known.as_of, known.event_revision):
             return []
+        self.saw(revision)
         view = SetView(as_of=revision)
         # A deleted entry was deleted by some revision up to this one.
         view.map_revision = revision
@@ -163,15 +182,19 @@ class ClusterView:
             set_name = self._set_of(key)
             if set_name is None:
                 is_member_new = is_member_new or key.startswith(self.keys.members)
+                before = self.generation
                 if isinstance(event, PutEvent):
                     self._put_other(event.entry)
                 else:
                     self._delete_other(event.key)
-                if key in (self.keys.generation, self.keys.lineage):
+                if key in (self.keys.generation, self.keys.lineage, self.keys.set_back):
+                    if not self._goes_on_from(before):
+                        self.etcd_revision = 0
                     maps.update(dict.fromkeys(sorted(self.sets)))
                 continue
             view = self.sets.setdefault(set_name, SetView())
             revision = event.entry.mod_revision if isinstance(event, PutEvent) else event.mod_revision
+            self.saw(revision)
             if revision <= view.as_of:
                 continue
             view.event_revision = revision
@@ -206,9 +229,25 @@ class ClusterView:
                 found.append(CandidatesSeen(set_name))
         return found
 
+    def map_seen(self, set_name: SetName) -> MapSeen:
+        """The set's entry, with what is known of etcd by now."""
+        return self._map_seen(set_name, self.sets.get(set_name, SetView()))
+
     def _map_seen(self, set_name: SetName, view: SetView) -> MapSeen:
-        earlier = self.lineage.earlier
-        return MapSeen(set_name, view.set_map, view.map_revision, view.map_bytes, self.generation, earlier)
+        return MapSeen(
+            set_name,
+            view.set_map,
+            view.map_revision,
+            view.map_bytes,
+            self.generation,
+            self.lineage.earlier,
+            self.etcd_revision,
+            self.is_set_back,
+        )
+
+    def _goes_on_from(self, generation: str) -> bool:
+        """Whether revisions of before compare with those of now."""
+        return not generation or generation in self.lineage
 
     @staticmethod
     def _presences_seen(set_name: SetName, view: SetView) -> PresencesSeen:
@@ -253,6 +292,8 @@ class ClusterView:
             self.generation = entry.value.decode(errors="replace")
         elif entry.key == keys.lineage:
             self._lineage_value = entry.value
+        elif entry.key == keys.set_back:
+            self.set_back_by = entry.value.decode(errors="replace") or "?"
         elif entry.key.startswith(keys.members):
             broker = BrokerId(entry.key[len(keys.members) :])
             try:
@@ -274,6 +315,8 @@ class ClusterView:
             self.generation = ""
         elif key == keys.lineage:
             self._lineage_value = b""
+        elif key == keys.set_back:
+            self.set_back_by = ""
         elif key.startswith(keys.members):
             self.members.pop(BrokerId(key[len(keys.members) :]), None)
         elif key.startswith(running := self.running_key(BrokerId(""))):

@@ -29,7 +29,7 @@ from lockstep.runtime.etcd import (
 
 _log = logging.getLogger("lockstep.decision_log")
 
-VIEW_KEYS = 4
+VIEW_KEYS = 5
 
 
 def view_operations(cluster: str, global_id: GlobalId) -> list[Get]:
@@ -37,6 +37,7 @@ def view_operations(cluster: str, global_id: GlobalId) -> list[Get]:
     keys = DecisionKeys(cluster)
     return [
         Get(Keys(cluster).generation),
+        Get(Keys(cluster).set_back),
         Get(keys.participants(global_id)),
         Get(keys.decision(global_id)),
         Get(keys.outcome(global_id)),
@@ -47,7 +48,7 @@ def view_from(result: TransactionResult) -> LogView:
     """The view that `view_operations` have read, if they were all that was executed. Raises `ValueError` for values of others."""
     entries: list[Entry | None] = [one.entry for one in result.responses if isinstance(one, GetDone)]
     assert len(entries) == VIEW_KEYS, "executed what view_operations asked for"
-    generation, participants, decision, outcome = entries
+    generation, set_back, participants, decision, outcome = entries
     return LogView(
         generation.value.decode(errors="replace") if generation else "",
         ParticipantsEntry.decode(participants.value) if participants else None,
@@ -55,7 +56,13 @@ def view_from(result: TransactionResult) -> LogView:
         Verdict(decision.value.decode()) if decision else None,
         OutcomeEntry.decode(outcome.value) if outcome else None,
         result.revision,
+        set_back is not None,
     )
+
+
+def is_view_believed(watch: SetBackWatch, view: LogView, asked: RevisionSeen) -> bool:
+    """Whether anything may be concluded from it: neither this process nor a disk is known to have seen more of etcd."""
+    return is_believed(watch, view.revision, view.generation, asked) and not view.is_set_back
 
 
 def is_believed(watch: SetBackWatch, revision: int, generation: str, asked: RevisionSeen) -> bool:
@@ -95,4 +102,4 @@ class DecisionLogReader:
         except ValueError as error:
             _log.error("transaction=%s event=log_not_understood %s", global_id.hex(), error)
             return None
-        return view if is_believed(self._watch, view.revision, view.generation, asked) else None
+        return view if is_view_believed(self._watch, view, asked) else None

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from lockstep.core.cluster_map import Keys
 from lockstep.core.effects import (
     DropLeaseKey,
+    MarkSetBack,
     PromoteSelf,
     PutPresence,
     RestoreLeaseKey,
@@ -26,6 +27,8 @@ from lockstep.runtime.etcd import (
     EtcdClient,
     EtcdInDoubt,
     EtcdRejected,
+    Get,
+    GetDone,
     LeaseGone,
     ModRevisionEquals,
     Operation,
@@ -36,7 +39,7 @@ from lockstep.runtime.process import spawn
 
 _log = logging.getLogger("lockstep.map_changes")
 
-MapEffect = SwapMap | PromoteSelf | DropLeaseKey | RestoreLeaseKey | PutPresence
+MapEffect = SwapMap | PromoteSelf | DropLeaseKey | RestoreLeaseKey | PutPresence | MarkSetBack
 
 
 class MapChanges:
@@ -93,6 +96,8 @@ class MapChanges:
                     await self._until_done(self._drop_lease_key, effect)
                 case PutPresence():
                     await self._until_done(self._put_presence, effect)
+                case MarkSetBack():
+                    await self._until_done(self._mark_set_back, effect)
             queue.task_done()
 
     # Swaps
@@ -184,6 +189,24 @@ class MapChanges:
             return True
         result = await self._etcd.transact([ModRevisionEquals(key, entry.mod_revision)], [Delete(key)])
         return result.succeeded
+
+    async def _mark_set_back(self, effect: MarkSetBack) -> bool:
+        """Where etcd has the revision after all, only this process's view of it was behind."""
+        keys = self._keys
+        known = await self._etcd.transact([], [Get(keys.generation), Get(keys.set_back)])
+        generation, set_back = (one.entry for one in known.responses if isinstance(one, GetDone))
+        if known.revision >= effect.revision or set_back is not None or generation is None:
+            return True
+        text = f"the disk {effect.disk} of {self._broker} has seen revision {effect.revision}, etcd is at {known.revision}"
+        compares: list[Compare] = [
+            Absent(keys.set_back),
+            ModRevisionEquals(keys.generation, generation.mod_revision),
+        ]
+        result = await self._etcd.transact(compares, [Put(keys.set_back, text.encode())])
+        if result.succeeded:
+            advice = "nothing starts, and nobody presumes anything (lockstep cluster rebuild-map)"
+            _log.critical("set=%s event=etcd_set_back %s: %s", effect.set_name, text, advice)
+        return True
 
     async def _put_presence(self, effect: PutPresence) -> bool:
         lease_id = self._lease_id()

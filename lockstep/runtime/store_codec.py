@@ -91,6 +91,7 @@ def encode_request(request: AnyStoreRequest) -> Serialized:
             message.remember_map.map_bytes = request.map_bytes
             message.remember_map.revision = request.revision
             message.remember_map.generation = request.generation
+            message.remember_map.etcd_revision = request.etcd_revision
             message.remember_map.SetInParent()
         case SetAside():
             message.set_aside.SetInParent()
@@ -128,7 +129,8 @@ def decode_request(data: bytes | memoryview) -> AnyStoreRequest | None:
             return EndInstall(*head)
         case "remember_map":
             remember = message.remember_map
-            return RememberMap(*head, remember.map_bytes, remember.revision, remember.generation)
+            known = remember.revision, remember.generation, remember.etcd_revision
+            return RememberMap(*head, remember.map_bytes, *known)
         case "set_aside":
             return SetAside(*head)
         case "accept_damage":
@@ -218,6 +220,7 @@ def decode_answer(data: bytes | memoryview) -> AnyStoreAnswer | None:
                 map_revision=opened.map_revision,
                 generation=opened.generation,
                 damage=opened.damage,
+                etcd_revision=opened.etcd_revision,
             )
         case _:
             assert_never(kind)
@@ -251,6 +254,7 @@ def _encode_opened(answer: SetOpened) -> store_pb2.AppendResponse.SetOpened:
         map_revision=answer.map_revision,
         generation=answer.generation,
         damage=answer.damage,
+        etcd_revision=answer.etcd_revision,
     )
 
 

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import math
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,9 @@ class LeaseLoop:
         broker: BrokerId,
         process: Incarnation,
         lease_file: Path | None,
+        saw_revision: Callable[[int], None],
     ) -> None:
+        """`saw_revision` hears of etcd's revision, as renewals tell it."""
         self._keeper = LeaseKeeper(settings)
         self._etcd = etcd
         self._view = view
@@ -67,6 +69,7 @@ class LeaseLoop:
         self._broker = broker
         self._process = process
         self._lease_file = lease_file
+        self._saw_revision = saw_revision
         self._serve_until_ms = 0
         self._calls: set[asyncio.Task[None]] = set()
         self._grants = 0
@@ -195,6 +198,7 @@ class LeaseLoop:
             self._take(LeaseCallFailed())
         else:
             self._take(LeaseRenewed(lease_id, ttl_seconds * 1000, sent_ms))
+            self._saw_revision(self._etcd.revision)
 
     async def _revoke(self, lease_id: int) -> None:
         try:

@@ -95,7 +95,7 @@ class MapRebuild:
             raise Rejected(
                 ErrorCode.ILLEGAL_STATE, problems, set_names=[plan.set_name for plan in stuck][:20]
             )
-        if not rebuilt:
+        if not rebuilt and not known.is_set_back:
             return response
         await self._fence(known.members, rebuilt)
         if without:
@@ -166,6 +166,8 @@ class MapRebuild:
                 view.map_revision if view is not None else 0,
                 view is not None and view.lease_holder is not None,
                 known.lineage,
+                known.etcd_revision,
+                known.is_set_back,
             )
             plan = plan_set(set_name, etcd, found[set_name], surveys.keys(), without, self._process)
             if plan is not None:
@@ -223,11 +225,16 @@ class MapRebuild:
         """The new generation with the entries."""
         keys, generation = known.keys, str(uuid.uuid4())
         before = known.generation.encode()
-        for start in range(0, len(rebuilt), TRANSACTION_OPERATIONS_MAX // 2):
+        # Once at least: that etcd was set back is over with a new generation, also where every set is led.
+        for start in range(0, max(1, len(rebuilt)), TRANSACTION_OPERATIONS_MAX // 2):
             chunk = rebuilt[start : start + TRANSACTION_OPERATIONS_MAX // 2]
             compares: list[Compare] = [_is_generation(keys, before)]
             # A new lineage: in a new etcd, or one that was set back, revisions of before compare with nothing.
-            operations: list[Operation] = [Put(keys.generation, generation.encode()), Delete(keys.lineage)]
+            operations: list[Operation] = [
+                Put(keys.generation, generation.encode()),
+                Delete(keys.lineage),
+                Delete(keys.set_back),
+            ]
             for plan in chunk:
                 assert plan.entry is not None, "a set that is rebuilt has an entry"
                 view = known.sets.get(plan.set_name)

@@ -28,6 +28,7 @@ def disk_found(broker: BrokerId, one: store_pb2.SurveyedSet) -> DiskFound:
         one.map_revision,
         one.generation,
         one.trouble or one.set.damage,
+        one.etcd_revision,
     )
 
 
@@ -54,6 +55,7 @@ def encode_plans(plans: Sequence[SetPlan], silent: Sequence[BrokerId]) -> pb.Reb
                     generation=disk.generation,
                     map_revision=disk.map_revision,
                     trouble=disk.trouble,
+                    etcd_revision=disk.etcd_revision,
                 )
                 for disk in plan.disks
             ],

@@ -20,6 +20,7 @@ from lockstep.core.effects import (
     ClaimName,
     DropLeaseKey,
     LookUpNames,
+    MarkSetBack,
     PromoteSelf,
     PutPresence,
     ReleaseName,
@@ -29,6 +30,7 @@ from lockstep.core.effects import (
 from lockstep.core.ids import Incarnation, SetName
 from lockstep.core.inputs import AnyInput, MapSeen, NamesSeen
 from lockstep.runtime.channels import Channels, make_server
+from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.cluster_view import ClusterView, MemberEntry
 from lockstep.runtime.courtesy import Courtesy
 from lockstep.runtime.driver import Driver
@@ -57,6 +59,7 @@ from services.broker.core.replica import Replica
 from services.broker.core.settings import ReplicaSettings
 from services.broker.decision_inquiry import DecisionInquiry
 from services.broker.directory_service import Directory
+from services.broker.etcd_memory import EtcdMemory
 from services.broker.events.journal import JournalReader
 from services.broker.events.quiet_moments import QuietMoments
 from services.broker.events.service import EventsService
@@ -127,6 +130,7 @@ class Broker:
             settings.broker,
             self._process,
             settings.lease_file,
+            EtcdMemory(view, driver, boottime_ms).saw,
         )
         self._changes = MapChanges(
             etcd, keys, settings.broker, lambda: self._lease.lease_id, self._watcher.read_set, driver.feed
@@ -255,6 +259,7 @@ class Broker:
         driver.on(PromoteSelf, changes.perform)
         driver.on(RestoreLeaseKey, changes.perform)
         driver.on(PutPresence, changes.perform)
+        driver.on(MarkSetBack, changes.perform)
         driver.on(ClaimName, self._name_changes.perform)
         driver.on(ReleaseName, self._name_changes.perform)
         driver.on(LookUpNames, self._look_up_names)

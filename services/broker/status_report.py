@@ -107,6 +107,10 @@ class StatusReport:
             if epoch is not None:
                 # Its store refuses the epoch of etcd: the replica itself never gets to see what is there.
                 report.trouble = _ahead_of_etcd(f"epoch {epoch}")
+            elif self._view.is_set_back and core.is_ahead_of_etcd:
+                report.trouble = (
+                    f"etcd was set back: {self._view.set_back_by}; see lockstep cluster rebuild-map"
+                )
             elif core.is_ahead_of_etcd and core.backup.opened is not None:
                 report.trouble = _ahead_of_etcd(f"generation {core.backup.opened.generation!r}")
         if (state := self._state(set_name)) is not None:

@@ -20,7 +20,13 @@ from lockstep.core.decision_log import (
 )
 from lockstep.core.ids import Incarnation
 from lockstep.core.xa import XaStatus
-from lockstep.runtime.decision_log import VIEW_KEYS, is_believed, view_from, view_operations
+from lockstep.runtime.decision_log import (
+    VIEW_KEYS,
+    is_believed,
+    is_view_believed,
+    view_from,
+    view_operations,
+)
 from lockstep.runtime.etcd_values import (
     Absent,
     Compare,
@@ -73,6 +79,7 @@ class LogChanges:
         self._cluster = cluster
         self._presence = presence
         self._generation_key = Keys(cluster).generation
+        self._set_back_key = Keys(cluster).set_back
         self._watch = SetBackWatch() if watch is None else watch
         self.keys = DecisionKeys(cluster)
 
@@ -133,7 +140,7 @@ class LogChanges:
     def _view(self, result: TransactionResult, seen: RevisionSeen) -> LogView | None:
         """None: etcd was set back; what it lacks proves nothing (DESIGN R1)."""
         view = view_from(result)
-        return view if is_believed(self._watch, view.revision, view.generation, seen) else None
+        return view if is_view_believed(self._watch, view, seen) else None
 
     def _note(self, effect: AnyLogChange, revision: int, seen: RevisionSeen) -> None:
         """The revision of a change that was made, where a compare has shown the generation."""
@@ -152,6 +159,7 @@ class LogChanges:
             Absent(keys.decision(global_id)),
             Absent(keys.outcome(global_id)),
             ModRevisionEquals(self._presence.key, self._presence.revision),
+            Absent(self._set_back_key),
             ValueEquals(self._generation_key, self._presence.generation_value),
         ]
         operations: list[Operation] = [Put(keys.participants(global_id), effect.entry.encode())]
@@ -164,6 +172,7 @@ class LogChanges:
         return [
             ModRevisionEquals(keys.participants(global_id), effect.revision),
             Absent(keys.decision(global_id)),
+            Absent(self._set_back_key),
             ValueEquals(self._generation_key, self._presence.generation_value),
         ], [Put(keys.decision(global_id), effect.verdict.encode())]
 

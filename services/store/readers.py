@@ -154,4 +154,5 @@ def encode_survey(survey: SetSurveyed) -> store_pb2.SurveyedSet:
         generation=survey.generation,
         queues=survey.queues,
         exchanges=survey.exchanges,
+        etcd_revision=survey.etcd_revision,
     )

@@ -18,6 +18,7 @@ from lockstep.core.effects import (
     DropLeaseKey,
     Halt,
     LookUpNames,
+    MarkSetBack,
     Note,
     OpenSubscription,
     PromoteSelf,
@@ -322,6 +323,7 @@ class Broker(Process):
                 | RestoreLeaseKey()
                 | DropLeaseKey()
                 | PutPresence()
+                | MarkSetBack()
                 | ClaimName()
                 | ReleaseName()
                 | LookUpNames()

@@ -23,6 +23,7 @@ from lockstep.core.effects import (
     ClaimName,
     DropLeaseKey,
     LookUpNames,
+    MarkSetBack,
     PromoteSelf,
     PutPresence,
     ReleaseName,
@@ -63,6 +64,7 @@ from services.broker.core.lease_keeper import (
     StopServing,
 )
 from tests.simulation.etcd import Entry, Etcd
+from tests.simulation.etcd_revisions import EtcdRevisions
 from tests.simulation.etcd_session import IN_DOUBT, EtcdSession
 from tests.simulation.loop import MS
 
@@ -77,6 +79,7 @@ EtcdEffect = (
     | RestoreLeaseKey
     | DropLeaseKey
     | PutPresence
+    | MarkSetBack
     | NameEffect
     | LookUpNames
     | AskDecision
@@ -96,6 +99,7 @@ class BrokerEtcd:
             broker.world.loop, broker.world.network, broker.host, lambda keys: broker.post(self._viewed, keys)
         )
 
+        self._revisions = EtcdRevisions(broker)
         self._names: dict[SetName, deque[NameEffect]] = {}
         """The first one is being done."""
         self._candidates: dict[SetName, tuple[str, ...]] = {}
@@ -108,13 +112,14 @@ class BrokerEtcd:
 
     def _viewed(self, changed: list[str] | None) -> None:
         """The watch brought changes of these keys; None: everything was read."""
+        self._revisions.highest = max(self._revisions.highest, self.session.revision)
         if changed is None:
             for set_name in self._broker.replicas:
                 self._feed_map(set_name)
                 self._feed_lease_key(set_name)
                 self._feed_presences(set_name)
             return
-        is_generation_new = self._keys.generation in changed
+        is_generation_new = self._keys.generation in changed or self._keys.set_back in changed
         for set_name in self._broker.replicas:
             if is_generation_new or self._keys.set_map(set_name) in changed:
                 self._feed_map(set_name)
@@ -135,7 +140,8 @@ class BrokerEtcd:
     def _feed_map(self, set_name: SetName) -> None:
         entry, lineage = self._value(self._keys.set_map(set_name)), self._value(self._keys.lineage)
         known = Lineage.read(self.generation, lineage.value if lineage else b"")
-        of_etcd = known.generation, known.earlier
+        is_set_back = self._value(self._keys.set_back) is not None
+        of_etcd = known.generation, known.earlier, self._revisions.highest, is_set_back
         if entry is None:
             self._broker.feed(MapSeen(set_name, None, 0, b"", *of_etcd))
         else:
@@ -178,8 +184,8 @@ class BrokerEtcd:
         prefix = f"{self._keys.sets}{set_name}/"
 
         def read(etcd: Etcd) -> object:
-            of_all = (*etcd.prefix(self._keys.generation), *etcd.prefix(self._keys.lineage))
-            keys = (*etcd.prefix(prefix), *of_all)
+            of_all = self._keys.generation, self._keys.lineage, self._keys.set_back
+            keys = (*etcd.prefix(prefix), *(entry for key in of_all for entry in etcd.prefix(key)))
             return etcd.revision, dict(keys)
 
         def take(result: object) -> None:
@@ -262,6 +268,8 @@ class BrokerEtcd:
                         )
 
                 self.session.tell(put)
+            case MarkSetBack():
+                self.session.tell(lambda etcd: self._revisions.mark(etcd, effect))
             case ClaimName() | ReleaseName():
                 waiting = self._names.setdefault(set_name, deque())
                 waiting.append(effect)
@@ -289,10 +297,11 @@ class BrokerEtcd:
                 Decision(decision.value.decode()) if decision else None,
                 OutcomeEntry.decode(outcome.value) if outcome else None,
                 etcd.revision,
+                etcd.get(self._keys.set_back) is not None,
             )
 
         def take(result: object) -> None:
-            view = result if isinstance(result, LogView) else None
+            view = result if isinstance(result, LogView) and not result.is_set_back else None
             self._broker.feed(DecisionHeard(effect.set_name, effect.request, effect.transaction, view))
 
         self.session.call(read, lambda result: self._broker.post(take, result))
@@ -443,6 +452,14 @@ class BrokerEtcd:
             if result is IN_DOUBT:
                 self.handle_lease(LeaseCallFailed())
             else:
+                assert isinstance(result, int)
                 self.handle_lease(LeaseRenewed(lease, ttl_ms, sent_ms) if result else LeaseGone(lease))
+                remembers = self._revisions.saw(result)
+                if remembers is not None:
+                    self._feed_map(remembers)
 
-        self.session.call(lambda etcd: etcd.renew(lease), lambda result: self._broker.post(take, result))
+        def renew(etcd: Etcd) -> int:
+            """etcd's revision; 0: the lease is gone."""
+            return etcd.revision if etcd.renew(lease) else 0
+
+        self.session.call(renew, lambda result: self._broker.post(take, result))

@@ -822,6 +822,7 @@ class RebuildMapResponse(_message.Message):
         GENERATION_FIELD_NUMBER: _builtins.int
         MAP_REVISION_FIELD_NUMBER: _builtins.int
         TROUBLE_FIELD_NUMBER: _builtins.int
+        ETCD_REVISION_FIELD_NUMBER: _builtins.int
         broker: _builtins.str
         disk: _builtins.str
         last_epoch: _builtins.int
@@ -833,6 +834,8 @@ class RebuildMapResponse(_message.Message):
         map_revision: _builtins.int
         trouble: _builtins.str
         """Empty: it is whole."""
+        etcd_revision: _builtins.int
+        """The highest of etcd itself that the disk was told; 0: none."""
         def __init__(
             self,
             *,
@@ -844,10 +847,11 @@ class RebuildMapResponse(_message.Message):
             generation: _builtins.str = ...,
             map_revision: _builtins.int = ...,
             trouble: _builtins.str = ...,
+            etcd_revision: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "disk", b"disk", "generation", b"generation", "highest_epoch", b"highest_epoch", "last_epoch", b"last_epoch", "log_end", b"log_end", "map_revision", b"map_revision", "trouble", b"trouble"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "disk", b"disk", "etcd_revision", b"etcd_revision", "generation", b"generation", "highest_epoch", b"highest_epoch", "last_epoch", b"last_epoch", "log_end", b"log_end", "map_revision", b"map_revision", "trouble", b"trouble"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

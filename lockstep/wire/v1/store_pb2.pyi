@@ -203,19 +203,24 @@ class AppendRequest(_message.Message):
         MAP_BYTES_FIELD_NUMBER: _builtins.int
         REVISION_FIELD_NUMBER: _builtins.int
         GENERATION_FIELD_NUMBER: _builtins.int
+        ETCD_REVISION_FIELD_NUMBER: _builtins.int
         map_bytes: _builtins.bytes
         revision: _builtins.int
+        """Of the entry."""
         generation: _builtins.str
+        etcd_revision: _builtins.int
+        """The highest that was seen of etcd itself; 0: not known."""
         def __init__(
             self,
             *,
             map_bytes: _builtins.bytes = ...,
             revision: _builtins.int = ...,
             generation: _builtins.str = ...,
+            etcd_revision: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "map_bytes", b"map_bytes", "revision", b"revision"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["etcd_revision", b"etcd_revision", "generation", b"generation", "map_bytes", b"map_bytes", "revision", b"revision"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -327,6 +332,7 @@ class AppendResponse(_message.Message):
         MAP_REVISION_FIELD_NUMBER: _builtins.int
         GENERATION_FIELD_NUMBER: _builtins.int
         DAMAGE_FIELD_NUMBER: _builtins.int
+        ETCD_REVISION_FIELD_NUMBER: _builtins.int
         disk: _builtins.str
         log_end: _builtins.int
         snapshot_index: _builtins.int
@@ -337,6 +343,8 @@ class AppendResponse(_message.Message):
         generation: _builtins.str
         damage: _builtins.str
         """Empty: undamaged."""
+        etcd_revision: _builtins.int
+        """The highest of etcd that a broker has told, in this generation; 0: none."""
         @_builtins.property
         def epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpochStart]: ...
         def __init__(
@@ -352,10 +360,11 @@ class AppendResponse(_message.Message):
             map_revision: _builtins.int = ...,
             generation: _builtins.str = ...,
             damage: _builtins.str = ...,
+            etcd_revision: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "damage", b"damage", "disk", b"disk", "epochs", b"epochs", "generation", b"generation", "highest_epoch", b"highest_epoch", "log_end", b"log_end", "map_bytes", b"map_bytes", "map_revision", b"map_revision", "snapshot_index", b"snapshot_index"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "damage", b"damage", "disk", b"disk", "epochs", b"epochs", "etcd_revision", b"etcd_revision", "generation", b"generation", "highest_epoch", b"highest_epoch", "log_end", b"log_end", "map_bytes", b"map_bytes", "map_revision", b"map_revision", "snapshot_index", b"snapshot_index"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -821,6 +830,7 @@ class SurveyedSet(_message.Message):
     QUEUES_FIELD_NUMBER: _builtins.int
     EXCHANGES_FIELD_NUMBER: _builtins.int
     TROUBLE_FIELD_NUMBER: _builtins.int
+    ETCD_REVISION_FIELD_NUMBER: _builtins.int
     last_epoch: _builtins.int
     """Epoch of the log's last record; 0: the log is empty."""
     map_bytes: _builtins.bytes
@@ -829,6 +839,8 @@ class SurveyedSet(_message.Message):
     generation: _builtins.str
     trouble: _builtins.str
     """Why it could not be read; empty: it could."""
+    etcd_revision: _builtins.int
+    """The highest revision of etcd that a broker told, in this generation; 0: none."""
     @_builtins.property
     def set(self) -> Global___StoredSet: ...
     @_builtins.property
@@ -846,10 +858,11 @@ class SurveyedSet(_message.Message):
         queues: _abc.Iterable[_builtins.str] | None = ...,
         exchanges: _abc.Iterable[_builtins.str] | None = ...,
         trouble: _builtins.str = ...,
+        etcd_revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["set", b"set"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exchanges", b"exchanges", "generation", b"generation", "last_epoch", b"last_epoch", "map_bytes", b"map_bytes", "map_revision", b"map_revision", "queues", b"queues", "set", b"set", "trouble", b"trouble"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etcd_revision", b"etcd_revision", "exchanges", b"exchanges", "generation", b"generation", "last_epoch", b"last_epoch", "map_bytes", b"map_bytes", "map_revision", b"map_revision", "queues", b"queues", "set", b"set", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

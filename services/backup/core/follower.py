@@ -31,7 +31,8 @@ class Follower:
         self._lease_holder: Incarnation | None = None
         self._found_damage: FoundDamage | None = None
         """The own disk lost what was acknowledged (R10), and may not know: it is damaged for as long as this process lives."""
-        self._remembered_revision = 0
+        self._remembered = (0, 0)
+        """(the entry's revision, etcd's own) that the store was told."""
         self._is_store_connected = False
 
     @property
@@ -52,7 +53,7 @@ class Follower:
                 self._is_store_connected = True
             case StoreLost():
                 self._is_store_connected = False
-                self._remembered_revision = 0
+                self._remembered = (0, 0)
             case _:
                 pass
         if self.backup is not None:
@@ -78,7 +79,7 @@ class Follower:
         if backup is not None and backup.epoch == set_map.epoch:
             if not backup.may_set_aside(set_map, self._lease_holder):
                 return []
-            self._remembered_revision = 0
+            self._remembered = (0, 0)
             return backup.set_aside()
         copy, is_whole, stream = None, False, self._memory_number * 1_000_000
         if backup is not None:
@@ -104,10 +105,10 @@ class Follower:
 
     def _remember(self, seen: MapSeen) -> list[AnyEffect]:
         """The store keeps the last map (R1)."""
-        backup = self.backup
-        if backup is None or backup.opened is None or self._remembered_revision >= seen.mod_revision:
+        backup, state = self.backup, (seen.mod_revision, seen.etcd_revision)
+        if backup is None or backup.opened is None or self._remembered == state:
             return []
-        self._remembered_revision = seen.mod_revision
+        self._remembered = state
         remember = RememberMap(
             self.set_name,
             backup.epoch,
@@ -115,5 +116,6 @@ class Follower:
             seen.map_bytes,
             seen.mod_revision,
             seen.generation,
+            seen.etcd_revision,
         )
         return [TellStore(self.set_name, remember)]

@@ -34,6 +34,8 @@ class DiskFound:
     generation: str
     trouble: str
     """Damage, or why it cannot be read; "": it is whole."""
+    etcd_revision: int = 0
+    """The highest of etcd itself that it was told, in `generation`; 0: none."""
 
     @property
     def is_used(self) -> bool:
@@ -56,6 +58,10 @@ class EtcdKnows:
     revision: int
     is_led: bool
     lineage: Lineage
+    etcd_revision: int = 0
+    """etcd's own; 0: not known."""
+    is_set_back: bool = False
+    """It says so of itself: nothing that nobody leads is as it should be."""
 
 
 class Verdict(Enum):
@@ -138,8 +144,11 @@ def _is_ahead(disk: DiskFound, etcd: EtcdKnows, entry: SetMap) -> bool:
     """As `SetFacts` judges it when the disk is opened; of a disk that the entry does not name the generation does not matter."""
     if disk.highest_epoch > entry.epoch:
         return True
+    if etcd.is_set_back and entry.names_disk(disk.disk):
+        return True
     if disk.generation in etcd.lineage:
-        return disk.map_revision > etcd.revision
+        is_later = bool(etcd.etcd_revision) and disk.etcd_revision > etcd.etcd_revision
+        return disk.map_revision > etcd.revision or is_later
     return entry.names_disk(disk.disk) and bool(disk.generation) and disk.generation not in entry.supersedes
 
 

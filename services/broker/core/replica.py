@@ -17,6 +17,7 @@ from lockstep.core.effects import (
     CloseBackupStream,
     CloseClientStream,
     DropLeaseKey,
+    MarkSetBack,
     Note,
     PutPresence,
     TellBackup,
@@ -86,6 +87,7 @@ class Replica:
         self._lease = SetLease(set_name, settings.promotion_retry_ms, next_request)
         self._candidate = Candidate(set_name, broker, self._facts, self._lease, settings, next_request)
         self._dropped_key_ms = 0
+        self._marked_ms = -1000
         self._is_store_connected = False
         self._map_due = False
         self._found_damage: FoundDamage | None = None
@@ -353,8 +355,19 @@ class Replica:
         if self.backup is None:
             return
         self._facts.judge(self.backup.opened, self.backup.state is BackupState.FOLLOWING)
+        if self._facts.is_knowledge_at_stake():
+            self._mark_set_back(now)
         if self.backup.state is BackupState.DAMAGED:
             self._leave_damaged(set_map, self.backup)
+
+    def _mark_set_back(self, now: Now) -> None:
+        """Everybody is to know, also when etcd's revision has passed what this disk remembers (R1)."""
+        assert self.backup is not None and self.backup.opened is not None, "it was judged"
+        opened = self.backup.opened
+        if not self._facts.is_set_back and now.boottime_ms - self._marked_ms >= 1000:
+            self._marked_ms = now.boottime_ms
+            revision = self._facts.revision_ahead(opened)
+            self._effects.append(MarkSetBack(self.set_name, revision, opened.disk))
 
     def _begin_following(self, set_map: SetMap, now: Now) -> None:
         copy, is_whole, stream = None, False, self._process_stream()

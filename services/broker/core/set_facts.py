@@ -22,6 +22,9 @@ class SetFacts:
         self.revision = 0
         """mod_revision of the entry."""
         self._lineage = Lineage()
+        self._etcd_revision = 0
+        self.is_set_back = False
+        """etcd says so of itself."""
         self._map_bytes = b""
         self.lease_holder: Incarnation | None = None
         self.is_lease_key_known = False
@@ -30,8 +33,8 @@ class SetFacts:
         self._is_generation_other = False
         self._is_settled = False
         """A primary or an operator has said that the disk is of this history, since it was opened."""
-        self._remembered = (0, "")
-        """(revision, generation) that the store has, or was told."""
+        self._remembered = (0, "", 0)
+        """(revision, generation, etcd's own revision) that the store has, or was told."""
 
     @property
     def is_led(self) -> bool:
@@ -46,6 +49,7 @@ class SetFacts:
         self.set_map, self.revision = given.set_map, given.mod_revision
         self._map_bytes = given.map_bytes
         self._lineage = Lineage(given.generation, given.earlier_generations)
+        self._etcd_revision, self.is_set_back = given.etcd_revision, given.is_set_back
         return True
 
     def written(self, set_map: SetMap, revision: int) -> None:
@@ -82,29 +86,48 @@ class SetFacts:
 
     def is_ahead_of_etcd(self, opened: SetOpened) -> bool:
         """Whether the disk has seen more than etcd shows, or something else."""
-        if self._is_generation_other or self.set_map is None:
+        if self._is_generation_other or self.set_map is None or self.is_set_back:
             return True
-        return opened.highest_epoch > self.set_map.epoch or self._knows_later_revision(opened)
+        return opened.highest_epoch > self.set_map.epoch or self.revision_ahead(opened) > 0
 
-    def _knows_later_revision(self, opened: SetOpened) -> bool:
-        return opened.generation in self._lineage and opened.map_revision > self.revision
+    def revision_ahead(self, opened: SetOpened) -> int:
+        """The revision of this lineage that the disk remembers and etcd did not have when it was asked; 0: there is none."""
+        if opened.generation not in self._lineage:
+            return 0
+        if opened.map_revision > self.revision:
+            return opened.map_revision
+        return opened.etcd_revision if 0 < self._etcd_revision < opened.etcd_revision else 0
+
+    def is_knowledge_at_stake(self) -> bool:
+        """Whether the disk tells that etcd was set back; nobody has said yet that it is to follow what etcd has now."""
+        return self._judged is not None and not self._is_settled and self.revision_ahead(self._judged) > 0
 
     def store_lost(self) -> None:
         """What it was told may not have reached it."""
-        self._remembered = (0, "")
+        self._remembered = (0, "", 0)
 
     def opened(self, opened: SetOpened) -> None:
         """What the store has, from itself: what it was told before it may have refused."""
-        self._remembered = (opened.map_revision, opened.generation)
+        self._remembered = (opened.map_revision, opened.generation, opened.etcd_revision)
 
     def remember(self, epoch: Epoch, incarnation: Incarnation) -> TellStore | None:
         """Let the store keep the entry, unless it has it or must not."""
         generation = self._lineage.generation
-        state = (self.revision, generation)
+        state = (self.revision, generation, self._etcd_revision)
         if self._remembered == state or self._is_generation_other:
             return None
-        if self._judged is not None and not self._is_settled and self._knows_later_revision(self._judged):
-            return None  # What it knows tells that etcd was set back, and a store takes another generation for newer.
+        if self.is_knowledge_at_stake():
+            return (
+                None  # A store takes another generation for newer, and has it in the place of what it knows.
+            )
         self._remembered = state
-        request = RememberMap(self._set_name, epoch, incarnation, self._map_bytes, self.revision, generation)
+        request = RememberMap(
+            self._set_name,
+            epoch,
+            incarnation,
+            self._map_bytes,
+            self.revision,
+            generation,
+            self._etcd_revision,
+        )
         return TellStore(self._set_name, request)

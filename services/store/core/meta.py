@@ -44,6 +44,8 @@ class SetMeta(msgspec.Struct, frozen=True, array_like=True):
     first_segment: int = 1
     """Where the journal begins when there is no snapshot."""
     seals: tuple[Seal, ...] = ()
+    etcd_revision: int = 0
+    """The highest of etcd that a broker has told, in `generation`."""
 
 
 class OwedSegment(msgspec.Struct, frozen=True, array_like=True):

@@ -75,15 +75,18 @@ def write_meta(the: StoredSet, **changes: object) -> Procedure[None]:
 
 
 def remember_map(the: StoredSet, stream: int, request: RememberMap) -> Procedure[None]:
-    """Keep map, revision and generation. Another generation is newer whatever its revision: etcd was rebuilt (R1)."""
-    if request.generation == the.meta.generation and request.revision <= the.meta.map_revision:
+    """Keep map, revisions and generation. Another generation is newer whatever its revisions: etcd was rebuilt (R1)."""
+    meta, is_same = the.meta, request.generation == the.meta.generation
+    is_entry_newer = not is_same or request.revision > meta.map_revision
+    if not is_entry_newer and request.etcd_revision <= meta.etcd_revision:
         return
     yield from write_meta(
         the,
-        map_bytes=request.map_bytes,
-        map_revision=request.revision,
+        map_bytes=request.map_bytes if is_entry_newer else meta.map_bytes,
+        map_revision=request.revision if is_entry_newer else meta.map_revision,
         generation=request.generation,
-        highest_epoch=max(request.epoch, the.meta.highest_epoch),
+        etcd_revision=max(request.etcd_revision, meta.etcd_revision) if is_same else request.etcd_revision,
+        highest_epoch=max(request.epoch, meta.highest_epoch),
     )
 
 

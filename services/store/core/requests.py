@@ -128,6 +128,8 @@ class SetSurveyed:
     queues: tuple[str, ...]
     """Names of durable queues, and of durable exchanges; none unless they were asked for."""
     exchanges: tuple[str, ...]
+    etcd_revision: int = 0
+    """The highest of etcd that this disk was told, in `generation`; 0: none."""
 
 
 AnyReaderRequest = FenceSet | SurveySet | ReadItems | ReadFrames | ReadContents

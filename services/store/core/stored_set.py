@@ -243,6 +243,7 @@ class StoredSet:
             map_revision=self.meta.map_revision,
             generation=self.meta.generation,
             damage=self.damage,
+            etcd_revision=self.meta.etcd_revision,
         )
 
     def status(self) -> SetStatus:

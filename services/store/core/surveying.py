@@ -65,6 +65,7 @@ def survey(the: StoredSet, request: SurveySet) -> Procedure[SetSurveyed]:
         meta.generation,
         tuple(sorted(names.queues.values())),
         tuple(sorted(names.exchanges.values())),
+        meta.etcd_revision,
     )
 
 

@@ -155,6 +155,7 @@ class MemoryStore:
         self.frames = list(held)
         self.writer = Incarnation("")
         self.map_bytes, self.map_revision, self.generation = b"", 0, ""
+        self.etcd_revision = 0
         self.damage = ""
         self.is_failing = False
         """Every request but `OpenSet` is refused as after an I/O error."""
@@ -221,7 +222,7 @@ class MemoryStore:
                 return [Installed(*head, self.log_end)]
             case RememberMap():
                 self.map_bytes, self.map_revision = request.map_bytes, request.revision
-                self.generation = request.generation
+                self.generation, self.etcd_revision = request.generation, request.etcd_revision
             case SetAside():
                 self._format()
                 return [self._opened(request)]
@@ -245,6 +246,7 @@ class MemoryStore:
             self.map_revision,
             self.generation,
             self.damage,
+            self.etcd_revision,
         )
 
     def _append(self, request: AppendFrames) -> list[AnyStoreAnswer]:

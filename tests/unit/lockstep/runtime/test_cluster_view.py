@@ -38,7 +38,7 @@ def test_a_full_read_tells_every_set_everything() -> None:
         entry(KEYS.presence(ORDERS, B1), b"i1", 7),
     ]
     assert view.read_all(entries, 9) == [
-        MapSeen(ORDERS, set_map(), 5, set_map().encode(), "g1"),
+        MapSeen(ORDERS, set_map(), 5, set_map().encode(), "g1", (), 9),
         LeaseKeySeen(ORDERS, Incarnation("i1")),
         PresencesSeen(ORDERS, ((B1, Incarnation("i1"), 7),)),
     ]
@@ -47,7 +47,9 @@ def test_a_full_read_tells_every_set_everything() -> None:
 def test_events_tell_only_what_changed() -> None:
     view = ClusterView(KEYS)
     view.read_all([], 1)
-    assert view.apply([put_map(2, epoch=1)]) == [MapSeen(ORDERS, set_map(1), 2, set_map(1).encode(), "")]
+    assert view.apply([put_map(2, epoch=1)]) == [
+        MapSeen(ORDERS, set_map(1), 2, set_map(1).encode(), "", (), 2)
+    ]
     assert view.apply([DeleteEvent(KEYS.set_lease(ORDERS), 3)]) == [LeaseKeySeen(ORDERS, None)]
     put = PutEvent(entry(KEYS.presence(ORDERS, B2), b"i2", 4))
     assert view.apply([put]) == [PresencesSeen(ORDERS, ((B2, Incarnation("i2"), 4),))]
@@ -70,7 +72,7 @@ def test_a_read_older_than_an_event_is_dropped() -> None:
 def test_a_set_that_a_full_read_does_not_find_any_more_is_gone() -> None:
     view = ClusterView(KEYS)
     view.read_all([entry(KEYS.set_map(ORDERS), set_map().encode(), 5)], 5)
-    assert view.read_all([], 9)[0] == MapSeen(ORDERS, None, 9, b"", "")
+    assert view.read_all([], 9)[0] == MapSeen(ORDERS, None, 9, b"", "", (), 9)
 
 
 def test_a_new_generation_is_told_to_every_set() -> None:
@@ -91,6 +93,28 @@ def test_the_lineage_is_told_with_the_generation_that_it_is_of() -> None:
     assert (seen.generation, seen.earlier_generations) == ("g2", ("g1",))
     (seen,) = [one for one in view.apply([DeleteEvent(KEYS.lineage, 5)]) if isinstance(one, MapSeen)]
     assert (seen.generation, seen.earlier_generations) == ("g2", ())
+
+
+def told(inputs: list[AnyInput]) -> list[tuple[int, bool]]:
+    return [(one.etcd_revision, one.is_set_back) for one in inputs if isinstance(one, MapSeen)]
+
+
+def test_etcds_revision_grows_in_a_lineage_and_begins_anew_with_another() -> None:
+    view = ClusterView(KEYS)
+    assert told(view.read_all([entry(KEYS.generation, b"g1", 3), put_map(5).entry], 8)) == [(8, False)]
+    assert view.saw(20) and not view.saw(19)
+    lineage = Lineage("g1").changed_to("g2")
+    news = [PutEvent(entry(KEYS.lineage, lineage.encode(), 21)), PutEvent(entry(KEYS.generation, b"g2", 21))]
+    assert told(view.apply(news)) == [(20, False)]
+    assert told(view.read_all([entry(KEYS.generation, b"g3", 3), put_map(5).entry], 9)) == [(9, False)]
+
+
+def test_an_etcd_that_was_set_back_says_so_to_every_set_until_the_map_is_rebuilt() -> None:
+    view = ClusterView(KEYS)
+    view.apply([put_map(2), put_map(3, name=BILLING)])
+    assert told(view.apply([PutEvent(entry(KEYS.set_back, b"a disk", 9))])) == [(3, True), (3, True)]
+    assert view.set_back_by == "a disk"
+    assert told(view.apply([DeleteEvent(KEYS.set_back, 10)])) == [(3, False), (3, False)]
 
 
 def test_a_lineage_that_cannot_be_read_has_nothing_earlier() -> None:

@@ -77,6 +77,17 @@ async def test_a_new_etcd_with_a_new_generation_is_believed_from_its_first_revis
     assert view is not None and view.revision == 3
 
 
+async def test_nothing_is_concluded_from_an_etcd_of_which_a_disk_has_seen_more() -> None:
+    """This process has seen nothing; the disk's has had etcd say so."""
+    etcd = Etcd()
+    reader = DecisionLogReader(cast(EtcdClient, etcd), "c")
+    etcd.values = {Keys("c").set_back: b"the disk d of b1 has seen revision 900, etcd is at 100"}
+    assert await reader.read(ID) is None
+    etcd.values, etcd.generation = {}, SECOND
+    view = await reader.read(ID)
+    assert view is not None and fate(view, generation_tag(FIRST)) is Fate.ASK_AN_OPERATOR
+
+
 # The watch
 
 

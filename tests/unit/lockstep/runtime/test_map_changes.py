@@ -3,8 +3,8 @@
 from typing import cast
 
 from lockstep.core.cluster_map import Keys
-from lockstep.core.effects import RestoreLeaseKey
-from lockstep.core.ids import BrokerId, Incarnation, LogIndex, SetName
+from lockstep.core.effects import MarkSetBack, RestoreLeaseKey
+from lockstep.core.ids import BrokerId, DiskId, Incarnation, LogIndex, SetName
 from lockstep.core.inputs import SwapAnswered, Verdict
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.map_changes import MapChanges
@@ -42,4 +42,26 @@ async def test_a_lease_key_restored_late_does_not_take_it_from_the_lease_that_ha
     assert await restore(2) is Verdict.DONE
     assert etcd.execute_delayed() == [False]
     assert etcd.entries[lease_key].lease_id == 2
+    await changes.close()
+
+
+async def test_etcd_is_told_that_it_was_set_back_once_and_only_when_it_lacks_the_revision() -> None:
+    etcd = EtcdInMemory()
+    etcd.put(KEYS.generation, b"g1")
+
+    async def read(_: SetName) -> None:
+        """Nothing else has changed."""
+
+    changes = MapChanges(cast(EtcdClient, etcd), KEYS, BrokerId("a"), lambda: 1, read, lambda _: None)
+
+    async def mark(revision: int) -> bytes:
+        changes.perform(MarkSetBack(SET, revision, DiskId("d")))
+        await changes.settled(SET)
+        entry = etcd.entries.get(KEYS.set_back)
+        return entry.value if entry is not None else b""
+
+    assert await mark(etcd.revision) == b"", "only the view of this process was behind"
+    told = await mark(500)
+    assert told == b"the disk d of a has seen revision 500, etcd is at 101"
+    assert await mark(900) == told
     await changes.close()

@@ -56,11 +56,12 @@ REQUESTS: list[AnyStoreRequest] = [
     InstallItems(*HEAD, ()),
     EndInstall(*HEAD),
     RememberMap(*HEAD, b"map", 12, "g"),
+    RememberMap(*HEAD, b"map", 12, "g", 40),
     SetAside(*HEAD),
 ]
 ANSWERS: list[AnyStoreAnswer] = [
     SetOpened(
-        *HEAD, DiskId("d"), LogIndex(9), EPOCHS, LogIndex(1), LogIndex(2), Epoch(3), b"m", 4, "g", "a hole"
+        *HEAD, DiskId("d"), LogIndex(9), EPOCHS, LogIndex(1), LogIndex(2), Epoch(3), b"m", 4, "g", "a hole", 9
     ),
     Appended(*HEAD, LogIndex(4)),
     Truncated(*HEAD, LogIndex(0)),

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from lockstep.core.cluster_map import SetMap
@@ -72,6 +73,12 @@ def test_a_disk_that_lacks_a_tail_is_set_aside_when_its_set_does_not_name_it() -
     assert RememberMap in asked[asked.index(SetAside) :]
     bench.pass_ms(5_000)
     assert "damaged" not in bench.notes()[bench.notes().index("set aside") :]
+
+
+def test_the_disk_remembers_how_far_etcd_is_with_an_entry_that_stays() -> None:
+    bench = FollowerBench(entry(1, A, B))
+    bench.feed(msgspec.structs.replace(seen(entry(1, A, B), 10), etcd_revision=31))
+    assert (bench.store.map_revision, bench.store.etcd_revision) == (10, 31)
 
 
 @pytest.mark.parametrize("damage", ["", "a hole"])

@@ -26,11 +26,14 @@ class Etcd:
         self.failures = list(failures)
         self.happened: list[str] = []
         self.has_put = asyncio.Event()
+        self.revision = 0
+        self.seen: list[int] = []
 
     async def lease_grant(self, ttl_seconds: int, lease_id: int) -> LeaseGranted:
         return LeaseGranted(lease_id, ttl_seconds)
 
     async def lease_renew(self, lease_id: int) -> int:
+        self.revision += 7
         return 3
 
     async def lease_revoke(self, lease_id: int) -> None:
@@ -52,6 +55,7 @@ def lease_loop(etcd: Etcd, driver: Driver | None = None, lease_file: Path | None
         BrokerId("b1"),
         Incarnation("p1"),
         lease_file,
+        etcd.seen.append,
     )
 
 
@@ -63,6 +67,19 @@ async def test_the_running_key_is_put_until_etcd_has_it() -> None:
     loop.store_answered()
     await asyncio.wait_for(etcd.has_put.wait(), 10)
     assert not etcd.failures
+    running.cancel()
+    await loop.stop()
+
+
+async def test_renewals_tell_how_far_etcd_is() -> None:
+    etcd = Etcd()
+    loop = lease_loop(etcd)
+    running = asyncio.ensure_future(loop.run())
+    async with asyncio.timeout(20):
+        while not etcd.seen:
+            loop.store_answered()
+            await asyncio.sleep(0.05)
+    assert etcd.seen[0] == 7
     running.cancel()
     await loop.stop()
 

@@ -152,6 +152,16 @@ def test_etcd_that_was_set_back_is_overruled() -> None:
     assert found.verdict is Verdict.REBUILT
 
 
+def test_etcd_that_was_set_back_behind_the_map_is_overruled() -> None:
+    known = EtcdKnows(entry(), 11, False, Lineage("old"), 40)
+    disks = disk("B1", etcd_revision=40), disk("B2", etcd_revision=41), disk("B3")
+    assert plan(*disks, etcd=known).verdict is Verdict.REBUILT
+    assert plan(*disks, etcd=replace(known, etcd_revision=41)).verdict is Verdict.CURRENT
+    said_so = replace(known, etcd_revision=90, is_set_back=True)
+    assert plan(*disks, etcd=said_so).verdict is Verdict.REBUILT
+    assert plan(*disks, etcd=replace(said_so, is_led=True)).verdict is Verdict.LED
+
+
 def test_disk_of_before_an_accepted_loss_is_no_reason_to_rebuild() -> None:
     lineage = Lineage("old").changed_to("after the loss")
     disks = disk("B1"), disk("B2"), disk("B3")

@@ -7,6 +7,7 @@ from lockstep.core.cluster_map import Member
 from lockstep.core.effects import (
     CloseClientStream,
     DropLeaseKey,
+    MarkSetBack,
     OpenSubscription,
     PromoteSelf,
     PutPresence,
@@ -423,6 +424,48 @@ def test_a_disk_of_an_earlier_generation_of_the_lineage_stands_unless_it_is_ahea
         bench.pass_ms(500)
         assert bool(bench.wanted(PromoteSelf)) is is_asked
         assert store.generation == ("g3" if is_asked else "g")
+
+
+def test_a_disk_that_knows_more_of_etcd_starts_nothing_has_it_told_and_forgets_nothing() -> None:
+    """History 26: the entry is as it was, and decisions are lost."""
+    store = MemoryStore("disk-a", *frames(1, 1, 3))
+    store.map_revision, store.generation, store.etcd_revision = 10, "g", 50
+    bench = ReplicaBench(store)
+    bench.hold_lease()
+    old = replace(seen(entry(1, OLD), 10, "g"), etcd_revision=49)
+    bench.feed(old)
+    bench.see_presences()
+    bench.see_key(None)
+    bench.pass_ms(3_000)
+    marks = bench.wanted(MarkSetBack)
+    assert bench.wanted(PromoteSelf) == [] and 1 < len(marks) <= 4
+    assert (marks[0].revision, marks[0].disk) == (50, "disk-a")
+    bench.feed(replace(old, etcd_revision=60, is_set_back=True))
+    bench.pass_ms(3_000)
+    assert bench.wanted(PromoteSelf) == [] and len(bench.wanted(MarkSetBack)) == len(marks)
+    bench.feed(replace(seen(entry(1, OLD), 10, "g2"), earlier_generations=("g",), etcd_revision=30))
+    assert store.generation == "g", "another generation would take the place of what it knows"
+
+
+def test_what_the_disk_knows_of_etcd_is_no_more_than_an_answer_that_is_as_new() -> None:
+    for etcd_revision in (0, 50, 51):
+        store = MemoryStore("disk-a", *frames(1, 1, 3))
+        store.map_revision, store.generation, store.etcd_revision = 10, "g", 50
+        bench = ReplicaBench(store)
+        bench.hold_lease()
+        bench.feed(replace(seen(entry(1, OLD), 10, "g"), etcd_revision=etcd_revision))
+        bench.see_presences()
+        bench.see_key(None)
+        bench.pass_ms(500)
+        assert len(bench.wanted(PromoteSelf)) == 1 and bench.wanted(MarkSetBack) == []
+
+
+def test_who_leads_has_its_disk_remember_how_far_etcd_is() -> None:
+    bench = leading()
+    set_map = bench.replica.set_map
+    assert set_map is not None
+    bench.feed(replace(seen(set_map, 11), etcd_revision=77))
+    assert bench.store.etcd_revision == 77
 
 
 def test_a_replica_says_why_an_accepted_loss_would_not_make_it_the_set() -> None:

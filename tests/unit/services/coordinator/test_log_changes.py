@@ -49,7 +49,7 @@ class Registration:
 def view_at(revision: int, generation: bytes = Registration.generation_value) -> TransactionResult:
     """Nothing of the transaction is there."""
     entry = Entry("generation", generation, 1, 1, 0)
-    return TransactionResult(True, revision, [GetDone(entry), *[GetDone(None)] * 3])
+    return TransactionResult(True, revision, [GetDone(entry), *[GetDone(None)] * 4])
 
 
 def set_back() -> LogChanges:
@@ -105,6 +105,24 @@ def test_an_operator_is_told_once_of_an_etcd_that_was_set_back(caplog: pytest.Lo
     (told,) = caplog.records
     assert told.levelno == logging.ERROR
     assert told.getMessage().startswith("event=log_set_back revision=6 generation=12345678- seen=7 ")
+
+
+async def test_nothing_is_decided_in_an_etcd_of_which_a_disk_has_seen_more() -> None:
+    etcd = EtcdInMemory()
+    presence = Presence(cast(EtcdClient, etcd), "c", Incarnation("me"), "here:1", 5)
+    port = LogPort(cast(EtcdClient, etcd), "c", presence, 60_000)
+    etcd.put(Keys("c").generation, Registration.generation_value)
+    etcd.put(presence.key, b"")
+    presence.revision, presence.generation = etcd.revision, TAG
+    presence.generation_value = Registration.generation_value
+    written = await port.perform(WRITE)
+    assert isinstance(written, LogWritten)
+    etcd.put(Keys("c").set_back, b"the disk d of b1 has seen revision 900, etcd is at 100")
+    decide = Decide(TICKET, WRITE.global_id, written.revision, Verdict.ABORT, TAG)
+    assert await port.perform(decide) == LogInDoubt(TICKET)
+    assert await port.perform(READ) == LogInDoubt(TICKET)
+    del etcd.entries[Keys("c").set_back]
+    assert isinstance(await port.perform(decide), LogWritten)
 
 
 async def test_what_the_presence_has_seen_counts_for_the_log_too() -> None:

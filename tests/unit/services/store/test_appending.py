@@ -197,6 +197,31 @@ def test_the_map_with_the_highest_revision_is_remembered_and_a_new_generation_wi
     assert (opened.map_bytes, opened.map_revision, opened.generation) == (b"map3", 3, "g2")
 
 
+def test_the_highest_revision_of_etcd_is_remembered_with_whichever_entry_and_begins_anew_with_a_generation() -> (
+    None
+):
+    rig = opened_rig()
+    found = []
+    for revision, generation, etcd_revision in (
+        (10, "g1", 12),
+        (10, "g1", 40),
+        (11, "g1", 30),
+        (9, "g1", 50),
+        (3, "g2", 4),
+    ):
+        rig.ask(RememberMap(SET, Epoch(1), ME, b"map%d" % revision, revision, generation, etcd_revision))
+        rig.crash()
+        opened = rig.open(1)
+        found.append((opened.map_bytes, opened.map_revision, opened.etcd_revision))
+    assert found == [
+        (b"map10", 10, 12),
+        (b"map10", 10, 40),
+        (b"map11", 11, 40),
+        (b"map11", 11, 50),
+        (b"map3", 3, 4),
+    ]
+
+
 def failing(kind: type[AnyStep], problem: DiskProblem = DiskProblem.FAILED):  # type: ignore[no-untyped-def]
     def fault(_set_name: object, step: AnyStep) -> None:
         if isinstance(step, kind):

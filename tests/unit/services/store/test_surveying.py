@@ -17,11 +17,12 @@ def test_survey_reads_a_disk_that_nobody_has_opened() -> None:
     rig = StoreRig()
     rig.open(epoch=3)
     rig.append_ok(frame(1, epoch=3), frame(2, epoch=3), epoch=3, commit=1)
-    assert rig.ask(RememberMap(SET, Epoch(3), ME, b"map", 17, "generation")) == []
+    assert rig.ask(RememberMap(SET, Epoch(3), ME, b"map", 17, "generation", 21)) == []
     rig.crash(power=False)
     found = surveyed(rig)
     assert (found.last_epoch, found.status.log_end, found.status.highest_epoch) == (3, 2, 3)
     assert (found.map_bytes, found.map_revision, found.generation) == (b"map", 17, "generation")
+    assert found.etcd_revision == 21
     assert found.status.damage == ""
 
 

@@ -1,0 +1,95 @@
+"""History 26: etcd is set back behind a decision, and the map is as it was (R1, T3).
+
+s1 has a prepared branch. etcd is backed up; then the transaction is decided, COMMIT, and some seconds later everybody dies, etcd
+too, which comes back from the backup. No entry of the map has changed, so no disk is ahead of it; but disks remember how far etcd
+was. Whoever does starts nothing; it has etcd say so, and nobody presumes an abort then, not even a set of which no disk remembers
+enough. With the newer state the branch finds its decision; or the map is rebuilt, and the branch waits for an operator.
+"""
+
+import msgspec
+
+from lockstep.core.commands import RollbackBranchCommand
+from lockstep.core.decision_log import Verdict
+from services.broker.etcd_memory import REMEMBERED_EVERY_MS
+from services.store.core.meta import decode_set_meta, encode_meta
+from tests.simulation.disk import VirtualDisk
+from tests.simulation.options import Options
+from tests.simulation.staging.prepared_branch import (
+    decide,
+    prepare,
+    prepared_count,
+    write_participants,
+    xid_of_it,
+)
+from tests.simulation.staging.rebuilt_map import rebuild_map
+from tests.simulation.staging.stage import A, B, C, Stage, calm
+
+CASES = ("newer state returns", "rebuilt", "noticed late", "etcd passes what was seen")
+
+
+def options() -> Options:
+    return calm(sets=2)
+
+
+def play(stage: Stage, case: str) -> None:
+    stage.start()
+    client, world = stage.client("c1"), stage.world
+    client.declare("a")
+    xid = xid_of_it(stage)
+    prepare(stage, client, xid)
+    old = world.etcd.backup()
+    world.etcd.detain = lambda call: "ask_decision" in call.operation.__qualname__
+    write_participants(stage)
+    decide(stage, Verdict.COMMIT)
+    others_write(stage, 20)
+    stage.run(3 * REMEMBERED_EVERY_MS / 1000)
+    new = world.etcd.backup()
+    stage.power_loss(A, B, C)
+    world.etcd.detained.clear()
+    world.etcd.detain = None
+    world.etcd.restore(old)
+    if case == "noticed late":
+        for broker in (A, B):
+            forget_revisions(world.disks[broker])
+    stage.revive(A, B)
+    if case == "noticed late":
+        stage.until(lambda: stage.epoch == 2, what="s1 led by who knows nothing of it")
+        stage.run(0.5)
+    stage.revive(C)
+    stage.run(1)
+    if case == "etcd passes what was seen":
+        others_write(stage, 40)
+        stage.kill(A, B, C)
+        stage.run(5)
+        stage.revive(A, B, C)
+    stage.run(15)
+    if case == "noticed late":
+        stage.expect(prepared_count(stage) == 1, "nobody presumes an abort")
+    else:
+        stage.expect(
+            [entry.epoch for entry in world.set_maps()] == [1, 1], "nobody begins anything under an old etcd"
+        )
+    if case == "newer state returns":
+        world.etcd.restore(new)
+        stage.whole(60)
+        stage.run(8)
+        stage.expect(len(client.browse("a")) == 1, "what was decided is done")
+        return
+    rebuild_map(stage, "00000002-generation")
+    stage.whole(60)
+    stage.run(8)
+    stage.expect(prepared_count(stage) == 1, "the branch waits for an operator")
+    stage.done(client.session.submit(RollbackBranchCommand(0, xid.encode())))
+
+
+def others_write(stage: Stage, count: int) -> None:
+    """Transactions of others, say: all that happens in etcd moves its revision."""
+    for _ in range(count):
+        stage.world.etcd.execute(lambda etcd: etcd.put("/elsewhere", b""))
+
+
+def forget_revisions(disk: VirtualDisk) -> None:
+    """As if its machine had slept when the others saw them."""
+    for directory in disk.directories.values():
+        meta = decode_set_meta(directory.meta)
+        directory.meta = encode_meta(msgspec.structs.replace(meta, etcd_revision=0))
