@@ -117,8 +117,8 @@ class DistributedTransaction:
         ttl_ms: int = 0,
         headers: Headers = (),
     ) -> None:
-        """Publishes if it commits. Returns when the operation is on its way; waits while too much is. If it fails, so does the
-        commit."""
+        """Publishes if it commits. Returns when the operation is on its way; waits while too much is. If it fails then, so does
+        the commit. What raises here is not in it: whoever goes on all the same commits the rest."""
         session, _ = await self._session.of_target(exchange, routing_key)
         await session.room()
         branch = await self.branch_in(session.set_name)

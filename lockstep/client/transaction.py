@@ -103,8 +103,8 @@ class Transaction:
         ttl_ms: int = 0,
         headers: Headers = (),
     ) -> Confirmation:
-        """Publishes if it commits. Returns when the operation is on its way; waits while too much is. If it fails, so does the
-        commit."""
+        """Publishes if it commits. Returns when the operation is on its way; waits while too much is. If it fails then, so does
+        the commit. What raises here is not in it: whoever goes on all the same commits the rest."""
         batch = outgoing(messages, properties, durable, ttl_ms, headers)
         place = await self._session.of_target(exchange, routing_key)
         await place[0].room()
