@@ -1,7 +1,7 @@
 """Forms of runs beside others: which cases they have, for how long, how often, and beside whom.
 
 Law: what stands on the page was measured in one of these forms. A run of another form is a look, and stays off the page
-(`ledger.py`).
+(`register.py`).
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
 """Makes docs/performance.md and its plots from files of runs: `python -m bench.page bench/out/full.json bench/out/peers.json`.
 
-Law: every figure on the page is from a run, with its conditions beside it, and no run is chosen by its result (`ledger.py`). The
-first lines say what holds where (`scope.py`). What only a person can say (where the time goes, what would have to change) stands
-in docs/performance-notes.md, and is put behind the figures as it is. The files of the runs are kept beside the plots, so that the
-page can be made again with some of them newer.
+Law: every figure on the page is from a run, with its conditions beside it, and no run is chosen by its result (`register.py`).
+The first lines say what holds where (`scope.py`). What only a person can say (where the time goes, what would have to change)
+stands in docs/performance-notes.md, and is put behind the figures as it is. The files of the runs are kept beside the plots, so
+that the page can be made again with some of them newer.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.cpu import RECORD, changes, read_record
 from bench.environment import Refused
-from bench.ledger import LEDGER, Entry, check, ledger_table, read
+from bench.register import REGISTER, Entry, check, read, register_table
 from bench.results import BESIDE_OTHERS, Run, read_run
 from bench.scope import scope
 from bench.sections import LEGEND, goals_table, run_sections
@@ -30,13 +30,13 @@ def page(
     runs: Sequence[Run], plots: Sequence[Path], record: str, notes: str, entries: Sequence[Entry] = ()
 ) -> str:
     """The text of it. `plots`: files beside it; `record`: a table of the last entry; `notes`: Markdown, or nothing; `entries`: of
-    the ledger.
+    the register.
     """
     parts = ["# Performance", scope(runs), _MADE, LEGEND]
     for run in sorted(runs, key=_place):
         parts += run_sections(run, plots, PAGE.parent)
     if entries:
-        parts += ["## Every run beside others", ledger_table(entries)]
+        parts += ["## Every run beside others", register_table(entries)]
     parts += ["## Goals", goals_table(runs)]
     if record:
         parts += ["## Processor time of a message at each hop", f"The last entry of `{RECORD}`.", record]
@@ -55,13 +55,13 @@ def _place(run: Run) -> tuple[int, int, int]:
 def main(files: Sequence[Path]) -> None:
     from bench.plots import draw  # Only this needs matplotlib.
 
-    runs, ledger = [read_run(path) for path in files], read(LEDGER)
-    check(runs, ledger)
+    runs, entries = [read_run(path) for path in files], read(REGISTER)
+    check(runs, entries)
     plots = [path for run in runs for path in draw(run, PLOTS)]
     hops = read_record(RECORD)
     record = changes(hops[-1], hops[-2] if len(hops) > 1 else None) if hops else ""
     PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(page(runs, plots, record, NOTES.read_text() if NOTES.exists() else "", ledger))
+    PAGE.write_text(page(runs, plots, record, NOTES.read_text() if NOTES.exists() else "", entries))
     for path in files:
         kept = PLOTS / path.name
         if path.resolve() != kept.resolve():

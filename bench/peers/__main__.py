@@ -1,7 +1,7 @@
 """`python -m bench.peers`: Lockstep and its peers side by side, in one run on one disk; ends with 1 when a must is missed, or a
 measurement is missing that a must is of. With `--sustained` it measures minutes, for which there are no musts.
 
-A run in the form of its kind (`forms.py`) is written into the ledger, however it comes out and however it ends. RabbitMQ has to
+A run in the form of its kind (`forms.py`) is written into the register, however it comes out and however it ends. RabbitMQ has to
 be there (scripts/setup_peers.sh installs it); PostgreSQL and ActiveMQ Artemis are measured where they are, and missing where they
 are not or do not start. What was measured so far is written also where an error or a signal ends the run.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import ledger
+from bench import register
 from bench.compiling import compiled
 from bench.database import database_versions, synced_database
 from bench.environment import Disk, Refused, commit, described_machine
@@ -68,10 +68,12 @@ async def main(given: argparse.Namespace) -> int:
                         seconds=seconds,
                     )
                     _report(made, given.output or OUTPUT / f"{made.name}.json", console)
-                    if ledger.has_form(kind, seconds, number, peers):
-                        ledger.append(made)
+                    if register.has_form(kind, seconds, number, peers):
+                        register.append(made)
                     else:
-                        console.print(f"this is no run in the form of '{kind}': it is not in {ledger.LEDGER}")
+                        console.print(
+                            f"this is no run in the form of '{kind}': it is not in {register.REGISTER}"
+                        )
     ratios = standings(rounds.found)
     console.print(ratio_line(ratios), soft_wrap=True)
     if kind == "sustained":

@@ -17,7 +17,7 @@ from bench.musts import PEER, standings
 from bench.results import BESIDE_OTHERS, Run
 from bench.tables import table
 
-LEDGER = Path("docs/performance/runs.jsonl")
+REGISTER = Path("docs/performance/runs.jsonl")
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def entry_of(run: Run) -> Entry:
-    """What the ledger says of it."""
+    """What the register says of it."""
     found = standings(run.measurements)
     times = Counter((one.system, one.path, one.key) for one in run.measurements)
     return Entry(
@@ -74,21 +74,21 @@ def has_form(kind: str, seconds: float, rounds: int, peers: Sequence[str]) -> bo
     return (seconds, rounds, sorted(peers)) == (form.seconds, form.rounds, sorted(form.peers))
 
 
-def append(run: Run, path: Path = LEDGER) -> None:
+def append(run: Run, path: Path = REGISTER) -> None:
     """Behind all others."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         file.write(msgspec.json.encode(entry_of(run)) + b"\n")
 
 
-def read(path: Path = LEDGER) -> list[Entry]:
+def read(path: Path = REGISTER) -> list[Entry]:
     """All of them, in the order in which they ended; none where there is no file."""
     lines = path.read_bytes().splitlines() if path.exists() else []
     return [msgspec.json.decode(line, type=Entry) for line in lines]
 
 
 def check(runs: Sequence[Run], entries: Sequence[Entry]) -> None:
-    """Raises `Refused` unless the runs beside others are the newest whole ones of all kinds, on as many cores, that the ledger
+    """Raises `Refused` unless the runs beside others are the newest whole ones of all kinds, on as many cores, that the register
     has. One that is not whole may stand for a kind of which there is no other.
     """
     given = {(run.kind, run.started) for run in runs if run.kind in BESIDE_OTHERS}
@@ -104,14 +104,14 @@ def check(runs: Sequence[Run], entries: Sequence[Entry]) -> None:
             if (kind, started) not in {(one.kind, one.started) for one in entries}
             else "has a newer one in"
         )
-        raise Refused(f"the run '{kind}' of {started:%Y-%m-%d %H:%M} {why} {LEDGER}")
+        raise Refused(f"the run '{kind}' of {started:%Y-%m-%d %H:%M} {why} {REGISTER}")
     for kind, started in sorted(wanted.keys() - given):
         raise Refused(
             f"the page lacks the run '{kind}' of {started:%Y-%m-%d %H:%M}, which is the newest of its kind"
         )
 
 
-def ledger_table(entries: Sequence[Entry]) -> str:
+def register_table(entries: Sequence[Entry]) -> str:
     """All of them."""
     cases = list(dict.fromkeys(case for one in entries for case in one.ratios))
     rows = [
