@@ -105,8 +105,6 @@ class EtcdClient:
         self._timeout_seconds = timeout_seconds
         self._endpoints: Endpoints | None = None
         self._is_closed = False
-        self.revision = 0
-        """etcd's, as the last renewal of a lease told it; 0: none has."""
 
     async def __aenter__(self) -> Self:
         assert self._endpoints is None and not self._is_closed, "a client is entered once"
@@ -230,7 +228,6 @@ class EtcdClient:
                 call.cancel()
             if response.TTL <= 0:
                 raise LeaseGone(lease_id)
-            self.revision = response.header.revision
             return int(response.TTL)
 
         return await self._change("lease_renew", send, lease_id)

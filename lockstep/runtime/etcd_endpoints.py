@@ -18,7 +18,7 @@ from lockstep.runtime.etcd_values import EtcdRejected
 HAS_LEADER = (("hasleader", "true"),)
 """Metadata of every call: a member without a leader refuses at once, before doing anything, instead of waiting for one."""
 
-_CHANNEL_OPTIONS = (
+CHANNEL_OPTIONS = (
     # Even a transparent retry could send a transaction twice as far as we can tell.
     ("grpc.enable_retries", 0),
     # A restarted etcd is to be found again in tenths of a second; gRPC's default grows to two minutes.
@@ -62,7 +62,7 @@ class Endpoint:
         self.address = address
         self.is_suspect = False
         """Whether its last call failed on the connection that it still has."""
-        self.channel = grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        self.channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         self.kv = rpc.KVStub(self.channel)
         self.lease = rpc.LeaseStub(self.channel)
         self.watch = rpc.WatchStub(self.channel)

@@ -25,7 +25,7 @@ _BEFORE_EXECUTION = ("etcdserver: ", "grpc: received message larger than max")
 """How refusals begin that etcd, or the gRPC library inside it, gives to a request. Others may be about the answer."""
 
 
-def refusal(error: grpc.aio.AioRpcError, lease_id: int) -> EtcdRejected | None:
+def refusal(error: grpc.aio.AioRpcError | grpc.Call, lease_id: int) -> EtcdRejected | None:
     """The definite refusal that this is, or None; `lease_id` is the lease that the call was about, or 0."""
     details = error.details() or ""
     if details == _NO_LEADER:
@@ -43,6 +43,6 @@ def doubt(call: str, address: str, reason: object) -> EtcdInDoubt:
     return EtcdInDoubt(ErrorCode.UNAVAILABLE, f"no answer to a change: {reason}", call=call, endpoint=address)
 
 
-def describe(error: grpc.aio.AioRpcError) -> str:
+def describe(error: grpc.aio.AioRpcError | grpc.Call) -> str:
     """Code and details in one line."""
     return f"{error.code().name}: {error.details()}"

@@ -20,6 +20,7 @@ from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.driver import TICK_SECONDS, Driver
 from lockstep.runtime.etcd import EtcdClient, EtcdInDoubt, EtcdRejected, Put
 from lockstep.runtime.etcd import LeaseGone as EtcdLeaseGone
+from lockstep.runtime.lease_renewals import LeaseRenewals
 from lockstep.runtime.process import spawn
 from lockstep.runtime.serving import ServingRights
 from services.broker.core.lease_keeper import (
@@ -52,6 +53,7 @@ class LeaseLoop:
         self,
         settings: LeaseSettings,
         etcd: EtcdClient,
+        renewals: LeaseRenewals,
         view: ClusterView,
         driver: Driver,
         rights: ServingRights,
@@ -60,9 +62,12 @@ class LeaseLoop:
         lease_file: Path | None,
         saw_revision: Callable[[int], None],
     ) -> None:
-        """`saw_revision` hears of etcd's revision, as renewals tell it."""
+        """`etcd`: a client that nothing else uses, as nothing else uses `renewals`: what clients have the process do may not come
+        before its lease. `saw_revision` hears of etcd's revision, as renewals tell it.
+        """
         self._keeper = LeaseKeeper(settings)
         self._etcd = etcd
+        self._renewals = renewals
         self._view = view
         self._driver = driver
         self._rights = rights
@@ -188,17 +193,16 @@ class LeaseLoop:
                 return
 
     async def _renew(self, lease_id: int) -> None:
-        sent_ms = boottime_ms()
         try:
-            ttl_seconds = await self._etcd.lease_renew(lease_id)
+            renewal = await self._renewals.renew(lease_id)
         except EtcdLeaseGone:
             self._take(LeaseGone(lease_id))
         except (EtcdRejected, EtcdInDoubt) as error:
             _log.warning("event=lease_renewal_failed %s", error.message)
             self._take(LeaseCallFailed())
         else:
-            self._take(LeaseRenewed(lease_id, ttl_seconds * 1000, sent_ms))
-            self._saw_revision(self._etcd.revision)
+            self._take(LeaseRenewed(lease_id, renewal.ttl_seconds * 1000, renewal.sent_ms))
+            self._saw_revision(renewal.revision)
 
     async def _revoke(self, lease_id: int) -> None:
         try:

@@ -37,6 +37,7 @@ from lockstep.runtime.driver import Driver
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.etcd_watcher import EtcdWatcher
 from lockstep.runtime.health import READY, STARTED, Health
+from lockstep.runtime.lease_renewals import LeaseRenewals
 from lockstep.runtime.loop_watch import watching
 from lockstep.runtime.map_changes import MapChanges
 from lockstep.runtime.metrics import serve_metrics
@@ -98,8 +99,11 @@ async def serve(settings: BrokerSettings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     name_service("broker")
-    async with EtcdClient(settings.etcd, ETCD_TIMEOUT_SECONDS) as etcd:
-        broker = Broker(settings, etcd)
+    async with (
+        EtcdClient(settings.etcd, ETCD_TIMEOUT_SECONDS) as etcd,
+        EtcdClient(settings.etcd, ETCD_TIMEOUT_SECONDS) as lease_etcd,
+    ):
+        broker = Broker(settings, etcd, lease_etcd)
         if await started(broker.start(), stopping):
             await stopping.wait()
         await broker.stop()
@@ -109,7 +113,8 @@ async def serve(settings: BrokerSettings) -> int:
 class Broker:
     """All of one broker process; from `start`, which may be given up, to `stop`."""
 
-    def __init__(self, settings: BrokerSettings, etcd: EtcdClient) -> None:
+    def __init__(self, settings: BrokerSettings, etcd: EtcdClient, lease_etcd: EtcdClient) -> None:
+        """`lease_etcd`: for the process lease alone."""
         self._settings = settings
         self._process = Incarnation(str(uuid.uuid4()))
         self._etcd = etcd
@@ -121,9 +126,11 @@ class Broker:
         self._rights = ServingRights()
         self._view = view = ClusterView(keys)
         self._watcher = EtcdWatcher(etcd, view, self._heard)
+        self._renewals = LeaseRenewals(settings.etcd, ETCD_TIMEOUT_SECONDS)
         self._lease = LeaseLoop(
             settings.lease,
-            etcd,
+            lease_etcd,
+            self._renewals,
             view,
             driver,
             self._rights,
@@ -247,6 +254,7 @@ class Broker:
         await self._lookups.close()
         await self._inquiry.close()
         await self._store.close()
+        await self._renewals.close()
         await self._channels.close()
         self._cleanup.close()
         _log.info("broker=%s event=stopped", settings.broker)

@@ -43,14 +43,18 @@ async def serve(settings: CoordinatorSettings) -> int:
     name_service("coordinator")
     process = Incarnation(str(uuid.uuid4()))
     channels = Channels()
-    async with EtcdClient(settings.etcd, settings.etcd_seconds) as etcd:
+    async with (
+        EtcdClient(settings.etcd, settings.etcd_seconds) as etcd,
+        # What transactions write does not come before the lease.
+        EtcdClient(settings.etcd, settings.etcd_seconds) as presence_etcd,
+    ):
         server = make_server()
         host, _, port = settings.listen.rpartition(":")
         is_bound = port == "0"
         if is_bound:
             port = str(bind(server, settings.listen))
         address = settings.advertise or f"{host}:{port}"
-        presence = Presence(etcd, settings.cluster, process, address, settings.lease_seconds)
+        presence = Presence(presence_etcd, settings.cluster, process, address, settings.lease_seconds)
         log = LogPort(etcd, settings.cluster, presence, settings.limits.outcome_ms)
         sets = ResourceSets(etcd, settings.cluster, settings.call_seconds)
         services = GrpcParticipants(channels, settings.call_seconds, settings.calls_max)

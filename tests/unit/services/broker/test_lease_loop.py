@@ -11,9 +11,11 @@ from lockstep.core.effects import AnyEffect
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.inputs import AnyInput, Tick
+from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.etcd import EtcdClient, EtcdInDoubt, EtcdRejected, LeaseGranted
+from lockstep.runtime.lease_renewals import LeaseRenewals, Renewal
 from lockstep.runtime.serving import ServingRights
 from services.broker.core.lease_keeper import LeaseSettings
 from services.broker.lease_loop import LeaseLoop
@@ -32,9 +34,9 @@ class Etcd:
     async def lease_grant(self, ttl_seconds: int, lease_id: int) -> LeaseGranted:
         return LeaseGranted(lease_id, ttl_seconds)
 
-    async def lease_renew(self, lease_id: int) -> int:
+    async def renew(self, lease_id: int) -> Renewal:
         self.revision += 7
-        return 3
+        return Renewal(boottime_ms(), 3, self.revision)
 
     async def lease_revoke(self, lease_id: int) -> None:
         self.happened.append("revoked")
@@ -49,6 +51,7 @@ def lease_loop(etcd: Etcd, driver: Driver | None = None, lease_file: Path | None
     return LeaseLoop(
         LeaseSettings(),
         cast(EtcdClient, etcd),
+        cast(LeaseRenewals, etcd),
         ClusterView(Keys("c")),
         driver or Driver(),
         ServingRights(),
