@@ -15,14 +15,14 @@ from lockstep.client.session_events import Received, StreamLost
 from lockstep.core.errors import ErrorCode, LockstepError
 from lockstep.core.ids import SetName
 from lockstep.core.requests import ClientMessage
-from lockstep.runtime.channels import GRPC_MESSAGE_BYTES_MAX
+from lockstep.runtime.request_limits import MESSAGE_BYTES_MAX
 from lockstep.runtime.session_codec import decode_response, encode_request
 from lockstep.runtime.wire import parse
 from lockstep.wire.v1 import session_pb2 as pb
 
 _log = logging.getLogger("lockstep.client")
 
-COMMAND_BYTES_MAX = GRPC_MESSAGE_BYTES_MAX - (8 << 20)
+COMMAND_BYTES_MAX = MESSAGE_BYTES_MAX - (8 << 20)
 """One of them goes into a message with much that is small. Sets take less."""
 METHOD = "/lockstep.wire.v1.Sessions/Open"
 
@@ -37,9 +37,9 @@ def encode(set_name: SetName, messages: tuple[ClientMessage, ...]) -> bytes:
         data = encode_request(set_name, messages).SerializeToString()
     except Exception as error:  # Arguments of any kind: what raises what is the wire format's business.
         raise UnsayableError(ErrorCode.INVALID_ARGUMENT, f"it cannot be said: {error}") from error
-    if len(data) > GRPC_MESSAGE_BYTES_MAX:
+    if len(data) > MESSAGE_BYTES_MAX:
         raise UnsayableError(
-            ErrorCode.TOO_LARGE, f"{len(data)} bytes in one message, at most {GRPC_MESSAGE_BYTES_MAX}"
+            ErrorCode.TOO_LARGE, f"{len(data)} bytes in one message, at most {MESSAGE_BYTES_MAX}"
         )
     return data
 

@@ -6,6 +6,7 @@ answers, and no limit of gRPC is reached before one of our own with a name. On a
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -13,17 +14,16 @@ import grpc
 import grpc.aio
 
 from lockstep.runtime.limit_log import LimitLog
+from lockstep.runtime.request_limits import MESSAGE_BYTES_MAX, request_bytes_max
 from lockstep.transport.channel import Channel
 from lockstep.transport.server import Server
 
-GRPC_MESSAGE_BYTES_MAX = 160 * 1024 * 1024
-"""Limit of one gRPC message: twice what a command may have (`command_bytes_max`), so that our limits are met first, by name."""
 WRITE_BYTES_MAX = 1024 * 1024
 """What a writer puts into one gRPC message, unless a single item is bigger: the 1 MiB at which throughput was best."""
 
 _CHANNEL_OPTIONS = (
-    ("grpc.max_send_message_length", GRPC_MESSAGE_BYTES_MAX),
-    ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     # Notices a peer whose whole machine is gone.
     ("grpc.keepalive_time_ms", 2_000),
     ("grpc.keepalive_timeout_ms", 2_000),
@@ -48,7 +48,7 @@ _CHANNEL_OPTIONS = (
 
 def open_channel(address: str) -> grpc.aio.Channel:
     """A channel to `host:port` or `unix:path`; it connects when first used and again for ever. The caller closes it."""
-    return cast(grpc.aio.Channel, Channel(address, GRPC_MESSAGE_BYTES_MAX))
+    return cast(grpc.aio.Channel, Channel(address, MESSAGE_BYTES_MAX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,10 @@ def open_blocking_channel(address: str, tls: ChannelTls | None = None) -> grpc.C
     return grpc.secure_channel(address, credentials, options=_CHANNEL_OPTIONS)
 
 
-def make_server() -> grpc.aio.Server:
-    """A server without services and ports yet."""
+def make_server(request_limit: Callable[[str], int] = request_bytes_max) -> grpc.aio.Server:
+    """A server without services and ports yet. `request_limit`: bytes of one message of a request to the method at that path."""
     refusals = LimitLog(logging.getLogger("lockstep.transport"))
-    return cast(grpc.aio.Server, Server(GRPC_MESSAGE_BYTES_MAX, refusals.refused))
+    return cast(grpc.aio.Server, Server(request_limit, MESSAGE_BYTES_MAX, refusals.refused))
 
 
 class Channels:

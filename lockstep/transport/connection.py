@@ -103,6 +103,7 @@ class Connection(asyncio.Protocol):
         """
         self._on_call, self._on_ready, self._on_lost = on_call, on_ready, on_lost
         self._intake = intake
+        self._unfinished = None if intake is None else intake.unfinished.of_connection()
         self._peer: Peer | None = None
         self.peer_address = ""
         """Of the other side, without its port; empty behind a path."""
@@ -200,6 +201,8 @@ class Connection(asyncio.Protocol):
         failure = ConnectionEnded(grpc.StatusCode.UNAVAILABLE, reason)
         streams, self.streams = self.streams, {}
         for stream in streams.values():
+            if stream.counted_bytes:
+                self.count_unfinished(stream, 0)
             stream.fail(failure)
         self.wake_writers()
         self._on_lost(self, reason)
@@ -240,7 +243,10 @@ class Connection(asyncio.Protocol):
         # A slow link: the question had not got through, and what is before it moves, as only the kernel hears.
         is_moving = passed_before < self._asked_at and self._passed - passed_before >= MOVED_BYTES
         # Who was late himself has not looked yet, nor has who holds back what came.
-        self._has_heard |= self._is_held or now - self._keepalive_at > self._keepalive_seconds / 4
+        has_looked = not self._is_held and now - self._keepalive_at <= self._keepalive_seconds / 4
+        self._has_heard |= not has_looked
+        if self._unfinished is not None and has_looked:
+            self._unfinished.refuse_slow(now)
         if self._has_heard:
             self._is_asked = False
         elif not self._is_asked:
@@ -441,7 +447,7 @@ class Connection(asyncio.Protocol):
             self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
         elif len(self.streams) >= self._calls_offered:
             self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
-            self._refused("calls_max", f"more than {self._calls_offered} calls are begun on a connection")
+            self.refused("calls_max", f"more than {self._calls_offered} calls are begun on a connection")
             self._count_reset()
         else:
             self.streams[number] = stream = self._on_call(self, number)
@@ -453,12 +459,13 @@ class Connection(asyncio.Protocol):
         size = self._h2.fields.headers_bytes
         if size > HEADERS_BYTES_MAX:
             text = f"the headers of a call have {size} bytes, {HEADERS_BYTES_MAX} are allowed"
-            self._refused("headers_bytes_max", text)
+            self.refused("headers_bytes_max", text)
             stream.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         else:
             stream.hear_headers(headers)
 
-    def _refused(self, limit: str, text: str) -> None:
+    def refused(self, limit: str, text: str) -> None:
+        """A limit has refused something; told by servers alone."""
         if self._intake is not None:
             self._intake.refused(limit, f"peer={self.peer_address} {text}")
 
@@ -468,7 +475,7 @@ class Connection(asyncio.Protocol):
             return
         if self._kept >= KEPT_MAX:
             text = f"a connection may have {KEPT_MAX} calls that stay"
-            self._refused("kept_calls_max", text)
+            self.refused("kept_calls_max", text)
             stream.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
             return
         stream.is_kept = True
@@ -497,11 +504,18 @@ class Connection(asyncio.Protocol):
             self._h2.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: offered})
             self._flush()
 
+    def count_unfinished(self, stream: Stream, size: int) -> None:
+        """As `ConnectionUnfinished.count`; by servers alone."""
+        if self._unfinished is not None:
+            self._unfinished.count(stream, size, asyncio.get_running_loop().time())
+
     def _forget(self, number: int) -> Stream | None:
         """The call is over; None where it was before."""
         stream = self.streams.pop(number, None)
         if stream is not None:
             self._kept -= stream.is_kept
+            if stream.counted_bytes:
+                self.count_unfinished(stream, 0)
         return stream
 
     def _count_reset(self) -> None:
@@ -511,12 +525,12 @@ class Connection(asyncio.Protocol):
             return
         if self._resets > RESETS_MAX:
             text = "calls are begun and given up"
-            self._refused("resets_max", text)
+            self.refused("resets_max", text)
             raise ConnectionEnded(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         if self._peer is not None:
             self._hold_seconds = self._peer.give_up(asyncio.get_running_loop().time())
             if self._hold_seconds:
-                self._refused("resets_a_second", "calls are begun and given up: what it sends waits")
+                self.refused("resets_a_second", "calls are begun and given up: what it sends waits")
 
     def _hear_reset(self, number: int, code: int) -> None:
         self._count_reset()

@@ -8,6 +8,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from lockstep.transport.unfinished import Unfinished
+
 CALLS_A_TURN = 32
 """Begun in one turn of the event loop: some 10 ms with their answers."""
 RESETS_BURST = 1000
@@ -48,6 +50,7 @@ class Intake:
 
     def __init__(self, refused: Refused) -> None:
         self.refused = refused
+        self.unfinished = Unfinished(refused)
         self._calls_left = CALLS_A_TURN
         self._is_used = False
         self._waiting: deque[Callable[[], None]] = deque()

@@ -10,7 +10,7 @@ import errno
 import inspect
 import logging
 import socket
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -140,9 +140,9 @@ class ServerCall(Stream):
         ):
             self._leave([(b":status", b"415")])
             return
-        handler = self._server.handler_of(
-            CallDetails(found.get(b":path", b"").decode("latin-1"), self.invocation_metadata())
-        )
+        path = found.get(b":path", b"").decode("latin-1")
+        self._heard_bytes_max = self._server.request_limit(path)
+        handler = self._server.handler_of(CallDetails(path, self.invocation_metadata()))
         self._task = self._server.run(self._guard(handler))
         seconds = decode_timeout(found.get(b"grpc-timeout", b""))
         if seconds is not None:
@@ -226,8 +226,11 @@ class ServerCall(Stream):
 class Server:
     """Without services and addresses at first."""
 
-    def __init__(self, message_bytes_max: int, refused: Refused) -> None:
-        """`message_bytes_max`: of one message of a request. `refused`: is told of what limits refuse."""
+    def __init__(self, request_limit: Callable[[str], int], message_bytes_max: int, refused: Refused) -> None:
+        """`request_limit`: bytes of one message of a request to the method at that path; `message_bytes_max`: of an answer.
+        `refused`: is told of what limits refuse.
+        """
+        self.request_limit = request_limit
         self._message_bytes_max = message_bytes_max
         self._handlers: list[grpc.GenericRpcHandler] = []
         self._sockets: list[socket.socket] = []

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from lockstep.transport.errors import ConnectionEnded
+from lockstep.transport.unfinished import UNCOUNTED_BYTES_MAX
 
 if TYPE_CHECKING:
     from lockstep.transport.connection import Connection
@@ -49,7 +50,14 @@ def size_of(data: Written) -> int:
 class Stream:
     """From the call's beginning until both sides have ended it; driven by its connection."""
 
-    def __init__(self, connection: "Connection", number: int, message_bytes_max: int) -> None:
+    def __init__(
+        self,
+        connection: "Connection",
+        number: int,
+        message_bytes_max: int,
+        heard_bytes_max: int | None = None,
+    ) -> None:
+        """`message_bytes_max`: of one message; `heard_bytes_max`: of one that is heard, where that is another limit."""
         self.number = number
         self.connection = connection
         self.failure: ConnectionEnded | None = None
@@ -68,10 +76,13 @@ class Stream:
         self._moved = (0, 0, 0)
         """When somebody looked last: the connection's bytes that had got through, `_said_until`, and bytes to this stream."""
         self._message_bytes_max = message_bytes_max
+        self._heard_bytes_max = message_bytes_max if heard_bytes_max is None else heard_bytes_max
         self._messages: deque[Heard] = deque()
         self._parts: list[memoryview | bytes | bytearray] = []
         """Of a message that is not whole yet, with its prefix as far as that is here."""
         self._parts_bytes = 0
+        self.counted_bytes = 0
+        """Of a message that is not whole, as far as its connection knows."""
         self._wanted_bytes = PREFIX_BYTES
         """Of the message with its prefix; of the prefix, while that is not whole."""
         self._reader: asyncio.Future[bool] | None = None
@@ -103,7 +114,7 @@ class Stream:
                 # Nearly always: whole messages in one piece.
                 is_compressed, length = _PREFIX.unpack_from(data, at)
                 end = at + PREFIX_BYTES + length
-                if not is_compressed and end <= size and length <= self._message_bytes_max:
+                if not is_compressed and end <= size and length <= self._heard_bytes_max:
                     message = data[at + PREFIX_BYTES : end]
                     if length <= COPIED_BYTES_MAX or handler is None:
                         message = bytes(message)
@@ -116,6 +127,9 @@ class Stream:
             at += taken
             if self._parts_bytes == self._wanted_bytes and not self._end_part():
                 return
+        if self.counted_bytes or self._parts_bytes > UNCOUNTED_BYTES_MAX:
+            self.counted_bytes = self._parts_bytes
+            self.connection.count_unfinished(self, self._parts_bytes)
         if self._messages:
             if handler is not None:
                 self._hand_over(handler)
@@ -151,8 +165,9 @@ class Stream:
             if is_compressed:
                 self.refuse(grpc.StatusCode.UNIMPLEMENTED, "messages may not be compressed")
                 return False
-            if length > self._message_bytes_max:
-                text = f"a message has {length} bytes, {self._message_bytes_max} are allowed"
+            if length > self._heard_bytes_max:
+                text = f"a message has {length} bytes, {self._heard_bytes_max} are allowed"
+                self.connection.refused("message_bytes_max", text)
                 self.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
                 return False
             self._wanted_bytes += length
@@ -326,6 +341,11 @@ class Stream:
         """The other side has ended its messages."""
         self.is_heard_out = True
         self._wake()
+
+    @property
+    def has_unread(self) -> bool:
+        """Messages wait for their reader."""
+        return bool(self._messages)
 
     @property
     def is_cut_short(self) -> bool:

@@ -166,7 +166,7 @@ async def test_what_is_larger_than_a_message_may_be_is_refused(
     broker: FakeBroker, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await session.publish("a", b"before")
-    monkeypatch.setattr(session_stream, "GRPC_MESSAGE_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(session_stream, "MESSAGE_BYTES_MAX", 1 << 20)
     monkeypatch.setattr(session_stream, "COMMAND_BYTES_MAX", 1 << 19)
     large = asyncio.ensure_future(session.publish("a", [bytes(1 << 18)] * 5))
     beside = asyncio.ensure_future(session.publish("b", b"beside"))

@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 
 from lockstep.runtime import channels
+from lockstep.runtime.request_limits import MESSAGE_BYTES_MAX
 
 OURS = "ours"
 GRPCIO = "grpcio"
@@ -52,7 +53,7 @@ class Ends:
     def make_server(self, options: Options = ()) -> Any:
         """One without services and ports; `options`: of grpcio's, where that is the server."""
         if self.server == OURS:
-            server: Any = channels.make_server()
+            server: Any = channels.make_server(lambda _: MESSAGE_BYTES_MAX)
         else:
             server = grpc.aio.server(options=_UNLIMITED + options)
         self._servers.append(server)

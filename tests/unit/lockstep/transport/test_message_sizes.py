@@ -7,7 +7,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from lockstep.runtime.channels import GRPC_MESSAGE_BYTES_MAX
+from lockstep.runtime.request_limits import MESSAGE_BYTES_MAX
 from tests.unit.lockstep.transport.ends import Ends, within
 from tests.unit.lockstep.transport.probe_service import Probe, numbered, path, service, unary, unary_stream
 
@@ -20,7 +20,7 @@ SIZES = (
     *(2**20, 2**22 - PREFIX, 2**22 + 1),
 )
 LARGE = 40 * 2**20
-BEYOND = GRPC_MESSAGE_BYTES_MAX + 1
+BEYOND = MESSAGE_BYTES_MAX + 1
 
 
 @within(60)

@@ -17,7 +17,7 @@ from lockstep.core.ids import LogIndex
 from lockstep.core.inputs import Woken
 from lockstep.core.records import AcceptCommand, Dequeue, Publish
 from lockstep.core.set_state import SetState
-from lockstep.runtime.channels import GRPC_MESSAGE_BYTES_MAX
+from lockstep.runtime.request_limits import MESSAGE_BYTES_MAX
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
 
@@ -293,7 +293,7 @@ def test_sessions_that_end_together_give_back_in_several_frames() -> None:
 
 def test_streams_carry_the_biggest_frame_and_what_it_has_beside_content() -> None:
     settings = PrimarySettings()
-    assert FRAME_BYTES_MAX + 16 * (1 << 20) <= GRPC_MESSAGE_BYTES_MAX
+    assert FRAME_BYTES_MAX + 16 * (1 << 20) <= MESSAGE_BYTES_MAX
     assert settings.frame_bytes_max + settings.command_bytes_max < FRAME_BYTES_MAX
     assert settings.message_bytes_max < settings.command_bytes_max
 
