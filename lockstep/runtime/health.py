@@ -1,11 +1,12 @@
 """Health of a process, as `grpc.health.v1` has it: for container engines, orchestrators and load balancers.
 
 Law: the name "" says that the process serves at all, and whoever restarts processes looks at that alone; further names, such as
-`READY`, say whether it may be counted on now, and `STARTED` whether it has loaded what it needs for that.
+`READY`, say whether it may be counted on now, and `STARTED` whether it has loaded what it needs for that. Clients that balance
+their calls ask for the service that they call: it is served when the process is ready.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
@@ -26,6 +27,13 @@ class Health:
     def __init__(self, checks: Mapping[str, Callable[[], bool]] | None = None) -> None:
         """`checks`: further names, and whether each of them is served now."""
         self._checks = {"": lambda: True, **(checks or {})}
+
+    def know(self, services: Iterable[str]) -> None:
+        """The full names of what is hosted beside it: each is served when the process is ready, or always where it says nothing
+        of that.
+        """
+        is_ready = self._checks.get(READY, self._checks[""])
+        self._checks |= dict.fromkeys(services, is_ready)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         methods = {"Check": unary(HealthCheckRequest, self._check), "Watch": unary_stream(self._watch)}

@@ -20,6 +20,7 @@ from h2.errors import ErrorCodes
 
 from lockstep.transport.connection import Connection
 from lockstep.transport.errors import ConnectionEnded
+from lockstep.transport.inflating import Deflated, Inflating
 from lockstep.transport.intake import Intake, Refused
 from lockstep.transport.metadata import (
     Header,
@@ -33,7 +34,15 @@ from lockstep.transport.metadata import (
 from lockstep.transport.stream import Handler, Stream
 
 _log = logging.getLogger("lockstep.transport")
-_HEADERS: list[Header] = [(b":status", b"200"), (b"content-type", b"application/grpc")]
+_HEADERS: list[Header] = [
+    (b":status", b"200"),
+    (b"content-type", b"application/grpc"),
+    (b"grpc-accept-encoding", b"identity,gzip"),
+]
+_KINDS = {b"application/grpc", b"application/grpc+proto"}
+"""Content types of requests, without parameters."""
+_IDENTITY, _GZIP = b"identity", b"gzip"
+"""Encodings of messages."""
 _UNIX = "unix:"
 _NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 """Why an address cannot be had that a name has, and this machine has not: `::1`, where IPv6 is off."""
@@ -86,6 +95,14 @@ class ServerCall(Stream):
 
     async def hear(self, handle: Handler) -> bool:
         """As `Stream.hear`; raises `asyncio.CancelledError` when the call is given up. Messages are bytes."""
+        if self._may_be_compressed:
+            while (data := await self.next_message()) is not None:
+                self.connection.keep(self)
+                if not handle(data):
+                    return True
+            if self.failure is not None:
+                raise asyncio.CancelledError
+            return False
         if not self.is_kept:
             first = await self.next_message()
             if first is not None:
@@ -135,11 +152,23 @@ class ServerCall(Stream):
             super().fail(ConnectionEnded(grpc.StatusCode.INTERNAL, "its headers are none of a request"))
             return
         found, self._headers = dict(headers), headers
-        if found.get(b":method") != b"POST" or not found.get(b"content-type", b"").startswith(
-            b"application/grpc"
-        ):
-            self._leave([(b":status", b"415")])
+        kind = found.get(b"content-type", b"").partition(b";")[0].rstrip()
+        if found.get(b":method") != b"POST" or kind not in _KINDS:
+            if kind.startswith(b"application/grpc+"):
+                self._end(
+                    grpc.StatusCode.UNIMPLEMENTED, "messages are protobuf: no other content subtype is served"
+                )
+            else:
+                self._leave([(b":status", b"415")])
             return
+        encoding = found.get(b"grpc-encoding", _IDENTITY)
+        if encoding != _IDENTITY:
+            if encoding != _GZIP:
+                self._end(
+                    grpc.StatusCode.UNIMPLEMENTED, "messages may be compressed by gzip, and not otherwise"
+                )
+                return
+            self._may_be_compressed = True
         path = found.get(b":path", b"").decode("latin-1")
         self._heard_bytes_max = self._server.request_limit(path)
         handler = self._server.handler_of(CallDetails(path, self.invocation_metadata()))
@@ -200,6 +229,15 @@ class ServerCall(Stream):
             trailers = encode_status(code, details, trailing)
             self._leave(trailers if self._may_say else _HEADERS + trailers)
 
+    async def _inflated(self, data: Deflated) -> bytes:
+        try:
+            return await self._server.inflating.inflate(data, self._heard_bytes_max)
+        except ConnectionEnded as error:
+            if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                self.connection.refused("inflated_bytes_max", error.details)
+            self.refuse(error.code, error.details)
+            raise asyncio.CancelledError from error
+
     def _leave(self, trailers: list[Header]) -> None:
         self._stop_clock()
         self.connection.send_headers(self.number, trailers, True)
@@ -236,6 +274,7 @@ class Server:
         self._sockets: list[socket.socket] = []
         self._listening: list[asyncio.Server] = []
         self._intake = Intake(refused)
+        self.inflating = Inflating()
         self._connections: set[Connection] = set()
         self._calls: set[asyncio.Task[None]] = set()
         self._stopped = asyncio.Event()
@@ -281,6 +320,7 @@ class Server:
             connection.close("the server has stopped")
         for bound in self._sockets:
             bound.close()
+        self.inflating.close()
         self._stopped.set()
 
     async def wait_for_termination(self) -> None:

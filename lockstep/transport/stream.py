@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from lockstep.transport.errors import ConnectionEnded
+from lockstep.transport.inflating import Deflated
 from lockstep.transport.unfinished import UNCOUNTED_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -85,6 +86,10 @@ class Stream:
         """Of a message that is not whole, as far as its connection knows."""
         self._wanted_bytes = PREFIX_BYTES
         """Of the message with its prefix; of the prefix, while that is not whole."""
+        self._may_be_compressed = False
+        """Its messages; then they are read one by one."""
+        self._is_compressed = False
+        """The message whose parts are here."""
         self._reader: asyncio.Future[bool] | None = None
         self._handler: Handler | None = None
         """Who is given messages as they come: while the reader waits in `hear`."""
@@ -162,9 +167,10 @@ class Stream:
         if self._wanted_bytes == PREFIX_BYTES:
             self._parts = [b"".join(self._parts)]
             is_compressed, length = _PREFIX.unpack(self._parts[0])
-            if is_compressed:
-                self.refuse(grpc.StatusCode.UNIMPLEMENTED, "messages may not be compressed")
+            if is_compressed and not self._may_be_compressed:
+                self.refuse(grpc.StatusCode.UNIMPLEMENTED, "messages of this call may not be compressed")
                 return False
+            self._is_compressed = bool(is_compressed)
             if length > self._heard_bytes_max:
                 text = f"a message has {length} bytes, {self._heard_bytes_max} are allowed"
                 self.connection.refused("message_bytes_max", text)
@@ -173,7 +179,8 @@ class Stream:
             self._wanted_bytes += length
             if length:
                 return True
-        self._messages.append(b"".join(self._parts[1:]))
+        whole = b"".join(self._parts[1:])
+        self._messages.append(Deflated(whole) if self._is_compressed else whole)
         self._parts, self._parts_bytes, self._wanted_bytes = [], 0, PREFIX_BYTES
         return True
 
@@ -184,7 +191,12 @@ class Stream:
                 return None
             await self._wait()
         await self._take_turn()
-        return bytes(self._next())
+        data = self._next()
+        return await self._inflated(data) if type(data) is Deflated else bytes(data)
+
+    async def _inflated(self, data: Deflated) -> bytes:
+        """The message that was compressed to that."""
+        raise NotImplementedError
 
     async def hear(self, handle: Handler) -> bool:
         """Gives `handle` all messages, from now on in the turn in which they come, until it answers False or raises.

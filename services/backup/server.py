@@ -76,7 +76,7 @@ class BackupProcess:
             self._tasks.append(spawn(coroutine, name))
         await self._watcher.has_read()
         health = Health({READY: lambda: self._view.is_in_sync(self._settings.broker)})
-        add_services(self._server, (health.handlers(),))
+        add_services(self._server, (), health)
         if self._settings.health_listen:
             bind(self._server, self._settings.health_listen)
         await self._server.start()

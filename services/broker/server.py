@@ -208,9 +208,9 @@ class Broker:
                     self._branches,
                     self._events,
                     self._cluster,
-                    self._health,
                 )
             ),
+            self._health,
         )
         host, _, port = settings.listen.rpartition(":")
         is_bound = port == "0"

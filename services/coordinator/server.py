@@ -63,7 +63,7 @@ async def serve(settings: CoordinatorSettings) -> int:
             Coordinator(process, settings.limits), log, ports, settings.tick_seconds, settings.exit_at
         )
         service = CoordinatorService(driver, presence, ports, log)
-        add_services(server, (service.handlers(), Health().handlers()))
+        add_services(server, (service.handlers(),), Health())
         tasks = [spawn(presence.run(), "presence")]
         with contextlib.ExitStack() as cleanup:
             if await started(presence.registered(), stopping):

@@ -38,7 +38,7 @@ async def serve(settings: ParticipantSettings) -> int:
         watch = OrphanWatch(settings, database, DecisionLogReader(etcd, settings.cluster))
         server = make_server()
         service = ParticipantService(settings.name, database)
-        add_services(server, (service.handlers(), Health().handlers()))
+        add_services(server, (service.handlers(),), Health())
         port = bind(server, settings.listen)
         await server.start()
         tasks = [spawn(watch.run(), "orphans"), spawn(_check(database), "check of the database")]

@@ -119,7 +119,7 @@ async def _listen(worker: Worker, address: str, tls: TlsFiles | None) -> asyncio
 async def _serve_health(address: str) -> grpc.aio.Server:
     """Says that this worker serves, from now on; to nobody if there is no address."""
     server = make_server()
-    add_services(server, (Health().handlers(),))
+    add_services(server, (), Health())
     if address:
         host, _, port = address.rpartition(":")
         bind(server, f"{host}:{int(port) + int(os.environ.get(WORKER, '0'))}")

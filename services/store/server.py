@@ -247,11 +247,11 @@ async def serve(settings: StoreSettings) -> int:
         raise CannotStart(f"the data directory cannot be used: {error}") from error
     store = StoreServer(settings, disk)
     server = make_server()
-    add_services(server, (store.handlers(), Health().handlers()))
+    add_services(server, (store.handlers(),), Health())
     port = bind(server, settings.listen)
     await server.start()
     health = make_server()
-    add_services(health, (Health().handlers(),))
+    add_services(health, (), Health())
     if settings.health_listen:
         bind(health, settings.health_listen)
     await health.start()

@@ -13,6 +13,8 @@ from lockstep.runtime.channels import make_server
 from lockstep.runtime.health import READY, Health
 from lockstep.runtime.health_check import ask, main
 from lockstep.runtime.ports import choose_ports
+from lockstep.runtime.reflection import add_services
+from lockstep.runtime.rpc import service
 
 
 class Readiness:
@@ -46,6 +48,33 @@ async def test_the_exit_status_says_whether_it_serves(address: str) -> None:
     assert await asyncio.to_thread(main, [address, READY]) == 1
     assert await asyncio.to_thread(main, [address, "nobody"]) == 1
     assert await asyncio.to_thread(main, []) == 2
+
+
+async def test_a_service_is_served_by_its_name_when_the_process_is_ready(readiness: Readiness) -> None:
+    """As clients ask that balance their calls over several brokers."""
+    server = make_server()
+    add_services(server, (service("Transactions", {}),), Health({READY: lambda: readiness.is_ready}))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    name = "lockstep.wire.v1.Transactions"
+    try:
+        assert await asyncio.to_thread(ask, f"127.0.0.1:{port}", name) == "NOT_SERVING"
+        readiness.is_ready = True
+        assert await asyncio.to_thread(ask, f"127.0.0.1:{port}", name) == "SERVING"
+        assert await asyncio.to_thread(ask, f"127.0.0.1:{port}", "grpc.health.v1.Health") == "SERVING"
+        assert (await asyncio.to_thread(ask, f"127.0.0.1:{port}", "nobody")).startswith("NOT_FOUND")
+    finally:
+        await server.stop(None)
+
+
+async def test_where_nothing_is_said_of_readiness_what_is_hosted_is_served() -> None:
+    server = make_server()
+    add_services(server, (service("Coordinator", {}),), Health())
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    name = "lockstep.wire.v1.Coordinator"
+    assert await asyncio.to_thread(ask, f"127.0.0.1:{port}", name) == "SERVING"
+    await server.stop(None)
 
 
 def test_where_nobody_listens_nobody_serves() -> None:

@@ -15,6 +15,7 @@ from lockstep.runtime.channels import make_server, open_blocking_channel
 from lockstep.runtime.health import Health
 from lockstep.runtime.health_check import ask
 from lockstep.runtime.reflection import add_services
+from lockstep.runtime.request_limits import MESSAGE_BYTES_MAX
 from tests.unit.lockstep.transport.ends import Ends, within
 from tests.unit.lockstep.transport.probe_service import COUNT, Probe, numbered, path
 
@@ -22,8 +23,8 @@ from tests.unit.lockstep.transport.probe_service import COUNT, Probe, numbered, 
 @pytest.fixture
 async def address(probe: Probe) -> AsyncIterator[str]:
     """Of a server as every service of ours has it."""
-    server = make_server()
-    add_services(server, (probe.handlers(), Health({"ready": lambda: False}).handlers()))
+    server = make_server(lambda _: MESSAGE_BYTES_MAX)
+    add_services(server, (probe.handlers(),), Health({"ready": lambda: False}))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     yield f"127.0.0.1:{port}"
@@ -71,20 +72,29 @@ async def test_a_blocking_client_is_told_of_deadlines_and_cancels(address: str, 
         assert await probe.ended.get() == "cancelled"
 
 
-@pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+@pytest.mark.parametrize("size", [0, 10, 10_000, 3 << 20])
 @within(40)
-async def test_a_client_that_compresses_is_understood_or_told(
-    address: str, compression: grpc.Compression
-) -> None:
+async def test_a_client_that_compresses_by_gzip_is_understood(address: str, size: int) -> None:
     def play() -> None:
         channel: Any
-        with grpc.insecure_channel(address, compression=compression) as channel:
-            try:
-                answer = channel.unary_unary(path("Echo"))(b"x" * 10_000, timeout=20)
-                assert answer == b"x" * 10_000
-            except grpc.RpcError as error:
-                if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
-                    raise
+        with grpc.insecure_channel(address, compression=grpc.Compression.Gzip) as channel:
+            assert channel.unary_unary(path("Echo"))(b"x" * size, timeout=20) == b"x" * size
+            said = [numbered(number, 4 + size) for number in range(3)]
+            assert list(channel.stream_stream(path("Converse"))(iter(said), timeout=20)) == said
+
+    await asyncio.to_thread(play)
+
+
+@within(40)
+async def test_a_client_that_compresses_otherwise_is_told(address: str) -> None:
+    def play() -> None:
+        channel: Any
+        with grpc.insecure_channel(address, compression=grpc.Compression.Deflate) as channel:
+            with pytest.raises(grpc.RpcError) as error:
+                channel.unary_unary(path("Echo"))(b"x" * 10_000, timeout=20)
+            call: Any = error.value
+            assert call.code() is grpc.StatusCode.UNIMPLEMENTED
+            assert "gzip" in call.details()
 
     await asyncio.to_thread(play)
 
@@ -123,5 +133,6 @@ async def test_reflection_tells_services_and_messages(address: str) -> None:
             return set(database.get_services()), [method.name for method in found.methods]
 
     names, methods = await asyncio.to_thread(play)
-    assert names == {"test.Probe", "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+    versions = {f"grpc.reflection.{version}.ServerReflection" for version in ("v1", "v1alpha")}
+    assert names == {"test.Probe", "grpc.health.v1.Health", *versions}
     assert {"Check", "Watch"} <= set(methods)
