@@ -25,6 +25,8 @@ from services.primary.core.primary import PrimaryCore
 
 HASHED_ITEMS = 200
 """In one turn: about a millisecond."""
+HASH_PAUSE = 4.0
+"""Times that a hash took, until the next one: hashes take a fifth of the time at most, however many ask for them."""
 _LENGTHS = struct.Struct(">II?")
 
 
@@ -48,6 +50,10 @@ class StatusReport:
         self._own_disk = own_disk
         self._hashing = asyncio.Lock()
         """Whoever hashes keeps the references of a whole state."""
+        self._hash_not_before = 0.0
+        """Seconds of the event loop's clock."""
+        self._next_hashes: dict[SetName, asyncio.Task[pb.Replica]] = {}
+        """Those that have not begun: whoever asks meanwhile gets the same."""
 
     async def get_status(self, request: pb.GetClusterStatusRequest) -> pb.GetClusterStatusResponse:
         view = self._view
@@ -81,13 +87,25 @@ class StatusReport:
         )
 
     async def _hashed_replica(self, set_name: SetName) -> pb.Replica:
-        """With the hash of the state that the other figures are of."""
+        """With the hash of the state that the other figures are of, which is no older than this call."""
+        hashing = self._next_hashes.get(set_name)
+        if hashing is None:
+            hashing = self._next_hashes[set_name] = asyncio.ensure_future(self._hash(set_name))
+            hashing.add_done_callback(_hear_failure)
+        return await asyncio.shield(hashing)
+
+    async def _hash(self, set_name: SetName) -> pb.Replica:
+        loop = asyncio.get_running_loop()
         async with self._hashing:
+            await asyncio.sleep(max(0.0, self._hash_not_before - loop.time()))
+            del self._next_hashes[set_name]
+            begun_at = loop.time()
             report, state = self.replica(set_name), self._state(set_name)
             if state is not None:
                 # At once, before anything else is applied; what is read of it then is as it was.
                 items = state.items(bodies=False)
                 report.state_hash = await hash_in_turns(items)
+            self._hash_not_before = loop.time() + HASH_PAUSE * (loop.time() - begun_at)
             return report
 
     def replica(self, set_name: SetName) -> pb.Replica:
@@ -140,6 +158,12 @@ class StatusReport:
             min_in_sync=set_map.min_in_sync,
             is_led=view.lease_holder is not None,
         )
+
+
+def _hear_failure(hashing: "asyncio.Task[pb.Replica]") -> None:
+    """Whoever asked may have gone."""
+    if not hashing.cancelled():
+        hashing.exception()
 
 
 async def hash_in_turns(items: Iterator[StateItem]) -> str:

@@ -1,9 +1,10 @@
 """What a broker says of its replicas, and that saying it holds up nothing else."""
 
 import asyncio
+from typing import TypeVar
 
 from lockstep.core.cluster_map import Keys
-from lockstep.core.ids import BrokerId, Incarnation
+from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.state_hash import state_hash
 from lockstep.runtime.channels import Channels
 from lockstep.runtime.cluster_view import ClusterView
@@ -15,6 +16,7 @@ from tests.unit.services.primary.primary_rig import Rig
 from tests.unit.services.replicas import SET, ReplicaBench, leading
 
 TURNS = 5
+_Report = TypeVar("_Report", bound=StatusReport)
 
 
 def a_rig_with_messages() -> Rig:
@@ -25,11 +27,11 @@ def a_rig_with_messages() -> Rig:
     return rig
 
 
-def report_of(bench: ReplicaBench) -> StatusReport:
+def report_of(bench: ReplicaBench, kind: type[_Report]) -> _Report:
     driver, view = Driver(), ClusterView(Keys("c"))
     driver.host(SET, bench.replica)
     own_disk = OwnDisk(Channels(), "127.0.0.1:1", view)
-    return StatusReport(BrokerId("a"), Incarnation("p1"), "c", view, driver, own_disk)
+    return kind(BrokerId("a"), Incarnation("p1"), "c", view, driver, own_disk)
 
 
 async def test_a_hash_is_made_in_turns_with_everything_else() -> None:
@@ -61,7 +63,7 @@ async def test_what_is_applied_meanwhile_is_not_in_it() -> None:
 
 async def test_a_status_has_hashes_only_if_they_are_asked_for() -> None:
     bench = leading()
-    report = report_of(bench)
+    report = report_of(bench, StatusReport)
     assert bench.replica.primary is not None
     for with_state_hash in (False, True):
         request = pb.GetClusterStatusRequest(with_state_hash=with_state_hash)
@@ -75,3 +77,25 @@ async def test_a_status_has_hashes_only_if_they_are_asked_for() -> None:
             state.applied,
             state_hash(state) if with_state_hash else "",
         )
+
+
+class Counted(StatusReport):
+    """Counts the looks at a replica: there is one for each hash."""
+
+    looks = 0
+
+    def replica(self, set_name: SetName) -> pb.Replica:
+        self.looks += 1
+        return super().replica(set_name)
+
+
+async def test_however_many_ask_for_hashes_few_are_made() -> None:
+    """Each walks through a whole state, and anybody may ask."""
+    report, request = report_of(leading(), Counted), pb.GetClusterStatusRequest(with_state_hash=True)
+    first = asyncio.ensure_future(report.get_status(request))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    others = [asyncio.ensure_future(report.get_status(request)) for _ in range(500)]
+    hashes = {one.replicas[0].state_hash for one in await asyncio.gather(first, *others)}
+    assert len(hashes) == 1 and "" not in hashes
+    assert 1 <= report.looks <= 3
