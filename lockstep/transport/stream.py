@@ -132,9 +132,9 @@ class Stream:
             at += taken
             if self._parts_bytes == self._wanted_bytes and not self._end_part():
                 return
-        if self.counted_bytes or self._parts_bytes > UNCOUNTED_BYTES_MAX:
-            self.counted_bytes = self._parts_bytes
-            self.connection.count_unfinished(self, self._parts_bytes)
+            if self.counted_bytes or self._parts_bytes > UNCOUNTED_BYTES_MAX:
+                self.counted_bytes = self._parts_bytes
+                self.connection.count_unfinished(self, self._parts_bytes)
         if self._messages:
             if handler is not None:
                 self._hand_over(handler)
@@ -192,7 +192,9 @@ class Stream:
             await self._wait()
         await self._take_turn()
         data = self._next()
-        return await self._inflated(data) if type(data) is Deflated else bytes(data)
+        if self._may_be_compressed and isinstance(data, Deflated):
+            return await self._inflated(data)
+        return bytes(data)
 
     async def _inflated(self, data: Deflated) -> bytes:
         """The message that was compressed to that."""
