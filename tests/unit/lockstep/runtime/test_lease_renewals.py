@@ -45,7 +45,9 @@ class Member:
             if self.is_hung:
                 self.may_answer.wait(10)
             header = rpc.ResponseHeader(revision=REVISION)
-            yield rpc.LeaseKeepAliveResponse(header=header, ID=request.ID, TTL=TTL_SECONDS if request.ID < 100 else 0)
+            yield rpc.LeaseKeepAliveResponse(
+                header=header, ID=request.ID, TTL=TTL_SECONDS if request.ID < 100 else 0
+            )
 
     def stop(self) -> None:
         self.may_answer.set()
