@@ -73,7 +73,7 @@ class Plan:
 async def measure(
     plan: Plan,
     directory: Path,
-    others: Mapping[str, Pids] | None = None,
+    systems: Mapping[str, Pids] | None = None,
     *,
     round_number: int = 0,
     resting_seconds_max: float = RESTING_SECONDS_MAX,
@@ -81,19 +81,26 @@ async def measure(
     """Runs the programs of a plan, once all systems rest; `directory` is on the disk that the servers write to. Raises
     `LoadFailed`, `ServerEnded`.
 
-    `others`: processes of the other systems of the run, by system. `round_number`: from 1; 0: there are none.
+    `systems`: all processes of all systems of the run, by system; what has no part in the plan is not to work. `round_number`:
+    from 1; 0: there are none.
     """
-    systems = {**(others or {}), plan.system: plan.pids}
+    known = systems or {}
+    all_of_them = {**known, plan.system: {**known.get(plan.system, {}), **plan.pids}}
+    used_pids = set(plan.pids.values())
+    idle = {
+        name: {role: pid for role, pid in pids.items() if pid not in used_pids}
+        for name, pids in all_of_them.items()
+    }
     async with contextlib.AsyncExitStack() as stack:
         programs = [await stack.enter_async_context(_started(command)) for command in plan.commands]
         await asyncio.gather(*(_line(program, READY_SECONDS_MAX) for program in programs))
-        restless = await at_rest(systems, resting_seconds_max)
+        restless = await at_rest(all_of_them, resting_seconds_max)
         clients = {
             "client" if len(programs) == 1 else f"client {number + 1}": program.pid
             for number, program in enumerate(programs)
         }
         meter, strangers = CpuMeter({**plan.pids, **clients}), OtherLoad()
-        waiting = {name: CpuMeter(pids) for name, pids in (others or {}).items()}
+        waiting = {name: CpuMeter(pids) for name, pids in idle.items() if pids}
         for program in programs:
             assert program.stdin is not None
             program.stdin.write(b"go\n")

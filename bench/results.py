@@ -65,7 +65,8 @@ class Measurement(Disturbance, frozen=True):
     """Of the servers, by their role."""
     clients: dict[str, Used]
     system_cores: dict[str, float] = {}
-    """Used meanwhile by systems of the same run whose turn it was not, by system; none: nobody looked, or there are none."""
+    """Used meanwhile by systems of the same run whose turn it was not, and by what of its own has no part in it, such as the
+    proxy in a turn of the SDK; by system. None: nobody looked, or there are none."""
     restless: list[str] = []
     """Systems that had not come to rest when it began."""
     round: int = 0

@@ -132,14 +132,13 @@ class Rounds:
 
     async def _take(self, turn: Turn) -> None:
         case, system = turn.case, turn.system
-        others = {name: pids for name, pids in self._pids.items() if name != system.name}
 
         async def once() -> Measurement:
             plan = await system.plan(case, seconds=self._seconds)
             one = await measure(
                 plan,
                 self._directory,
-                others,
+                self._pids,
                 round_number=turn.round,
                 resting_seconds_max=self._resting_seconds_max,
             )

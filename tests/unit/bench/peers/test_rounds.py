@@ -113,7 +113,19 @@ async def test_nobody_is_measured_while_another_system_works_on_behind_its_turn(
     assert (first.system, second.system) == ("lockstep", "peer")
     assert cpu_seconds(peer.late) > 0.9, "it was done before anything was measured"
     assert (first.system_cores, first.restless, first.round) == ({"peer": 0.0}, [], 1)
-    assert second.system_cores == {"lockstep": 0.0}
+    assert second.system_cores == {"lockstep": 0.0, "peer": 0.0}
+
+
+@pytest.mark.usefixtures("looks")
+async def test_what_of_a_system_has_no_part_in_its_turn_is_watched_too(
+    tmp_path: Path, burner: Burning
+) -> None:
+    """As the proxy in a turn of the SDK."""
+    own = Fake("lockstep", idle=await burner.start(), late=await burner.start(1.0))
+    rounds = rounds_of(tmp_path, resting_seconds_max=60.0)
+    await rounds.run([TX], [own], 1)
+    assert cpu_seconds(own.late) > 0.9
+    assert rounds.found[0].system_cores == {"lockstep": 0.0}
 
 
 @pytest.mark.usefixtures("looks")
