@@ -8,6 +8,11 @@ stands; if its epoch ended first, its number is consumed by the rollback of the 
 was, it would open a transaction that nobody knows.
 
 `kept_from`: the epoch from which on open transactions are still open, as the set last said: earlier ones have ended.
+
+A command that a primary dies over would end the next one, too, and so on, for it is sent again. So reigns that ended without a
+word are counted for each command that they had, and the set has not. Behind two in a row it is suspected: it is sent alone, and
+nothing behind it until the primary has shown that it goes on. If that one falls as well, the command is refused: the set does not
+have it, so it did not happen. (Other sessions lost the same primary, and what they had is harmless: so not at once, and alone.)
 """
 
 from collections import deque
@@ -42,6 +47,8 @@ from lockstep.core.server_messages import CommandAnswered
 
 MESSAGE_BYTES = 100
 """What a message costs in memory beside its content, roughly: with empty bodies a backlog would never be full."""
+SUSPECTED_FALLS = 2
+"""Reigns in a row behind which commands are sent one by one. Fewer would slow every failover down."""
 _NEVER = Epoch(0)
 _NO_TRANSACTION: TransactionKey = (LogIndex(1), Epoch(1))
 """Every log begins with the record of its epoch, so this is none: a rollback of it is refused, and changes nothing."""
@@ -61,6 +68,8 @@ class InFlight:
     """The caller has heard of it."""
     transaction: TransactionKey | None = None
     """What a begin opened, once it is answered."""
+    falls: int = 0
+    """Reigns in a row that had it and ended without a word."""
 
 
 class CommandWindow:
@@ -79,6 +88,10 @@ class CommandWindow:
         """Operations of each open transaction that was not told to end."""
         self.branches: dict[bytes, TransactionKey] = {}
         """Branches that the session works in or has suspended, by xid."""
+        self.survived = 0
+        """The present reign goes on behind every command up to this one."""
+        self._suspected_to = 0
+        """Commands up to this one are sent alone; 0: none are."""
         self._window: deque[InFlight] = deque()
         """Commands heard + 1 .. last."""
 
@@ -133,6 +146,13 @@ class CommandWindow:
         """The next commands to send in `epoch`, at least one if there is any that the window allows."""
         taken: list[AnyCommand] = []
         size = 0
+        if self._suspected_to:
+            if self.is_held_up:
+                return taken
+            if self.is_suspicious:
+                count_max = 1
+            else:
+                self._suspected_to = 0
         end = min(self.last, self.heard + ANSWERS_KEPT, self.sent + count_max)
         while self.sent < end:
             entry = self._window[self.sent - self.heard]
@@ -147,7 +167,20 @@ class CommandWindow:
     @property
     def has_unsent(self) -> bool:
         """Whether `take` would give something."""
-        return self.sent < self.last and self.sent < self.heard + ANSWERS_KEPT
+        is_any = self.sent < self.last and self.sent < self.heard + ANSWERS_KEPT
+        return is_any and not (self._suspected_to and self.is_held_up)
+
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether the next command is one that is sent alone."""
+        return self.sent < self._suspected_to
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the last command was sent alone, and may yet end the reign."""
+        if not self.survived < self.sent <= self._suspected_to or self.sent <= self.heard:
+            return False
+        return not self._window[self.sent - self.heard - 1].is_answered
 
     def answer(
         self, answers: tuple[CommandAnswered, ...], kept_from: Epoch
@@ -234,6 +267,38 @@ class CommandWindow:
             self.bytes -= self._window.popleft().size
             self.heard += 1
 
+    def command(self, number: int) -> AnyCommand:
+        """One that is in the window."""
+        return self._window[number - self.heard - 1].command
+
+    def falls(self, number: int) -> int:
+        """How many reigns in a row had one that is in the window, and ended without a word."""
+        return self._window[number - self.heard - 1].falls
+
+    def survive(self, number: int) -> None:
+        """The reign that this stream is of goes on behind every command up to this one."""
+        self.survived = max(self.survived, number)
+
+    def fallen(self, next_number: int, epoch: Epoch) -> int:
+        """The reign before `epoch` ended without a word, and the set has nothing from `next_number` on.
+
+        Returns the number of the command that it died over, 0: nobody knows.
+        """
+        had: list[int] = []
+        for number in range(max(next_number, self.heard + 1), self.sent + 1):
+            entry = self._window[number - self.heard - 1]
+            if number <= self.survived:
+                entry.falls = 0
+            elif 0 < entry.epoch_sent < epoch and not entry.is_answered:
+                entry.falls += 1
+                had.append(number)
+        falls = [self._window[number - self.heard - 1].falls for number in had]
+        if len(had) == 1 and had[0] <= self._suspected_to and falls[0] >= SUSPECTED_FALLS:
+            return had[0]
+        if max(falls, default=0) >= SUSPECTED_FALLS:
+            self._suspected_to = max(self._suspected_to, had[-1])
+        return 0
+
     def resume(self, next_number: int, kept_from: Epoch) -> list[Effect]:
         """The set has everything before `next_number` and nothing from it on. Open transactions of earlier epochs are no more.
 
@@ -244,6 +309,7 @@ class CommandWindow:
                 f"the set expects command {next_number}, and {self.heard + 1}..{self.last} are in flight"
             )
         self._rewind(next_number)
+        self.survived = 0
         dropped = set()
         for entry in self._window:
             if entry.transaction is not None and entry.epoch_sent == 0:

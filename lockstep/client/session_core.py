@@ -218,7 +218,7 @@ class SessionCore:
         if times.heartbeat_at is not None and now >= times.heartbeat_at:
             times.heartbeat_at = now + line.heartbeat_ms
             if not line.requests:
-                line.requests.append(rq.Heartbeat())
+                line.requests.append(line.heartbeat())
 
     def _flush(self, now: int, effects: list[e.Effect]) -> None:
         """One write with all that is to be said, when the last one is done."""
@@ -240,7 +240,10 @@ class SessionCore:
             line.requests.clear()
         if state is State.ATTACHED and line.window.has_unsent and line.times.resend_at is None:
             settings = line.settings
+            is_alone = line.window.is_suspicious
             messages += line.window.take(line.epoch, settings.send_commands_max, settings.send_bytes_max)
+            if is_alone:
+                messages.append(line.heartbeat())
         if messages:
             line.is_writing = True
             effects.append(e.Send(line.stream, tuple(messages)))

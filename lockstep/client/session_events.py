@@ -166,6 +166,15 @@ class CommandInDoubt(msgspec.Struct, frozen=True):
     transaction: TransactionKey | None = None
 
 
+class PoisonFound(msgspec.Struct, frozen=True):
+    """Primaries ended over the command of that number, which is refused: somebody should hear of it besides its caller."""
+
+    number: int
+    kind: str
+    """Name of its type."""
+    text: str
+
+
 class QuestionAnswered(msgspec.Struct, frozen=True):
     ticket: Ticket
     answer: Answer
@@ -252,6 +261,7 @@ Effect = (
     | CommandDone
     | CommandRejected
     | CommandInDoubt
+    | PoisonFound
     | QuestionAnswered
     | TransactionAborted
     | Delivered

@@ -73,6 +73,9 @@ def _attach(line: SessionLine, message: sm.SessionAttached, now: int, effects: l
     kept_from = message.kept_from or message.epoch
     if message.epoch > line.held.epoch:
         effects += line.held.enter(message.epoch, kept_from)
+    poison = 0
+    if not line.has_ended:
+        poison = line.window.fallen(message.next_number, message.epoch)
     try:
         effects += line.window.resume(message.next_number, kept_from)
     except ValueError as error:
@@ -83,7 +86,13 @@ def _attach(line: SessionLine, message: sm.SessionAttached, now: int, effects: l
     line.takes_last_publish = message.takes_last_publish
     line.session, line.session_epoch = message.session, message.session_epoch
     line.state = State.ATTACHED
+    line.has_ended = False
     line.awaited.close(effects)
+    if poison:
+        _refuse(line, poison, effects)
+    if line.window.is_suspicious:
+        # Others have lost the same primary: what each of them sends first is not to be there when one of them ends the next.
+        line.times.resend_at = now + line.choose(line.settings.suspected_ms + 1)
     line.times.give_up_at = None
     line.times.heartbeat_at = now + line.heartbeat_ms
     line.requests.extend(line.held.openings())
@@ -92,6 +101,18 @@ def _attach(line: SessionLine, message: sm.SessionAttached, now: int, effects: l
     effects.append(
         e.Attached(line.address, line.session_id, line.session, line.epoch, message.commit_index, is_new)
     )
+
+
+def _refuse(line: SessionLine, number: int, effects: list[e.Effect]) -> None:
+    """The primaries died over this command, and the set does not have it."""
+    command, count = line.window.command(number), line.window.falls(number)
+    text = f"{count} primaries of {line.set_name} in a row ended when they had this command, the last with it alone"
+    for effect in line.window.refuse(number, ErrorCode.POISON, f"{text}: it is not sent again")[1]:
+        if isinstance(effect, e.CommandRejected) and effect.ticket is not None:
+            effects.append(effect)
+    if isinstance(command, c.SettleCommand):
+        line.held.take_back(command)
+    effects.append(e.PoisonFound(number, type(command).__name__, text))
 
 
 def _hear(line: SessionLine, message: sm.AnyServerMessage, now: int, effects: list[e.Effect]) -> None:
@@ -106,6 +127,7 @@ def _hear(line: SessionLine, message: sm.AnyServerMessage, now: int, effects: li
                 release = c.SettleCommand(0, queue, epoch, positions, c.Disposition.RELEASE)
                 effects += line.window.submit(None, release, line.kept_from)
         case sm.HeartbeatAnswered(_, _, pause_ms):
+            line.heartbeat_answered()
             line.candidates.succeed()  # Not at attachment: one that ends at once is not to be tried without pause.
             line.heartbeat_ms = max(line.settings.heartbeat_ms, pause_ms)
         case sm.PushedBack(_, _, number, _, _):
@@ -162,6 +184,7 @@ def _end(line: SessionLine, code: ErrorCode, text: str, now: int, effects: list[
         effects.append(e.CloseStream(line.stream))
         line.finish(ErrorCode.NONE, "", effects)
         return
+    line.has_ended = True
     if code not in _ELSEWHERE:
         line.lose_session(code, text, effects)
     line.drop_stream(now, effects)

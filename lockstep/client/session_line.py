@@ -80,6 +80,10 @@ class SessionLine:
         """The set was told so."""
         self.push_backs = 0
         """In a row, without an answer between them."""
+        self.has_ended = False
+        """The reign that served the session last has said that it is over: nothing that was sent to it ended it."""
+        self._marks: deque[int] = deque()
+        """Of the heartbeats on this stream that are not answered: the command that each was said behind."""
         self.times = SessionTimes()
         self.heartbeat_ms = self.settings.heartbeat_ms
         """As the primary wants it."""
@@ -100,6 +104,16 @@ class SessionLine:
         """As many as there is room for on this stream."""
         if self.state is State.ATTACHED:
             self.requests.extend(self.questions.take())
+
+    def heartbeat(self) -> rq.Heartbeat:
+        """One to be said now, behind all commands that were sent."""
+        self._marks.append(self.window.sent if self.state is State.ATTACHED else 0)
+        return rq.Heartbeat()
+
+    def heartbeat_answered(self) -> None:
+        """One was. Some never are, so it may be a later one than the first: what it proves is proved all the same."""
+        if self._marks:
+            self.window.survive(self._marks.popleft())
 
     def say(self, request: rq.AnyRequest) -> None:
         """For this stream only: what has to outlive it is said again on attachment."""
@@ -166,6 +180,7 @@ class SessionLine:
     def _leave_stream(self) -> None:
         self.stream = 0
         self.requests.clear()
+        self._marks.clear()
         self.is_writing = False
         self.times.end_stream()
 

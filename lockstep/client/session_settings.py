@@ -28,6 +28,8 @@ class SessionSettings:
     push_back_ms: int = 20
     push_back_max_ms: int = 500
     """Pause before commands that were pushed back are sent again."""
+    suspected_ms: int = 1_000
+    """A command that primaries may have died over waits for up to so long, by chance, before it is sent again."""
     send_commands_max: int = 256
     send_bytes_max: int = 1 << 20
     """One write: about as much as a primary puts into one batch of its journal."""

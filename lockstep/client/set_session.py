@@ -383,6 +383,9 @@ class SetSession:
                 self.write_soon()
             case e.SessionLost():
                 self.lost_sessions += 1
+            case e.PoisonFound(number, kind, text):
+                line = "event=poison_refused set=%s command %d (%s) is not sent again: %s"
+                _log.error(line, self.set_name, number, kind, text)
             case e.ConsumerStarted():
                 pass
             case e.Closed(code, message):

@@ -48,6 +48,8 @@ class ErrorCode(IntEnum):
     """Whoever asks may not do that."""
     OUT_OF_RANGE = 27
     """What is asked for lies below the lowest index that can still be read here; it does not come back (DESIGN 5, 7)."""
+    POISON = 28
+    """One primary after the other died over this command: its client does not send it any more."""
 
 
 class LockstepError(Exception):

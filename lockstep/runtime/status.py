@@ -42,6 +42,7 @@ STATUS: dict[ErrorCode, grpc.StatusCode] = {
     ErrorCode.NOT_IMPLEMENTED: grpc.StatusCode.UNIMPLEMENTED,
     ErrorCode.UNAUTHORIZED: grpc.StatusCode.PERMISSION_DENIED,
     ErrorCode.OUT_OF_RANGE: grpc.StatusCode.OUT_OF_RANGE,
+    ErrorCode.POISON: grpc.StatusCode.FAILED_PRECONDITION,
 }
 
 CODE_KEY = "lockstep-code"

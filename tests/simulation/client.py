@@ -222,6 +222,8 @@ class ClientSession:
                 self.world.branches.reach("session opened" if effect.is_new else "session resumed")
                 if self.core.line.stream != self._last_stream:
                     self.world.branches.reach("session attached where it was awaited")
+            case e.PoisonFound():
+                self.world.branches.reach("poison found")
             case e.SessionLost():
                 self.losses += 1
                 self.world.branches.reach("session lost")

@@ -78,11 +78,11 @@ class History:
                 bench.wait(1_500)
 
     def heal(self) -> None:
-        for _ in range(10):
+        for _ in range(50):
             if self.bench.primary is not None:
                 self.bench.primary.pushes_back = False
             self.bench.exchange()
-            self.bench.wait(1_000)
+            self.bench.wait(200)
 
 
 def indexes_begun(index: int, entry: Entry) -> range:
