@@ -7,7 +7,7 @@ than he was sent: whoever says so is heard no more, and nothing that he said out
 
 from lockstep.core.clock import Now
 from lockstep.core.effects import Note
-from lockstep.core.ids import transaction_id
+from lockstep.core.ids import BrokerId, transaction_id
 from lockstep.core.inputs import BackupSaid
 from lockstep.core.records import RollbackReason
 from lockstep.core.replication import Acknowledge, Refuse, Subscribe
@@ -44,6 +44,9 @@ class BackupHearing:
     def said(self, given: BackupSaid, now: Now) -> None:
         """Take a backup's message; raises `ReignOver`."""
         context, message = self._context, given.message
+        if isinstance(message, Subscribe) and not self._may_replicate(message.broker):
+            self._backups.refuse_outsider(given.stream, message.broker)
+            return
         if message.epoch > context.epoch:
             raise ReignOver(f"{message.broker} has seen epoch {message.epoch}")
         if message.epoch < context.epoch:
@@ -64,6 +67,10 @@ class BackupHearing:
                     self._acknowledged(subscription)
             case Refuse():
                 self._refused(given.stream, message)
+
+    def _may_replicate(self, broker: BrokerId) -> bool:
+        """Whether the entry names a broker as one of the set's, and another one than this: only those are given its contents."""
+        return broker in self._membership.set_map.brokers and broker != self._membership.own.broker
 
     def closed(self, number: int) -> None:
         """A backup's stream is gone."""

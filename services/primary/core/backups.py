@@ -25,7 +25,7 @@ from lockstep.core.replication import (
 )
 from lockstep.core.store_protocol import StateItem
 from services.primary.core.catching_up import CatchingUp
-from services.primary.core.context import Context
+from services.primary.core.context import Context, shown
 from services.primary.core.snapshot_sending import SnapshotSending
 
 SNAPSHOT_TURN_CHUNKS = 4
@@ -265,6 +265,10 @@ class Backups:
     def refuse_epoch(self, stream: int, epoch: Epoch) -> None:
         """The subscriber speaks of another epoch than this one."""
         self._refuse(stream, f"subscribed in epoch {epoch}, this is epoch {self._context.epoch}")
+
+    def refuse_outsider(self, stream: int, broker: BrokerId) -> None:
+        """The subscriber says that it is a broker that is none of the set's."""
+        self._refuse(stream, f"{shown(broker)} is no backup of this set by its entry")
 
     def _refuse(self, stream: int, reason: str, missing_from: LogIndex = LogIndex(0)) -> None:
         set_name, epoch = self._context.state.set_name, self._context.epoch

@@ -3,9 +3,9 @@
 import pytest
 
 from lockstep.core.effects import CloseBackupStream, Note
-from lockstep.core.ids import Epoch, LogIndex
-from lockstep.core.inputs import BackupStreamClosed, Tick
-from lockstep.core.replication import SubscriptionRefused
+from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex
+from lockstep.core.inputs import BackupSaid, BackupStreamClosed, Tick
+from lockstep.core.replication import Subscribe, SubscriptionRefused
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.replicas import SET, PrimaryBench, entry, member
 
@@ -122,3 +122,28 @@ def test_a_newcomer_has_what_it_was_sent_behind_its_snapshot() -> None:
     bench.acknowledge(1, B, end)
     bench.feed(Tick(SET))
     assert warnings(bench) == [] and bench.swaps()[-1].set_map.in_sync == (A, B)
+
+
+@pytest.mark.parametrize("broker", ["evil", "a", "b "])
+@pytest.mark.parametrize("epoch", [1, 2, FAR])
+def test_whom_the_entry_does_not_name_gets_nothing_and_moves_nothing(broker: str, epoch: int) -> None:
+    bench = PrimaryBench(entry(1, A, B, min_in_sync=2))
+    subscribe(bench, 1)
+    before = len(bench.effects)
+    said = Subscribe(
+        SET,
+        Epoch(epoch),
+        BrokerId(broker),
+        DiskId("new"),
+        Incarnation("new"),
+        LogIndex(0),
+        (),
+        LogIndex(0),
+        False,
+        LogIndex(0),
+    )
+    bench.feed(BackupSaid(SET, 2, said))
+    [refused] = bench.told(2, before)
+    assert isinstance(refused, SubscriptionRefused) and "is no backup of this set" in refused.reason
+    assert CloseBackupStream(SET, 2) in bench.effects and not bench.core.stopped
+    assert list(bench.core.backups.by_stream) == [1], "what a backup had before goes on"
