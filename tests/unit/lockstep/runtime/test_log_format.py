@@ -2,10 +2,13 @@
 
 import json
 import logging
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
+import lockstep
 from lockstep.core.effects import Note
 from lockstep.core.ids import Epoch, LogIndex, SetName
 from lockstep.core.inputs import Tick
@@ -88,3 +91,61 @@ async def test_what_a_core_notes_is_logged_with_its_place_in_the_log(
     driver.feed(Tick(EAST))
     driver.drain()
     assert caplog.messages == ["set=east epoch=4 index=9 event=backup_lost B3"]
+
+
+FORGED = "evil\n2026-01-01T00:00:00.000 CRITICAL lockstep.cluster set=main event=data_loss_accepted"
+OBEYED = [
+    chr(code)
+    for code in (*range(0x20), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x2028, 0x202E, 0x2066, 0xFEFF, 0xD800)
+]
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("character", OBEYED, ids=ascii)
+@pytest.mark.parametrize("message", ["event=subscribed broker=%s", "%s", "event=refused why: %s"])
+def test_nothing_that_a_peer_says_ends_a_line_or_moves_a_terminal(
+    form: str, character: str, message: str
+) -> None:
+    line = make_formatter(form).format(record(message, f"a{character}b"))
+    assert len(line.splitlines()) == 1 and character not in line
+    assert line.encode().decode() == line and "a" in line and "b" in line
+
+
+def test_what_a_program_reads_of_a_line_is_what_was_said() -> None:
+    assert as_json(record("%s", "a\n\x9b\u2028b"))["text"] == "a\n\x9b\u2028b"
+
+
+def test_a_line_cannot_be_forged() -> None:
+    line = make_formatter("text").format(record("event=subscribed %s by log", FORGED))
+    assert line.splitlines() == [line] and r"evil\x0a2026" in line
+
+
+def test_neither_can_it_by_an_error_and_its_traceback() -> None:
+    try:
+        raise RuntimeError(FORGED)
+    except RuntimeError:
+        found = record("failed")
+        found.exc_info = sys.exc_info()
+    found.stack_info = f"Stack\n{FORGED}"
+    first, *others = make_formatter("text").format(found).splitlines()
+    assert first.endswith("lockstep.driver failed") and others
+    assert all(line.startswith("  | ") for line in others)
+
+
+def test_characters_of_all_languages_stay() -> None:
+    text = "größe 漢字 עברית \N{GRINNING FACE}"
+    assert make_formatter("text").format(record("%s", text)).endswith(text)
+
+
+def test_every_process_writes_its_log_by_one_of_these_forms() -> None:
+    """Another formatter, or a handler without one, would write what peers say as it is."""
+    root = Path(lockstep.__file__).parents[1]
+    makers = re.compile(r"logging\.(Formatter|[A-Za-z.]*Handler|basicConfig)\(|\.setFormatter\(")
+    found = {
+        str(path.relative_to(root))
+        for folder in ("lockstep", "services")
+        for path in (root / folder).rglob("*.py")
+        if makers.search(path.read_text())
+    }
+    assert found == {"lockstep/runtime/process.py"}
+    assert "setFormatter(make_formatter())" in (root / "lockstep/runtime/process.py").read_text()
