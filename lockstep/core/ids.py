@@ -21,6 +21,8 @@ SessionId = NewType("SessionId", str)
 
 Epoch = NewType("Epoch", int)
 """Reign of one primary process over one resource set; 0 is before the first."""
+EPOCH_MAX = Epoch((1 << 63) - 1)
+"""Nobody is believed who speaks of a higher one: so every epoch that is believed has one above it."""
 LogIndex = NewType("LogIndex", int)
 """Place of a record in the replication log; the first record has 1, 0 is before it."""
 QueueId = NewType("QueueId", int)

@@ -98,7 +98,11 @@ class RememberMap(StoreRequest, frozen=True):
 
 
 class SetAside(StoreRequest, frozen=True):
-    """Rename the set's directory away and format a new one with a new disk id (R10). Answered with `SetOpened`."""
+    """Rename the set's directory away and format a new one with a new disk id (R10). Answered with `SetOpened`; refused where the
+    disk finds nothing wrong with itself, unless it is named.
+    """
+
+    disk: DiskId = DiskId("")
 
 
 class AcceptDamage(StoreRequest, frozen=True):

@@ -9,6 +9,7 @@ from typing import assert_never
 
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import (
+    EPOCH_MAX,
     BrokerId,
     DiskId,
     Epoch,
@@ -67,7 +68,7 @@ def decode_subscribe(data: bytes) -> tuple[Subscribe, str]:
     return (
         Subscribe(
             set_name=SetName(message.resource_set),
-            epoch=Epoch(message.epoch),
+            epoch=epoch_said(message.epoch),
             broker=BrokerId(message.broker),
             disk=DiskId(message.disk),
             incarnation=Incarnation(message.incarnation),
@@ -146,7 +147,14 @@ def decode_acknowledge(data: bytes | memoryview) -> tuple[str, Epoch, LogIndex]:
     """(subscription or "", epoch, log end). Raises `Rejected` for bytes that are no such message."""
     message = primary_pb2.AcknowledgeRequest()
     parse(message, data)
-    return message.subscription, Epoch(message.epoch), LogIndex(message.log_end)
+    return message.subscription, epoch_said(message.epoch), LogIndex(message.log_end)
+
+
+def epoch_said(number: int) -> Epoch:
+    """An epoch as a peer says it. Raises `Rejected` for one above which there is none."""
+    if number > EPOCH_MAX:
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, f"epoch {number} is above {EPOCH_MAX}", epoch=number)
+    return Epoch(number)
 
 
 def encode_refuse(refuse: Refuse, subscription: str) -> bytes:
@@ -305,4 +313,4 @@ def _epoch_starts(epochs: tuple[tuple[Epoch, LogIndex], ...]) -> list[store_pb2.
 
 
 def _epochs(starts: Sequence[store_pb2.EpochStart]) -> tuple[tuple[Epoch, LogIndex], ...]:
-    return tuple((Epoch(start.epoch), LogIndex(start.first_index)) for start in starts)
+    return tuple((epoch_said(start.epoch), LogIndex(start.first_index)) for start in starts)

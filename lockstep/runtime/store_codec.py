@@ -94,6 +94,7 @@ def encode_request(request: AnyStoreRequest) -> Serialized:
             message.remember_map.etcd_revision = request.etcd_revision
             message.remember_map.SetInParent()
         case SetAside():
+            message.set_aside.disk = request.disk
             message.set_aside.SetInParent()
         case AcceptDamage():
             message.accept_damage.SetInParent()
@@ -132,7 +133,7 @@ def decode_request(data: bytes | memoryview) -> AnyStoreRequest | None:
             known = remember.revision, remember.generation, remember.etcd_revision
             return RememberMap(*head, remember.map_bytes, *known)
         case "set_aside":
-            return SetAside(*head)
+            return SetAside(*head, DiskId(message.set_aside.disk))
         case "accept_damage":
             return AcceptDamage(*head)
         case _:

@@ -74,8 +74,13 @@ class MapRebuild:
         self._lease_seconds = lease_seconds
 
     async def survey_disk(self, request: pb.SurveyDiskRequest) -> pb.SurveyDiskResponse:
-        """What the disk of this broker holds."""
+        """What the disk of this broker holds. Raises `Rejected` IN_USE where a set is to be fenced that somebody leads."""
         fences = [(SetName(fence.resource_set), Epoch(fence.epoch)) for fence in request.fences]
+        for set_name, epoch in fences:
+            view = self._view.sets.get(set_name)
+            if view is not None and view.lease_holder is not None:
+                text = f"set {set_name!r} is led by {view.lease_holder}: it is not fenced for a rebuilt map"
+                raise Rejected(ErrorCode.IN_USE, text, set_name=set_name, epoch=epoch)
         survey = await self._own_disk.survey(with_names=request.with_names, fences=fences)
         return pb.SurveyDiskResponse(broker=self._broker, survey=survey)
 

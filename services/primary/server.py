@@ -24,6 +24,7 @@ from lockstep.runtime.replication_codec import (
     decode_acknowledge,
     decode_subscribe,
     encode_to_backup,
+    epoch_said,
     to_backup_bytes,
 )
 from lockstep.runtime.rpc import Context, hear, service, stream_unary, unary, unary_stream
@@ -197,10 +198,10 @@ class PrimaryService:
         subscribe = stream.subscribe
         refuse = Refuse(
             subscribe.set_name,
-            Epoch(request.epoch),
+            epoch_said(request.epoch),
             subscribe.broker,
             subscribe.incarnation,
-            (LogIndex(request.transaction_index), Epoch(request.transaction_epoch)),
+            (LogIndex(request.transaction_index), epoch_said(request.transaction_epoch)),
             request.reason,
         )
         self._driver.feed(BackupSaid(subscribe.set_name, stream.number, refuse))

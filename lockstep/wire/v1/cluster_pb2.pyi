@@ -662,7 +662,9 @@ class SurveyDiskRequest(_message.Message):
     """True: with the names of durable queues and exchanges."""
     @_builtins.property
     def fences(self) -> _containers.RepeatedCompositeFieldContainer[Global___SurveyDiskRequest.Fence]:
-        """Made durable before anything is read: no primary of a lower epoch can write any more."""
+        """Made durable before anything is read: no primary of a lower epoch can write any more. Refused (IN_USE) where a set among them
+        is led by somebody.
+        """
 
     def __init__(
         self,

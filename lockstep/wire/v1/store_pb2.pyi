@@ -228,12 +228,17 @@ class AppendRequest(_message.Message):
     class SetAside(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
+        DISK_FIELD_NUMBER: _builtins.int
+        disk: _builtins.str
+        """Id of the disk whose content goes. Empty: whichever it is, and only if it has found damage."""
         def __init__(
             self,
+            *,
+            disk: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["disk", b"disk"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -105,7 +105,8 @@ class StoreServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Fence(self, request, context):
-        """Makes an epoch durable without becoming the writer.
+        """Makes an epoch durable without becoming the writer. Refused for one that no set comes to: above 2^48, a set goes on from the
+        highest epoch that the disk has seen by 2^28 at most, and nowhere beyond 2^63 - 1.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -46,7 +46,9 @@ class StoreStub:
     ReadMessages: _grpc.UnaryUnaryMultiCallable[_store_pb2.ReadMessagesRequest, _store_pb2.ReadMessagesResponse]
     """Contents of messages that a broker dropped from its memory."""
     Fence: _grpc.UnaryUnaryMultiCallable[_store_pb2.FenceRequest, _store_pb2.FenceResponse]
-    """Makes an epoch durable without becoming the writer."""
+    """Makes an epoch durable without becoming the writer. Refused for one that no set comes to: above 2^48, a set goes on from the
+    highest epoch that the disk has seen by 2^28 at most, and nowhere beyond 2^63 - 1.
+    """
     Survey: _grpc.UnaryUnaryMultiCallable[_store_pb2.SurveyRequest, _store_pb2.SurveyResponse]
     """Every set that the disk holds, whoever asked for it before or not, with the map that it remembers (DESIGN R1). Fences nobody."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_store_pb2.GetStoreStatusRequest, _store_pb2.GetStoreStatusResponse]
@@ -68,7 +70,9 @@ class StoreAsyncStub(StoreStub):
     ReadMessages: _aio.UnaryUnaryMultiCallable[_store_pb2.ReadMessagesRequest, _store_pb2.ReadMessagesResponse]  # type: ignore[assignment]
     """Contents of messages that a broker dropped from its memory."""
     Fence: _aio.UnaryUnaryMultiCallable[_store_pb2.FenceRequest, _store_pb2.FenceResponse]  # type: ignore[assignment]
-    """Makes an epoch durable without becoming the writer."""
+    """Makes an epoch durable without becoming the writer. Refused for one that no set comes to: above 2^48, a set goes on from the
+    highest epoch that the disk has seen by 2^28 at most, and nowhere beyond 2^63 - 1.
+    """
     Survey: _aio.UnaryUnaryMultiCallable[_store_pb2.SurveyRequest, _store_pb2.SurveyResponse]  # type: ignore[assignment]
     """Every set that the disk holds, whoever asked for it before or not, with the map that it remembers (DESIGN R1). Fences nobody."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_store_pb2.GetStoreStatusRequest, _store_pb2.GetStoreStatusResponse]  # type: ignore[assignment]
@@ -117,7 +121,9 @@ class StoreServicer(metaclass=_abc_1.ABCMeta):
         request: _store_pb2.FenceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_store_pb2.FenceResponse, _abc.Awaitable[_store_pb2.FenceResponse]]:
-        """Makes an epoch durable without becoming the writer."""
+        """Makes an epoch durable without becoming the writer. Refused for one that no set comes to: above 2^48, a set goes on from the
+        highest epoch that the disk has seen by 2^28 at most, and nowhere beyond 2^63 - 1.
+        """
 
     @_abc_1.abstractmethod
     def Survey(

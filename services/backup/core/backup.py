@@ -108,6 +108,11 @@ class BackupCore:
         return self.memory.is_loaded
 
     @property
+    def fenced_at(self) -> Epoch:
+        """The epoch above this one that the own store has seen, and for which it does not open; 0: none."""
+        return self.memory.fenced_at
+
+    @property
     def can_stand_unrestarted(self) -> bool:
         """Its memory holds everything, the non-durable state too."""
         return self.memory.is_whole and self.memory.joining is None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lockstep.core.effects import AnyEffect, Note
-from lockstep.core.ids import DiskId, LogIndex, SetName
+from lockstep.core.ids import DiskId, Epoch, LogIndex, SetName
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.store_protocol import SetOpened
 from services.backup.core.joining import Joining
@@ -61,6 +61,8 @@ class BackupMemory:
         """The snapshot that the primary is sending."""
         self.opened: SetOpened | None = None
         """What the store said of the disk."""
+        self.fenced_at = Epoch(0)
+        """The epoch that the store had seen when it refused this one; 0: it did not."""
         self.found_damage: FoundDamage | None = None
         """Of the own disk, once it was told."""
         self.durable_end = LogIndex(0)

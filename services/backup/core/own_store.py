@@ -71,9 +71,10 @@ class OwnStore:
     def set_aside(self) -> None:
         """Begin again with a new disk in place of the damaged one."""
         memory = self._memory
+        assert memory.opened is not None, "the store has said which disk is damaged"
         memory.copy, memory.is_whole = None, False
         memory.state = BackupState.OPENING
-        memory.effects.append(self._words.set_aside())
+        memory.effects.append(self._words.set_aside(memory.opened.disk))
 
     def accept_damage(self) -> None:
         """Go on with what the damage left."""
@@ -124,7 +125,7 @@ class OwnStore:
             memory.found_damage = None
         elif found is not None and not opened.damage:
             opened = replace(opened, damage=found.reason)
-        memory.opened = opened
+        memory.opened, memory.fenced_at = opened, Epoch(0)
         if opened.damage:
             memory.become_damaged(opened.damage)
             return
@@ -185,6 +186,8 @@ class OwnStore:
 
     def _refused(self, refused: StoreRefused, now: Now) -> None:
         self._memory.note("store refused", f"{refused.code.name}: {refused.message}")
+        if refused.highest_epoch > self._epoch:
+            self._memory.fenced_at = refused.highest_epoch
         self._watch.refused(now)
         self._reopen_later(now)
 

@@ -1,7 +1,7 @@
 """What a backup says to its own store: the requests of one memory in one epoch."""
 
 from lockstep.core.effects import TellStore
-from lockstep.core.ids import Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.replication import SubscriptionAccepted
 from lockstep.core.store_protocol import (
     AcceptDamage,
@@ -49,8 +49,8 @@ class StoreWords:
     def end_install(self) -> TellStore:
         return self._tell(EndInstall(*self._head))
 
-    def set_aside(self) -> TellStore:
-        return self._tell(SetAside(*self._head))
+    def set_aside(self, disk: DiskId) -> TellStore:
+        return self._tell(SetAside(*self._head, disk))
 
     def accept_damage(self) -> TellStore:
         return self._tell(AcceptDamage(*self._head))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from lockstep.core.clock import Now
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.effects import AnyEffect, Note, PromoteSelf
-from lockstep.core.ids import BrokerId, Epoch, Incarnation, SetName
+from lockstep.core.ids import EPOCH_MAX, BrokerId, Epoch, Incarnation, SetName
 from lockstep.core.inputs import SwapAnswered, Verdict
 from services.backup.core.backup import BackupCore
 from services.backup.core.backup_memory import BackupState
@@ -24,8 +24,15 @@ def obstacle(broker: BrokerId, set_map: SetMap | None, backup: BackupCore | None
     """Why an operator's word (R7) could not make this replica the set, as far as is known; "": it could."""
     if set_map is None or broker not in set_map.brokers:
         return f"the map does not have the set on {broker}"
-    if backup is None or backup.opened is None:
+    if backup is None or (backup.opened is None and not backup.fenced_at):
         return f"the store of {broker} has not opened the set"
+    highest = max(backup.fenced_at, backup.opened.highest_epoch if backup.opened is not None else 0)
+    if highest >= EPOCH_MAX:
+        return (
+            f"the disk of {broker} has seen epoch {highest}, and there is none above: it takes another disk"
+        )
+    if backup.opened is None:
+        return ""  # It is opened in the epoch that it has seen, once that is an operator's word.
     if backup.state is BackupState.DAMAGED:
         is_named = set_map.names_disk(backup.opened.disk)
         return "" if is_named else f"the disk of {broker} is damaged, and the map does not name it"
@@ -78,6 +85,11 @@ class Candidate:
     def _is_loss_accepted(self) -> bool:
         set_map = self._facts.set_map
         return set_map is not None and set_map.epoch == self._loss_accepted_in
+
+    def fence_to_open(self, backup: BackupCore) -> Epoch:
+        """In which epoch to open a store that has seen more than etcd, if an operator takes its disk all the same; 0: none."""
+        is_accepted = self._is_loss_accepted and not self._facts.is_led
+        return backup.fenced_at if is_accepted and backup.fenced_at < EPOCH_MAX else Epoch(0)
 
     def takes_damage(self) -> bool:
         """Whether the operator's command may be given to the own damaged disk: once, and only while nobody leads."""

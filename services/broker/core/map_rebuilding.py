@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lockstep.core.cluster_map import Member, SetMap
-from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.ids import EPOCH_MAX, BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.lineage import Lineage
 
 EPOCHS_LEFT_FREE = 1_000_000
@@ -136,7 +136,17 @@ def plan_set(
     if not usable:
         problem = "no whole disk is left"
         return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem, unheard=unheard)
-    entry = _entry(newest, etcd, disks, usable, EPOCHS_LEFT_FREE if unheard else 1, by)
+    last = EPOCH_MAX - EPOCHS_LEFT_FREE
+    believed = [disk for disk in disks if disk.highest_epoch < last or disk.broker not in without]
+    epoch = _epoch(newest, etcd, believed, EPOCHS_LEFT_FREE if unheard else 1)
+    if epoch > EPOCH_MAX:
+        highest = max(believed, key=lambda disk: disk.highest_epoch)
+        problem = (
+            f"the disk of {highest.broker} has seen epoch {highest.highest_epoch}, and there is none above: give it up "
+            "(--without), and let its broker begin with an empty one"
+        )
+        return SetPlan(set_name, Verdict.STUCK, disks=disks, problem=problem, unheard=unheard)
+    entry = _entry(newest, usable, epoch, by)
     return SetPlan(set_name, Verdict.REBUILT, entry, disks, unheard=unheard)
 
 
@@ -152,22 +162,20 @@ def _is_ahead(disk: DiskFound, etcd: EtcdKnows, entry: SetMap) -> bool:
     return entry.names_disk(disk.disk) and bool(disk.generation) and disk.generation not in entry.supersedes
 
 
-def _entry(
-    newest: SetMap,
-    etcd: EtcdKnows,
-    disks: Sequence[DiskFound],
-    usable: Sequence[DiskFound],
-    epochs_on: int,
-    by: Incarnation,
-) -> SetMap:
-    best = max((disk.last_epoch, disk.log_end) for disk in usable)
-    named = [disk for disk in usable if (disk.last_epoch, disk.log_end) == best]
+def _epoch(newest: SetMap, etcd: EtcdKnows, disks: Sequence[DiskFound], epochs_on: int) -> Epoch:
+    """The epoch of the entry: above all that were ever given."""
     known = [newest.epoch, *(disk.highest_epoch for disk in disks)]
     if etcd.set_map is not None:
         known.append(etcd.set_map.epoch)
+    return Epoch(max(known) + epochs_on)
+
+
+def _entry(newest: SetMap, usable: Sequence[DiskFound], epoch: Epoch, by: Incarnation) -> SetMap:
+    best = max((disk.last_epoch, disk.log_end) for disk in usable)
+    named = [disk for disk in usable if (disk.last_epoch, disk.log_end) == best]
     return SetMap(
         set_name=newest.set_name,
-        epoch=Epoch(max(known) + epochs_on),
+        epoch=epoch,
         # Nobody led this epoch: whoever is promoted begins the next one, as a restarted replica (R12).
         primary=BrokerId(""),
         primary_incarnation=Incarnation(""),

@@ -354,6 +354,8 @@ class Replica:
         self._map_due = False
         if self.backup is None:
             return
+        if fence := self._candidate.fence_to_open(self.backup):
+            self._begin_following(set_map, now, fence)
         self._facts.judge(self.backup.opened, self.backup.state is BackupState.FOLLOWING)
         if self._facts.is_knowledge_at_stake():
             self._mark_set_back(now)
@@ -369,7 +371,8 @@ class Replica:
             revision = self._facts.revision_ahead(opened)
             self._effects.append(MarkSetBack(self.set_name, revision, opened.disk))
 
-    def _begin_following(self, set_map: SetMap, now: Now) -> None:
+    def _begin_following(self, set_map: SetMap, now: Now, fence: Epoch = Epoch(0)) -> None:
+        """`fence`: the store has seen this epoch, above the map's; it is opened to stand, and nobody is followed."""
         copy, is_whole, stream = None, False, self._process_stream()
         if self.backup is not None:
             self._effects += self.backup.end()
@@ -381,8 +384,8 @@ class Replica:
             self.set_name,
             self.broker,
             self.incarnation,
-            set_map.epoch,
-            primary,
+            fence or set_map.epoch,
+            primary if not fence else None,
             copy,
             is_whole,
             stream,

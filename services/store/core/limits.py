@@ -7,8 +7,10 @@ KIB, MIB = 1 << 10, 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """Bytes throughout."""
+    """Bytes, where a name says nothing else."""
 
+    sets_max: int = 1000
+    """Sets that were asked for since the start: each has a directory, lanes and, once something is written, a segment."""
     segment_bytes: int = 64 * MIB
     """Size of a segment file. Recovery replays up to one and a half times `unconsolidated_segments` of them, so it bounds that
     time; smaller ones cost more creations.

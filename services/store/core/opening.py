@@ -46,9 +46,8 @@ def open_set(the: StoredSet, stream: int, request: OpenSet) -> Procedure[None]:
     """Make the sender the only writer; read the disk first unless the set is open."""
     if the.phase is not Phase.OPEN:
         yield from read_set(the)
-    if request.epoch < the.meta.highest_epoch:
-        message = f"epoch {request.epoch} is below {the.meta.highest_epoch}"
-        the.refuse(stream, request, ErrorCode.WRONG_EPOCH, message)
+    if refusal := the.refusal_of_epoch(request.epoch):
+        the.refuse(stream, request, *refusal)
         return
     if is_higher(request.epoch, the) and not the.damage:
         # What was told of records that are not here is no word on those that a later epoch may have in their places (R7, R11).
@@ -91,7 +90,19 @@ def remember_map(the: StoredSet, stream: int, request: RememberMap) -> Procedure
 
 
 def set_aside(the: StoredSet, stream: int, request: SetAside) -> Procedure[None]:
-    """Move the content away and start again as an empty set with a new disk id and the old epoch."""
+    """Move the content away and start again as an empty set with a new disk id and the old epoch.
+
+    What is whole here goes only for whoever names the disk: he has read it, and knows more of it than the disk does (R10).
+    """
+    if not the.damage and request.disk != the.meta.disk:
+        named = f"names {request.disk}" if request.disk else "does not name it"
+        the.refuse(
+            stream,
+            request,
+            ErrorCode.ILLEGAL_STATE,
+            f"disk {the.meta.disk} is whole, and the request {named}",
+        )
+        return
     the.phase = Phase.UNREAD
     yield from the.wait_for(Lane.SNAPSHOT, Lane.SPARE, Lane.READ)
     yield from write_meta(the, mark=MARK_ASIDE, highest_epoch=max(request.epoch, the.meta.highest_epoch))

@@ -39,10 +39,8 @@ def fence(the: StoredSet, reader: ReaderWaiting) -> Procedure[None]:
     """Make the epoch durable and tell where the log stands. Runs in the journal lane, like all that writes the meta file."""
     if the.phase is Phase.UNREAD:
         yield from read_set(the)
-    if reader.request.epoch < the.meta.highest_epoch:
-        reader.refuse(
-            the, ErrorCode.WRONG_EPOCH, f"epoch {reader.request.epoch} is below {the.meta.highest_epoch}"
-        )
+    if refusal := the.refusal_of_epoch(reader.request.epoch):
+        reader.refuse(the, *refusal)
         return
     yield from raise_epoch(the, reader.request.epoch)
     end = the.journal.end if the.journal else LogIndex(0)

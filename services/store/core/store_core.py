@@ -6,13 +6,17 @@ set are handled in the order of their arrival.
 
 from typing import assert_never
 
+from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, SetName
+from lockstep.core.store_protocol import StoreRefused
 from services.store.core.limits import StoreLimits
 from services.store.core.messages import (
     ChunkSent,
     JobDone,
     JobFailed,
+    ReaderReply,
     ReaderRequested,
+    Reply,
     Requested,
     Stop,
     StoreEffect,
@@ -20,7 +24,7 @@ from services.store.core.messages import (
     StreamClosed,
     Tick,
 )
-from services.store.core.requests import FenceSet, SetStatus, SurveySet
+from services.store.core.requests import FenceSet, ReadRefused, SetStatus, SurveySet
 from services.store.core.set_lanes import SetLanes
 from services.store.core.stored_set import ReaderWaiting
 
@@ -63,9 +67,17 @@ class StoreCore:
                 lanes = self._sets[set_name]
                 lanes.job_done(lane, results)
             case Requested(stream, request):
+                if self._is_one_too_many(request.set_name):
+                    head = request.set_name, request.epoch, request.incarnation
+                    return [
+                        Reply(stream, StoreRefused(*head, ErrorCode.UNAVAILABLE, self._too_many, Epoch(0)))
+                    ]
                 lanes = self._lanes_of(stream, request.set_name)
                 lanes.request(stream, request)
             case ReaderRequested(stream, request):
+                if self._is_one_too_many(request.set_name):
+                    refused = ReadRefused(ErrorCode.UNAVAILABLE, self._too_many, Epoch(0), LogIndex(0))
+                    return [ReaderReply(stream, refused)]
                 lanes = self._lanes_of(stream, request.set_name)
                 if isinstance(request, FenceSet | SurveySet):
                     lanes.request(stream, request)
@@ -93,6 +105,13 @@ class StoreCore:
             case _:
                 assert_never(event)
         return lanes.advance()
+
+    def _is_one_too_many(self, set_name: SetName) -> bool:
+        return set_name not in self._sets and len(self._sets) >= self._limits.sets_max
+
+    @property
+    def _too_many(self) -> str:
+        return f"this store has {len(self._sets)} sets, sets_max is {self._limits.sets_max}"
 
     def _lanes_of(self, stream: int, set_name: SetName) -> SetLanes:
         self._set_of[stream] = set_name

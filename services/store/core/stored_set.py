@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from lockstep.core.errors import ErrorCode
-from lockstep.core.ids import DiskId, Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.ids import EPOCH_MAX, DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.store_protocol import (
     FREE_BYTES_UNKNOWN,
     AnyStoreAnswer,
@@ -41,6 +41,13 @@ from services.store.core.unreadable import Unreadable
 
 if TYPE_CHECKING:
     from services.store.core.blocks import Scan
+
+
+EPOCHS_USUAL = 1 << 48
+"""Up to here any epoch is believed: a disk that is new to a set, or comes back after many reigns, cannot know where it stands."""
+EPOCHS_AHEAD_MAX = 1 << 28
+"""Above that a set goes on from the highest epoch that the disk has seen by so many at most, which is far more than a rebuilt map
+leaves free. So nobody's word brings a disk near the last epoch of all."""
 
 
 class Phase(Enum):
@@ -217,12 +224,21 @@ class StoredSet:
 
     def refusal_of(self, stream: int, request: StoreRequest) -> tuple[ErrorCode, str] | None:
         """Why `request` (not an `OpenSet`) may not be handled at all; None if it may."""
-        if request.epoch < self.meta.highest_epoch:
-            return ErrorCode.WRONG_EPOCH, f"epoch {request.epoch} is below {self.meta.highest_epoch}"
+        if refusal := self.refusal_of_epoch(request.epoch):
+            return refusal
         if self.phase is Phase.UNREAD:
             return ErrorCode.UNAVAILABLE, "the set is not open"
         if self.writer != (stream, request.incarnation):
             return ErrorCode.WRONG_EPOCH, "another process has opened the set since"
+        return None
+
+    def refusal_of_epoch(self, epoch: Epoch) -> tuple[ErrorCode, str] | None:
+        """Why nobody is believed who speaks of that epoch: a higher one was seen, or no set comes to it. None: he is."""
+        highest = self.meta.highest_epoch
+        if epoch < highest:
+            return ErrorCode.WRONG_EPOCH, f"epoch {epoch} is below {highest}"
+        if epoch > min(max(highest, EPOCHS_USUAL) + EPOCHS_AHEAD_MAX, EPOCH_MAX):
+            return ErrorCode.INVALID_ARGUMENT, f"no set goes from epoch {highest} to {epoch}"
         return None
 
     def opened(self, request: StoreRequest) -> SetOpened:

@@ -5,9 +5,10 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from lockstep.core.errors import Rejected
-from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.ids import EPOCH_MAX, BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.replication import (
     Acknowledge,
     Frames,
@@ -162,3 +163,28 @@ def test_a_subscription_comes_as_it_was_said(takes_blocks: bool) -> None:
         LogIndex(8), True, LogIndex(7), takes_blocks,
     )  # fmt: skip
     assert decode_subscribe(encode_subscribe(subscribe, "id")) == (subscribe, "id")
+
+
+@pytest.mark.parametrize("epoch", [EPOCH_MAX + 1, 2**64 - 1])
+def test_an_epoch_above_which_there_is_none_is_refused_wherever_a_backup_says_it(epoch: int) -> None:
+    far = Epoch(epoch)
+    said = Subscribe(
+        ORDERS,
+        far,
+        BrokerId("B2"),
+        DiskId("d"),
+        Incarnation("i"),
+        LogIndex(0),
+        (),
+        LogIndex(0),
+        False,
+        LogIndex(0),
+    )
+    with pytest.raises(Rejected, match=f"epoch {epoch}"):
+        decode_subscribe(encode_subscribe(said, "id"))
+    with pytest.raises(Rejected, match=f"epoch {epoch}"):
+        decode_subscribe(encode_subscribe(replace(said, epoch=E5, epochs=((far, LogIndex(1)),)), "id"))
+    with pytest.raises(Rejected, match=f"epoch {epoch}"):
+        decode_acknowledge(
+            encode_acknowledge(Acknowledge(ORDERS, far, BrokerId("B2"), Incarnation("i"), LogIndex(7)), "id")
+        )

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import pytest
+
 from lockstep.core.cluster_map import Member, SetMap
-from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.ids import EPOCH_MAX, BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.lineage import Lineage
 from services.broker.core.map_rebuilding import (
     EPOCHS_LEFT_FREE,
@@ -204,3 +206,20 @@ def test_name_that_two_sets_have_goes_to_the_first_and_is_told() -> None:
     owners, disputed = directory_of({west: [("queue", "q"), ("queue", "w")], east: [("queue", "q")]})
     assert owners == {("queue", "q"): east, ("queue", "w"): west}
     assert disputed == [("queue", "q")]
+
+
+@pytest.mark.parametrize("epoch", [50, 1 << 48, EPOCH_MAX - 2])
+def test_the_map_goes_on_above_any_epoch_that_a_disk_has_seen(epoch: int) -> None:
+    fenced = [disk(broker, highest_epoch=Epoch(epoch)) for broker in BROKERS]
+    found = plan(*fenced)
+    assert found.verdict is Verdict.REBUILT and found.entry is not None and found.entry.epoch == epoch + 1
+
+
+@pytest.mark.parametrize("epoch", [EPOCH_MAX, EPOCH_MAX + 1, (1 << 64) - 1])
+def test_a_disk_above_whose_epoch_there_is_none_is_named_and_can_be_given_up(epoch: int) -> None:
+    disks = disk("B1"), disk("B2"), disk("B3", highest_epoch=Epoch(epoch))
+    stuck = plan(*disks)
+    assert stuck.verdict is Verdict.STUCK and f"disk of B3 has seen epoch {epoch}" in stuck.problem
+    found = plan(*disks, without=("B3",))
+    assert found.verdict is Verdict.REBUILT and found.entry is not None and found.entry.epoch <= EPOCH_MAX
+    assert [member.broker for member in found.entry.in_sync] == ["B1", "B2"]

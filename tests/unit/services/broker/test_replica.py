@@ -493,6 +493,58 @@ def test_accepted_data_loss_makes_this_disk_the_set_in_an_epoch_of_its_own() -> 
     assert (asked.set_map.epoch, asked.set_map.in_sync) == (5, (bench.own(),))
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("fence", [5, 50, 1 << 62])
+def test_data_loss_is_accepted_of_a_disk_that_was_fenced_above_the_map(
+    fence: int, is_restarted: bool
+) -> None:
+    """Whoever has fenced it, and led nothing: the set goes on above that epoch."""
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3)))
+    bench.hold_lease()
+    if not is_restarted:
+        bench.feed(seen(entry(4, B, C), 10))
+    bench.store.highest_epoch = Epoch(fence)
+    bench.lose_store()
+    bench.find_store()
+    bench.feed(seen(entry(4, B, C), 10))
+    bench.see_presences()
+    bench.see_key(None)
+    bench.pass_ms(60_000)
+    bench.hold_lease()
+    assert bench.wanted(PromoteSelf) == [], "nobody stands with a disk that knows more than etcd"
+    assert bench.replica.obstacle_to_accepted_loss == ""
+    bench.feed(AcceptDataLoss(SET))
+    (asked,) = bench.wanted(PromoteSelf)
+    assert (asked.set_map.epoch, asked.set_map.in_sync) == (fence + 1, (bench.own(),))
+    bench.answer(Verdict.DONE, 11)
+    assert bench.replica.is_serving and bench.store.content()[-1] == (fence + 1, 4)
+
+
+@pytest.mark.parametrize("fence", [(1 << 63) - 1, (1 << 64) - 1])
+def test_a_disk_above_whose_epoch_there_is_none_is_an_obstacle_and_nothing_is_changed(fence: int) -> None:
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3)))
+    bench.hold_lease()
+    bench.store.highest_epoch = Epoch(fence)
+    bench.feed(seen(entry(4, B, C), 10))
+    bench.see_key(None)
+    assert f"has seen epoch {fence}, and there is none above" in bench.replica.obstacle_to_accepted_loss
+    bench.feed(AcceptDataLoss(SET))
+    assert bench.wanted(PromoteSelf) == [] and bench.store.log_end == 3
+
+
+def test_a_store_that_was_fenced_above_the_map_is_not_written_for_a_primary_below() -> None:
+    """R2: it was fenced so that no primary of before can write to it any more."""
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3)))
+    bench.hold_lease()
+    bench.store.highest_epoch = Epoch(50)
+    bench.feed(seen(entry(4, B, C), 10))
+    bench.see_key(None)
+    bench.feed(AcceptDataLoss(SET))
+    bench.see_key("b.0")
+    bench.pass_ms(60_000)
+    assert bench.wanted(OpenSubscription) == [] and bench.store.log_end == 3
+
+
 def test_data_loss_that_was_accepted_while_somebody_leads_is_not_remembered() -> None:
     bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3)))
     bench.hold_lease()

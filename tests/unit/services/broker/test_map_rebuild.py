@@ -1,0 +1,57 @@
+"""Looking at disks for a rebuilt map: a set that somebody leads is fenced for nobody."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lockstep.core.errors import ErrorCode, Rejected
+from lockstep.core.ids import BrokerId, Incarnation, SetName
+from lockstep.wire.v1 import cluster_pb2 as pb
+from lockstep.wire.v1 import store_pb2
+from services.broker.map_rebuild import MapRebuild
+
+LED, UNLED, UNKNOWN = SetName("led"), SetName("unled"), SetName("unknown")
+
+
+class Disk:
+    """The own store: what it was fenced with."""
+
+    def __init__(self) -> None:
+        self.fenced: list[tuple[SetName, int]] = []
+
+    async def survey(self, *, with_names: bool, fences: Any) -> store_pb2.SurveyResponse:
+        self.fenced += fences
+        return store_pb2.SurveyResponse()
+
+
+def rebuild(disk: Disk) -> MapRebuild:
+    nobody: Any = None
+    sets = {LED: SimpleNamespace(lease_holder="p1.0"), UNLED: SimpleNamespace(lease_holder=None)}
+    view: Any = SimpleNamespace(sets=sets)
+    store: Any = disk
+    return MapRebuild(BrokerId("B1"), Incarnation("p1"), nobody, view, nobody, store, 1.0)
+
+
+def asking(*set_names: SetName) -> pb.SurveyDiskRequest:
+    fences = [pb.SurveyDiskRequest.Fence(resource_set=name, epoch=7) for name in set_names]
+    return pb.SurveyDiskRequest(fences=fences)
+
+
+async def test_a_set_that_somebody_leads_is_not_fenced_and_neither_is_what_is_asked_with_it() -> None:
+    disk = Disk()
+    with pytest.raises(Rejected, match=r"set 'led' is led by p1\.0") as refused:
+        await rebuild(disk).survey_disk(asking(UNLED, LED))
+    assert refused.value.code is ErrorCode.IN_USE and disk.fenced == []
+
+
+async def test_sets_that_nobody_leads_and_such_as_etcd_does_not_have_are_fenced() -> None:
+    disk = Disk()
+    answer = await rebuild(disk).survey_disk(asking(UNLED, UNKNOWN))
+    assert answer.broker == "B1" and disk.fenced == [(UNLED, 7), (UNKNOWN, 7)]
+
+
+async def test_looking_alone_fences_nothing() -> None:
+    disk = Disk()
+    await rebuild(disk).survey_disk(pb.SurveyDiskRequest(with_names=True))
+    assert disk.fenced == []

@@ -1,0 +1,101 @@
+"""What a store does not believe: epochs that no set comes to, and that a whole disk is to be set aside."""
+
+from dataclasses import replace
+
+import pytest
+
+from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import EPOCH_MAX, DiskId, Epoch, LogIndex, SetName
+from lockstep.core.store_protocol import (
+    Appended,
+    OpenSet,
+    RememberMap,
+    SetAside,
+    SetOpened,
+    StoreRefused,
+    Truncate,
+)
+from services.broker.core.map_rebuilding import EPOCHS_LEFT_FREE
+from services.store.core.requests import FenceSet, ReadRefused, SetFenced, SurveySet
+from services.store.core.stored_set import EPOCHS_AHEAD_MAX, EPOCHS_USUAL
+from tests.unit.services.store.store_rig import ME, SET, SMALL, StoreRig, appending, frame
+
+LAST = (1 << 64) - 1
+
+
+def with_log() -> StoreRig:
+    rig = StoreRig()
+    rig.open(3)
+    rig.append_ok(frame(1, epoch=3), epoch=3)
+    return rig
+
+
+def highest(rig: StoreRig) -> Epoch:
+    [found] = rig.ask_reader(SurveySet(SET, Epoch(0), False))
+    return found.status.highest_epoch  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("epoch", [LAST, EPOCH_MAX, 1 << 62, EPOCHS_USUAL + EPOCHS_AHEAD_MAX + 1])
+def test_no_fence_and_no_writer_takes_a_set_to_an_epoch_that_no_set_comes_to(epoch: int) -> None:
+    rig = with_log()
+    [refused] = rig.ask_reader(FenceSet(SET, Epoch(epoch)))
+    assert isinstance(refused, ReadRefused) and refused.code is ErrorCode.INVALID_ARGUMENT
+    for request in (
+        OpenSet(SET, Epoch(epoch), ME),
+        appending(frame(2, epoch=3), epoch=epoch),
+        Truncate(SET, Epoch(epoch), ME, LogIndex(0)),
+        RememberMap(SET, Epoch(epoch), ME, b"", 1, "g"),
+        SetAside(SET, Epoch(epoch), ME),
+    ):
+        [answer] = rig.ask(request)
+        assert isinstance(answer, StoreRefused) and answer.code is ErrorCode.INVALID_ARGUMENT
+    assert highest(rig) == 3
+    assert isinstance(rig.append(frame(2, epoch=3), epoch=3), Appended), "its writer goes on"
+
+
+@pytest.mark.parametrize("epoch", [4, 1 << 20, EPOCHS_USUAL, EPOCHS_USUAL + EPOCHS_AHEAD_MAX])
+def test_a_disk_that_was_away_or_is_new_comes_to_its_set_however_many_reigns_there_were(epoch: int) -> None:
+    for rig in (with_log(), StoreRig()):
+        assert rig.open(epoch).highest_epoch == epoch
+
+
+def test_a_set_goes_on_from_wherever_it_was_brought_to_by_more_than_a_rebuilt_map_leaves_free() -> None:
+    rig, epoch = with_log(), EPOCHS_USUAL
+    for _ in range(5):
+        epoch += EPOCHS_AHEAD_MAX
+        [fenced] = rig.ask_reader(FenceSet(SET, Epoch(epoch)))
+        assert isinstance(fenced, SetFenced)
+        [refused] = rig.ask_reader(FenceSet(SET, Epoch(epoch + EPOCHS_AHEAD_MAX + 1)))
+        assert isinstance(refused, ReadRefused)
+    assert EPOCHS_AHEAD_MAX > 100 * EPOCHS_LEFT_FREE
+
+
+@pytest.mark.parametrize("disk", ["", "another"])
+def test_a_whole_disk_is_set_aside_for_nobody_who_does_not_name_it(disk: str) -> None:
+    rig = with_log()
+    opened = rig.open(4)
+    [refused] = rig.ask(SetAside(SET, Epoch(4), ME, DiskId(disk)))
+    assert isinstance(refused, StoreRefused) and refused.code is ErrorCode.ILLEGAL_STATE
+    assert f"disk {opened.disk} is whole" in refused.message
+    again = rig.open(4)
+    assert (again.disk, again.log_end) == (opened.disk, 1)
+
+
+def test_whoever_has_read_it_and_names_it_sets_it_aside() -> None:
+    """R10: it lost what it had acknowledged, and does not know."""
+    rig = with_log()
+    opened = rig.open(4)
+    [answer] = rig.ask(SetAside(SET, Epoch(4), ME, opened.disk))
+    assert isinstance(answer, SetOpened) and answer.log_end == 0 and answer.disk != opened.disk
+
+
+def test_a_store_has_so_many_sets_and_no_more() -> None:
+    rig = StoreRig(replace(SMALL, sets_max=2))
+    rig.open(1)
+    other, third = SetName("second"), SetName("third")
+    assert rig.ask(OpenSet(other, Epoch(1), ME), stream=70)
+    [refused] = rig.ask(OpenSet(third, Epoch(1), ME), stream=71)
+    assert isinstance(refused, StoreRefused) and "sets_max is 2" in refused.message
+    [unread] = rig.ask_reader(FenceSet(third, Epoch(1)))
+    assert isinstance(unread, ReadRefused) and unread.code is ErrorCode.UNAVAILABLE
+    assert rig.append_ok(frame(1)) == 1
