@@ -70,6 +70,8 @@ class Links:
         """Of those that are being attached: who may look for its node now."""
         self._closing: dict[Link, None] = {}
         """Links that the client has ended, and whose end is answered when their nodes are gone."""
+        self._closed_early: set[Link] = set()
+        """Links that the client has closed for good while they were being attached."""
 
     def __len__(self) -> int:
         return len(self._attached)
@@ -225,7 +227,10 @@ class Links:
         link = _known(event.link)
         self._sessions.detach(link)
         is_close = event.type is Event.LINK_REMOTE_CLOSE
-        self._drop(path.handle_of(link), is_lost=False)
+        handle = path.handle_of(link)
+        if is_close and handle in self._attached and self._attached[handle][0] is None:
+            self._closed_early.add(link)
+        self._drop(handle, is_lost=False)
         work = self._attaching.detached(link, is_closed=is_close)
         if work is None:
             self._answer_close(link, is_close, None)
@@ -280,7 +285,9 @@ class Links:
 
     def _abandon(self, link: Link) -> None:
         """It is gone without an answer; what ends with it ends."""
-        work = self._attaching.detached(link, is_closed=False)
+        is_closed = link in self._closed_early
+        self._closed_early.discard(link)
+        work = self._attaching.detached(link, is_closed=is_closed)
         if work is not None:
             self._connection.run(work)
 

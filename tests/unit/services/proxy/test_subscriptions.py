@@ -1,5 +1,6 @@
 """Subscriptions that are refused: they leave nothing behind, and take nothing away."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -35,6 +36,9 @@ class Topics(StubSession):
         """All that there ever were."""
         self.consumers: list[int] = []
         """Of every queue, at each look; 0 after the last."""
+        self.binds = asyncio.Event()
+        """Cleared, nothing is bound before it is set."""
+        self.binds.set()
         self.is_binding_refused = False
         self.is_listened_to = False
         """By somebody whom no look has shown."""
@@ -55,6 +59,7 @@ class Topics(StubSession):
         return 0
 
     async def bind(self, exchange: str, queue: str, key: str = "", arguments: Any = ()) -> None:
+        await self.binds.wait()
         if self.is_binding_refused:
             raise Rejected(ErrorCode.NOT_FOUND, "no such exchange")
         self.queues[queue].append((exchange, key, arguments))
@@ -119,6 +124,23 @@ async def test_a_queue_whose_binding_is_refused_does_not_stay(
     subscribe(client, durability)
     assert (await client.expect("detach")).condition == NOT_FOUND
     assert not topics.queues
+
+
+@pytest.mark.parametrize("is_close", [True, False])
+async def test_a_durable_subscription_ends_with_its_link_that_is_closed_before_its_attach_is_answered(
+    client: RawClient, topics: Topics, is_close: bool
+) -> None:
+    """Only a detach leaves it behind."""
+    topics.binds.clear()
+    subscribe(client, DURABLE)
+    while not topics.queues:
+        await asyncio.sleep(0.01)
+    client.say("detach", handle=0, closed=is_close)
+    await client.expect("detach")
+    topics.binds.set()
+    for _ in range(10):
+        await asyncio.sleep(0.01)
+    assert len(topics.queues) == (0 if is_close else 1)
 
 
 @pytest.mark.parametrize("is_known_beforehand", [True, False])
