@@ -90,7 +90,7 @@ class LockstepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         opened = self._parsed().open(self._client())
         if self._is_bounded and not self._way:
-            self._plan_way()
+            self._plan_way(opened)
         return plain(opened)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -100,8 +100,9 @@ class LockstepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._is_bounded = True
         # Whether there is a checkpoint is not known yet. Without one Spark asks for the initial offset next.
-        if self._parsed().is_open(self._client()):
-            self._plan_way()
+        parsed, client = self._parsed(), self._client()
+        if parsed.is_open(client):
+            self._plan_way(parsed.open(client))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         from services.pipeline.options import MAX_EVENTS, offsets_from, plain
@@ -109,8 +110,7 @@ class LockstepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         options, known = self._parsed(), offsets_from(start)
         if self._is_bounded and not self._way:
-            options.find(self._client())
-            self._plan_way()
+            self._plan_way(options.find(self._client()))
         events_max = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         wait_seconds = 0.0 if self._way else options.wait_seconds
         while True:
@@ -157,10 +157,11 @@ class LockstepStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._connected.close()
             self._connected = None
 
-    def _plan_way(self) -> None:
+    def _plan_way(self, stands: dict[str, EventOffset]) -> None:
+        """`stands`: the group, in every set. A plan from nowhere lacks those that whoever plans has not heard of yet."""
         from services.pipeline.planning import cut_of, plans_in_a_row
 
-        self._way = [cut_of(plan) for plan in plans_in_a_row(self._client(), self._parsed(), {})]
+        self._way = [cut_of(plan) for plan in plans_in_a_row(self._client(), self._parsed(), stands)]
 
     def _parsed(self) -> SourceOptions:
         from services.pipeline.options import SourceOptions

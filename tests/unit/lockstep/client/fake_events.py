@@ -105,6 +105,8 @@ class FakeEvents(EventsServicer):
     other_records: int = 0
     """Committed in each set behind its transactions."""
     has_replicas: bool = True
+    unheard: set[str] = field(default_factory=set)
+    """Sets that plans lack unless their readers know them."""
     before_plan: Callable[[], None] | None = None
 
     def OpenSubscription(
@@ -151,13 +153,14 @@ class FakeEvents(EventsServicer):
         self._check(context)
         begins = {one.resource_set: one for one in self._group(request.group, context)}
         begins |= {name: pb.EventOffset(resource_set=name) for name in self.logs if name not in begins}
+        begins = {name: one for name, one in begins.items() if name not in self.unheard}
         begins |= {one.resource_set: one for one in request.known}
         held = self.holds | (self.limited_holds if request.max_events else self.unlimited_holds)
         described_ms = min((self._described_ms(name, one.index) for name, one in begins.items()), default=0)
         ahead = sorted(
             (one.commit_time_ms, name, one)
             for name, log in self.logs.items()
-            if name not in held
+            if name in begins and name not in held
             for one in log
             if begins[name].index < one.index and one.commit_time_ms <= described_ms
         )

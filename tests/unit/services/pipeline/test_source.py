@@ -196,6 +196,23 @@ def test_a_query_that_is_held_far_from_its_target_goes_there_by_what_was_planned
     assert ends[-1] == {"east": [300, 1], "north": [0, 0], "west": [50, 1]}
 
 
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_a_query_reads_a_set_that_whoever_plans_has_not_heard_of_yet(
+    broker: FakeEvents, reader: LockstepStreamReader, has_checkpoint: bool
+) -> None:
+    """Where the group stands in it is known: all sets were asked for that."""
+    if has_checkpoint:
+        reader.initialOffset()
+    broker.unheard = {"west"}
+    reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
+    found: list[tuple[str, int, int]] = []
+    while (end := reader.latestOffset(start, ReadMaxRows(20))) != start:
+        found += rows(reader, list(reader.partitions(start, end)))
+        start = end
+    assert sorted(found) == expected(broker)
+
+
 def test_commit_acknowledges_and_a_new_checkpoint_begins_there(
     broker: FakeEvents, serving: Serving, reader: LockstepStreamReader
 ) -> None:
