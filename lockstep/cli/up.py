@@ -42,6 +42,9 @@ def up(
     amqp_port: Annotated[
         int, typer.Option(help="Port of the first proxy if it is free; 0: any free one.")
     ] = AMQP_PORT,
+    store_ports: Annotated[
+        bool, typer.Option("--store-ports", help="Stores at ports, not at Unix sockets in the directory.")
+    ] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Start a process again that exits.")] = False,
     json: Json = False,
 ) -> None:
@@ -60,6 +63,7 @@ def up(
         proxies=proxies,
         first_port=port,
         amqp_port=amqp_port,
+        are_stores_at_ports=store_ports,
         is_kept_when_told=True,
     )
     run(serve(cluster, sets, restart, json))

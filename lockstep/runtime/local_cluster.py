@@ -2,7 +2,8 @@
 proxies for AMQP clients, as child processes on one data directory.
 
 Law: a start on the same directory gives the same cluster: the same disks, ports and names (`cluster.json`), and a directory has
-one cluster at a time. A broker process that was seen to exit has its lease revoked, by the id that it wrote down (DESIGN R6);
+one cluster at a time. Stores are at Unix sockets beside their data, unless it is asked otherwise: whoever reaches one may change
+what it has. A broker process that was seen to exit has its lease revoked, by the id that it wrote down (DESIGN R6);
 nothing is started again by itself.
 """
 
@@ -22,6 +23,7 @@ import msgspec
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.etcd_process import EtcdProcess
+from lockstep.runtime.local_sockets import socket_address
 from lockstep.runtime.ports import choose_ports, is_free
 from lockstep.runtime.supervisor import ChildProcess, wait_for_port
 from lockstep.runtime.well_known_ports import FIRST_PORT
@@ -30,8 +32,7 @@ STOP_SECONDS = 8.0
 """A stopping broker hands its sets over, which may take a few seconds, before it is killed."""
 
 _PROXY_LISTEN = 4
-_STORE_LISTEN = 6
-"""Places of the addresses in the commands of a proxy and of a store."""
+"""Place of the address in the command of a proxy."""
 
 _log = logging.getLogger("lockstep.cluster")
 
@@ -41,7 +42,8 @@ class ClusterFile(msgspec.Struct, frozen=True):
 
     cluster: str
     broker_ports: dict[str, int]
-    store_ports: dict[str, int]
+    store_ports: dict[str, int] = {}
+    """Empty: stores are at Unix sockets."""
     coordinator_ports: dict[str, int] = {}
     proxy_ports: dict[str, int] = {}
     is_prepared: bool = True
@@ -77,13 +79,15 @@ class LocalCluster:
         broker_arguments: Sequence[str] = (),
         proxy_arguments: Sequence[str] = (),
         store_arguments: Sequence[str] = (),
+        are_stores_at_ports: bool = False,
         with_metrics: bool = False,
         etcd_endpoints: str = "",
         is_kept_when_told: bool = False,
     ) -> None:
         """`first_port`, `amqp_port` 0: any free ports. A directory that has a cluster keeps its number of brokers, whatever is
-        asked. `etcd_endpoints`: of an etcd that somebody else runs; "": a member of its own. `is_kept_when_told`: a new one is
-        new at its next start, too, unless `keep` was called."""
+        asked. `are_stores_at_ports`: at free ports of the loopback, where every user of this machine reaches them.
+        `etcd_endpoints`: of an etcd that somebody else runs; "": a member of its own. `is_kept_when_told`: a new one is new at
+        its next start, too, unless `keep` was called."""
         self.directory = directory.resolve()
         self.etcd: EtcdProcess | None = None
         """Its own member, when it has one."""
@@ -94,6 +98,9 @@ class LocalCluster:
         """Nothing was in the directory before, or what an earlier start left that ended before `keep`."""
         self.metrics_ports: dict[str, int] = {}
         """Of `/metrics` of every process but etcd, by its name; empty without metrics."""
+        self.store_addresses: dict[str, str] = {}
+        """Of each broker's store, from the start on: host:port or unix:path."""
+        self._are_stores_at_ports = are_stores_at_ports
         self._with_metrics = with_metrics
         self._stores: dict[str, ChildProcess] = {}
         self._etcd_elsewhere = etcd_endpoints
@@ -171,21 +178,24 @@ class LocalCluster:
             self.etcd = await EtcdProcess.start(self.directory / "etcd")
 
     async def _start_stores(self, shape: ClusterFile) -> None:
-        self._stores = {name: self._store(name, port) for name, port in shape.store_ports.items()}
+        self.store_addresses = {name: self._store_address(shape, name) for name in shape.broker_ports}
+        self._stores = {name: self._store(name, address) for name, address in self.store_addresses.items()}
         await asyncio.gather(*(store.start() for store in self._stores.values()))
         await asyncio.gather(
-            *(
-                wait_for_port(store, f"127.0.0.1:{shape.store_ports[name]}")
-                for name, store in self._stores.items()
-            )
+            *(wait_for_port(store, self.store_addresses[name]) for name, store in self._stores.items())
         )
 
-    def _store(self, name: str, port: int) -> ChildProcess:
+    def _store_address(self, shape: ClusterFile, name: str) -> str:
+        if port := shape.store_ports.get(name):
+            return f"127.0.0.1:{port}"
+        return socket_address(self.directory / name / "store.sock")
+
+    def _store(self, name: str, address: str) -> ChildProcess:
         home = self.directory / name
         command = (
             *(sys.executable, "-m", "services.store"),
             *self._metrics_arguments(f"store of {name}"),
-            *("--data", str(home / "store"), "--listen", f"127.0.0.1:{port}"),
+            *("--data", str(home / "store"), "--listen", address),
             *self._store_arguments,
         )
         return ChildProcess(f"store of {name}", command, home / "store.log")
@@ -197,7 +207,7 @@ class LocalCluster:
             lease_file = home / "broker-lease"
             command = (
                 *(sys.executable, "-m", "services.broker", "--id", name, "--listen", address),
-                *("--store", f"127.0.0.1:{shape.store_ports[name]}", "--etcd", etcd),
+                *("--store", self.store_addresses[name], "--etcd", etcd),
                 *("--cluster", self._cluster, "--lease-file", str(lease_file), *self._broker_arguments),
                 *self._metrics_arguments(f"broker {name}"),
             )
@@ -250,7 +260,7 @@ class LocalCluster:
         """Starts a store and waits until it listens."""
         store = self.brokers[name].store
         await store.start()
-        await wait_for_port(store, store.command[_STORE_LISTEN])
+        await wait_for_port(store, self.store_addresses[name])
 
     async def start_coordinator(self, name: str) -> None:
         """Starts a coordinator and waits until it listens."""
@@ -344,7 +354,7 @@ class LocalCluster:
         shape = ClusterFile(
             self._cluster,
             ports(names, wanted),
-            ports(names, stores),
+            ports(names, stores) if self._are_stores_at_ports else {},
             ports(others, coordinators),
             ports(gates, open_ports),
             is_prepared=not (self.is_new and self._is_kept_when_told),

@@ -10,7 +10,6 @@ import gc
 import logging
 import os
 import sys
-import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
@@ -123,8 +122,7 @@ def bind(server: grpc.aio.Server, address: str) -> int:
 
 def halt(reason: str, error: BaseException | None = None) -> NoReturn:
     """Logs `reason` (and the traceback of `error`) and ends the process at once, without closing or flushing anything else."""
-    lines = "".join(traceback.format_exception(error)) if error is not None else ""
-    _log.critical("halt: %s%s", reason, f"\n{lines}" if lines else "")
+    _log.critical("halt: %s", reason, exc_info=error)
     logging.shutdown()
     os._exit(HALT_STATUS)
 

@@ -147,8 +147,9 @@ class ChildProcess:
 
 
 async def wait_for_port(child: ChildProcess, address: str, seconds: float = 60.0) -> None:
-    """Returns when something listens at `address`; raises `Rejected` (UNAVAILABLE) if the child exits before, or in time."""
-    host, _, port = address.rpartition(":")
+    """Returns when something listens at `address`, host:port or unix:path; raises `Rejected` (UNAVAILABLE) if the child exits
+    before, or it is not in time.
+    """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if not child.is_running:
@@ -158,7 +159,7 @@ async def wait_for_port(child: ChildProcess, address: str, seconds: float = 60.0
                 name=child.name,
             )
         try:
-            _, writer = await asyncio.open_connection(host, int(port))
+            _, writer = await _connect(address)
         except OSError:
             await asyncio.sleep(POLL_SECONDS)
             continue
@@ -171,3 +172,10 @@ async def wait_for_port(child: ChildProcess, address: str, seconds: float = 60.0
         f"{child.name} does not listen at {address} after {seconds:g} s",
         name=child.name,
     )
+
+
+async def _connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if address.startswith("unix:"):
+        return await asyncio.open_unix_connection(address.removeprefix("unix:"))
+    host, _, port = address.rpartition(":")
+    return await asyncio.open_connection(host, int(port))

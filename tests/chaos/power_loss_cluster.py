@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 from lockstep.runtime.local_cluster import LocalCluster
-from lockstep.runtime.supervisor import ChildProcess, wait_for_port
+from lockstep.runtime.supervisor import ChildProcess
 from tests.integration.cluster import SETS, Deployment
 from tests.integration.power_loss_fs import PowerLossFs
 from tests.integration.volatile_disk import Loss, total
@@ -31,18 +31,13 @@ class PowerLossCluster(LocalCluster):
         self.disks = disks
         self.losses: list[Loss] = []
 
-    def _store(self, name: str, port: int) -> ChildProcess:
+    def _store(self, name: str, address: str) -> ChildProcess:
         command = (
-            *(sys.executable, "-m", "services.store", "--listen", f"127.0.0.1:{port}"),
+            *(sys.executable, "-m", "services.store", "--listen", address),
             *("--data", str(self.disks[name].mountpoint / "store")),
             *("--segment-bytes", str(SEGMENT_BYTES), "--reserve-bytes", str(RESERVE_BYTES)),
         )
         return ChildProcess(f"store of {name}", command, self.directory / name / "store.log")
-
-    async def start_store(self, name: str) -> None:
-        store = self.brokers[name].store
-        await store.start()
-        await wait_for_port(store, store.command[store.command.index("--listen") + 1])
 
     async def use_spinning_disks(self, names: Iterable[str] = BROKERS) -> None:
         """A sync takes a while, as on a real disk, so that there is something not yet synced at any moment."""

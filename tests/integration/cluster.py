@@ -5,7 +5,6 @@ Law: whatever a test does to it, its processes end with the fixture; and every w
 
 import asyncio
 import contextlib
-import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
@@ -91,8 +90,7 @@ class Deployment:
 
     def store_addresses(self, set_name: str) -> dict[str, str]:
         """Of the stores of a set's brokers."""
-        shape = json.loads((self.cluster.directory / "cluster.json").read_bytes())
-        return {name: f"127.0.0.1:{shape['store_ports'][name]}" for name in SETS[set_name]}
+        return {name: self.cluster.store_addresses[name] for name in SETS[set_name]}
 
     def logs(self) -> str:
         """The last lines of every broker, for a failure's message."""
