@@ -8,6 +8,8 @@ import logging
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from lockstep.runtime.limit_log import LimitLog
+from services.proxy.arrivals import Arrivals
 from services.proxy.connection import AmqpConnection
 from services.proxy.security.identity import Identity
 from services.proxy.security.sasl_layer import SaslLayer, SaslState
@@ -23,6 +25,8 @@ class Worker(Surroundings, Protocol):
     """What a socket needs beside what its connection does."""
 
     has_passwords: bool
+    arrivals: Arrivals
+    refusals: LimitLog
 
     def take_connection(self, connection: "ClientSocket") -> bool: ...
     def drop_connection(self, connection: "ClientSocket") -> None: ...
@@ -41,32 +45,40 @@ class ClientSocket(asyncio.Protocol):
         """A login that is being looked at; the client has to wait."""
         self._deadline: asyncio.TimerHandle | None = None
         self._aborting: asyncio.TimerHandle | None = None
-        self._peer = ""
+        self.peer = ""
+        self._early = b""
+        """What came through a TLS handshake before this was told of it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are asyncio's by what they do, not by type.
         self._transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername")
-        self._peer = f"{name[0]}:{name[1]}" if name else "?"
+        self.peer = f"{name[0]}:{name[1]}" if name else "?"
         limits = self._worker.settings.limits
         self._transport.set_write_buffer_limits(high=limits.output_bytes_max // 4)
-        if not self._worker.take_connection(self):
+        if not self._worker.arrivals.take(self):
             self._transport.abort()
             return
         self._sasl = self._begin_sasl(transport)
         loop = asyncio.get_running_loop()
         self._deadline = loop.call_later(limits.handshake_seconds, self._check_handshake)
+        if self._early:
+            early, self._early = self._early, b""
+            self.data_received(early)
 
     def data_received(self, data: bytes) -> None:
         try:
             if self.connection is not None:
                 self.connection.receive(data)
             elif self._sasl is not None:
+                self._worker.arrivals.heard(self)
                 self._negotiate(self._sasl, data)
+            elif self._transport is None:
+                self._early += data
         except AssertionError:
             raise
         except Exception as error:
-            _log.exception("peer=%s event=connection_failed", self._peer, exc_info=error)
+            _log.exception("peer=%s event=connection_failed", self.peer, exc_info=error)
             self.close_now()
 
     def _negotiate(self, sasl: SaslLayer, data: bytes) -> None:
@@ -96,17 +108,24 @@ class ClientSocket(asyncio.Protocol):
             self._begin(sasl.identity, rest)
         elif sasl.state is SaslState.FAILED:
             self._sasl = None
-            _log.warning("peer=%s event=login_failed reason=%s", self._peer, sasl.failure)
+            _log.warning("peer=%s event=login_failed reason=%s", self.peer, sasl.failure)
             asyncio.get_running_loop().call_later(FAILED_LOGIN_SECONDS, self.close)
 
     def _begin(self, identity: Identity, rest: bytes) -> None:
-        self.connection = AmqpConnection(self._worker, self, identity, self._peer)
+        self._worker.arrivals.drop(self)
+        if not self._worker.take_connection(self):
+            self.close()
+            return
+        self.connection = AmqpConnection(self._worker, self, identity, self.peer)
         if rest:
             self.connection.receive(rest)
 
     def _check_handshake(self) -> None:
         if self.connection is None or not self.connection.was_opened:
-            _log.info("peer=%s event=handshake_timed_out", self._peer)
+            seconds = self._worker.settings.limits.handshake_seconds
+            self._worker.refusals.refused(
+                "handshake", f"peer={self.peer} did not open a connection within {seconds:g} s"
+            )
             self.close()
 
     def resume_writing(self) -> None:
@@ -121,6 +140,7 @@ class ClientSocket(asyncio.Protocol):
             self._deadline.cancel()
         if self._aborting is not None:
             self._aborting.cancel()
+        self._worker.arrivals.drop(self)
         self._worker.drop_connection(self)
         if self.connection is not None:
             self.connection.lose()

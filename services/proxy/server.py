@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 
 import grpc.aio
@@ -101,16 +102,13 @@ async def _work(
 
 async def _listen(worker: Worker, address: str, tls: TlsFiles | None) -> asyncio.Server:
     host, _, port = address.rpartition(":")
-    settings = worker.settings
     try:
         return await asyncio.get_running_loop().create_server(
-            lambda: worker.socket(None if tls is None else settings.security.tls),
+            partial(worker.socket, None) if tls is None else partial(worker.tls_arrival, tls),
             host,
             int(port),
             backlog=BACKLOG,
             reuse_port=True,
-            ssl=None if tls is None else tls.context,
-            ssl_handshake_timeout=None if tls is None else settings.limits.handshake_seconds,
         )
     except OSError as error:
         raise CannotStart(f"failed to bind {address}: {error}") from error

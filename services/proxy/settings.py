@@ -18,7 +18,10 @@ class ProxyLimits:
     """Of one connection, and of what the proxy holds for it."""
 
     connections_max: int = 10_000
-    """Of one worker: about 40 KiB each."""
+    """Of one worker, logged in: about 40 KiB each."""
+    arrivals_max: int = 500
+    """Of one worker, not logged in (yet): a TLS handshake takes 85 KiB, and a login some milliseconds of a processor, so that as
+    many as these are through in some seconds."""
     frame_bytes_max: int = 128 * 1024
     """Largest frame that clients may send: a message of some 100 KiB in one, and not a connection's whole window."""
     channels_max: int = 255

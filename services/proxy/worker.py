@@ -6,10 +6,13 @@ back what the worker holds for it.
 
 import asyncio
 import logging
+import time
 from functools import partial
 
 from lockstep.client.client import Client
 from lockstep.client.session_settings import SessionSettings
+from lockstep.runtime.limit_log import LimitLog
+from services.proxy.arrivals import Arrivals
 from services.proxy.connection import AmqpConnection
 from services.proxy.containers import Containers
 from services.proxy.core.conditions import CONNECTION_FORCED, Condition
@@ -22,8 +25,10 @@ from services.proxy.security.mechanisms import sasl_layer
 from services.proxy.security.sasl_layer import SaslLayer
 from services.proxy.security.settings import TlsSettings
 from services.proxy.security.tls import peer_identity
+from services.proxy.security.tls_files import TlsFiles
 from services.proxy.security.users import AllowAll, Permissions, Users
 from services.proxy.settings import ProxySettings
+from services.proxy.tls_arrival import TlsArrival
 from services.proxy.traffic import Traffic
 
 _log = logging.getLogger("lockstep.proxy")
@@ -56,7 +61,10 @@ class Worker:
             may_create_queues=settings.create_queues,
             may_create_topics=settings.create_topics,
         )
+        self.refusals = LimitLog(_log)
+        self.arrivals = Arrivals(settings.limits.arrivals_max, self.refusals, time.monotonic)
         self._sockets: dict[ClientSocket, None] = {}
+        """Of those that are logged in."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
         self.containers = Containers(self.nodes, CLAIM_SECONDS, self.keep)
@@ -67,13 +75,21 @@ class Worker:
         self._looking = asyncio.ensure_future(self._look())
 
     def socket(self, tls: TlsSettings | None) -> ClientSocket:
-        """For a connection that comes in on a port, with TLS or without."""
+        """For a connection without TLS, or whose handshake is over."""
         return ClientSocket(self, partial(self._begin_sasl, tls))
+
+    def tls_arrival(self, files: TlsFiles) -> TlsArrival:
+        """For a connection whose handshake is to come."""
+        make_socket = partial(self.socket, self.settings.security.tls)
+        seconds = self.settings.limits.handshake_seconds
+        return TlsArrival(self.arrivals, self.refusals, files.context, seconds, make_socket)
 
     async def stop(self) -> None:
         """Tells all clients, waits a little for them to go, and ends the session on the brokers."""
         if self._looking is not None:
             self._looking.cancel()
+        for arrival in self.arrivals.all():
+            arrival.close_now()
         for socket in list(self._sockets):
             if socket.connection is not None:
                 reason = Condition(CONNECTION_FORCED, "the proxy is stopping")
@@ -115,7 +131,8 @@ class Worker:
     def take_connection(self, connection: ClientSocket) -> bool:
         """False: there are too many."""
         if len(self._sockets) >= self.settings.limits.connections_max:
-            _log.warning("event=too_many_connections limit=%d", self.settings.limits.connections_max)
+            text = f"peer={connection.peer} is turned away: there are {len(self._sockets)} connections"
+            self.refusals.refused("connections", text)
             return False
         self._sockets[connection] = None
         return True

@@ -30,7 +30,7 @@ class TlsFiles:
         self._looked_at = time.monotonic()
         self._newest = server_context(settings)
         self.context = server_context(settings)
-        """For asyncio's `create_server(ssl=...)`: each handshake goes on with the newest."""
+        """For asyncio: each handshake that begins with it goes on with the newest."""
         self.context.sni_callback = self._choose
 
     def _choose(self, client: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
