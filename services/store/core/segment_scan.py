@@ -111,11 +111,14 @@ class SegmentScan:
         return ""
 
     def _accept(self, offset: int, header: FrameHeader) -> str:
-        """Takes a whole frame if it continues the log. What the snapshot covers need not be complete, but ascends."""
+        """Takes a whole frame if it continues the log. What the snapshot covers need not be complete, but ascends, segment after
+        segment, too: what lies at the beginning of one, from before the file was taken again, is none of it.
+        """
         journal, segment = self.journal, self.journal.segments[-1]
         name, expected = f"frame {header.first}..{header.last}", journal.end + 1
-        if not segment.is_empty and header.first <= segment.last:
-            return f"{name} behind {segment.last}"
+        before = next((earlier for earlier in reversed(journal.segments) if not earlier.is_empty), None)
+        if before is not None and header.first <= before.last:
+            return f"{name} behind {before.last}"
         if header.last > journal.base:
             if header.first != expected and not (journal.end == journal.base and header.first < expected):
                 self.has_gap = segment.is_empty
