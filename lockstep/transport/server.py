@@ -72,6 +72,8 @@ class ServerCall(Stream):
         self._may_say = False
         self._stays = False
         """Its method is a stream: it is kept from its first message on."""
+        self._has_request = False
+        """The only one that its method has."""
         self._deadline: asyncio.TimerHandle | None = None
         self._aborted: tuple[grpc.StatusCode, str, Pairs] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -180,6 +182,12 @@ class ServerCall(Stream):
                 seconds, self.refuse, grpc.StatusCode.DEADLINE_EXCEEDED, text
             )
 
+    def _wake(self) -> None:
+        if self._has_request and self.has_unread:
+            # Nobody reads it: as many of them as a window has would be kept for as long as the call lasts.
+            self.refuse(grpc.StatusCode.INTERNAL, "the method has one request, and another message came")
+        super()._wake()
+
     def hear_out(self) -> None:
         super().hear_out()
         if self.is_cut_short:
@@ -214,6 +222,8 @@ class ServerCall(Stream):
             request = await self.read()
             if request is grpc.aio.EOF:
                 await self.abort(grpc.StatusCode.INTERNAL, "the request is missing")
+            self._has_request = True
+            self._wake()
         if inspect.isasyncgenfunction(call):
             async for message in call(request, self):
                 await self.write(message)

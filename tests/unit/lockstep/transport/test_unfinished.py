@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import grpc
 import pytest
+from hpack import Decoder
 
 from lockstep.transport.stream import Stream
 from lockstep.transport.unfinished import (
@@ -148,6 +149,29 @@ async def test_bodies_that_never_end_fill_no_server(
     client.send(h.call(101, path("Echo"), b"next"))
     await client.end_of(101)
     assert client.data_of(101) == h.message(b"next")
+    await client.close()
+
+
+@pytest.mark.parametrize("is_at_once", [False, True])
+@within(60)
+async def test_messages_behind_the_only_request_of_a_call_are_kept_for_nobody(
+    our_ends: Ends, probe: Probe, is_at_once: bool
+) -> None:
+    """They would be for as long as the call waits."""
+    served = await our_ends.serve(probe.handlers())
+    client = await h.RawClient.connect(int(served.address.rpartition(":")[2]))
+    more = h.frame(h.DATA, 0, 1, h.message(bytes(10_000)))
+    client.send(
+        h.request(1, path("Wait")), h.frame(h.DATA, 0, 1, h.message(b"")), more if is_at_once else b""
+    )
+    if not is_at_once:
+        await probe.begun.get()
+        client.send(more)
+    end = await client.end_of(1)
+    assert end is not None and dict(Decoder().decode(end.payload, raw=True))[b"grpc-status"] == b"13"
+    client.send(h.call(3, path("Echo"), b"next"))
+    await client.end_of(3)
+    assert client.data_of(3) == h.message(b"next")
     await client.close()
 
 
