@@ -21,7 +21,7 @@ from lockstep.transport.connection import (
 from lockstep.transport.http2 import Http2
 from lockstep.transport.intake import CALLS_A_TURN, RESETS_A_SECOND, RESETS_BURST, Intake, Peer
 from tests.unit.lockstep.transport import raw_http2 as h
-from tests.unit.lockstep.transport.ends import Ends, within
+from tests.unit.lockstep.transport.ends import GRPCIO, OURS, Ends, within
 from tests.unit.lockstep.transport.probe_service import Probe, path, service, unary
 
 CALLS = 6_000
@@ -129,9 +129,11 @@ def test_the_beginning_of_a_call_costs_the_same_however_many_there_are_and_were(
     assert len(counted) < (200 if are_over else 3_001)
 
 
+@pytest.mark.parametrize("client", [OURS, GRPCIO])
 @within(60)
-async def test_streams_that_stay_leave_room_for_other_calls(ends: Ends, probe: Probe) -> None:
+async def test_streams_that_stay_leave_room_for_other_calls(client: str, probe: Probe) -> None:
     """Sessions, say: some client has hundreds of them on one connection, and calls beside them."""
+    ends = Ends(client, OURS)
     channel = ends.open_channel((await ends.serve(probe.handlers())).address)
     calls = [channel.stream_stream(path("Converse"))() for _ in range(2 * CALLS_OFFERED)]
 
@@ -143,6 +145,7 @@ async def test_streams_that_stay_leave_room_for_other_calls(ends: Ends, probe: P
     assert await channel.unary_unary(path("Echo"))(b"x", timeout=30) == b"x"
     for call in calls:
         call.cancel()
+    await ends.close()
 
 
 @within(60)
