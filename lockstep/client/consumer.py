@@ -310,7 +310,7 @@ class Consumer:
 
 def stale(message: Message) -> Rejected:
     """Why a message cannot be settled any more."""
-    why = "void since a failover" if message.is_void else "settled already"
+    why = "void since a failover or the end of its session" if message.is_void else "settled already"
     return Rejected(
         ErrorCode.STALE_DELIVERY, f"the message is {why}", queue=message.queue, position=message.position
     )
