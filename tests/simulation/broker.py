@@ -113,6 +113,7 @@ class Broker(Process):
     def _handle(self, given: AnyInput) -> None:
         replica = self.replicas.get(given.set_name)
         if replica is not None:
+            given = self.world.as_heard(self, given)
             self.world.observer.before(self, given)
             self._handled += 1
             more_follow = self._handled % GATHERED_EVERY == 0 and replica.is_serving

@@ -10,7 +10,7 @@ from lockstep.core.effects import AnyEffect, TellBackup, TellClient, TellStore
 from lockstep.core.frames import Frame
 from lockstep.core.ids import BrokerId, Epoch, LogIndex, SetName, TransactionKey
 from lockstep.core.inputs import AnyInput, BackupSaid, PrimarySaid, StoreSaid
-from lockstep.core.replication import Frames, Refuse
+from lockstep.core.replication import Frames, HandedOver, Refuse
 from lockstep.core.store_protocol import AppendFrames, BeginInstall, StateChunk, Truncate
 from lockstep.core.transaction_states import TransactionState
 from tests.simulation import branch_points
@@ -40,6 +40,8 @@ class Observer:
         self.epochs: dict[SetName, Epoch] = {}
         """The highest epoch in which a client was told anything under a lease."""
         self.refused: list[tuple[SetName, TransactionKey]] = []
+        self.handed_on: dict[tuple[SetName, Epoch], LogIndex] = {}
+        """Epochs that were handed over with what was open -> where the log ended, as their primary has said it."""
         self._samples = 0
         self._attachments_owed = AttachmentsOwed()
         self._held: dict[tuple[BrokerId, SetName], HeldLog] = {}
@@ -82,6 +84,8 @@ class Observer:
                     for durable, transient in message.frames:
                         self.logs[effect.set_name].seen(durable, transient)
                     self._primary_claims(process, effect.set_name, message.commit_index)
+                elif isinstance(message, HandedOver) and message.log_end:
+                    self.handed_on[effect.set_name, message.epoch] = message.log_end
             elif isinstance(effect, TellClient) and effect.serve_until_ms:
                 self._primary_claims(process, effect.set_name, effect.message.commit_index)
 

@@ -168,6 +168,7 @@ def make_record(world: World, moving: list[str] | None = None) -> Record:
         record.readings += store.journals.values() if store.is_alive else ()
     record.unresolved = sorted(world.unresolved)
     record.refused = observer.refused
+    record.handed_on = observer.handed_on
     record.stuck = _moving(world) if moving is None else list(moving)
     left = {visitor.name for visitor in world.visitors if not visitor.is_alive}
     record.departed = frozenset(left | world.coordinators.departed)

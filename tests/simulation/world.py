@@ -56,6 +56,8 @@ class World:
         self.traced: frozenset[SetName] | None = None
         self.before_effect: Callable[[Broker, AnyEffect], None] | None = None
         """A scenario's triggers: called before a broker performs an effect; may stop or crash it there."""
+        self.as_heard: Callable[[Broker, AnyInput], AnyInput] = lambda process, given: given
+        """A scenario's trick: what a broker hears in the place of what it was told."""
         self.lease_settings = LeaseSettings(lease_seconds=options.lease_seconds)
         self.session_settings = SessionSettings(heartbeat_ms=400, silence_ms=1600)
         self.visitor_settings = SessionSettings(session_timeout_ms=3000)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from tests.simulation.checkers import (
     chosen,
     events,
+    handed_on,
     one_outcome,
     owed,
     p1_atomic,
@@ -28,6 +29,7 @@ CHECKERS: dict[str, Callable[[Record], Iterator[str]]] = {
     "P7": p7_live.check,
     "P8": p8_fenced.check,
     "T3, T4": one_outcome.check,
+    "T6, T8": handed_on.check,
     "AMQP 1.0, 3.5.3": chosen.check,
     "DESIGN 7": events.check,
     "DESIGN 5": owed.check,

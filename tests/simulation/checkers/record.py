@@ -61,6 +61,8 @@ class Record:
     """Commits in doubt whose client never heard their outcome."""
     refused: list[tuple[SetName, TransactionKey]] = field(default_factory=list)
     """Transactions that a backup refused while they were open."""
+    handed_on: dict[tuple[SetName, Epoch], LogIndex] = field(default_factory=dict)
+    """Epochs that were handed over with what was open -> where the log ended then."""
     departed: frozenset[str] = frozenset()
     """Clients that left without a word: what they asked for may never end for them."""
     distributed: list[DistributedTransaction] = field(default_factory=list)

@@ -334,6 +334,26 @@ def held(name: str, *frames: bytes) -> tuple[CommittedLog, HeldLog]:
     return log, holder
 
 
+@pytest.mark.parametrize(
+    ("handed_on", "is_broken"),
+    [
+        pytest.param({(SET, EPOCH): LogIndex(9)}, False, id="behind the log that was handed on"),
+        pytest.param({}, True, id="nothing was handed on"),
+        pytest.param({(SET, EPOCH): LogIndex(8)}, True, id="another log was"),
+        pytest.param({(SET, Epoch(0)): LogIndex(9)}, True, id="an earlier epoch was"),
+    ],
+)
+def test_whoever_goes_on_with_what_was_open_follows_the_log_that_was_handed_on(
+    handed_on: dict[tuple[SetName, Epoch], LogIndex], is_broken: bool
+) -> None:
+    begins = EpochBegins(None, Epoch(2), "b2", False, True)
+    record = Record(
+        logs={SET: [encode_frame(Epoch(2), LogIndex(10), LogIndex(9), TimeMs(1), [(begins, True)])]}
+    )
+    record.handed_on = handed_on
+    assert bool(list(CHECKERS["T6, T8"](record))) is is_broken
+
+
 def test_two_contents_under_one_name_are_found() -> None:
     log, _ = held("b1", frame(1, 1, b"x"))
     with pytest.raises(PromiseBroken, match=r"P2.*two contents"):
