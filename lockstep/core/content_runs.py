@@ -61,6 +61,15 @@ class ContentRun:
         offset = number - self.first
         return 0 <= offset < self.count and (self.packed is not None or self._contents[offset] is not None)
 
+    def has_next(self, begin: int, numbers: Sequence[int]) -> bool:
+        """Whether these neighbours are the next ones that are here, from `begin` on."""
+        if numbers[0] < begin or numbers[-1] >= self.first + self.count:
+            return False
+        if self.packed is not None:
+            return numbers[0] == begin
+        between, these = begin - self.first, numbers[0] - self.first
+        return not any(self._contents[between:these]) and all(self._contents[these : these + len(numbers)])
+
     def size_of(self, begin: int, end: int) -> int:
         """Bytes of some that are here, by their places."""
         if self.packed is not None:

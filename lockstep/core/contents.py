@@ -4,40 +4,36 @@ Law: a content is here exactly while a queue entry or an open transaction's buff
 durable one does: then its item belongs to the durable snapshot. Bodies may be away (dropped, to be read back from the store).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from heapq import merge
-from itertools import chain, groupby
-from operator import itemgetter
+from collections.abc import Iterator, Sequence
 
+from lockstep.core.captures import Captures
 from lockstep.core.content import Content, DroppedMessage, size_of, size_of_all, without_body
 from lockstep.core.content_runs import ContentRun
-from lockstep.core.ids import LogIndex, MessageId, QueueId, index_of
+from lockstep.core.content_shelf import SHELF_BITS, Shelf
+from lockstep.core.ids import MessageId, index_of
 from lockstep.core.items import Changes
 from lockstep.core.packed_messages import RUN_MIN, PackedMessages
 from lockstep.core.records import Message
-
-ContentRecord = tuple[Sequence[MessageId], Sequence[Content] | PackedMessages]
-"""What is there of the contents that one record brought, all in a run or all alone."""
 
 
 class Contents:
     """All message contents of one resource set's state, which alone adds and releases them.
 
-    What one record brought is kept as a run, all else one by one.
+    What one record brought is kept as a run, all else one by one; neighbouring records are on one shelf.
     """
 
-    __slots__ = ("_changes", "_length", "_references", "_runs", "_single", "resident_bytes")
+    __slots__ = ("_captures", "_changes", "_length", "_referenced", "resident_bytes", "shelves")
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
-        self._single: dict[MessageId, Content] = {}
-        self._runs: dict[LogIndex, ContentRun] = {}
-        """By the index of the record that brought them."""
+        self._captures: Captures = changes.captures
+        self.shelves: dict[int, Shelf] = {}
+        """By the number of the shelf (`SHELF_BITS`); none is empty. Only `Contents` changes one."""
         self._length = 0
         self.resident_bytes = 0
         """Of properties and bodies that are not away."""
-        self._references: dict[MessageId, tuple[int, int]] = {}
-        """(durable, transient) references; absent means (1, 0), which nearly all have."""
+        self._referenced = 0
+        """Contents that have other references than one durable one."""
 
     # --- asking ---
 
@@ -45,67 +41,60 @@ class Contents:
         return self._length
 
     def __contains__(self, message_id: MessageId) -> bool:
-        if message_id in self._single:
+        shelf = self.shelves.get(message_id >> SHELF_BITS)
+        if shelf is None:
+            return False
+        if message_id in shelf.single:
             return True
-        run = self._runs.get(index_of(message_id))
+        run = shelf.runs.get(index_of(message_id))
         return run is not None and run.has(message_id)
 
     def find(self, message_id: MessageId) -> Content | None:
         """A content, whether or not its body is away; None if there is none."""
-        content = self._single.get(message_id)
-        if content is None:
-            run = self._runs.get(index_of(message_id))
-            if run is not None:
-                return run.get(message_id)
-        return content
+        shelf = self.shelves.get(message_id >> SHELF_BITS)
+        return shelf.find(message_id) if shelf is not None else None
 
     def of(self, ids: Sequence[MessageId]) -> list[Content]:
         """These contents, all of which are here."""
-        single = self._single
-        if not self._runs:
-            return [single[message_id] for message_id in ids]
-        if type(ids) is range:
-            run = self._runs.get(index_of(ids.start))
+        shelves = self.shelves
+        if type(ids) is range and ids:
+            shelf = shelves[ids.start >> SHELF_BITS]
+            run = shelf.runs.get(index_of(ids.start))
             if run is not None:
                 return run.contents[ids.start - run.first : ids.stop - run.first]  # type: ignore[return-value]
-        return [self.find(message_id) for message_id in ids]  # type: ignore[misc]
+        found: list[Content] = []
+        for message_id in ids:
+            shelf = shelves[message_id >> SHELF_BITS]
+            content = shelf.single.get(message_id)
+            found.append(content if content is not None else shelf.find(message_id))  # type: ignore[arg-type]
+        return found
 
     def packed(self, ids: Sequence[MessageId]) -> PackedMessages | None:
         """These neighbours, which came with one record, if all of it is here, is together still and has its bodies."""
-        run = self._runs.get(index_of(ids[0]))
+        run = self._run_of(ids[0])
         if run is None or run.count != len(ids) or run.packed is None or run.packed.encoded is None:
             return None
         return run.packed
 
     def find_all(self, ids: Sequence[MessageId]) -> list[Content | None]:
         """What `find` says of each of these neighbours, which came with one record; nothing at all if all of them are gone."""
-        run = self._runs.get(index_of(ids[0]))
+        shelf = self.shelves.get(ids[0] >> SHELF_BITS)
+        if shelf is None:
+            return []
+        run = shelf.runs.get(index_of(ids[0]))
         if run is not None:
             return run.contents[ids[0] - run.first : ids[-1] + 1 - run.first]
-        found = [self._single.get(message_id) for message_id in ids]
+        found = [shelf.single.get(message_id) for message_id in ids]
         return found if any(found) else []
+
+    def _run_of(self, message_id: int) -> ContentRun | None:
+        shelf = self.shelves.get(message_id >> SHELF_BITS)
+        return shelf.runs.get(index_of(message_id)) if shelf is not None else None
 
     def items(self) -> Iterator[tuple[MessageId, Content]]:
         """All contents with their ids, in no order."""
-        yield from self._single.items()
-        for run in self._runs.values():
-            for message_id, content in enumerate(run.looked_at(), run.first):
-                if content is not None:
-                    yield MessageId(message_id), content
-
-    def records(self) -> Iterator[ContentRecord]:
-        """All contents as they are now, by the records that brought them, in their order; only references are copied now."""
-        runs = [(run.first, run.packed or list(run.looked_at())) for run in self._runs.values()]
-        return _records(sorted(self._single.items()), sorted(runs, key=itemgetter(0)))
-
-    def queues_of_expiring(self) -> set[QueueId]:
-        """Where messages with an end went, or will go with their transactions."""
-        found: set[QueueId] = set()
-        alone = [run.looked_at() for run in self._runs.values() if run.packed is None]
-        for content in chain(self._single.values(), *alone):
-            if content is not None and content.expires_ms:
-                found.update(content.queues)
-        return found
+        for shelf in self.shelves.values():
+            yield from shelf.items()
 
     def values(self) -> Iterator[Content]:
         """All contents, in no order."""
@@ -118,7 +107,7 @@ class Contents:
 
     def total_size(self, ids: Sequence[MessageId]) -> int:
         """Bytes of all these contents, which are here."""
-        run = self._runs.get(index_of(ids.start)) if type(ids) is range else None
+        run = self._run_of(ids[0]) if isinstance(ids, range) and ids else None
         if run is not None:
             return run.size_of(ids[0] - run.first, ids[-1] + 1 - run.first)
         return size_of_all(self.of(ids))
@@ -134,71 +123,87 @@ class Contents:
         size: int,
     ) -> None:
         """New contents of one record, each with that many references, at least one. `size`: bytes of all of them."""
+        shelf = self._shelf_for(ids[0])
         if len(ids) >= RUN_MIN and type(ids) is range:
-            self._runs[index_of(ids[0])] = ContentRun(ids.start, messages, size)
+            shelf.runs[index_of(ids[0])] = ContentRun(ids.start, messages, size)
         else:
             assert not isinstance(messages, PackedMessages), "one alone is not packed"
-            self._single.update(zip(ids, messages, strict=True))
+            shelf.single.update(zip(ids, messages, strict=True))
         self._length += len(ids)
         self.resident_bytes += size
         if (durable, transient) != (1, 0):
-            self._references.update(dict.fromkeys(ids, (durable, transient)))
+            shelf.references.update(dict.fromkeys(ids, (durable, transient)))
+            self._referenced += len(ids)
         if durable and self._changes.listener is not None:
             self._changes.listener.messages_changed(ids)
 
+    def _shelf_for(self, message_id: MessageId) -> Shelf:
+        """Where a content is put that is not there yet."""
+        number = message_id >> SHELF_BITS
+        shelf = self.shelves.get(number)
+        if shelf is None:
+            shelf = self.shelves[number] = Shelf()
+        elif self._captures.of_contents:
+            self._captures.shelf_changes(number, shelf)
+        return shelf
+
     def load(self, message_id: MessageId, content: Content) -> None:
-        """One of a snapshot; what is counted follows with `recount`."""
-        self._single[message_id] = content
+        """One of a snapshot; who refers to it follows with `claim`."""
+        self._shelf_for(message_id).single[message_id] = content
+        self._length += 1
+        if type(content) is Message:
+            self.resident_bytes += size_of(content)
 
     def load_run(self, first: MessageId, contents: Sequence[Content] | PackedMessages) -> None:
         """The same of neighbours: of a record that has no run yet, or behind all of its run."""
-        run = self._runs.get(index_of(first))
+        runs = self._shelf_for(first).runs
+        run = runs.get(index_of(first))
+        before = run.resident_bytes if run is not None else 0
         if run is None:
-            self._runs[index_of(first)] = ContentRun.restored(first, contents)
+            run = runs[index_of(first)] = ContentRun.restored(first, contents)
         else:
             run.extend(first, contents)
+        self._length += len(contents)
+        self.resident_bytes += run.resident_bytes - before
+
+    def refer(self, message_id: MessageId, durable: int, transient: int) -> None:
+        """How many references a content that is here has, as a restoration has counted so far."""
+        references = self.shelves[message_id >> SHELF_BITS].references
+        self._referenced -= references.pop(message_id, None) is not None
+        if (durable, transient) != (1, 0):
+            references[message_id] = durable, transient
+            self._referenced += 1
 
     def references(self, message_id: MessageId) -> tuple[int, int]:
         """(durable, transient) references of a content that is here."""
-        return self._references.get(message_id, (1, 0))
+        return self.shelves[message_id >> SHELF_BITS].references.get(message_id, (1, 0))
 
     def is_durable(self, message_id: MessageId) -> bool:
         """Whether a content is here and a durable reference holds it."""
-        return self.references(message_id)[0] > 0 and message_id in self
+        return message_id in self and self.references(message_id)[0] > 0
 
     @property
     def has_transients(self) -> bool:
         """Whether anything but durable references holds any content, or holds it alone: False is certain, True is not."""
-        return bool(self._references)
-
-    def transient_ids(self) -> set[MessageId]:
-        """Contents that no durable reference holds."""
-        return {message_id for message_id, (durable, _) in self._references.items() if not durable}
-
-    def recount(self, durable: Mapping[MessageId, int], transient: Mapping[MessageId, int]) -> None:
-        """Replace all counts, which are of contents that are here: a restoration has counted anew. Each must have one."""
-        counted = len(durable.keys() | transient.keys()) if transient else len(durable)
-        self._length = len(self._single) + sum([run.left for run in self._runs.values()])
-        assert counted == self._length, f"{self._length} contents, references to {counted}"
-        self._references = {message_id: (count, 0) for message_id, count in durable.items() if count != 1}
-        for message_id, count in transient.items():
-            self._references[message_id] = durable.get(message_id, 0), count
-        self.resident_bytes = sum([run.resident_bytes for run in self._runs.values()])
-        for content in self._single.values():
-            if type(content) is Message:
-                self.resident_bytes += size_of(content)
+        return self._referenced > 0
 
     def set_references(self, message_id: MessageId, durable: int, transient: int) -> None:
         """Replace the counts of a content that is here; with none left it goes."""
-        was_durable = self.references(message_id)[0] > 0
-        if durable or transient:
-            if (durable, transient) == (1, 0):
-                self._references.pop(message_id, None)
-            else:
-                self._references[message_id] = (durable, transient)
+        number = message_id >> SHELF_BITS
+        shelf = self.shelves[number]
+        if self._captures.of_contents:
+            self._captures.shelf_changes(number, shelf)
+        before = shelf.references.get(message_id)
+        was_durable = before is None or before[0] > 0
+        if (durable or transient) and (durable, transient) != (1, 0):
+            shelf.references[message_id] = durable, transient
+            self._referenced += before is None
         else:
-            self._remove(message_id)
-            self._references.pop(message_id, None)
+            if before is not None:
+                del shelf.references[message_id]
+                self._referenced -= 1
+            if not durable:
+                self._remove(number, shelf, message_id)
         if was_durable != (durable > 0) and self._changes.listener is not None:
             self._changes.listener.messages_changed((message_id,))
 
@@ -209,36 +214,49 @@ class Contents:
 
     def release(self, ids: Sequence[MessageId], is_durable: bool) -> None:
         """One reference less to each; contents without any are gone."""
-        if self._references or not is_durable:
+        if self._referenced or not is_durable:
             for message_id in ids:
                 durable, transient = self.references(message_id)
                 self.set_references(message_id, durable - is_durable, transient - (not is_durable))
             return
         if self._changes.listener is not None:
             self._changes.listener.messages_changed(ids)
-        run = self._runs.get(index_of(ids[0])) if type(ids) is range else None
+        shelves, captures = self.shelves, self._captures
+        run = self._run_of(ids[0]) if isinstance(ids, range) and ids else None
         if run is None:
             for message_id in ids:
-                self._remove(message_id)
+                number = message_id >> SHELF_BITS
+                if captures.of_contents:
+                    captures.shelf_changes(number, shelves[number])
+                self._remove(number, shelves[number], message_id)
             return
+        number = run.first >> SHELF_BITS
+        shelf = shelves[number]
+        if captures.of_contents:
+            captures.shelf_changes(number, shelf)
         self._length -= len(ids)
         if run.left == len(ids):
-            del self._runs[index_of(ids[0])]
+            del shelf.runs[index_of(ids[0])]
             self.resident_bytes -= run.resident_bytes
+            if not shelf.runs and not shelf.single:
+                del shelves[number]
         else:
             self.resident_bytes -= run.remove(ids[0] - run.first, ids[-1] + 1 - run.first)
 
-    def _remove(self, message_id: MessageId) -> None:
+    def _remove(self, number: int, shelf: Shelf, message_id: MessageId) -> None:
+        """A content goes that nothing refers to; a shelf goes with its last."""
         self._length -= 1
-        content = self._single.pop(message_id, None)
+        content = shelf.single.pop(message_id, None)
         if content is None:
-            run = self._runs[index_of(message_id)]
+            run = shelf.runs[index_of(message_id)]
             place = message_id - run.first
             self.resident_bytes -= run.remove(place, place + 1)
             if not run.left:
-                del self._runs[index_of(message_id)]
+                del shelf.runs[index_of(message_id)]
         elif type(content) is Message:
             self.resident_bytes -= size_of(content)
+        if not shelf.single and not shelf.runs:
+            del self.shelves[number]
 
     # --- bodies ---
 
@@ -246,7 +264,7 @@ class Contents:
         """Let bodies go and keep sizes and checksums; nothing for an unknown message. Without checksums nothing can be restored,
         and the state compares as another.
         """
-        run = self._runs.get(index_of(ids[0])) if type(ids) is range else None
+        run = self._run_of(ids[0]) if isinstance(ids, range) else None
         if run is not None and not with_checksums and len(ids) == run.count:
             self.resident_bytes -= run.resident_bytes
             run.forget_bodies()
@@ -265,29 +283,10 @@ class Contents:
 
     def _replace(self, message_id: MessageId, content: Content) -> None:
         """Another form of a content that is here: with its body, or without."""
-        before = self._single.get(message_id)
+        shelf = self.shelves[message_id >> SHELF_BITS]
+        before = shelf.single.get(message_id)
         if before is None:
-            self.resident_bytes += self._runs[index_of(message_id)].replace(message_id, content)
+            self.resident_bytes += shelf.runs[index_of(message_id)].replace(message_id, content)
             return
-        self._single[message_id] = content
+        shelf.single[message_id] = content
         self.resident_bytes += size_of(content) if type(content) is Message else -size_of(before)
-
-
-def _records(
-    alone: list[tuple[MessageId, Content]], runs: list[tuple[int, PackedMessages | list[Content | None]]]
-) -> Iterator[ContentRecord]:
-    """Of what is alone, and of runs, both ascending."""
-    together = (_of_run(first, run) for first, run in runs)
-    apart = (_of_pairs(pairs) for _, pairs in groupby(alone, lambda pair: index_of(pair[0])))
-    return merge(together, apart, key=lambda record: record[0][0])
-
-
-def _of_run(first: int, run: PackedMessages | list[Content | None]) -> ContentRecord:
-    if isinstance(run, PackedMessages):
-        return range(first, first + len(run)), run  # type: ignore[return-value]
-    return _of_pairs((MessageId(number), content) for number, content in enumerate(run, first) if content)
-
-
-def _of_pairs(pairs: Iterable[tuple[MessageId, Content]]) -> ContentRecord:
-    there = list(pairs)
-    return [message_id for message_id, _ in there], [content for _, content in there]

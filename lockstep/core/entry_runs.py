@@ -47,6 +47,11 @@ class EntryRun:
             return [range(self.first, self.end)]  # type: ignore[list-item]
         return neighbours(self.positions())
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether some are gone between those that are left."""
+        return bool(self._gone)
+
     def has(self, position: QueuePosition) -> bool:
         """Whether this position is in it, and left."""
         return self.first <= position < self.end and not (self._gone and position in self._gone)

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from lockstep.core.captures import Captures
 from lockstep.core.ids import (
     Epoch,
     ExchangeId,
@@ -90,11 +91,14 @@ class ItemsListener(Protocol):
 
 
 class Changes:
-    """Where the parts of one state tell which durable items they changed; they share it, and nobody listens by default."""
+    """Where the parts of one state tell which durable items they changed, and what is about to; they share it, and nobody listens
+    by default.
+    """
 
-    __slots__ = ("listener",)
+    __slots__ = ("captures", "listener")
 
     def __init__(self) -> None:
+        self.captures = Captures()
         self.listener: ItemsListener | None = None
         """Keys are not even made without it."""
 

@@ -5,7 +5,7 @@ R11). It is handed from role to role: a promoted backup applies its whole suffix
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from lockstep.core.frames import Frame
 from lockstep.core.ids import Epoch, LogIndex
@@ -35,6 +35,8 @@ class LogCopy:
         """Of kept frames only those behind this index have their transient parts: a disk gives back durable ones (R12)."""
         self.is_durable_only = False
         """The state holds nothing that is not durable: it comes from a disk."""
+        self._applying: Iterator[int] | None = None
+        """The first frame of the suffix, of which a part is applied."""
         self._retained_bytes = 0
         self._retained_bytes_max = retained_bytes_max
         self._resident_bytes_max = resident_bytes_max
@@ -59,27 +61,60 @@ class LogCopy:
 
     def cut(self, after: LogIndex) -> None:
         """Drop what lies behind `after`; never anything applied."""
+        self.finish_frame()
         while self.suffix and self.suffix[-1].header.last > after:
             assert self.suffix[-1].header.first > after, "a cut falls between frames"
             self.suffix.pop()
         assert self.log_end <= after, "applied records cannot be cut"
 
+    def learn(self, commit_index: LogIndex) -> None:
+        """So much is committed; who drives this copy applies it."""
+        self.commit_index = max(self.commit_index, commit_index)
+
     def commit(self, commit_index: LogIndex, between: Callable[[], object] | None = None) -> None:
         """Learn of a commit index and apply what it covers; `between` is called before each transaction."""
-        self.commit_index = max(self.commit_index, commit_index)
+        self.learn(commit_index)
         self.apply_to(self.commit_index, between=between)
 
     def apply_to(
         self, index: LogIndex, is_durable_only: bool = False, between: Callable[[], object] | None = None
     ) -> None:
         """Apply the suffix up to `index`, in whole frames; without transient parts where those are to come yet (R12)."""
+        for _ in self.apply_in_steps(index, is_durable_only, between):
+            pass
+
+    def apply_in_steps(
+        self, index: LogIndex, is_durable_only: bool = False, between: Callable[[], object] | None = None
+    ) -> Iterator[int]:
+        """The same, in steps that say what they cost (`Pieces`); who goes on with it another time begins it anew."""
+        self.finish_frame()
         while self.suffix and self.suffix[0].header.last <= index:
-            frame = self.suffix.popleft()
-            self.state.apply_frame(frame._replace(transient=b"") if is_durable_only else frame, between)
-            self._retain(frame)
+            frame = self.suffix[0]
+            applied = frame._replace(transient=b"") if is_durable_only else frame
+            self._applying = self.state.apply_in_steps(applied, between)
+            while self._applying is not None:
+                cost = next(self._applying, None)
+                if cost is None:
+                    self._applying = None
+                    self._retain(self.suffix.popleft())
+                else:
+                    yield cost
+
+    def finish_frame(self) -> None:
+        """Of a frame of which a part is applied, apply the rest."""
+        if self._applying is not None:
+            for _ in self._applying:
+                pass
+            self._applying = None
+            self._retain(self.suffix.popleft())
+
+    def is_behind(self, index: LogIndex) -> bool:
+        """Whether frames up to `index` are here and not applied."""
+        return bool(self.suffix) and self.suffix[0].header.last <= index
 
     def forget_transients(self) -> None:
         """Leave only what durable records built, for the transient items of a primary to be laid over it (R12)."""
+        self.finish_frame()
         if not self.is_durable_only:
             self.state = SetState.from_items(self.state.set_name, list(self.state.items(transient=False)))
             self.bodies = ResidentBodies(self.state, self._resident_bytes_max)

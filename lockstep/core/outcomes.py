@@ -4,6 +4,7 @@ Law: what is recorded does not change; forgetting a heuristic end makes it an or
 recorded at or below the retention floor are gone, except heuristic ones, which an operator made and somebody must forget.
 """
 
+from collections.abc import Iterator
 from itertools import islice
 
 import msgspec
@@ -67,6 +68,10 @@ class Outcomes:
         """Heuristically ended branches that nobody has forgotten, by key."""
         return sorted(self._heuristic.items())
 
+    def copies(self) -> list[dict[TransactionKey, Outcome]]:
+        """All outcomes, in no order; only references are copied."""
+        return [dict(self._ordinary), dict(self._heuristic), dict(self._late)]
+
     def all(self) -> list[tuple[TransactionKey, Outcome]]:
         """All outcomes, by key."""
         return sorted([*self._ordinary.items(), *self._heuristic.items(), *self._late.items()])
@@ -113,11 +118,12 @@ class Outcomes:
             self._drop_xid(key, outcome)
         self._changed(outcome_key(key))
 
-    def restore(self, outcomes: list[tuple[TransactionKey, Outcome]], floor: LogIndex) -> None:
-        """Take over a snapshot's outcomes."""
+    def restore(self, outcomes: list[tuple[TransactionKey, Outcome]], floor: LogIndex) -> Iterator[int]:
+        """Take over a snapshot's outcomes, with each step of the iterator one."""
         self.floor = floor
         for key, outcome in sorted(outcomes, key=lambda pair: (pair[1].index, pair[0])):
             self._keep(key, outcome)
+            yield 1
 
     def _keep(self, key: TransactionKey, outcome: Outcome) -> None:
         (self._heuristic if outcome.state in HEURISTICS else self._ordinary)[key] = outcome

@@ -13,14 +13,21 @@ from typing import NamedTuple
 from lockstep.core.content import Content
 from lockstep.core.contents import Contents
 from lockstep.core.entry_runs import EntryRun, EntryRuns, contiguous
-from lockstep.core.ids import MessageId, QueueId, QueuePosition, TransactionKey
+from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition, TransactionKey, index_of
+from lockstep.core.ids import place as position_at
 from lockstep.core.items import Changes
 from lockstep.core.packed_messages import RUN_MIN
 from lockstep.core.records import DeclareQueue, Message
 
 _SLACK = 64
 """Positions without an entry that the order list may keep beyond the number of entries: removing stays O(1) amortised."""
+RESTORED_IN_ONE = 1000
+"""Entries of a snapshot that are put into a queue in one go."""
 _WHOLE = {Message}
+
+
+Piece = tuple[Sequence[QueuePosition], Sequence[MessageId]]
+"""Entries in the order of their positions, and whose places they are: ranges where both are neighbours."""
 
 
 class Removed(NamedTuple):
@@ -156,12 +163,8 @@ class Queue:
                 place += len(step)
         return found[:limit]
 
-    def pieces(
-        self, positions: Sequence[QueuePosition]
-    ) -> Iterator[tuple[Sequence[QueuePosition], Sequence[MessageId]]]:
-        """Those of these positions that are there, in their order, and whose places they are: ranges where both are
-        neighbours.
-        """
+    def pieces(self, positions: Sequence[QueuePosition]) -> Iterator[Piece]:
+        """Those of these positions that are there, in their order."""
         return ((piece, self._ids(run, piece)) for run, piece in self._pieces(positions))
 
     def items(self) -> Iterator[tuple[QueuePosition, MessageId]]:
@@ -174,14 +177,33 @@ class Queue:
             elif element in single:
                 yield element, single[element]
 
-    def all_pieces(self) -> list[tuple[Sequence[QueuePosition], Sequence[MessageId]]]:
-        """All entries in the order of their positions, and whose places they are: ranges where both are neighbours."""
+    def pieces_from(self, index: LogIndex, cost_max: int) -> tuple[list[Piece], LogIndex | None]:
+        """Entries that records from `index` on made visible, all of each record: about `cost_max` of those that are kept one by
+        one, or runs of others. And from which record on there are more; None: that was all.
+        """
+        order = self._order
+        begin = end = max(self._start, bisect_left(order, position_at(index, 0)))
+        cost = 0
+        while end < len(order) and cost < cost_max:
+            cost += _cost(order[end])
+            end += 1
+        if end == len(order):
+            return self._pieces_of(order[begin:end]), None
+        following = LogIndex(_index_in_order(order[end - 1]) + 1)
+        end = bisect_left(order, position_at(following, 0), end)
+        return self._pieces_of(order[begin:end]), following if end < len(order) else None
+
+    def pieces_of(self, index: LogIndex) -> list[Piece]:
+        """All entries that one record made visible."""
+        order = self._order
+        begin = bisect_left(order, position_at(index, 0), self._start)
+        return self._pieces_of(order[begin : bisect_left(order, position_at(index + 1, 0), begin)])
+
+    def _pieces_of(self, part: "list[QueuePosition | EntryRun]") -> list[Piece]:
+        """The entries in a part of the order list."""
         single = self._single
-        if not self._runs:
-            alone = self.positions()
-            return [(alone, [single[position] for position in alone])] if alone else []
-        pieces: list[tuple[Sequence[QueuePosition], Sequence[MessageId]]] = []
-        for is_run, elements in groupby(self._order[self._start :], _is_run):
+        pieces: list[Piece] = []
+        for is_run, elements in groupby(part, _is_run):
             if is_run:
                 runs = [run for run in elements if type(run) is EntryRun and run.left]
                 pieces += [(piece, self._ids(run, piece)) for run in runs for piece in run.pieces()]
@@ -249,6 +271,8 @@ class Queue:
 
         References to their contents are the caller's to release.
         """
+        if self._changes.captures.of_entries:
+            self._changes.captures.entries_change(self, positions)
         removed = Removed([], [], [])
         marked = self.transient_positions
         if not self.is_durable:
@@ -354,6 +378,8 @@ class Queue:
             for position in self.present(positions)
             if is_durable or not self.is_entry_durable(position)
         ]
+        if self._changes.captures.of_entries:
+            self._changes.captures.entries_change(self, counted)
         for position in counted:
             self.delivery_counts[position] = self.delivery_counts.get(position, 0) + 1
             if self.is_entry_durable(position):
@@ -361,32 +387,49 @@ class Queue:
         return counted
 
     def restore(
-        self,
-        entries: Iterable[tuple[QueuePosition, MessageId]],
-        runs: Iterable[EntryRun],
-        transient: Iterable[QueuePosition],
-    ) -> None:
-        """Add entries wherever their positions belong (a snapshot's), runs of one record in their order. What they hold
-        is derived by `settle`.
+        self, entries: Sequence[tuple[QueuePosition, MessageId]], runs: Sequence[EntryRun], are_durable: bool
+    ) -> Iterator[Piece]:
+        """Add entries of a snapshot, both kinds in order, wherever their positions belong; contents that they refer to are here.
+        Each piece is counted when it is given; the queue is whole when all were.
         """
-        self._single = dict(sorted([*self._single.items(), *entries]))
-        for run in runs:
-            self._runs.add(run)
-        self.length = len(self._single) + sum([run.left for run in self._runs])
-        self.transient_positions.update(transient)
-        self._put_in_order()
+        old, order, taken = self._order, list[QueuePosition | EntryRun](), self._start
+        last = _last_in_order(old[-1]) if old else 0
+        for part in _parts(entries, runs):
+            positions, ids = self._restored(part, are_durable)
+            yield positions, ids
+            elements: Sequence[QueuePosition | EntryRun] = [part] if isinstance(part, EntryRun) else positions
+            if taken == len(old) or positions[0] > last:
+                order += old[taken:]
+                order += elements
+                taken = len(old)
+                continue
+            for element in elements:
+                behind = bisect_left(old, _place_in_order(element), taken)
+                order += old[taken:behind]
+                order.append(element)
+                taken = behind
+        order += old[taken:]
+        self._order, self._start = order, 0
 
-    def settle(self) -> list[tuple[Sequence[QueuePosition], Sequence[MessageId]]]:
-        """Count anew what restored entries hold; answers `all_pieces`."""
-        self.bytes, pieces = 0, self.all_pieces()
-        for run in self._runs:
-            run.size = 0
-        for positions, ids in pieces:
+    def _restored(
+        self, part: "Sequence[tuple[QueuePosition, MessageId]] | EntryRun", are_durable: bool
+    ) -> Piece:
+        positions: Sequence[QueuePosition]
+        if isinstance(part, EntryRun):
+            positions = range(part.first, part.end)  # type: ignore[assignment]
+            ids = self._ids(part, positions)
+            part.size = size = self._contents.total_size(ids)
+            self._runs.add(part)
+        else:
+            pairs = dict(part)
+            self._single.update(pairs)
+            positions, ids = list(pairs), list(pairs.values())
             size = self._contents.total_size(ids)
-            self.bytes += size
-            if (home := self._runs.find(positions[0])) is not None:
-                home.size += size
-        return pieces
+        self.length += len(positions)
+        self.bytes += size
+        if self.is_durable and not are_durable:
+            self.transient_positions.update(positions)
+        return positions, ids
 
     def _tell(self, positions: Sequence[QueuePosition]) -> None:
         listener = self._changes.listener
@@ -399,13 +442,15 @@ class Queue:
             self._order.clear()
             self._start = 0
         elif len(self._order) > 2 * (len(self._single) + len(self._runs)) + _SLACK:
-            self._put_in_order()
+            self.head()
+            # Mostly what was in front is gone, and nobody needs to look at the rest.
+            del self._order[: self._start]
+            self._start = 0
+            if len(self._order) > 2 * (len(self._single) + len(self._runs)) + _SLACK:
+                self._order = [element for element in self._order if self._is_there(element)]
 
-    def _put_in_order(self) -> None:
-        self._order = [*self._single, *self._runs]
-        if self._runs:
-            self._order.sort(key=_place_in_order)
-        self._start = 0
+    def _is_there(self, element: "QueuePosition | EntryRun") -> bool:
+        return element.left > 0 if isinstance(element, EntryRun) else element in self._single
 
     def __repr__(self) -> str:
         return f"Queue({self.id}, {self.name!r}, length={self.length}, bytes={self.bytes})"
@@ -413,6 +458,34 @@ class Queue:
 
 def _is_run(element: QueuePosition | EntryRun) -> bool:
     return type(element) is EntryRun
+
+
+def _cost(element: QueuePosition | EntryRun) -> int:
+    """Of its pieces: a run is one, unless some of it are gone."""
+    return element.left + 1 if isinstance(element, EntryRun) and element.has_gaps else 1
+
+
+def _index_in_order(element: QueuePosition | EntryRun) -> LogIndex:
+    return index_of(_last_in_order(element))
+
+
+def _last_in_order(element: QueuePosition | EntryRun) -> int:
+    return element.end - 1 if isinstance(element, EntryRun) else element
+
+
+def _parts(
+    entries: Sequence[tuple[QueuePosition, MessageId]], runs: Sequence[EntryRun]
+) -> "Iterator[Sequence[tuple[QueuePosition, MessageId]] | EntryRun]":
+    """Both together in their order: runs, and between them some entries at a time."""
+    begin = 0
+    for run in runs:
+        end = bisect_left(entries, (run.first,), begin)
+        for part in range(begin, end, RESTORED_IN_ONE):
+            yield entries[part : min(part + RESTORED_IN_ONE, end)]
+        begin = end
+        yield run
+    for part in range(begin, len(entries), RESTORED_IN_ONE):
+        yield entries[part : part + RESTORED_IN_ONE]
 
 
 def _place_in_order(element: QueuePosition | EntryRun) -> int:

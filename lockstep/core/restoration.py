@@ -6,13 +6,13 @@ references, locks, reserved room, names) is computed anew from all items, so tha
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from lockstep.core import item_values as values
 from lockstep.core import items as keys
 from lockstep.core.apply_messages import reserve, shares_in
+from lockstep.core.claims import Claims
 from lockstep.core.entry_runs import EntryRun
 from lockstep.core.exchanges import Binding, Exchange
 from lockstep.core.ids import (
@@ -41,6 +41,11 @@ if TYPE_CHECKING:
 
 
 UNLIMITED_BYTES = 1 << 62
+TAKEN_IN_ONE = 32
+"""Items that are taken in one step."""
+BLOCK_COST, ITEM_COST, BINDING_COST = 100, 3, 10
+"""In microseconds, about: of a block of items, of one alone, of a binding."""
+_Entry = tuple[QueuePosition, MessageId]
 
 
 def restore(state: SetState, items: Iterable[Item], resident_bytes_max: int = UNLIMITED_BYTES) -> None:
@@ -48,6 +53,17 @@ def restore(state: SetState, items: Iterable[Item], resident_bytes_max: int = UN
     restoration = Restoration(state, resident_bytes_max)
     restoration.take(items)
     restoration.settle()
+
+
+def lay_over(state: SetState, items: Sequence[Item]) -> Iterator[int]:
+    """Add a live state's transient items to one that durable records built up to the same index (DESIGN R12), in steps that say
+    what they cost (`Pieces`). In between the state is good for nothing.
+    """
+    restoration = Restoration(state)
+    for item in items:
+        assert not item.is_durable, f"durable item {item.key!r} laid over durable state"
+    yield from restoration.take_in_steps(items)
+    yield from restoration.settle_in_steps()
 
 
 class Restoration:
@@ -65,16 +81,24 @@ class Restoration:
     ) -> None:
         """`blocks`: gets what was found of them. `with_checksums`: of bodies that are let go, see `Contents.drop`."""
         self._state = state
-        self._contents = RestoredContents(state.contents, resident_bytes_max, with_checksums)
+        state.changes.captures.finish()
+        self._claims = Claims(state.contents)
+        self._contents = RestoredContents(state.contents, self._claims, resident_bytes_max, with_checksums)
+        self._operations: dict[TransactionKey, set[LogIndex]] = {}
+        """Those that came."""
         self._blocks = blocks
         self._left: bytes | None = None
         """Of the block that comes next."""
         self._epochs: list[tuple[Epoch, LogIndex]] = []
         self._exchanges: list[Exchange] = []
         self._queues: list[Queue] = []
-        self._entries: dict[QueueId, list[tuple[QueuePosition, MessageId]]] = {}
+        self._entries: dict[QueueId, list[_Entry]] = {}
+        """Kept one by one: those that are durable where their queue is, and all of a queue that is not."""
         self._entry_runs: dict[QueueId, list[EntryRun]] = {}
-        self._transient: dict[QueueId, list[QueuePosition]] = {}
+        self._transient: dict[QueueId, list[_Entry]] = {}
+        """Those that are not durable in a queue that may be."""
+        self._unordered: set[QueueId] = set()
+        """Queues whose entries of either kind did not come in their order."""
         self._counts: dict[QueueId, list[tuple[QueuePosition, int]]] = {}
         self._expiries: dict[QueueId, list[tuple[QueuePosition, int]]] = {}
         self._bindings: list[tuple[Binding, bool]] = []
@@ -125,6 +149,8 @@ class Restoration:
         queue, last = keys.numbers_in(key[:-1])  # type: ignore[assignment]
         runs = entries_in(value)
         alone = self._entries.setdefault(queue, [])
+        if alone and runs and runs[0].first < alone[-1][0]:
+            self._unordered.add(queue)
         together = self._entry_runs.setdefault(queue, [])
         for run in runs:
             if run.delivery_count or run.expires_ms is not None:
@@ -149,12 +175,13 @@ class Restoration:
         position: QueuePosition
         queue, position = keys.numbers_in(key)  # type: ignore[assignment]
         entry = values.decode_entry(value)
-        entries = self._entries.get(queue)
+        kept = self._entries if is_durable else self._transient
+        entries = kept.get(queue)
         if entries is None:
-            entries = self._entries[queue] = []
+            entries = kept[queue] = []
+        elif entries and position < entries[-1][0]:
+            self._unordered.add(queue)
         entries.append((position, entry.message))
-        if not is_durable:
-            self._transient.setdefault(queue, []).append(position)
         if entry.delivery_count:
             self._counts.setdefault(queue, []).append((position, entry.delivery_count))
         if entry.expires_ms is not None:
@@ -221,6 +248,7 @@ class Restoration:
         if kind == keys.OPERATION:
             index = LogIndex(keys.numbers_in(item.key)[2])
             buffer.add(values.decode_operation(item.value, index, item.is_durable))
+            self._operations.setdefault(key, set()).add(index)
         elif kind == keys.TRANSACTION:
             transaction = values.decode_transaction(item.value)
             buffer.state, buffer.is_durable = transaction.state, True
@@ -240,55 +268,82 @@ class Restoration:
         index, epoch = keys.numbers_in(key)[:2]
         return LogIndex(index), Epoch(epoch)
 
+    def take_in_steps(self, items: Sequence[Item]) -> Iterator[int]:
+        """As `take`, in steps that say what they cost (`Pieces`)."""
+        for begin in range(0, len(items), TAKEN_IN_ONE):
+            part = items[begin : begin + TAKEN_IN_ONE]
+            self.take(part)
+            yield sum(BLOCK_COST if is_block(item.key) else ITEM_COST for item in part)
+
     def settle(self) -> None:
         """Everything is here: put it in order and derive the rest."""
+        for _ in self.settle_in_steps():
+            pass
+
+    def settle_in_steps(self) -> Iterator[int]:
+        """The same, in steps that say what they cost (`Pieces`)."""
         state = self._state
         for epoch, first in sorted(self._epochs):
             state.epochs.observe(epoch, first)
         state.open_from = state.epochs.last if self._open_from is None else self._open_from
         for exchange in sorted(self._exchanges, key=lambda exchange: exchange.id):
             state.exchanges.declare(exchange)
+            yield 1
         for queue in sorted(self._queues, key=lambda queue: queue.id):
             state.queues.add(queue)
+            yield 1
         for binding, is_durable in sorted(self._bindings):
             state.exchanges.bind(binding, is_durable)
+            yield BINDING_COST
         for session in sorted(self._sessions, key=lambda session: session.key):
             state.sessions.add(session)
-        state.outcomes.restore(self._outcomes, self._floor)
+            yield 1
+        yield from state.outcomes.restore(self._outcomes, self._floor)
         state.subscriptions.restore(self._groups, self._deleted, self._names_from)
-        for queue_id, entries in self._entries.items():
-            queue = state.queues.by_id[queue_id]
-            transient = self._transient.get(queue_id, ()) if queue.is_durable else ()
-            queue.restore(entries, self._entry_runs.get(queue_id, ()), transient)
-            queue.delivery_counts.update(self._counts.get(queue_id, ()))
-            queue.expiries.update(self._expiries.get(queue_id, ()))
-        self._derive()
+        yield from self._settle_queues()
+        yield from self._settle_transactions()
+        self._claims.end()
 
-    def _derive(self) -> None:
+    def _settle_queues(self) -> Iterator[int]:
+        """Entries, and what they refer to."""
+        queues = self._state.queues.by_id
+        for queue_id in sorted(self._entries.keys() | self._entry_runs.keys() | self._transient.keys()):
+            queue = queues[queue_id]
+            durable, transient = self._entries.pop(queue_id, []), self._transient.pop(queue_id, [])
+            if queue_id in self._unordered:
+                durable.sort()
+                transient.sort()
+            runs = self._entry_runs.pop(queue_id, [])
+            for entries, with_runs, are_durable in ((durable, runs, True), (transient, [], False)):
+                for _, ids in queue.restore(entries, with_runs, are_durable):
+                    self._claims.claim(ids, queue.is_durable and are_durable)
+                    yield 1 if type(ids) is range else len(ids)
+            queue.delivery_counts.update(self._counts.pop(queue_id, ()))
+            queue.expiries.update(self._expiries.pop(queue_id, ()))
+            yield 1
+
+    def _settle_transactions(self) -> Iterator[int]:
+        """Locks and reserved room of all, references of what came."""
         state = self._state
-        durable, transient = Counter[MessageId](), Counter[MessageId]()
         for queue in state.queues.by_id.values():
             queue.locks.clear()
             queue.reserved_length = queue.reserved_bytes = 0
-            is_mixed = bool(queue.transient_positions)
-            for positions, ids in queue.settle():
-                if not is_mixed:
-                    (durable if queue.is_durable else transient).update(ids)
-                    continue
-                for position, message_id in zip(positions, ids, strict=True):
-                    (durable if queue.is_entry_durable(position) else transient)[message_id] += 1
+        yield len(state.queues.by_id)
         for _, buffer in sorted(state.transactions.live.items()):
             buffer.operations.sort(key=lambda operation: operation.index)
+            fresh = self._operations.get(buffer.key, ())
             for operation in buffer.operations:
                 if isinstance(operation, DequeueOperation):
                     buffer.touched.add(operation.queue)
                     held = state.queues.by_id.get(operation.queue)
                     if held is not None:
                         held.lock(operation.positions, buffer.key, operation.is_durable)
+                    yield len(operation.positions)
                     continue
                 ids = operation.message_ids
                 shares = shares_in(state, buffer, operation)
                 buffer.touched.update(share.queue for share in shares)
                 reserve(state, shares, 1)
-                (durable if operation.is_durable else transient).update(ids)
-        state.contents.recount(durable, transient)
+                if operation.index in fresh:
+                    self._claims.claim(ids, operation.is_durable)
+                yield len(ids)

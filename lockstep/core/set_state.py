@@ -29,7 +29,7 @@ from lockstep.core.items import META_KEY, Changes, Item, epoch_key, operation_ke
 from lockstep.core.outcomes import Outcome, Outcomes
 from lockstep.core.queues import Queues
 from lockstep.core.records import AppliedRecord, Message
-from lockstep.core.restoration import restore
+from lockstep.core.restoration import lay_over, restore
 from lockstep.core.sessions import Answer, Session, Sessions
 from lockstep.core.snapshot import all_items, one_item
 from lockstep.core.state_listener import StateListener
@@ -37,6 +37,10 @@ from lockstep.core.subscriptions import Subscriptions
 from lockstep.core.transaction_states import TransactionState
 from lockstep.core.transactions import Transactions
 from lockstep.core.tx_buffer import Operation, TxBuffer
+
+STEP_COST = 500
+RECORD_COST = 6
+"""In microseconds, about."""
 
 
 class SetState:
@@ -81,12 +85,20 @@ class SetState:
 
         `between` is called before each of its transactions; it must not come back to this state.
         """
+        for _ in self.apply_in_steps(frame, between):
+            pass
+
+    def apply_in_steps(self, frame: Frame, between: Callable[[], object] | None = None) -> Iterator[int]:
+        """The same, in steps that say what they cost (`Pieces`), whole transactions each."""
         header = frame.header
         assert header.first == self.applied + 1, f"frame {header.first}..{header.last} behind {self.applied}"
         records = decode_packed(frame)
         self._observe(header.epoch, header.first)
-        place = 0
+        place = cost = 0
         while place < len(records):
+            if cost >= STEP_COST:
+                yield cost
+                cost = 0
             if between is not None:
                 between()
             behind, is_whole = stretch(records, place)
@@ -94,8 +106,10 @@ class SetState:
             if not (is_whole and self.apply_whole(header.epoch, part)):
                 for index, record, is_durable in part:
                     self.apply(index, header.epoch, record, is_durable)
+            cost += RECORD_COST * (behind - place)
             place = behind
         self.close_frame(header)
+        yield cost
 
     def apply_whole(self, epoch: Epoch, records: Sequence[AppliedAt]) -> bool:
         """Apply the records of one TX, its commit being the last, in one; False: they are to be applied one by one."""
@@ -222,11 +236,22 @@ class SetState:
         bodies: bool = True,
         in_blocks: bool = False,
     ) -> Iterator[Item]:
-        """The state as items in key order, as it is now, however long reading them takes.
+        """The state as items in key order, as it is now, however long reading them takes, and whatever is applied meanwhile.
 
         Contents whose bodies are away come without them (`item_values.decode_content` tells); without `bodies` all do. With
         `in_blocks` messages and entries that came together come together, as a newcomer takes them.
         """
+        paced = self.items_in_pieces(durable, transient, bodies, in_blocks)
+        return (item for item in paced if item is not None)
+
+    def items_in_pieces(
+        self,
+        durable: bool = True,
+        transient: bool = True,
+        bodies: bool = True,
+        in_blocks: bool = False,
+    ) -> Iterator[Item | None]:
+        """The same for whoever lets others have their turn: with None between items where much was looked at for nothing."""
         return all_items(self, durable, transient, bodies, in_blocks)
 
     def item(self, key: bytes) -> Item | None:
@@ -242,7 +267,12 @@ class SetState:
 
     def overlay(self, items: Iterable[Item]) -> None:
         """Add a live state's transient items to this one, which durable records built up to the same index (DESIGN R12)."""
-        restore(self, _transient_ones(items))
+        for _ in self.overlay_in_steps(tuple(items)):
+            pass
+
+    def overlay_in_steps(self, items: Sequence[Item]) -> Iterator[int]:
+        """The same, in steps that say what they cost (`Pieces`); in between the state is good for nothing."""
+        return lay_over(self, items)
 
     # --- for the functions that apply records --------------------------------------------------------------------------
 
@@ -270,9 +300,3 @@ class SetState:
     def tell(self, call: Callable[..., None], *arguments: Any) -> None:
         """Call a method of the listener once the record that is being applied is done."""
         self._calls.append((call, arguments))
-
-
-def _transient_ones(items: Iterable[Item]) -> Iterator[Item]:
-    for item in items:
-        assert not item.is_durable, f"durable item {item.key!r} laid over durable state"
-        yield item

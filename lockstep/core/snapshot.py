@@ -1,51 +1,73 @@
 """Snapshot: a state as items, for the store, for newcomers (DESIGN R8, R12) and for comparing states.
 
 Law: items come in key order, and equal states give equal items. What an iterator gives is the state at the moment it was
-made, however much is applied while it is read: only references are copied then, and values are encoded one by one.
+made, however much is applied while it is read. Messages, entries and outcomes, of which there may be any number, are captured in
+pieces, as the reader comes to them (`state_captures`); of all else references are copied when it is made. Values are encoded one
+by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from lockstep.core import item_values as values
 from lockstep.core import items as keys
-from lockstep.core.content import Content, without_body
+from lockstep.core.content import without_body
 from lockstep.core.exchanges import Binding
-from lockstep.core.ids import Epoch, ExchangeId, LogIndex, MessageId, QueueId, QueuePosition, SessionKey
+from lockstep.core.ids import (
+    Epoch,
+    ExchangeId,
+    LogIndex,
+    MessageId,
+    QueueId,
+    QueuePosition,
+    SessionKey,
+    TransactionKey,
+)
 from lockstep.core.items import Item
-from lockstep.core.queues import Queue
+from lockstep.core.outcomes import Outcome
+from lockstep.core.packed_messages import PackedMessages
 from lockstep.core.sessions import Session
-from lockstep.core.snapshot_blocks import capture_entry_blocks, capture_message_blocks
+from lockstep.core.snapshot_blocks import entry_blocks, message_blocks
+from lockstep.core.state_captures import CapturedContents, CapturedEntries, EntriesPiece
 from lockstep.core.transactions import Undone
 from lockstep.core.tx_buffer import DtxBuffer, TxBuffer
 
 if TYPE_CHECKING:
     from lockstep.core.set_state import SetState
 
+_Wanted = dict[bool, bool]
+"""Whether durable items (True) and transient ones (False) are asked for; nothing else is encoded."""
+_LOOKED_AT = 5000
+"""In one piece, where nothing is made of it."""
+Paced = Iterator[Item | None]
+"""Items, and None where much was looked at and nothing found: others may have their turn."""
 
-def all_items(
-    state: SetState, durable: bool, transient: bool, bodies: bool, in_blocks: bool
-) -> Iterator[Item]:
+
+def all_items(state: SetState, durable: bool, transient: bool, bodies: bool, in_blocks: bool) -> Paced:
     """The durable or the transient items or both, in key order; without `bodies`, contents as if all were dropped.
 
     `in_blocks`: durable messages and entries in blocks (`snapshot_blocks`), transient entries behind those of all queues.
     """
     wanted = {True: durable, False: transient}
-    parts: list[Iterator[Item]] = []
-    for capture in _CAPTURES:
-        if capture is _capture_messages:
-            parts.append(
-                capture_message_blocks(state) if in_blocks else _capture_messages(state, wanted, bodies)
-            )
-        elif capture is not _capture_entries:
-            parts.append(capture(state))
-        elif in_blocks:
-            parts += (capture_entry_blocks(state), _capture_entries(state, {True: False, False: True}))
-        else:
-            parts.append(_capture_entries(state, wanted))
-    return (item for part in parts for item in part if wanted[item.is_durable])
+    contents = CapturedContents(state, durable)
+    entries: list[Paced]
+    if in_blocks:
+        entries = [
+            entry_blocks(CapturedEntries(state, True, False)),
+            _entries(CapturedEntries(state, False, True), {True: False, False: True}),
+        ]
+    else:
+        entries = [_entries(CapturedEntries(state, durable, transient), wanted)]
+    parts: list[Paced] = [
+        *(capture(state, wanted) for capture in _BEFORE_ENTRIES),
+        *entries,
+        *(capture(state, wanted) for capture in _BEFORE_MESSAGES),
+        message_blocks(contents) if in_blocks else _messages(contents, wanted, bodies),
+        *(capture(state, wanted) for capture in _BEHIND_MESSAGES),
+    ]
+    return (item for part in parts for item in part if item is None or wanted[item.is_durable])
 
 
 def one_item(state: SetState, key: bytes) -> Item | None:
@@ -62,7 +84,9 @@ def _meta(state: SetState, key: bytes = keys.META_KEY) -> Item:
     return Item(key, values.encode(value), True)
 
 
-def _capture_meta(state: SetState) -> Iterator[Item]:
+def _capture_meta(state: SetState, wanted: _Wanted) -> Paced:
+    if not wanted[True]:
+        return iter(())
     return iter([_meta(state)])
 
 
@@ -72,7 +96,9 @@ def _epoch(state: SetState, key: bytes) -> Item | None:
     return Item(key, values.encode(first), True) if first is not None else None
 
 
-def _capture_epochs(state: SetState) -> Iterator[Item]:
+def _capture_epochs(state: SetState, wanted: _Wanted) -> Paced:
+    if not wanted[True]:
+        return iter(())
     return (Item(keys.epoch_key(epoch), values.encode(first), True) for epoch, first in state.epochs.entries)
 
 
@@ -84,9 +110,13 @@ def _exchange(state: SetState, key: bytes) -> Item | None:
     return Item(key, values.encode(values.ExchangeValue(exchange.name, exchange.kind)), exchange.is_durable)
 
 
-def _capture_exchanges(state: SetState) -> Iterator[Item]:
-    found = [_exchange(state, keys.exchange_key(exchange)) for exchange in sorted(state.exchanges.by_id)]
-    return (item for item in found if item is not None)
+def _capture_exchanges(state: SetState, wanted: _Wanted) -> Paced:
+    found = [pair for pair in sorted(state.exchanges.by_id.items()) if wanted[pair[1].is_durable]]
+    encode, value = values.encode, values.ExchangeValue
+    return (
+        Item(keys.exchange_key(number), encode(value(exchange.name, exchange.kind)), exchange.is_durable)
+        for number, exchange in found
+    )
 
 
 def _queue(state: SetState, key: bytes) -> Item | None:
@@ -95,9 +125,16 @@ def _queue(state: SetState, key: bytes) -> Item | None:
     return Item(key, values.encode(queue.definition), queue.is_durable) if queue is not None else None
 
 
-def _capture_queues(state: SetState) -> Iterator[Item]:
-    found = [_queue(state, keys.queue_key(queue)) for queue in sorted(state.queues.by_id)]
-    return (item for item in found if item is not None)
+def _capture_queues(state: SetState, wanted: _Wanted) -> Paced:
+    found = [
+        (number, queue.definition, queue.is_durable)
+        for number, queue in sorted(state.queues.by_id.items())
+        if wanted[queue.is_durable]
+    ]
+    return (
+        Item(keys.queue_key(number), values.encode(definition), is_durable)
+        for number, definition, is_durable in found
+    )
 
 
 def _entry(state: SetState, key: bytes) -> Item | None:
@@ -110,35 +147,24 @@ def _entry(state: SetState, key: bytes) -> Item | None:
     return Item(key, values.encode(value), queue.is_entry_durable(position))
 
 
-_Wanted = dict[bool, bool]
-"""Whether durable items (True) and transient ones (False) are asked for; of messages, which are many, nothing else is encoded."""
-_EVERYTHING: _Wanted = {True: True, False: True}
+def _entries(captured: CapturedEntries, wanted: _Wanted) -> Paced:
+    while (piece := captured.next()) is not None:
+        found = False
+        for item in _of_piece(piece, wanted):
+            found = True
+            yield item
+        if not found:
+            yield None
 
 
-def _capture_entries(state: SetState, wanted: _Wanted = _EVERYTHING) -> Iterator[Item]:
-    parts = [_capture_queue(queue, wanted) for _, queue in sorted(state.queues.by_id.items())]
-    return (item for part in parts for item in part)
-
-
-def _capture_queue(queue: Queue, wanted: _Wanted) -> Iterator[Item]:
-    counts, transient = dict(queue.delivery_counts), set(queue.transient_positions)
-    expiries = dict(queue.expiries)
-    queue_id, is_durable = queue.id, queue.is_durable
-    entries: Iterable[tuple[QueuePosition, MessageId]]
-    if wanted[True] or not is_durable:
-        entries = [pair for pair in queue.items() if wanted[is_durable and pair[0] not in transient]]
-    else:
-        # Of a long durable queue nobody walks over what is durable.
-        marked = sorted(transient) if wanted[False] else []
-        entries = list(zip(marked, queue.message_ids(marked), strict=True))
-    return (
-        Item(
-            keys.entry_key(queue_id, position),
-            values.encode(values.EntryValue(message_id, counts.get(position, 0), expiries.get(position))),
-            is_durable and position not in transient,
-        )
-        for position, message_id in entries
-    )
+def _of_piece(piece: EntriesPiece, wanted: _Wanted) -> Iterator[Item]:
+    queue, is_queue_durable, pieces, counts, expiries, transient = piece
+    for positions, ids in pieces:
+        for position, message_id in zip(positions, ids, strict=True):
+            is_durable = is_queue_durable and position not in transient
+            if wanted[is_durable]:
+                value = values.EntryValue(message_id, counts.get(position, 0), expiries.get(position))
+                yield Item(keys.entry_key(queue, position), values.encode(value), is_durable)
 
 
 _NIL = values.encode(None)
@@ -149,13 +175,22 @@ def _binding(state: SetState, key: bytes) -> Item | None:
     return Item(key, _NIL, is_durable) if is_durable is not None else None
 
 
-def _capture_bindings(state: SetState) -> Iterator[Item]:
-    found = [
-        Item(keys.binding_key(*binding), _NIL, is_durable)
-        for exchange in state.exchanges.by_id.values()
-        for binding, is_durable in exchange.bindings.items()
-    ]
-    return iter(sorted(found, key=lambda item: item.key))
+def _capture_bindings(state: SetState, wanted: _Wanted) -> Paced:
+    found = [list(exchange.bindings.items()) for _, exchange in sorted(state.exchanges.by_id.items())]
+    return (item for bindings in found for item in _of_exchange(bindings, wanted))
+
+
+def _of_exchange(bindings: list[tuple[Binding, bool]], wanted: _Wanted) -> Paced:
+    """By queue first, as their keys are."""
+    by_queue: dict[QueueId, list[tuple[Binding, bool]]] = {}
+    for number, pair in enumerate(bindings, 1):
+        if wanted[pair[1]]:
+            by_queue.setdefault(pair[0].queue, []).append(pair)
+        if number % _LOOKED_AT == 0:
+            yield None
+    for _, pairs in sorted(by_queue.items()):
+        items = [Item(keys.binding_key(*binding), _NIL, is_durable) for binding, is_durable in pairs]
+        yield from sorted(items, key=lambda item: item.key)
 
 
 def _message(state: SetState, key: bytes) -> Item | None:
@@ -167,26 +202,20 @@ def _message(state: SetState, key: bytes) -> Item | None:
     return Item(key, values.encode_content(content), state.contents.references(message_id)[0] > 0)
 
 
-def _capture_messages(state: SetState, wanted: _Wanted = _EVERYTHING, bodies: bool = True) -> Iterator[Item]:
-    transient = state.contents.transient_ids()
-    contents: list[tuple[MessageId, Content]]
-    if wanted[True]:
-        contents = sorted(
-            (message_id, content)
-            for message_id, content in state.contents.items()
-            if wanted[message_id not in transient]
-        )
-    else:
-        ids = sorted(transient) if wanted[False] else []
-        contents = list(zip(ids, state.contents.of(ids), strict=True))
-    return (
-        Item(
-            keys.message_key(message_id),
-            values.encode_content(content if bodies else without_body(content)),
-            message_id not in transient,
-        )
-        for message_id, content in contents
-    )
+def _messages(captured: CapturedContents, wanted: _Wanted, bodies: bool) -> Paced:
+    while not captured.is_over:
+        shelf = captured.next()
+        if shelf is None:
+            yield None
+            continue
+        transient = shelf.transient
+        for ids, contents in shelf.records():
+            each = contents.unpack() if isinstance(contents, PackedMessages) else contents
+            for message_id, content in zip(ids, each, strict=True):
+                is_durable = message_id not in transient
+                if wanted[is_durable]:
+                    value = values.encode_content(content if bodies else without_body(content))
+                    yield Item(keys.message_key(message_id), value, is_durable)
 
 
 def _outcome(state: SetState, key: bytes) -> Item | None:
@@ -195,9 +224,29 @@ def _outcome(state: SetState, key: bytes) -> Item | None:
     return Item(key, values.encode(outcome), True) if outcome is not None else None
 
 
-def _capture_outcomes(state: SetState) -> Iterator[Item]:
-    outcomes = state.outcomes.all()
-    return (Item(keys.outcome_key(key), values.encode(outcome), True) for key, outcome in outcomes)
+def _capture_outcomes(state: SetState, wanted: _Wanted) -> Paced:
+    if not wanted[True]:
+        return iter(())
+    return _of_outcomes(state.outcomes.copies())
+
+
+def _of_outcomes(copies: list[dict[TransactionKey, Outcome]]) -> Paced:
+    """In the order of their keys, which is nearly that of their records: sorted by parts."""
+    parts: dict[int, list[tuple[TransactionKey, Outcome]]] = {}
+    looked = 0
+    for copy in copies:
+        for pair in copy.items():
+            parts.setdefault(pair[0][0] >> _OUTCOMES_BITS, []).append(pair)
+            looked += 1
+            if looked % _LOOKED_AT == 0:
+                yield None
+    for _, pairs in sorted(parts.items()):
+        for key, outcome in sorted(pairs):
+            yield Item(keys.outcome_key(key), values.encode(outcome), True)
+
+
+_OUTCOMES_BITS = 12
+"""Outcomes of transactions that began within 4096 indexes are put in order together."""
 
 
 def _session(state: SetState, key: bytes) -> Item | None:
@@ -207,21 +256,26 @@ def _session(state: SetState, key: bytes) -> Item | None:
 
 
 def _session_item(session: Session) -> Item:
-    answers = tuple(session.answers.items())
-    value = values.SessionValue(
+    return Item(keys.session_key(session.key), values.encode(_session_value(session)), False)
+
+
+def _session_value(session: Session) -> values.SessionValue:
+    return values.SessionValue(
         session.id,
         session.epoch,
         session.timeout_ms,
         session.next_number,
-        answers,
+        tuple(session.answers.items()),
         session.dtx,
         tuple(session.consumed),
     )
-    return Item(keys.session_key(session.key), values.encode(value), False)
 
 
-def _capture_sessions(state: SetState) -> Iterator[Item]:
-    return iter([_session_item(session) for _, session in sorted(state.sessions.by_key.items())])
+def _capture_sessions(state: SetState, wanted: _Wanted) -> Paced:
+    if not wanted[False]:
+        return iter(())
+    found = [(key, _session_value(session)) for key, session in sorted(state.sessions.by_key.items())]
+    return (Item(keys.session_key(key), values.encode(value), False) for key, value in found)
 
 
 def _buffer(state: SetState, key: bytes) -> TxBuffer | None:
@@ -264,11 +318,15 @@ def _beginning_item(buffer: TxBuffer) -> Item | None:
     return Item(keys.beginning_key(buffer.key), values.encode(value), False)
 
 
-def _capture_transactions(state: SetState) -> Iterator[Item]:
+def _capture_transactions(state: SetState, wanted: _Wanted) -> Paced:
+    if not wanted[True]:
+        return iter(())
     return _of_buffers(state, _transaction_item)
 
 
-def _capture_beginnings(state: SetState) -> Iterator[Item]:
+def _capture_beginnings(state: SetState, wanted: _Wanted) -> Paced:
+    if not wanted[False]:
+        return iter(())
     return _of_buffers(state, _beginning_item)
 
 
@@ -278,7 +336,9 @@ def _subscription(state: SetState, key: bytes) -> Item | None:
     return Item(key, values.encode(group), True) if group is not None else None
 
 
-def _capture_subscriptions(state: SetState) -> Iterator[Item]:
+def _capture_subscriptions(state: SetState, wanted: _Wanted) -> Paced:
+    if not wanted[True]:
+        return iter(())
     found = sorted(state.subscriptions.by_id.items())
     return (Item(keys.subscription_key(number), values.encode(group), True) for number, group in found)
 
@@ -289,7 +349,9 @@ def _deleted_resource(state: SetState, key: bytes) -> Item | None:
     return Item(key, values.encode(deleted), True) if deleted is not None else None
 
 
-def _capture_deleted_resources(state: SetState) -> Iterator[Item]:
+def _capture_deleted_resources(state: SetState, wanted: _Wanted) -> Paced:
+    if not wanted[True]:
+        return iter(())
     found = state.subscriptions.all_deleted()
     return (
         Item(keys.deleted_resource_key(resource), values.encode(deleted), True) for resource, deleted in found
@@ -301,7 +363,9 @@ def _undone_item(xid: bytes, undone: Undone) -> Item:
     return Item(keys.undone_key(undone.key), values.encode(value), False)
 
 
-def _capture_undone(state: SetState) -> Iterator[Item]:
+def _capture_undone(state: SetState, wanted: _Wanted) -> Paced:
+    if not wanted[False]:
+        return iter(())
     found = sorted(state.transactions.undone.items(), key=lambda pair: pair[1].key)
     return iter([_undone_item(xid, undone) for xid, undone in found])
 
@@ -327,7 +391,7 @@ def _operation(state: SetState, key: bytes) -> Item | None:
     return None
 
 
-def _capture_operations(state: SetState) -> Iterator[Item]:
+def _capture_operations(state: SetState, wanted: _Wanted) -> Paced:
     captured = [(key, list(buffer.operations)) for key, buffer in sorted(state.transactions.live.items())]
     return (
         Item(
@@ -338,16 +402,18 @@ def _capture_operations(state: SetState) -> Iterator[Item]:
     )
 
 
-_CAPTURES: list[Callable[[SetState], Iterator[Item]]] = [
+_BEFORE_ENTRIES: list[Callable[[SetState, _Wanted], Paced]] = [
     _capture_meta,
     _capture_epochs,
     _capture_exchanges,
     _capture_queues,
-    _capture_entries,
+]
+_BEFORE_MESSAGES: list[Callable[[SetState, _Wanted], Paced]] = [
     _capture_bindings,
     _capture_subscriptions,
     _capture_deleted_resources,
-    _capture_messages,
+]
+_BEHIND_MESSAGES: list[Callable[[SetState, _Wanted], Paced]] = [
     _capture_outcomes,
     _capture_sessions,
     _capture_transactions,

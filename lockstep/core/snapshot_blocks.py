@@ -7,9 +7,7 @@ away or no durable reference holds it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from lockstep.core.block_cutting import (
     cut_entries,
@@ -19,39 +17,35 @@ from lockstep.core.block_cutting import (
     messages_block,
 )
 from lockstep.core.content import Content
-from lockstep.core.contents import ContentRecord
+from lockstep.core.content_shelf import ContentRecord
 from lockstep.core.ids import LogIndex, MessageId, index_of
-from lockstep.core.item_blocks import entries_block
+from lockstep.core.item_blocks import EntryRunValue, entries_block
 from lockstep.core.item_values import encode_content
 from lockstep.core.items import Item, message_key
 from lockstep.core.packed_messages import PackedMessages
-from lockstep.core.queues import Queue
 from lockstep.core.records import Message
-
-if TYPE_CHECKING:
-    from lockstep.core.set_state import SetState
+from lockstep.core.state_captures import CapturedContents, CapturedEntries, EntriesPiece
 
 
-def capture_message_blocks(state: SetState) -> Iterator[Item]:
+def message_blocks(captured: CapturedContents) -> Iterator[Item]:
     """All contents; values are encoded as they are asked for."""
-    transient = state.contents.transient_ids()
-    mixed = set(map(index_of, transient))
-    records = state.contents.records()
-    return (item for part in _message_parts(records, transient, mixed) for item in part)
-
-
-def _message_parts(
-    records: Iterator[ContentRecord], transient: set[MessageId], mixed: set[LogIndex]
-) -> Iterator[Iterable[Item]]:
-    for is_together, alike in groupby(records, partial(_is_together, mixed)):
+    for is_together, alike in groupby(_records(captured), lambda record: record[0]):
         if is_together:
-            yield _blocks(alike)
-        else:
-            yield (
-                Item(message_key(message_id), encode_content(content), message_id not in transient)
-                for ids, contents in alike
-                for message_id, content in zip(ids, _each(contents), strict=True)
-            )
+            yield from _blocks(record for _, record, _ in alike)
+            continue
+        for _, (ids, contents), transient in alike:
+            for message_id, content in zip(ids, _each(contents), strict=True):
+                yield Item(message_key(message_id), encode_content(content), message_id not in transient)
+
+
+def _records(captured: CapturedContents) -> Iterator[tuple[bool, ContentRecord, set[MessageId]]]:
+    """Whether each may lie in blocks, and which of its contents, or its neighbours', no durable reference holds."""
+    while not captured.is_over:
+        shelf = captured.next()
+        if shelf is not None:
+            mixed = set(map(index_of, shelf.transient))
+            for record in shelf.records():
+                yield _is_together(mixed, record), record, shelf.transient
 
 
 def _is_together(mixed: set[LogIndex], record: ContentRecord) -> bool:
@@ -74,14 +68,17 @@ def _each(contents: Iterable[Content] | PackedMessages) -> Iterable[Content]:
     return contents.unpack() if isinstance(contents, PackedMessages) else contents
 
 
-def capture_entry_blocks(state: SetState) -> Iterator[Item]:
+def entry_blocks(captured: CapturedEntries) -> Iterator[Item]:
     """The durable entries of all queues."""
-    parts = [_entry_blocks(queue) for _, queue in sorted(state.queues.by_id.items()) if queue.is_durable]
-    return (item for part in parts for item in part)
+    for queue, pieces in groupby(_pieces(captured), lambda piece: piece.queue):
+        for block in cut_entries(run for piece in pieces for run in _durable_runs(piece)):
+            yield entries_block(queue, block[-1].positions[-1], block)
 
 
-def _entry_blocks(queue: Queue) -> Iterator[Item]:
-    counts, expiries = dict(queue.delivery_counts), dict(queue.expiries)
-    runs = durable_entries(queue.all_pieces(), counts, expiries, set(queue.transient_positions))
-    queue_id = queue.id
-    return (entries_block(queue_id, block[-1].positions[-1], block) for block in cut_entries(runs))
+def _pieces(captured: CapturedEntries) -> Iterator[EntriesPiece]:
+    while (piece := captured.next()) is not None:
+        yield piece
+
+
+def _durable_runs(piece: EntriesPiece) -> Iterator[EntryRunValue]:
+    return durable_entries(piece.pieces, piece.counts, piece.expiries, piece.transient)

@@ -6,13 +6,12 @@ else that the process has to do, or the leases of all its sets would end meanwhi
 """
 
 import asyncio
-import hashlib
-import struct
 from collections.abc import Iterator
 
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.set_state import SetState
+from lockstep.core.state_hash import StateDigest
 from lockstep.core.store_protocol import StateItem
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.driver import Driver
@@ -27,7 +26,6 @@ HASHED_ITEMS = 200
 """In one turn: about a millisecond."""
 HASH_PAUSE = 4.0
 """Times that a hash took, until the next one: hashes take a fifth of the time at most, however many ask for them."""
-_LENGTHS = struct.Struct(">II?")
 
 
 class StatusReport:
@@ -103,7 +101,7 @@ class StatusReport:
             report, state = self.replica(set_name), self._state(set_name)
             if state is not None:
                 # At once, before anything else is applied; what is read of it then is as it was.
-                items = state.items(bodies=False)
+                items = state.items_in_pieces(bodies=False)
                 report.state_hash = await hash_in_turns(items)
             self._hash_not_before = loop.time() + HASH_PAUSE * (loop.time() - begun_at)
             return report
@@ -166,13 +164,14 @@ def _hear_failure(hashing: "asyncio.Task[pb.Replica]") -> None:
         hashing.exception()
 
 
-async def hash_in_turns(items: Iterator[StateItem]) -> str:
+async def hash_in_turns(items: Iterator[StateItem | None]) -> str:
     """As `state_hash` of the state that these items are of, without their bodies."""
-    digest = hashlib.sha256()
+    digest = StateDigest()
     for number, item in enumerate(items):
-        if number % HASHED_ITEMS == 0:
+        if item is None or number % HASHED_ITEMS == 0:
             await asyncio.sleep(0)
-        digest.update(_LENGTHS.pack(len(item.key), len(item.value), item.is_durable) + item.key + item.value)
+        if item is not None:
+            digest.add(item)
     return digest.hexdigest()
 
 

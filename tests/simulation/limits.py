@@ -3,6 +3,7 @@
 from dataclasses import replace
 from random import Random
 
+from lockstep.core.pieces import PIECE_COST
 from services.backup.core.settings import BackupSettings
 from services.broker.core.settings import ReplicaSettings
 from services.primary.core.settings import PrimarySettings
@@ -49,8 +50,13 @@ def replica_settings(options: Options, random: Random) -> ReplicaSettings:
 
 
 def _replica_settings(options: Options, random: Random) -> ReplicaSettings:
+    # In nearly every world what goes in pieces is left in the middle again and again.
+    piece_cost = Random(f"pieces {options.seed}").choice((1, 10, 100, PIECE_COST))
     if not options.small_limits:
-        return ReplicaSettings(PrimarySettings(names_check_ms=NAMES_CHECK_MS))
+        return ReplicaSettings(
+            PrimarySettings(names_check_ms=NAMES_CHECK_MS, piece_cost=piece_cost),
+            BackupSettings(piece_cost=piece_cost),
+        )
     retained = random.choice((1, 8, 64)) * KIB
     primary = PrimarySettings(
         transactions_open_max=random.choice((20, 10_000)),
@@ -66,8 +72,9 @@ def _replica_settings(options: Options, random: Random) -> ReplicaSettings:
         names_batch_max=random.choice((1, 1000)),
         gathering_ms_max=random.choice((0, 10, 200)),
         session_ends_max=Random(f"ends {options.seed}").choice((1, 64)),
+        piece_cost=piece_cost,
     )
-    return ReplicaSettings(primary, BackupSettings(retained_bytes_max=retained))
+    return ReplicaSettings(primary, BackupSettings(retained_bytes_max=retained, piece_cost=piece_cost))
 
 
 def store_limits(options: Options, random: Random) -> StoreLimits:

@@ -16,6 +16,7 @@ from lockstep.core.inputs import (
     StoreLost,
     StoreSaid,
     Tick,
+    Woken,
 )
 from lockstep.core.log_copy import LogCopy
 from lockstep.core.replication import Frames, SubscriptionRefused
@@ -52,7 +53,7 @@ class BackupCore:
         self.set_name = set_name
         self.broker = broker
         self.epoch = epoch
-        self.memory = BackupMemory(set_name, copy, is_memory_whole)
+        self.memory = BackupMemory(set_name, copy, is_memory_whole, settings.piece_cost)
         self.memory.found_damage = found_damage
         store = StoreWords(set_name, epoch, incarnation)
         link = PrimaryWords(set_name, epoch, broker, incarnation, first_stream, settings)
@@ -150,10 +151,15 @@ class BackupCore:
                 self._following.lost(now)
             case Tick():
                 self._tick(now)
+            case Woken():
+                memory.pieces.go_on()
             case _:
                 pass
-        if memory.copy is not None:
+        self._store.look(now)
+        self._following.look(now)
+        if memory.copy is not None and not memory.is_settling:
             memory.copy.bodies.trim(memory.durable_end)
+        memory.effects += memory.pieces.ask(self.set_name, now)
         return memory.take_effects()
 
     def _tick(self, now: Now) -> None:
@@ -172,9 +178,15 @@ class BackupCore:
 
     def end(self) -> list[AnyEffect]:
         """Another role or epoch follows."""
+        memory = self.memory
         self._following.apply_told()
         self._following.leave()
-        return self.memory.take_effects()
+        if memory.is_settling:
+            # A part of it, which nobody can go on with.
+            memory.copy, memory.is_whole = None, False
+        if memory.copy is not None:
+            memory.copy.finish_frame()
+        return memory.take_effects()
 
     def may_set_aside(self, set_map: SetMap, lease_holder: Incarnation | None) -> bool:
         """Whether the disk is damaged, and nobody counts on it any more (R10).

@@ -8,12 +8,14 @@ new incarnation (R12). A disk that was found damaged is without memory.
     opening --the disk is damaged--> damaged; subscribing --the primary says that the disk lost its tail--> damaged
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 from lockstep.core.effects import AnyEffect, Note
 from lockstep.core.ids import DiskId, Epoch, LogIndex, SetName
 from lockstep.core.log_copy import LogCopy
+from lockstep.core.pieces import Pieces
 from lockstep.core.store_protocol import SetOpened
 from services.backup.core.joining import Joining
 
@@ -48,7 +50,7 @@ class FoundDamage:
 class BackupMemory:
     """Lives as long as its backup core, which drives it together with `OwnStore` and `Following`."""
 
-    def __init__(self, set_name: SetName, copy: LogCopy | None, is_whole: bool) -> None:
+    def __init__(self, set_name: SetName, copy: LogCopy | None, is_whole: bool, piece_cost: int) -> None:
         self.set_name = set_name
         self.state = BackupState.OPENING
         self.copy = copy
@@ -73,6 +75,10 @@ class BackupMemory:
         """The disk's reserve is touched."""
         self.retry_ms = 0
         """When to open the store or to subscribe again; 0: not."""
+        self.pieces = Pieces(piece_cost)
+        """What is too much for one step."""
+        self._applying: LogCopy | None = None
+        """To this one is applied what is committed."""
         self.effects: list[AnyEffect] = []
         """What the input at hand wants done."""
 
@@ -82,14 +88,32 @@ class BackupMemory:
         return self.state in _SUBSCRIBED
 
     @property
+    def is_settling(self) -> bool:
+        """A snapshot becomes memory piece by piece: what is there in between is good for nothing."""
+        return self.joining is not None and self.joining.is_settling
+
+    @property
     def is_loaded(self) -> bool:
         """Memory and disk hold the same log, and no snapshot is half there: this replica may stand for promotion."""
         return (
             self.state in _OPEN
             and self.copy is not None
-            and (self.joining is None or not self.joining.is_whole)
+            and (self.joining is None or not self.joining.is_half_there)
             and self.copy.log_end <= self.durable_end
         )
+
+    def apply(self, between: Callable[[], object] | None) -> Iterator[int]:
+        """Apply what is committed, in steps that say what they cost (`Pieces`); nothing if that is under way already."""
+        copy = self.copy
+        if copy is None or self._applying is copy:
+            return
+        self._applying = copy
+        while copy.is_behind(copy.commit_index):
+            for cost in copy.apply_in_steps(copy.commit_index, between=between):
+                yield cost
+                if self.copy is not copy:
+                    return
+        self._applying = None
 
     def drop(self) -> None:
         """It does not go with the disk, or with the log, any more."""

@@ -4,6 +4,8 @@ Law: what is acknowledged is durable here and agrees with the primary's log; wha
 snapshot that this replica joined with. Frames go to the own store as they came, and a log that disagrees is cut there first.
 """
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
 from lockstep.core.clock import Now
@@ -43,6 +45,8 @@ class Following:
         self._words = words
         self._store = store
         self._settings = settings
+        self._has_joined = False
+        """Memory became whole, and the primary was not told yet."""
         self._told_commit = LogIndex(0)
         """What the primary said is committed and is not applied yet; 0: nothing."""
 
@@ -151,7 +155,7 @@ class Following:
             return
         self.leave()
         memory.retry_ms = now.boottime_ms + self._settings.retry_ms
-        if memory.joining is not None and memory.joining.is_whole:
+        if memory.joining is not None and memory.joining.is_half_there:
             memory.state = BackupState.OPENING
         else:
             memory.joining = None
@@ -178,17 +182,28 @@ class Following:
             return
         if joining.is_whole:
             memory.effects.append(self._store.end_install())
-            memory.copy = joining.whole_copy(joining.snapshot_index)
-        else:
-            assert memory.copy is not None
-            joining.lay_over(memory.copy)
+        memory.pieces.begin(self._become_whole(joining))
+        memory.pieces.go_on()
+        if memory.joining is joining:
+            self.acknowledge(now)
+
+    def _become_whole(self, joining: Joining) -> Iterator[int]:
+        """Make the memory of what has come, unless that is void meanwhile."""
+        memory = self._memory
+        for cost in joining.settle(memory.copy):
+            yield cost
+            if memory.joining is not joining or memory.state is not BackupState.JOINING:
+                return
+        if joining.is_whole:
+            memory.copy = joining.whole_copy()
         memory.note("memory whole", f"at {joining.snapshot_index}")
         memory.joining = None
         memory.is_whole = True
         memory.state = BackupState.FOLLOWING
-        assert memory.copy is not None
-        memory.copy.commit(memory.copy.commit_index)
-        self.acknowledge(now)
+        self._has_joined = True
+        for held in joining.held:
+            self._take_frames(held)
+        yield from memory.apply(None)
 
     def part_taken(self, now: Now) -> None:
         """A part of a snapshot is in memory and, as far as it is durable, in the own store: the next may come."""
@@ -197,7 +212,11 @@ class Following:
 
     def _take_frames(self, given: Frames) -> None:
         memory = self._memory
-        assert memory.copy is not None, "frames follow the whole snapshot"
+        if memory.joining is not None and memory.joining.is_whole:
+            assert memory.joining.is_settling, "frames follow the whole snapshot"
+            memory.joining.held.append(given)
+            return
+        assert memory.copy is not None
         fresh: list[bytes] = []
         for durable, transient in given.frames:
             frame = Frame(check_frame(durable), durable, transient)
@@ -215,10 +234,19 @@ class Following:
     def apply_told(self) -> None:
         """Apply what the primary said is committed: when the frames that came with it are durable, for clients wait for those."""
         told, self._told_commit = self._told_commit, LogIndex(0)
-        if told and self._memory.copy is not None:
-            self._memory.copy.commit(told, self._settings.between)
+        memory = self._memory
+        if told and memory.copy is not None:
+            memory.copy.learn(told)
+            memory.pieces.begin(memory.apply(self._settings.between))
+            memory.pieces.go_on()
 
     # --- what the primary hears ---
+
+    def look(self, now: Now) -> None:
+        """After every input: say that memory is whole now."""
+        if self._has_joined:
+            self._has_joined = False
+            self.acknowledge(now)
 
     def acknowledge(self, now: Now) -> None:
         """Say how far this replica is durable; while its memory is not whole, only that it lives."""

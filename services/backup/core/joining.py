@@ -4,9 +4,11 @@ Law: a whole snapshot replaces disk and memory; a memory snapshot is laid over t
 only durable records are applied. The newcomer counts for nothing before its memory is whole, so it acknowledges nothing.
 """
 
+from collections.abc import Iterator
+
 from lockstep.core.ids import LogIndex
 from lockstep.core.log_copy import LogCopy
-from lockstep.core.replication import SubscriptionAccepted
+from lockstep.core.replication import Frames, SubscriptionAccepted
 from lockstep.core.restoration import Restoration
 from lockstep.core.set_state import SetState
 from lockstep.core.store_protocol import StateItem
@@ -14,7 +16,7 @@ from services.backup.core.settings import BackupSettings
 
 
 class Joining:
-    """Lives from `SubscriptionAccepted` to the last chunk; driven by the backup core."""
+    """Lives from `SubscriptionAccepted` until memory is whole; driven by the backup core."""
 
     def __init__(self, accepted: SubscriptionAccepted, settings: BackupSettings) -> None:
         self._settings = settings
@@ -26,6 +28,15 @@ class Joining:
         """Of a whole snapshot; each chunk is restored as it comes, so that no single input takes long. Bodies are on their way
         to the own store; if they do not get there, this memory is dropped.
         """
+        self.is_settling = False
+        """Everything has come, and becomes a state piece by piece: until that is one, what is in between is good for nothing."""
+        self.held: list[Frames] = []
+        """What the primary sent behind a whole snapshot that is settling."""
+
+    @property
+    def is_half_there(self) -> bool:
+        """What this replica has of a state is a part of one, which nobody can go on with."""
+        return self.is_whole or self.is_settling
 
     def take(self, items: tuple[StateItem, ...]) -> None:
         """One chunk."""
@@ -34,19 +45,27 @@ class Joining:
             return
         self._restoration.take(items)
 
-    def whole_copy(self, commit_index: LogIndex) -> LogCopy:
-        """The memory of a newcomer that got everything."""
-        self._restoration.settle()
-        settings = self._settings
-        return LogCopy(
-            self._state, commit_index, settings.retained_bytes_max, settings.resident_body_bytes_max
-        )
+    def settle(self, copy: LogCopy | None) -> Iterator[int]:
+        """Everything has come: make the memory of it, in steps that say what they cost (`Pieces`).
 
-    def lay_over(self, copy: LogCopy) -> None:
-        """Give the durable state at the snapshot's index what is not durable, in place of what this memory still has of it."""
+        Of a whole snapshot that is `whole_copy` then. What is not durable is laid over `copy`'s durable state at the snapshot's
+        index, in place of what it still has of that.
+        """
+        self.is_settling = True
+        if self.is_whole:
+            yield from self._restoration.settle_in_steps()
+            return
+        assert copy is not None, "what is not durable comes to what is"
         copy.forget_transients()
-        copy.apply_to(self.snapshot_index, is_durable_only=True)
+        yield from copy.apply_in_steps(self.snapshot_index, is_durable_only=True)
         assert copy.state.applied == self.snapshot_index, (copy.state.applied, self.snapshot_index)
-        copy.state.overlay(self._items)
+        yield from copy.state.overlay_in_steps(self._items)
         copy.is_durable_only = False
         copy.transients_from = max(copy.transients_from, self.snapshot_index)
+
+    def whole_copy(self) -> LogCopy:
+        """The memory of a newcomer that got everything."""
+        settings = self._settings
+        return LogCopy(
+            self._state, self.snapshot_index, settings.retained_bytes_max, settings.resident_body_bytes_max
+        )

@@ -53,10 +53,12 @@ class OwnStore:
     def open(self) -> None:
         """Become the store's writer in this epoch; it answers with its log's end."""
         memory = self._memory
-        if self._loading is not None or (memory.joining is not None and memory.joining.is_whole):
+        if self._loading is not None or (memory.joining is not None and memory.joining.is_half_there):
             memory.copy = None
         if memory.joining is not None:
             memory.is_whole = False
+        if self._loading is not None:
+            self._loading.give_up()
         self._loading = memory.joining = None
         memory.state = BackupState.OPENING
         memory.retry_ms = 0
@@ -98,14 +100,10 @@ class OwnStore:
                 self._opened(answer, now)
             case StateChunk() if self._loading is not None:
                 self._loading.take(answer)
+                self._load(self._loading)
             case StateLoaded() if self._loading is not None:
-                memory.copy = self._loading.finish()
-                assert memory.copy.log_end == answer.log_end, (
-                    f"loaded {memory.copy.log_end} of {answer.log_end}"
-                )
-                self._loading = None
-                memory.note("loaded", f"log end {memory.copy.log_end}, applied {memory.copy.state.applied}")
-                self._ready(now)
+                self._loading.took_all(answer.log_end)
+                self._load(self._loading)
             case Appended() | Installed() if memory.state is not BackupState.OPENING:
                 self._durable(answer, now)
             case Truncated():
@@ -114,6 +112,18 @@ class OwnStore:
                 self._refused(answer, now)
             case _:
                 pass
+
+    def _load(self, loading: Loading) -> None:
+        self._memory.pieces.begin(loading.work())
+        self._memory.pieces.go_on()
+
+    def look(self, now: Now) -> None:
+        """After every input: what is loaded, becomes this replica's memory."""
+        memory, loading = self._memory, self._loading
+        if loading is not None and loading.is_done:
+            self._loading, memory.copy = None, loading.finish()
+            memory.note("loaded", f"log end {memory.copy.log_end}, applied {memory.copy.state.applied}")
+            self._ready(now)
 
     def _opened(self, opened: SetOpened, now: Now) -> None:
         memory = self._memory

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lockstep.core.pieces import PIECE_COST
+
 
 @dataclass(frozen=True, slots=True)
 class BackupSettings:
@@ -28,5 +30,7 @@ class BackupSettings:
     """Content of messages in memory, in either role; beyond it bodies deep in their queues are left to the store. Some seconds of
     traffic at full speed, so that queues that are being worked on never need it, and four sets still fit a small machine.
     """
+    piece_cost: int = PIECE_COST
+    """Of what is loaded, laid over or applied in one go, in microseconds, about: others have their turn in between."""
     between: Callable[[], object] | None = None
     """Called between transactions that are applied behind their commit, for which nobody waits: a process lets others run."""

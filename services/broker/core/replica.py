@@ -56,6 +56,7 @@ from services.broker.core.reign_watch import ReignWatch
 from services.broker.core.set_facts import SetFacts
 from services.broker.core.set_lease import SetLease
 from services.broker.core.settings import ReplicaSettings
+from services.broker.core.taking_over import TakingOver
 from services.primary.core.figures import Figures
 from services.primary.core.handing_on import fits
 from services.primary.core.observers import TransactionObserverFactory
@@ -99,6 +100,7 @@ class Replica:
         """Of observers that look on beside the tx-queues'."""
         self.reigns = ReignWatch()
         self._parting: Parting | None = None
+        self._taking_over: TakingOver | None = None
         self._handed: HandedOver | None = None
         """What the last primary told its successor."""
         self._effects: list[AnyEffect] = []
@@ -266,9 +268,16 @@ class Replica:
             if not self._parting.is_over(now):
                 return
             self._part(self._parting)
-        won = self._candidate.won() if self.primary is None else None
-        if won is not None:
-            self._lead(won, now)
+        if self.primary is None and self._taking_over is None:
+            won = self._candidate.won()
+            if won is not None:
+                self._lead(won, now)
+        elif self._taking_over is not None:
+            if isinstance(given, Woken):
+                self._taking_over.pieces.go_on()
+            self._take_over(self._taking_over, now)
+        if self._taking_over is not None:
+            return
         if self.primary is not None and self.primary.stopped:
             self._fall_back(now)
         if self.primary is not None:
@@ -310,7 +319,7 @@ class Replica:
         """This reign is over: what memory holds may not be what the set has. Begin again from disk as a restarted replica."""
         if self.primary is not None and self.primary.disk_damage:
             self._found_damage = FoundDamage(self.primary.membership.own.disk, self.primary.disk_damage)
-        self.primary = None
+        self.primary = self._taking_over = None
         self._candidate.forget()
         self._candidate.wait(now, self.settings.promotion_retry_ms)
         self._free_key()
@@ -453,19 +462,32 @@ class Replica:
         self._effects += backup.end()
         self.backup = None
         self._facts.trust_generation()
-        copy = backup.copy
-        copy.apply_to(copy.log_end)
+        self._lease.put(self._candidate.asked_lease_id)
+        self._taking_over = TakingOver(won, backup.copy, backup.opened.disk, self.settings.primary.piece_cost)
+        self._take_over(self._taking_over, now)
+
+    def _take_over(self, taking: TakingOver, now: Now) -> None:
+        """Lead when all of the log is applied, unless another leads by then."""
+        won, copy = taking.won, taking.copy
+        if self.set_map is None or self.set_map.epoch != won.target.epoch:
+            self._note("promotion lost", f"epoch {won.target.epoch} is over")
+            self._fall_back(now)
+            return
+        if taking.pieces.are_waiting:
+            self._effects += taking.pieces.ask(self.set_name, now)
+            return
+        self._taking_over = None
         handed, self._handed = self._handed, None
         if handed is not None and (won.is_restarted or not fits(handed, won.target.epoch, copy)):
             self._note(
                 "handed over in vain", f"epoch {handed.epoch} at {handed.log_end}, this is {copy.log_end}"
             )
             handed = None
-        own = Member(self.broker, backup.opened.disk, self.incarnation)
+        own = Member(self.broker, taking.disk, self.incarnation)
         self.primary = PrimaryCore(
             copy,
             own,
-            won.target,
+            self.set_map,
             self._facts.revision,
             won.is_restarted,
             self.settings.primary,
@@ -474,7 +496,6 @@ class Replica:
             self.figures,
             handed,
         )
-        self._lease.put(self._candidate.asked_lease_id)
         self._effects += self.primary.begin(now)
         presences = sorted(self._facts.presences.items())
         seen = PresencesSeen(self.set_name, tuple((broker, held, rev) for broker, (held, rev) in presences))

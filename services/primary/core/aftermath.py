@@ -3,6 +3,8 @@
 Law: it is settled behind each command, and before frames are cut. What is done here may cause more of it, and that is done too.
 """
 
+from collections.abc import Iterator
+
 from services.primary.core.client_streams import ClientStreams
 from services.primary.core.consuming import queue_deleted
 from services.primary.core.context import Context
@@ -10,6 +12,9 @@ from services.primary.core.listener import PrimaryListener
 from services.primary.core.name_claims import NameClaims
 from services.primary.core.removing import is_worn_out
 from services.primary.core.settling import give_back
+
+LOOKED_AT = 500
+"""Messages that were delivered in vain, in one step."""
 
 
 class Aftermath:
@@ -23,19 +28,26 @@ class Aftermath:
         self._streams = streams
         self._names = names
 
-    def begin(self) -> None:
-        """Messages that the last reign found worn out may be there still: it waited for their bodies."""
+    def look_through(self) -> Iterator[int]:
+        """Messages that the last reign found worn out may be there still: it waited for their bodies. In steps that say what they
+        cost (`Pieces`); what is found is settled behind each piece.
+        """
         context = self._context
         for queue_id, queue in sorted(context.state.queues.by_id.items()):
-            worn_out = [
-                position
-                for position in sorted(queue.delivery_counts)
-                if is_worn_out(queue, position)
-                and position not in queue.locks
-                and not context.dispatch.is_held(queue_id, position)
-            ]
-            if worn_out:
-                self._listener.came_back.append((queue, worn_out))
+            counted = sorted(queue.delivery_counts) if queue.definition.delivery_count_max else []
+            for begin in range(0, len(counted), LOOKED_AT):
+                worn_out = [
+                    position
+                    for position in counted[begin : begin + LOOKED_AT]
+                    if position in queue
+                    and is_worn_out(queue, position)
+                    and position not in queue.locks
+                    and not context.dispatch.is_held(queue_id, position)
+                ]
+                if worn_out:
+                    self._listener.came_back.append((queue, worn_out))
+                yield LOOKED_AT
+            yield 1
 
     def settle(self) -> None:
         """Do all that the listener has noticed."""

@@ -32,6 +32,8 @@ SNAPSHOT_TURN_CHUNKS = 4
 """Parts of a snapshot on their way to begin with, and after a tick without an acknowledgement: 4 MiB, encoded in about 25 ms, so
 that commits and heartbeats go on meanwhile.
 """
+PAUSES_MAX = 8
+"""In one turn: each is some tenths of a millisecond for which nothing was found."""
 CATCH_UP_CHUNKS = 16
 """Parts of the log on their way behind a whole snapshot: what a newcomer makes durable while the next parts travel."""
 SNAPSHOT_ITEM_BYTES = 256
@@ -154,7 +156,7 @@ class Backups:
             self.send(subscription, log.frames_after(agreed))
         if snapshot_index:
             in_blocks = is_whole and message.takes_blocks
-            items = context.state.items(durable=is_whole, in_blocks=in_blocks)
+            items = context.state.items_in_pieces(durable=is_whole, in_blocks=in_blocks)
             subscription.snapshot = SnapshotSending(
                 items, context.read_back, context.settings.reading_bytes_max
             )
@@ -286,7 +288,11 @@ class Backups:
         chunk: list[StateItem] = []
         size = chunks = 0
         go_on = partial(self._go_on, subscription, chunks_max)
-        while (item := snapshot.next(go_on)) is not None:
+        pauses = 0
+        while (item := snapshot.next(go_on)) is not None or (snapshot.is_pausing and pauses < PAUSES_MAX):
+            if item is None:
+                pauses += 1
+                continue
             chunk.append(item)
             size += len(item.key) + len(item.value)
             size += SNAPSHOT_BLOCK_BYTES if is_block(item.key) else SNAPSHOT_ITEM_BYTES
@@ -296,11 +302,10 @@ class Backups:
                 chunk, size = [], 0
                 if chunks == chunks_max:
                     return
+        is_last = not (snapshot.is_waiting() or snapshot.is_pausing)
         if chunk or not snapshot.is_waiting():
-            self._tell(
-                stream, SnapshotChunk(set_name, context.epoch, tuple(chunk), not snapshot.is_waiting())
-            )
-        if snapshot.is_waiting():
+            self._tell(stream, SnapshotChunk(set_name, context.epoch, tuple(chunk), is_last))
+        if not is_last:
             return
         subscription.snapshot = None
         if subscription.catching_up is not None:

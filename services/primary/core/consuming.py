@@ -84,7 +84,7 @@ def drain_consumer(
 def deliver(context: Context, streams: ClientStreams) -> None:
     """Send what may go out now. What has expired goes to nobody, however far behind its records are."""
     wall_ms = context.now.wall_ms
-    ended_ms = wall_ms if context.expiry.is_due(wall_ms) else 0
+    ended_ms = wall_ms if context.expiry.is_looking or context.expiry.is_due(wall_ms) else 0
     for each in context.dispatch.deliver(context.writer.log.end, ended_ms):
         consumer = each.consumer
         if not isinstance(each, Delivery):

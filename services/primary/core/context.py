@@ -9,6 +9,7 @@ from lockstep.core.doubt_watch import DoubtWatch
 from lockstep.core.effects import AnyEffect
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, SessionKey, TransactionKey
+from lockstep.core.pieces import Pieces
 from lockstep.core.queues import Queue
 from lockstep.core.records import CommandRef
 from lockstep.core.resident_bodies import ResidentBodies
@@ -115,6 +116,8 @@ class Context:
     """Prepared branches."""
     askers: OutcomeAskers
     questions: DecisionQuestions
+    pieces: Pieces
+    """What is too much for one step."""
     figures: Figures = field(default_factory=Figures)
     progress: OpenTransactions = field(default_factory=OpenTransactions)
     selectors: Selectors = field(default_factory=Selectors)

@@ -3,10 +3,14 @@
 Law: each is made at the log's end, and told when that is committed (R11).
 """
 
+from collections.abc import Callable, Iterator
+
+from msgspec.structs import replace
+
 from lockstep.core.errors import ErrorCode
 from lockstep.core.requests import Describe, DescribeExchange, DescribeQueue
 from lockstep.core.server_messages import Description, ExchangeDetails, QueueDescription, QueueDetails
-from lockstep.core.state_hash import state_hash
+from lockstep.core.state_hash import hash_in_steps
 from services.primary.core.context import Context
 
 
@@ -34,7 +38,7 @@ def describe(context: Context, request: Describe) -> Description:
         context.writer.log.commit_index,
         request.request,
         context.writer.log.end,
-        state_hash(state) if request.with_state_hash else "",
+        "",
         queues,
         exchanges,
         len(state.transactions.open()),
@@ -42,6 +46,15 @@ def describe(context: Context, request: Describe) -> Description:
         len(state.sessions.by_key),
         context.tx_queues.bytes,
     )
+
+
+def describe_with_hash(
+    context: Context, request: Describe, tell: Callable[[Description], None]
+) -> Iterator[int]:
+    """The same when its turn comes, with the hash of the state that the figures are of; in steps that say what they cost."""
+    description = describe(context, request)
+    state_hash = yield from hash_in_steps(context.state.items_in_pieces(bodies=False))
+    tell(replace(description, state_hash=state_hash))
 
 
 def queue_details(context: Context, request: DescribeQueue) -> QueueDetails:

@@ -16,12 +16,26 @@ from services.primary.core.read_back import Wanted
 from services.primary.core.settings import PrimarySettings
 
 
+class _Dispatches(dict[QueueId, QueueDispatch]):
+    """Made as they are needed: of many queues a new primary hears nothing for long."""
+
+    def __init__(self, make: Callable[[Queue], QueueDispatch]) -> None:
+        super().__init__()
+        self._make = make
+        self.unused: dict[QueueId, Queue] = {}
+        """Queues of which nobody has asked for theirs yet."""
+
+    def __missing__(self, queue_id: QueueId) -> QueueDispatch:
+        dispatch = self[queue_id] = self._make(self.unused.pop(queue_id))
+        return dispatch
+
+
 class Dispatch:
     """Lives as long as the epoch on its primary; driven by the primary core."""
 
     def __init__(self, queues: Iterable[Queue], settings: PrimarySettings) -> None:
         self._settings = settings
-        self._queues: dict[QueueId, QueueDispatch] = {}
+        self._queues = _Dispatches(lambda queue: QueueDispatch(queue, settings, self._holders))
         self._commit_index = LogIndex(0)
         self._invisible: deque[tuple[LogIndex, QueueId, Collection[QueuePosition]]] = deque()
         """Appended but not committed: (index of the record, queue, what it gave back)."""
@@ -42,14 +56,15 @@ class Dispatch:
 
     def add_queue(self, queue: Queue) -> None:
         """A queue is there."""
-        self._queues[queue.id] = QueueDispatch(queue, self._settings, self._holders)
+        self._queues.unused[queue.id] = queue
         owner = queue.definition.exclusive_session
         if owner:
             self._exclusive.setdefault(owner, {})[queue.id] = None
 
     def remove_queue(self, queue_id: QueueId) -> list[Consumer]:
         """A queue is gone; answers the consumers that it had."""
-        dispatch = self._queues.pop(queue_id)
+        dispatch = self._queues[queue_id]
+        del self._queues[queue_id]
         self._ready.pop(queue_id, None)
         self._hungry.pop(queue_id, None)
         dispatch.end()
@@ -104,13 +119,16 @@ class Dispatch:
 
     def consumers(self, queue_id: QueueId) -> Sequence[Consumer]:
         """Those that take messages: nobody minds a browser."""
-        return tuple(consumer for consumer in self._queues[queue_id].consumers if not consumer.is_browser)
+        dispatch = self._queues.get(queue_id)
+        return (
+            tuple(each for each in dispatch.consumers if not each.is_browser) if dispatch is not None else ()
+        )
 
     def consumer(self, queue_id: QueueId) -> Consumer | None:
         """The first of those, however many they are; None: there is none."""
-        return next(
-            (consumer for consumer in self._queues[queue_id].consumers if not consumer.is_browser), None
-        )
+        dispatch = self._queues.get(queue_id)
+        consumers = dispatch.consumers if dispatch is not None else ()
+        return next((consumer for consumer in consumers if not consumer.is_browser), None)
 
     def grant(self, consumer: Consumer, credit: int) -> None:
         """The client takes `credit` more messages."""
@@ -155,10 +173,12 @@ class Dispatch:
         self._queues[queue_id].hold(session, positions)
 
     def is_held(self, queue_id: QueueId, position: QueuePosition) -> bool:
-        return position in self._queues[queue_id].hands.held
+        dispatch = self._queues.get(queue_id)
+        return dispatch is not None and position in dispatch.hands.held
 
     def held_count(self, queue_id: QueueId) -> int:
-        return len(self._queues[queue_id].hands.held)
+        dispatch = self._queues.get(queue_id)
+        return len(dispatch.hands.held) if dispatch is not None else 0
 
     def let_go(self, session: SessionKey, queue_id: QueueId, positions: Collection[QueuePosition]) -> None:
         """The session does not hold these any more: they were settled, or its transaction locks them. Nobody is offered them."""

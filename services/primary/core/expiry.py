@@ -1,18 +1,21 @@
 """Expiry: which messages' time is up. The primary says so by records, so the log decides every race (DESIGN 3).
 
 Law: nothing expires by itself, on any replica; a message that is held or locked waits until it is let go, and is
-watched again then.
+watched again then. What is there when the epoch begins is looked through in pieces, and until that is done any of it may be due.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
-from lockstep.core.ids import QueueId, QueuePosition
+from lockstep.core.content_shelf import Shelf
+from lockstep.core.ids import LogIndex, QueueId, QueuePosition
 from lockstep.core.queues import Queue
 from lockstep.core.set_state import SetState
 
 _SLACK = 1024
 """Entries of messages that are gone, and that nobody has to clear away yet."""
+WATCHED_MAX = 500
+"""Messages that are begun to be watched in one step."""
 
 
 class Expiry:
@@ -24,12 +27,31 @@ class Expiry:
         """Queues that ever got a message with an end: nobody looks at the messages of others."""
         self._due: list[tuple[int, QueueId, QueuePosition]] = []
         """Heap; names messages that left long ago, too."""
-        self._expecting.update(state.contents.queues_of_expiring())
-        self._expecting.update(queue.id for queue in self._queues.values() if queue.expiries)
         self._due_max = _SLACK
-        for queue_id in sorted(self._expecting & self._queues.keys()):
-            queue = self._queues[queue_id]
-            self.watch(queue, queue.positions())
+        self._state = state
+        self.is_looking = True
+        """There is more to be looked through of what was there when the epoch began."""
+
+    def look_through(self) -> Iterator[int]:
+        """Look through all of that, in steps that say what they cost (`Pieces`)."""
+        found = {queue.id for queue in self._queues.values() if queue.expiries}
+        shelves = self._state.contents.shelves
+        for number in sorted(shelves):
+            shelf = shelves.get(number)
+            yield 1 + (_find_queues(shelf, found) // 4 if shelf is not None else 0)
+        self._expecting |= found
+        for queue_id in sorted(found):
+            queue, index = self._queues.get(queue_id), LogIndex(0)
+            while queue is not None and self._queues.get(queue_id) is queue:
+                pieces, following = queue.pieces_from(index, WATCHED_MAX)
+                for positions, _ in pieces:
+                    self._watch(queue, positions)
+                yield 2 * sum(len(positions) for positions, _ in pieces)
+                if following is None:
+                    break
+                index = following
+        self._due_max = 2 * len(self._due) + _SLACK
+        self.is_looking = False
 
     def expect(self, queues: Iterable[QueueId]) -> None:
         """A message with an end goes to these queues, now or with its transaction."""
@@ -39,12 +61,15 @@ class Expiry:
         """Messages became visible or were given back."""
         if queue.id not in self._expecting:
             return
+        self._watch(queue, positions)
+        if len(self._due) > self._due_max and not self.is_looking:
+            self._forget_gone()
+
+    def _watch(self, queue: Queue, positions: Sequence[QueuePosition]) -> None:
         for position in positions:
             expires_ms = queue.expires_ms(position) if position in queue else 0
             if expires_ms:
                 heappush(self._due, (expires_ms, queue.id, position))
-        if len(self._due) > self._due_max:
-            self._forget_gone()
 
     def _forget_gone(self) -> None:
         queues = self._queues
@@ -53,7 +78,7 @@ class Expiry:
         self._due_max = 2 * len(self._due) + _SLACK
 
     def is_due(self, wall_ms: int) -> bool:
-        """Whether the time of some is up."""
+        """Whether the time of some is up, as far as they are watched."""
         return bool(self._due) and self._due[0][0] <= wall_ms
 
     def take_due(self, wall_ms: int, limit: int) -> dict[QueueId, list[QueuePosition]]:
@@ -66,3 +91,21 @@ class Expiry:
             due.setdefault(queue_id, {})[position] = None
             taken += 1
         return {queue_id: list(positions) for queue_id, positions in due.items()}
+
+
+def _find_queues(shelf: Shelf, found: set[QueueId]) -> int:
+    """Where messages with an end went, or will go with their transactions; answers how many contents were looked at."""
+    looked = 0
+    for content in shelf.single.values():
+        if content.expires_ms:
+            found.update(content.queues)
+    for run in shelf.runs.values():
+        if run.packed is None:
+            looked += run.count
+            found.update(
+                queue
+                for content in run.looked_at()
+                if content is not None and content.expires_ms
+                for queue in content.queues
+            )
+    return looked + len(shelf.single)

@@ -41,6 +41,7 @@ from lockstep.core.inputs import (
     Woken,
 )
 from lockstep.core.log_copy import LogCopy
+from lockstep.core.pieces import Pieces
 from lockstep.core.replication import Acknowledge, HandedOver
 from lockstep.core.store_protocol import Appended
 from services.primary.core import decisions
@@ -185,7 +186,9 @@ class PrimaryCore:
     def begin(self, now: Now) -> list[AnyEffect]:
         """Fence the own store and append the epoch's first record."""
         self._store.open()
-        self._aftermath.begin()
+        self.context.pieces.begin(self.context.expiry.look_through())
+        self.context.pieces.begin(self._aftermath.look_through())
+        self.context.pieces.go_on()
         self._log.begin(self._own.broker, self._is_restarted, self._is_handed_over)
         self.attachments.auto_deletion.begin()
         return self._finish(now)
@@ -320,10 +323,12 @@ class PrimaryCore:
             self.attachments.close_silent()
             self._known_hosts.tell()
             self._wake_for_more(now)
+        self.context.effects += self.context.pieces.ask(self.context.state.set_name, now)
 
     def _go_on(self, now: Now) -> None:
         """What is too much for one go goes on when others had their turn, as long as their commands are taken, too."""
         context = self.context
+        context.pieces.go_on()
         if self.is_serving and context.writer.log.uncommitted_bytes <= context.settings.uncommitted_bytes_max:
             self._housekeeping.expire(now)
             self.attachments.end_timed_out()
@@ -331,6 +336,7 @@ class PrimaryCore:
             self._known_hosts.tell()
             self.client_hearing.select()
             self._wake_for_more(now)
+        context.effects += context.pieces.ask(context.state.set_name, now)
 
     def _wake_for_more(self, now: Now) -> None:
         is_behind = (
@@ -426,4 +432,5 @@ def _take_over(
         DoubtWatch(settings.in_doubt_ms, settings.in_doubt_warnings_max),
         OutcomeAskers(settings.decisions_asked_max),
         DecisionQuestions(epoch, settings.decision_ask_ms, settings.decisions_asked_max),
+        Pieces(settings.piece_cost),
     )

@@ -29,6 +29,7 @@ from lockstep.core.requests import (
 from lockstep.core.server_messages import (
     BrowseAnswer,
     DeliveredMessage,
+    Description,
     OutcomeAnswer,
     OutcomeState,
 )
@@ -92,8 +93,7 @@ def handle_request(
         case GetOutcome():
             _get_outcome(context, streams, stream, request)
         case Describe():
-            description = describing.describe(context, request)
-            streams.tell_answer(stream, lambda: description)
+            _describe(context, streams, stream, request)
         case DescribeQueue():
             queue_details = describing.queue_details(context, request)
             streams.tell_answer(stream, lambda: queue_details)
@@ -110,6 +110,22 @@ def handle_request(
             get_timeout(context, streams, stream, request)
         case _:
             raise AssertionError(request)
+
+
+def _describe(context: Context, streams: ClientStreams, stream: ClientStream, request: Describe) -> None:
+    if not request.with_state_hash:
+        description = describing.describe(context, request)
+        streams.tell_answer(stream, lambda: description)
+        return
+    stream.questions_waiting += 1
+
+    def tell(description: Description) -> None:
+        stream.questions_waiting -= 1
+        if streams.by_number.get(stream.number) is stream:
+            streams.tell_answer(stream, lambda: description)
+
+    context.pieces.begin(describing.describe_with_hash(context, request, tell))
+    context.pieces.go_on()
 
 
 def _browse(context: Context, streams: ClientStreams, stream: ClientStream, request: Browse) -> None:

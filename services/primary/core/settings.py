@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from lockstep.core.pieces import PIECE_COST
+
 
 @dataclass(frozen=True, slots=True)
 class PrimarySettings:
@@ -137,6 +139,8 @@ class PrimarySettings:
     """How often the retention floor is raised."""
     outcome_sweep_max: int = 50_000
     """Outcomes forgotten in one go, which takes some 50 ms: several times as many as a second brings."""
+    piece_cost: int = PIECE_COST
+    """Of what is done in one go of works that are long, in microseconds, about: others have their turn in between."""
     names_check_ms: int = 30_000
     """How often the set's names in the cluster's directory are compared with its state: what two looks in a row find is put
     right. Longer than a client needs to come back and declare what it had begun to; a name that nobody has harms nobody else

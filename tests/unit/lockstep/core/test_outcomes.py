@@ -223,7 +223,8 @@ def test_a_late_forgotten_outcome_is_restored_and_leaves_as_where_it_was_forgott
     log.commit(late)
     log.append(ForgetHeuristic(None, branch))
     restored = Outcomes(Changes())
-    restored.restore(list(reversed(log.state.outcomes.all())), log.state.outcomes.floor)
+    count = sum(restored.restore(list(reversed(log.state.outcomes.all())), log.state.outcomes.floor))
+    assert count == len(log.state.outcomes)
     for outcomes in (log.state.outcomes, restored):
         assert [key for key, _ in outcomes.all()] == [first, branch, late]
         outcomes.forget(floor)

@@ -53,7 +53,6 @@ def test_they_stay_packed_while_all_of_them_are_there() -> None:
     assert queue.size_of(queue.positions()) == queue.bytes == 2 * COUNT
     assert list(state.items()) == list(log.state.items())
     assert ids[3] in state.contents and MessageId(ids[-1] + 1) not in state.contents
-    assert not state.contents.queues_of_expiring()
     assert packed(state.contents, ids) is not None, "whoever only looks leaves them as they are"
     assert packed(log.state.contents, ids) is None, "who published them has each by itself already"
 

@@ -1,0 +1,91 @@
+"""Content shelves: the contents that neighbouring records brought, and who refers to them.
+
+Law: a shelf is small, however many contents a state has, so that what is done to a whole shelf is done in one go. The contents of
+one record are on one shelf, and those that came together all in a run or all by themselves.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from lockstep.core.content import Content
+from lockstep.core.content_runs import ContentRun
+from lockstep.core.ids import ORDINAL_BITS, LogIndex, MessageId, index_of
+from lockstep.core.packed_messages import PackedMessages
+
+SHELF_BITS = ORDINAL_BITS + 6
+"""A shelf is for 64 records: of alike messages a few dozen pointers each, of others at most some hundred thousand in all."""
+
+ContentRecord = tuple[Sequence[MessageId], Sequence[Content] | PackedMessages]
+"""What is there of the contents that one record brought, all in a run or all alone."""
+
+
+class Shelf:
+    """The contents of 64 records in a row, as long as any of them is there."""
+
+    __slots__ = ("references", "runs", "single")
+
+    def __init__(self) -> None:
+        self.single: dict[MessageId, Content] = {}
+        self.runs: dict[LogIndex, ContentRun] = {}
+        """By the index of the record that brought them."""
+        self.references: dict[MessageId, tuple[int, int]] = {}
+        """(durable, transient) references; absent means (1, 0), which nearly all have."""
+
+    def find(self, message_id: MessageId) -> Content | None:
+        content = self.single.get(message_id)
+        if content is None and self.runs:
+            run = self.runs.get(index_of(message_id))
+            if run is not None:
+                return run.get(message_id)
+        return content
+
+    def items(self) -> Iterator[tuple[MessageId, Content]]:
+        """All contents, in no order."""
+        yield from self.single.items()
+        for run in self.runs.values():
+            for message_id, content in enumerate(run.looked_at(), run.first):
+                if content is not None:
+                    yield MessageId(message_id), content
+
+    def copy(self) -> "ShelfCopy":
+        """As it is now; only references are copied."""
+        runs = [(run.first, run.packed or list(run.looked_at())) for run in self.runs.values()]
+        transient = {message_id for message_id, (durable, _) in self.references.items() if not durable}
+        return ShelfCopy(sorted(self.single.items()), runs, transient)
+
+
+class ShelfCopy(NamedTuple):
+    """What a shelf had at some moment."""
+
+    alone: list[tuple[MessageId, Content]]
+    runs: list[tuple[int, PackedMessages | list[Content | None]]]
+    transient: set[MessageId]
+    """Contents that no durable reference held."""
+
+    def records(self) -> list[ContentRecord]:
+        """By the records that brought them, in their order."""
+        found = {index_of(first): _of_run(first, run) for first, run in self.runs}
+        for index, alone in groupby(self.alone, lambda pair: index_of(pair[0])):
+            pairs, run = list(alone), found.get(index)
+            if run is not None:
+                # Of a record that brought both kinds, what is transient may have come later, with a memory snapshot.
+                pairs = sorted([*pairs, *_pairs_of(run)])
+            found[index] = _of_pairs(pairs)
+        return [record for _, record in sorted(found.items())]
+
+
+def _of_run(first: int, run: PackedMessages | list[Content | None]) -> ContentRecord:
+    if isinstance(run, PackedMessages):
+        return range(first, first + len(run)), run  # type: ignore[return-value]
+    return _of_pairs((MessageId(number), content) for number, content in enumerate(run, first) if content)
+
+
+def _pairs_of(record: ContentRecord) -> Iterable[tuple[MessageId, Content]]:
+    ids, contents = record
+    return zip(ids, contents.unpack() if isinstance(contents, PackedMessages) else contents, strict=True)
+
+
+def _of_pairs(pairs: Iterable[tuple[MessageId, Content]]) -> ContentRecord:
+    there = list(pairs)
+    return [message_id for message_id, _ in there], [content for _, content in there]

@@ -1,0 +1,62 @@
+"""Work in pieces: what a core has to do that is too much for one step, and can be left where it is for a while.
+
+Law: a step of a core does one piece and no more, and asks for another turn (`WakeAt`, answered by `Woken`). In between the driver
+lets everybody else have theirs: lease renewals, heartbeats, other inputs of the same core, other sets. So what a work leaves
+between two of its pieces must be such that any input may come.
+
+A work is an iterator whose steps are short; each says what it cost, in units of about a microsecond. Small works are done in the
+step that begins them, if that goes on with them at once: nobody waits a turn for little.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+
+from lockstep.core.clock import Now
+from lockstep.core.effects import WakeAt
+from lockstep.core.ids import SetName
+
+PIECE_COST = 4000
+"""Of one piece, or what its last step adds: some milliseconds."""
+
+
+class Pieces:
+    """The works of one core that are under way; it lives as long as that."""
+
+    def __init__(self, cost_max: int = PIECE_COST) -> None:
+        """`cost_max`: of one piece; the simulator draws its own."""
+        self._cost_max = cost_max
+        self._works: deque[Iterator[int]] = deque()
+        self._is_going_on = False
+        self._wakes_ms = 0
+        """When another turn was asked for last."""
+
+    @property
+    def are_waiting(self) -> bool:
+        """Whether there is more to do."""
+        return bool(self._works)
+
+    def begin(self, work: Iterator[int]) -> None:
+        """A work that is done beside those that are under way."""
+        self._works.append(work)
+
+    def go_on(self) -> None:
+        """One piece, of one work if that is long: they take turns. What a work begins is done behind its own step."""
+        if self._is_going_on:
+            return
+        self._is_going_on = True
+        works, cost = self._works, 0
+        while works and cost < self._cost_max:
+            step = next(works[0], None)
+            if step is None:
+                works.popleft()
+            else:
+                cost += step
+        works.rotate(-1)
+        self._is_going_on = False
+
+    def ask(self, set_name: SetName, now: Now) -> list[WakeAt]:
+        """What asks for another turn, if there is more to do; no more than one each millisecond, whoever else asks for some."""
+        if not self._works or self._wakes_ms > now.boottime_ms:
+            return []
+        self._wakes_ms = now.boottime_ms + 1
+        return [WakeAt(set_name, self._wakes_ms)]

@@ -1,0 +1,71 @@
+"""A promotion behind a long log: it is applied in pieces, and nobody is led before all of it is."""
+
+from collections.abc import Callable
+
+from lockstep.core.cluster_map import Member
+from lockstep.core.effects import DropLeaseKey, PromoteSelf, WakeAt
+from lockstep.core.ids import BrokerId, DiskId, Incarnation
+from lockstep.core.inputs import Verdict, Woken
+from services.backup.core.settings import BackupSettings
+from services.broker.core.settings import ReplicaSettings
+from services.primary.core.settings import PrimarySettings
+from tests.unit.services.replicas import SET, MemoryStore, ReplicaBench, entry, frames, member, seen
+
+FRAMES, COMMITTED = 20, 2
+OLD = Member(BrokerId("a"), DiskId("disk-a"), Incarnation("p0.0"))
+
+
+def promoted() -> ReplicaBench:
+    """Its promotion is answered; most of its log is not applied yet."""
+    settings = ReplicaSettings(PrimarySettings(piece_cost=1), BackupSettings(piece_cost=1))
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, FRAMES), commit=COMMITTED), settings)
+    bench.hold_lease()
+    bench.feed(seen(entry(1, OLD), 10))
+    bench.see_presences()
+    bench.see_key(None)
+    turns(bench, until=lambda: bool(bench.wanted(PromoteSelf)))
+    bench.answer(Verdict.DONE, 11)
+    assert bench.replica.primary is None
+    return bench
+
+
+def turns(bench: ReplicaBench, until: Callable[[], bool]) -> int:
+    """The turns that it asks for, until something holds; answers how many."""
+    for count in range(10 * FRAMES):
+        if until():
+            return count
+        bench.ms += 1
+        assert any(isinstance(effect, WakeAt) for effect in bench.effects)
+        bench.feed(Woken(SET))
+    raise AssertionError("it does not come to its end")
+
+
+def test_a_long_log_is_applied_in_as_many_turns_as_it_needs_before_anybody_is_led() -> None:
+    bench = promoted()
+    assert turns(bench, until=lambda: bench.replica.primary is not None) >= FRAMES - COMMITTED - 1
+    assert bench.replica.is_serving
+    assert bench.replica.primary is not None
+    assert bench.replica.primary.context.state.applied == FRAMES + 1
+
+
+def test_the_lease_is_renewed_in_between_and_holds_for_the_primary() -> None:
+    bench = promoted()
+    bench.feed(Woken(SET))
+    bench.hold_lease(for_ms=9_000)
+    turns(bench, until=lambda: bench.replica.primary is not None)
+    assert bench.replica.primary is not None
+    assert bench.replica.primary.streams.serve_until_ms > bench.ms
+
+
+def test_an_epoch_that_is_lost_in_between_is_not_led_and_the_memory_takes_a_new_name() -> None:
+    bench = promoted()
+    bench.feed(Woken(SET))
+    before = bench.replica.incarnation
+    bench.feed(seen(entry(3, member("b")), 12))
+    assert bench.replica.primary is None
+    assert bench.replica.incarnation != before
+    assert DropLeaseKey(SET, before) in bench.effects
+    assert "promotion_lost" in [note.replace(" ", "_") for note in bench.notes()]
+    bench.ms += 1
+    bench.feed(Woken(SET))
+    assert bench.replica.primary is None
