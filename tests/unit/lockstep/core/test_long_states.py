@@ -1,0 +1,93 @@
+"""However many messages a state has, what is done with all of them is done in steps that look at few."""
+
+from collections.abc import Iterator
+
+from lockstep.core.content_shelf import SHELF_BITS
+from lockstep.core.ids import ORDINAL_BITS
+from lockstep.core.invariants import check_invariants
+from lockstep.core.pieces import PIECE_COST, Pieces
+from lockstep.core.restoration import Restoration
+from lockstep.core.set_state import SetState
+from lockstep.core.state_captures import PIECE_ENTRIES, CapturedContents, CapturedEntries
+from lockstep.core.state_hash import hash_in_steps, state_hash
+from tests.unit.lockstep.core.history import SET, Log, message
+
+ALONE, TOGETHER, RUN = 12_000, 400, 50
+"""Messages that were published alone, and runs of so many messages each."""
+
+
+def long_state() -> SetState:
+    log = Log()
+    log.begin_epoch()
+    queue = log.queue("q")
+    for number in range(ALONE):
+        log.publish(message((queue,), b"%d" % number))
+    for _ in range(TOGETHER):
+        log.publish(*(message((queue,), b"x"),) * RUN)
+    log.flush()
+    return log.state
+
+
+STATE = long_state()
+
+
+def pieces_of(work: Iterator[int]) -> int:
+    """How many pieces it is done in."""
+    pieces, count = Pieces(), 0
+    pieces.begin(work)
+    while pieces.are_waiting:
+        pieces.go_on()
+        count += 1
+    return count
+
+
+def test_steps_cost_little_beside_a_piece() -> None:
+    items = list(STATE.items(transient=False, in_blocks=True))
+    restored = SetState(SET)
+    restoration = Restoration(restored)
+    costs = [*restoration.take_in_steps(items), *restoration.settle_in_steps()]
+    assert max(costs) <= PIECE_COST
+    assert sum(costs) >= ALONE
+    check_invariants(restored)
+    assert state_hash(restored) == state_hash(STATE)
+
+
+def test_a_state_is_loaded_and_hashed_in_as_many_pieces_as_it_is_long() -> None:
+    items = list(STATE.items(transient=False))
+    restoration = Restoration(SetState(SET))
+    assert pieces_of(restoration.take_in_steps(items)) >= ALONE // PIECE_COST
+    assert pieces_of(restoration.settle_in_steps()) >= ALONE // PIECE_COST
+    assert pieces_of(hash_in_steps(STATE.items_in_pieces(bodies=False))) >= ALONE // PIECE_COST
+
+
+def test_entries_are_captured_a_few_at_a_time() -> None:
+    captured = CapturedEntries(STATE, True, True)
+    lengths: list[int] = []
+    while (piece := captured.next()) is not None:
+        lengths.append(sum(1 if isinstance(ids, range) else len(ids) for _, ids in piece.pieces))
+    assert max(lengths) <= PIECE_ENTRIES + 1
+    assert len(lengths) >= ALONE // PIECE_ENTRIES
+
+
+def test_contents_are_captured_a_shelf_at_a_time() -> None:
+    captured = CapturedContents(STATE, True)
+    count = 0
+    while not captured.is_over:
+        shelf = captured.next()
+        assert shelf is not None
+        assert len(shelf.records()) <= 1 << (SHELF_BITS - ORDINAL_BITS)
+        count += 1
+    assert count >= (ALONE + TOGETHER) >> (SHELF_BITS - ORDINAL_BITS)
+
+
+def test_a_change_copies_no_more_than_the_unit_that_it_is_in() -> None:
+    log = Log()
+    log.begin_epoch()
+    queue = log.queue("q")
+    for _ in range(500):
+        log.publish(message((queue,)))
+    entries, contents = CapturedEntries(log.state, True, True), CapturedContents(log.state, True)
+    log.dequeue(queue, queue.positions()[250])
+    saved = [unit for units in entries._saved.values() for unit in units.values()]
+    assert [len(positions) for unit in saved for positions, _ in unit.pieces] == [1]
+    assert len(contents._saved) == 1
