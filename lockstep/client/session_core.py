@@ -148,8 +148,8 @@ class SessionCore:
                 if (known := line.held.consumers.get(consumer)) is not None:
                     known.drains += 1
                     line.say(rq.DrainConsumer(consumer))
-            case e.StartConsuming(consumer, queue, credit, is_exclusive, selector, is_browser):
-                known = Consumer(queue, credit, is_exclusive, selector, is_browser)
+            case e.StartConsuming(consumer, queue, credit, is_exclusive, selector, is_browser, after):
+                known = Consumer(queue, credit, is_exclusive, selector, is_browser, after)
                 line.held.consumers[consumer] = known
                 line.say(known.opening(consumer))
             case e.StopConsuming(consumer):

@@ -42,6 +42,8 @@ class StartConsuming(msgspec.Struct, frozen=True):
     """Only messages that match it; "": all."""
     is_browser: bool = False
     """It is shown copies of what is in the queue, each once over all resumptions; none is held or can be settled."""
+    after: QueuePosition | None = None
+    """Of a browser: only what is behind this position; None: all."""
 
 
 class Drain(msgspec.Struct, frozen=True):

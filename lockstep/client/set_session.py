@@ -240,14 +240,17 @@ class SetSession:
         *,
         selector: str = "",
         is_browser: bool = False,
+        after: QueuePosition | None = None,
     ) -> int:
         """Opens a consumer; returns its number. `selector`: only messages that match it ("": all).
 
         `is_browser`: copies of what is in the queue, whoever has it, each once; nothing is taken, and nothing is to be settled.
+        `after`: of a browser that goes on, the position behind which it does.
         """
         self._last_consumer += 1
         self._consumers[self._last_consumer] = port
-        self.feed(e.StartConsuming(self._last_consumer, queue, credit, is_exclusive, selector, is_browser))
+        number = self._last_consumer
+        self.feed(e.StartConsuming(number, queue, credit, is_exclusive, selector, is_browser, after))
         return self._last_consumer
 
     def grant(self, consumer: int, credit: int) -> None:

@@ -13,6 +13,7 @@ from services.proxy.amqp_transaction import AmqpTransaction
 from services.proxy.amqp_transactions import AmqpTransactions
 from services.proxy.coordinator_link import Declare
 from services.proxy.core.conditions import CONNECTION_FORCED, Condition
+from services.proxy.delivery_room import DeliveryRoom
 from services.proxy.engine_words import Handle
 from services.proxy.input_room import InputRoom
 from services.proxy.nodes import Target
@@ -53,6 +54,7 @@ class LinkOwner:
         self.returning = worker.returning
         self.traffic = worker.traffic
         self.input_room = input_room
+        self.deliveries = DeliveryRoom(worker.deliveries, worker.settings.limits.waiting_bytes_max)
         self.transactions = AmqpTransactions(worker.nodes.session, worker.settings.limits)
         self._connection = connection
         self._nodes = worker.nodes

@@ -115,6 +115,8 @@ class Links:
         for link, _ in list(self._attached.values()):
             if isinstance(link, OutgoingLink):
                 link.give_back_late(now)
+        # Other connections may have left room to those that wait for it.
+        self._room.resume()
 
     # --- sessions ---
 

@@ -1,7 +1,7 @@
 """A link on which a client receives: a consumer or browser of a queue, and its credit (AMQP 1.0, 2.6.7).
 
 Law: what the broker was asked for, what waits here and what the client may still take are in balance: the proxy takes only
-what its client has credit for, and gives back what the client does not take in time.
+what its client has credit for, and gives back what the client does not take in time, or what its connection has no room for.
 """
 
 import logging
@@ -21,6 +21,7 @@ from lockstep.core.server_messages import DeliveredMessage
 from services.proxy import client_deliveries
 from services.proxy.client_deliveries import ClientDeliveries, Source
 from services.proxy.core.conditions import RESOURCE_DELETED, RESOURCE_LIMIT, Condition, condition_of_code
+from services.proxy.delivery_room import DeliveryRoom
 from services.proxy.engine_path import path
 from services.proxy.engine_words import Handle
 from services.proxy.settings import ProxyLimits
@@ -36,6 +37,7 @@ class Owner(client_deliveries.Owner, Protocol):
     """What a receiving client's link needs of its connection."""
 
     traffic: Traffic
+    deliveries: DeliveryRoom
 
     def room(self, link: Handle) -> int: ...
     def held_up(self, link: "OutgoingLink") -> None: ...
@@ -63,6 +65,12 @@ class OutgoingLink:
         self._waiting: deque[tuple[Epoch, DeliveredMessage]] = deque()
         """Arrived, and not yet sent: the client has no credit or room for them."""
         self._waiting_since = 0.0
+        self._held = 0
+        """Bytes of the connection's room that those take, about."""
+        self._shown: QueuePosition | None = None
+        """Of a browser: what was sent last."""
+        self._is_passing_by = False
+        """There was no room for something: what else is on its way would come in front of it, and goes back, too."""
         self._deliveries = ClientDeliveries(owner, source)
         self._next_tag = 0
         self._size = _SIZE_FIRST
@@ -84,6 +92,7 @@ class OutgoingLink:
             source.is_exclusive,
             selector=source.selector,
             is_browser=source.is_browser,
+            after=self._shown,
         )
         self._deliveries.consumer = self._consumer
 
@@ -110,6 +119,7 @@ class OutgoingLink:
         for epoch, message in self._waiting:
             held.setdefault(epoch, []).append(message.position)
         self._waiting.clear()
+        self._hold(0)
         return held
 
     def _give_all(self, held: dict[Epoch, list[QueuePosition]], disposition: int) -> None:
@@ -129,6 +139,9 @@ class OutgoingLink:
     def _balance(self) -> None:
         """Asks the broker for what the client can take; what was asked too much is asked back."""
         if self._is_over or self._is_draining_broker:
+            return
+        if self._owner.deliveries.is_full:
+            self._owner.held_up(self)
             return
         credit = path.credit(self._handle)
         surplus = self._asked + len(self._waiting) - credit
@@ -175,12 +188,57 @@ class OutgoingLink:
         if not self._waiting:
             self._waiting_since = time.monotonic()
         self._waiting.extend([(epoch, message) for message in messages])
-        size = self._size
+        size, arrived = self._size, 0
         for message in messages:
-            size += (len(message.body) + len(message.properties) - size) // 8
+            length = len(message.body) + len(message.properties)
+            arrived += length
+            size += (length - size) // 8
         self._size = max(size, 64)
-        self._pump()
+        held = self._held
+        gave = 0 if self._is_passing_by else self._pump()
+        if self._waiting:
+            self._hold(max(held + arrived - gave, 1))
+            if self._is_passing_by or self._owner.deliveries.is_over:
+                self._pass_by(len(messages))
         self._balance()
+
+    def _hold(self, size: int) -> None:
+        """So many bytes of the connection's room are in use here."""
+        if size > self._held:
+            self._owner.deliveries.take(size - self._held)
+        elif size < self._held:
+            self._owner.deliveries.give_back(self._held - size)
+        self._held = size
+
+    def _pass_by(self, count: int) -> None:
+        """There is no room for all that waits: the last of it is as if it had not come. `count`: as many have just come."""
+        room, passed = self._owner.deliveries, deque[tuple[Epoch, DeliveredMessage]]()
+        while self._waiting and (len(passed) < count if self._is_passing_by else room.is_over):
+            length = len(self._waiting[-1][1].body) + len(self._waiting[-1][1].properties)
+            if not self._is_passing_by and room.held <= length:
+                break  # It is all that its connection has.
+            passed.appendleft(self._waiting.pop())
+            self._hold(max(self._held - length, 1) if self._waiting else 0)
+        if not passed:
+            return
+        if self.source.is_browser:
+            self._browse_again()
+            return
+        self._is_passing_by = True
+        returned: dict[Epoch, list[QueuePosition]] = {}
+        for epoch, message in passed:
+            returned.setdefault(epoch, []).append(message.position)
+        self._give_all(returned, Disposition.RELEASE)
+        self._drain_broker()
+
+    def _browse_again(self) -> None:
+        """Behind what waits: nobody shows copies twice."""
+        self.source.session.stop_consuming(self._consumer)
+        if self._waiting:
+            self._shown = self._waiting[-1][1].position
+        self._asked, self._is_draining_broker, self._must_drain_again = 0, False, False
+        self.open()
+        self._owner.held_up(self)
 
     def void(self, epoch: Epoch, positions: tuple[QueuePosition, ...]) -> None:
         self._asked += len(positions)
@@ -190,6 +248,8 @@ class OutgoingLink:
             for its_epoch, message in self._waiting
             if its_epoch != epoch or message.position not in gone
         )
+        if not self._waiting:
+            self._hold(0)
         self._deliveries.void(epoch, gone)
         self._owner.reclaims.void(self.source.queue, epoch, gone)
         self._balance()
@@ -197,7 +257,7 @@ class OutgoingLink:
     def drained(self) -> None:
         unused, self._asked = self._asked, 0
         must_drain_again, self._must_drain_again = self._must_drain_again, False
-        self._is_draining_broker = False
+        self._is_draining_broker = self._is_passing_by = False
         if self._is_over:
             return
         self._pump()
@@ -228,14 +288,17 @@ class OutgoingLink:
         """There is room again."""
         self.flow()
 
-    def _pump(self) -> None:
-        """Sends what waits, as far as the client's credit and its socket go; but nothing that is larger than its client takes."""
+    def _pump(self) -> int:
+        """Sends what waits, as far as the client's credit and its socket go; but nothing that is larger than its client takes.
+
+        Answers how many bytes it sent.
+        """
         waiting = self._waiting
         if not waiting or self._is_over:
-            return
+            return 0
         count = min(len(waiting), path.credit(self._handle))
         if count <= 0:
-            return
+            return 0
         handle, now_ms = self._handle, int(time.time() * 1000)
         is_settled, is_browser = self._is_presettled, self.source.is_browser
         most = self._message_bytes_max
@@ -265,6 +328,10 @@ class OutgoingLink:
             elif not is_browser:
                 accepted.setdefault(epoch, []).append(message.position)
             count -= 1
+        if self._held:
+            self._hold(max(self._held - gave, 1) if waiting else 0)
+        if is_browser and gave:
+            self._shown = message.position
         self._owner.traffic.messages_out += tag - self._next_tag
         self._next_tag = tag
         if count > 0:
@@ -274,6 +341,7 @@ class OutgoingLink:
             self._leave_to_others(too_large)
         if gave:
             self._owner.wrote()
+        return gave
 
     def _leave_to_others(self, too_large: dict[Epoch, list[QueuePosition]]) -> None:
         """Messages that its client must not be sent (2.7.3) stay in the queue, and it is not offered them again."""

@@ -55,6 +55,11 @@ class ProxyLimits:
     """What a consumer's credit may bring from the broker at once, by the average size of its messages."""
     delivery_credit_max: int = 2_000
     """The same in messages: more credit of a client is passed on as messages leave."""
+    waiting_bytes_max: int = 16 * 1024 * 1024
+    """What may have come for all links of a connection and wait for its socket, or for credit that was taken back; the rest goes
+    back to its queues. Two links whose consumers get all that is asked for at once."""
+    deliveries_bytes_max: int = 256 * 1024 * 1024
+    """The same of all connections of one worker: a connection holds no more of it than it leaves."""
     output_bytes_max: int = 4 * 1024 * 1024
     """What may wait to be written to a client; behind it its messages wait, for at most `hold_seconds`."""
     hold_seconds: float = 5.0

@@ -4,6 +4,7 @@ import asyncio
 from typing import Protocol
 
 from services.proxy.containers import Containers
+from services.proxy.delivery_room import WorkerDeliveries
 from services.proxy.input_room import WorkerRoom
 from services.proxy.nodes import Nodes
 from services.proxy.reclaiming import Reclaims
@@ -34,5 +35,6 @@ class Surroundings(Protocol):
     containers: Containers
     traffic: Traffic
     input_room: WorkerRoom
+    deliveries: WorkerDeliveries
 
     def keep(self, task: "asyncio.Task[None]") -> None: ...

@@ -16,6 +16,7 @@ from services.proxy.arrivals import Arrivals
 from services.proxy.connection import AmqpConnection
 from services.proxy.containers import Containers
 from services.proxy.core.conditions import CONNECTION_FORCED, Condition
+from services.proxy.delivery_room import WorkerDeliveries
 from services.proxy.input_room import WorkerRoom
 from services.proxy.listener import ClientSocket
 from services.proxy.nodes import Nodes
@@ -51,6 +52,7 @@ class Worker:
         self.returning = Returning()
         self.traffic = Traffic()
         self.input_room = WorkerRoom(settings.limits.unanswered_bytes_max)
+        self.deliveries = WorkerDeliveries(settings.limits.deliveries_bytes_max)
         self.permissions: Permissions = AllowAll()
         self._users = users
         self.has_passwords = users is not None

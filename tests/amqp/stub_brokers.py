@@ -135,6 +135,7 @@ class StubSet:
         *,
         selector: str = "",
         is_browser: bool = False,
+        after: QueuePosition | None = None,
     ) -> int:
         self._last += 1
         self._consumers[self._last] = port

@@ -7,6 +7,7 @@ from typing import Any, cast
 from proton import Collector, Connection, Delivery, Described, Event, Link, Sender, Transport, ulong
 
 from lockstep.client.command_batches import CommandBatches, Confirmation
+from lockstep.client.session_events import Drain
 from lockstep.client.set_session import SetSession
 from lockstep.client.transaction_state import TransactionState
 from lockstep.core.amqp.sections import EMPTY_HEADER
@@ -16,6 +17,7 @@ from lockstep.core.server_messages import DeliveredMessage
 from services.proxy.amqp_transaction import AmqpTransaction, Work
 from services.proxy.client_deliveries import Source
 from services.proxy.core.conditions import Condition
+from services.proxy.delivery_room import DeliveryRoom, WorkerDeliveries
 from services.proxy.engine import Engine
 from services.proxy.engine_words import EngineEvent, StateCode
 from services.proxy.outgoing_link import OutgoingLink
@@ -42,17 +44,25 @@ class Broker:
         self.confirmations: list[Confirmation] = []
         self.lost_sessions = 0
 
-    def consume(self, *_: object, **__: object) -> int:
-        return 1
+        self.begun_after: list[QueuePosition | None] = []
+        """Of each consumer that was opened: behind which position."""
+        self.granted = 0
+        """Credit of the last one, but for what was delivered."""
+        self.drains = 0
+
+    def consume(self, *_: object, after: QueuePosition | None = None, **__: object) -> int:
+        self.begun_after.append(after)
+        self.granted = 0
+        return len(self.begun_after)
 
     def stop_consuming(self, _: int) -> None:
-        """The test is over."""
+        """It hears nothing more."""
 
-    def grant(self, *_: object) -> None:
-        """Credit is the test's."""
+    def grant(self, _: int, credit: int) -> None:
+        self.granted += credit
 
-    def feed(self, _: object) -> None:
-        """Nothing else is asked for."""
+    def feed(self, given: object) -> None:
+        self.drains += isinstance(given, Drain)
 
     def settle(
         self,
@@ -109,11 +119,17 @@ class Rig:
         is_browser: bool = False,
         credit: int = 10,
         message_bytes_max: int = 0,
+        deliveries: DeliveryRoom | None = None,
     ) -> None:
-        """`reclaims`: of a worker that has other clients as well. `message_bytes_max`: as the client takes them, 0: any."""
+        """`reclaims`: of a worker that has other clients as well. `message_bytes_max`: as the client takes them, 0: any.
+        `deliveries`: the connection's room for what waits, None: plenty.
+        """
         self.broker = Broker()
         self.reclaims = Reclaims() if reclaims is None else reclaims
         self.returning = Returning()
+        self.deliveries = deliveries or DeliveryRoom(WorkerDeliveries(1 << 30), 1 << 30)
+        self.is_read = True
+        """The client takes what is written."""
         self.traffic = Traffic()
         self.transactions: dict[bytes, AmqpTransaction] = {}
         self.works: list[RecordedWork] = []
@@ -225,10 +241,10 @@ class Rig:
         return self.transactions.get(name)
 
     def room(self, _: object) -> int:
-        return 1 << 20
+        return 1 << 20 if self.is_read else 0
 
     def held_up(self, _: OutgoingLink) -> None:
-        """There is room."""
+        """The test resumes it."""
 
     def wrote(self) -> None:
         """`exchange` takes it."""

@@ -1,0 +1,45 @@
+"""Room for messages that came from the brokers and that their clients have not taken: what a worker holds of them has a limit.
+
+Law: a connection holds what it may, over all of its links, and no more than it leaves of the worker's room; but where it holds
+nothing it may always hold one message, so nobody waits for others for ever. What comes beyond that is not kept: it goes back to
+its queue, and is asked for again when there is room. Credit cannot do that: it is given to each link before anybody knows how
+much there is on it, and how large it is.
+"""
+
+
+class WorkerDeliveries:
+    """Lives as long as its worker, whose connections share it."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.left = bytes_max
+        """Negative: connections that held nothing were given one message each."""
+
+
+class DeliveryRoom:
+    """Of one connection; lives as long as it."""
+
+    def __init__(self, shared: WorkerDeliveries, bytes_max: int) -> None:
+        self.held = 0
+        """Bytes."""
+        self._shared = shared
+        self._bytes_max = bytes_max
+
+    def take(self, size: int) -> None:
+        """So many bytes came and wait."""
+        self.held += size
+        self._shared.left -= size
+
+    def give_back(self, size: int) -> None:
+        """So many do not wait any more."""
+        self.held -= size
+        self._shared.left += size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more is to be asked for."""
+        return self.held > 0 and (self.held >= self._bytes_max or self.held >= self._shared.left)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it holds more than it may."""
+        return self.held > self._bytes_max or self.held > self._shared.left
