@@ -40,6 +40,7 @@ from lockstep.core.xid import Xid
 from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.driver import Driver
 from lockstep.runtime.serving import ServingRights
+from services.broker import caller_sessions
 from services.broker.caller_limits import CallerLimits
 from services.broker.caller_session import SETTLES_KEPT, Done
 from services.broker.caller_sessions import CallerSessions, OpenTransaction
@@ -506,3 +507,39 @@ async def test_a_new_session_that_has_forgotten_settles_does_not_know_what_it_ho
     rig.set.refuses = ErrorCode.STALE_DELIVERY
     with pytest.raises(InDoubt):
         await session.settle(SettleCommand(0, "q", E3, (QueuePosition(0),), Disposition.ACCEPT))
+
+
+@pytest.mark.parametrize(
+    ("asked_ms", "granted_ms"), [(0, 2_000), (1, 1), (5_000, 5_000), (5_001, 5_000), (1 << 60, 5_000)]
+)
+async def test_a_caller_has_a_session_for_as_long_as_it_says_and_the_limit_allows(
+    asked_ms: int, granted_ms: int
+) -> None:
+    rig = Rig(CallerLimits(session_timeout_ms=2_000, session_timeout_ms_max=5_000))
+    session = rig.callers.session(SET, "mine", asked_ms)
+    await asyncio.sleep(0)
+    (attach,) = [message for message in rig.set.said if isinstance(message, AttachSession)]
+    assert attach.timeout_ms == session.timeout_ms == granted_ms
+
+
+async def test_a_session_that_its_caller_does_not_use_ends_when_its_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(caller_sessions, "SWEEP_SECONDS", 0.02)
+    rig = Rig(CallerLimits(session_timeout_ms_max=200))
+    rig.callers.session(SET, "mine", 1 << 60)
+    await asyncio.sleep(0.1)
+    assert rig.callers.known_session(SET, "mine") is not None, "and this call was a use of it"
+    async with asyncio.timeout(10):
+        while not any(isinstance(message, DetachSession) for message in rig.set.said):
+            await asyncio.sleep(0.02)
+
+
+async def test_a_callers_transaction_with_too_long_a_time_out_is_refused() -> None:
+    rig = Rig(CallerLimits(transaction_timeout_ms_max=5_000))
+    with pytest.raises(Rejected) as refused:
+        await rig.callers.begin(SET, "", 5_001)
+    assert refused.value.code is ErrorCode.INVALID_ARGUMENT
+    await rig.callers.begin(SET, "", 5_000)
+    (begin,) = [command for command in rig.set.commands if isinstance(command, BeginCommand)]
+    assert begin.timeout_ms == 5_000

@@ -1,5 +1,7 @@
 """Sessions: what outlives a stream, what ends with the session, and when that is."""
 
+import pytest
+
 from lockstep.core.commands import BeginCommand
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import SessionId
@@ -72,6 +74,42 @@ def test_a_session_that_stays_away_ends_and_everything_of_it_comes_back() -> Non
     client.resume()
     assert client.heard_of(AttachRefused)[0].code is ErrorCode.UNKNOWN_SESSION
     rig.check_log()
+
+
+@pytest.mark.parametrize(
+    ("asked_ms", "granted_ms"), [(4_999, 4_999), (5_000, 5_000), (5_001, 5_000), (1 << 60, 5_000)]
+)
+def test_a_session_is_kept_no_longer_than_the_set_allows(asked_ms: int, granted_ms: int) -> None:
+    rig = Rig(settings=PrimarySettings(session_timeout_ms_max=5_000))
+    client = rig.client(timeout_ms=asked_ms)
+    client.lose_stream()
+    rig.pass_time(granted_ms - 1)
+    assert rig.state.sessions.by_key
+    rig.pass_time(1)
+    assert not rig.state.sessions.by_key
+
+
+@pytest.mark.parametrize("asked_ms", [0, -1])
+def test_a_session_without_a_time_out_ends_with_its_stream(asked_ms: int) -> None:
+    rig = Rig()
+    client = rig.client(timeout_ms=asked_ms)
+    (session,) = rig.state.sessions.by_key.values()
+    assert session.timeout_ms == 0
+    rig.pass_time(1_000)
+    assert rig.state.sessions.by_key, "it is attached"
+    client.lose_stream()
+    rig.pass_time(0)
+    assert not rig.state.sessions.by_key
+
+
+def test_a_session_that_is_resumed_keeps_the_time_out_that_it_was_opened_with() -> None:
+    rig = Rig()
+    client = rig.client(timeout_ms=1_000)
+    client.lose_stream()
+    client.attach(timeout_ms=100_000)
+    client.lose_stream()
+    rig.pass_time(1_000)
+    assert not rig.state.sessions.by_key
 
 
 def test_an_attached_session_does_not_time_out() -> None:
