@@ -200,6 +200,8 @@ class HandOver(Input, frozen=True):
     """`to` (a broker in sync, with its memory) is to be the primary: stop serving and let it (R6)."""
 
     to: BrokerId
+    is_chosen: bool = False
+    """Somebody said that it should lead: it does not give the set back by itself."""
 
 
 class AcceptDataLoss(Input, frozen=True):

@@ -125,6 +125,8 @@ class HandedOver(ReplicationMessage, frozen=True):
     open: tuple[OpenProgress, ...] = ()
     """Every transaction that is open there."""
     held: tuple[HeldMessages, ...] = ()
+    is_chosen: bool = False
+    """Somebody said that `to` should lead: it does not give the set back to its first broker by itself."""
 
 
 class SnapshotChunk(ReplicationMessage, frozen=True):

@@ -275,6 +275,7 @@ def _encode_handed_over(message: HandedOver) -> primary_pb2.SubscribeResponse.Ha
             _Response.HeldMessages(session=held.session, queue=held.queue, positions=held.positions)
             for held in message.held
         ],
+        is_chosen=message.is_chosen,
     )
 
 
@@ -305,6 +306,7 @@ def _decode_handed_over(
             )
             for held in wire.held
         ),
+        wire.is_chosen,
     )
 
 

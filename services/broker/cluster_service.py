@@ -145,7 +145,7 @@ class ClusterService:
                     broker=broker,
                 )
             _log.warning("set=%s event=hand_over to=%s by an operator", set_name, broker)
-            self._driver.feed(HandOver(set_name, broker))
+            self._driver.feed(HandOver(set_name, broker, is_chosen=True))
             epoch = await self._primary_above(set_name, broker, set_map.epoch)
         else:
             # The map names it, and may do so long after its lease has ended: with no broker in its place, or without etcd.

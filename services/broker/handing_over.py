@@ -9,13 +9,14 @@ from lockstep.core.ids import BrokerId, SetName
 from lockstep.core.inputs import HandOver
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.driver import Driver
+from services.broker.core.succession import successor
 
 LOOK_SECONDS = 0.02
 """Between looks at who leads."""
 
 
 async def hand_over(broker: BrokerId, driver: Driver, view: ClusterView, seconds_max: float) -> None:
-    """Gives what `broker` leads to others that run and are in sync with their memory, and waits until they have it, or for
+    """Gives each set that `broker` leads to the first in its order that may lead it, and waits until they are led, or for
     `seconds_max`.
     """
     waiting: list[SetName] = []
@@ -23,10 +24,9 @@ async def hand_over(broker: BrokerId, driver: Driver, view: ClusterView, seconds
         set_map = view.set_map(set_name)
         if set_map is None or set_map.primary != broker:
             continue
-        # Nobody else would take it: a backup alone never stands.
-        others = [member for member in view.whole_members(set_name) if member != broker]
-        if others:
-            driver.feed(HandOver(set_name, others[0]))
+        to = successor(set_map, broker, view.whole_members(set_name))
+        if to is not None:
+            driver.feed(HandOver(set_name, to))
             waiting.append(set_name)
     deadline = asyncio.get_running_loop().time() + seconds_max
     while waiting and asyncio.get_running_loop().time() < deadline:

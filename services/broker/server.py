@@ -67,6 +67,7 @@ from services.broker.events.service import EventsService
 from services.broker.events.set_names import SetNames
 from services.broker.events.sources import EventSources
 from services.broker.forwarding import Forwarding
+from services.broker.giving_back import GivesBack
 from services.broker.handing_over import hand_over
 from services.broker.lease_loop import LeaseLoop
 from services.broker.map_rebuild import MapRebuild
@@ -192,6 +193,8 @@ class Broker:
             {READY: lambda: view.is_in_sync(settings.broker), STARTED: report.has_opened_its_store}
         )
         self._server = make_server()
+        self._gives_back = GivesBack(settings.broker, etcd, view, driver, settings.give_back_seconds)
+        self._giving_back: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._cleanup = contextlib.ExitStack()
 
@@ -236,11 +239,16 @@ class Broker:
             # Not before: whoever waits for the port may count on the registration.
             bind(server, settings.listen)
         await server.start()
+        if settings.give_back_seconds:
+            self._giving_back = spawn(self._gives_back.run(), "give sets back")
         _log.info("broker=%s event=started process=%s address=%s", settings.broker, self._process, address)
 
     async def stop(self) -> None:
         settings = self._settings
         _log.info("broker=%s event=stopping", settings.broker)
+        if self._giving_back is not None:
+            self._giving_back.cancel()
+            await asyncio.gather(self._giving_back, return_exceptions=True)
         await hand_over(settings.broker, self._driver, self._view, settings.hand_over_seconds)
         await self._lease.stop()
         await self._cluster.stopped()

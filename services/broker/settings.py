@@ -11,6 +11,10 @@ from services.backup.core.settings import BackupSettings
 from services.broker.core.lease_keeper import LeaseSettings
 from services.primary.core.settings import PrimarySettings
 
+GIVE_BACK_SECONDS = 30
+"""Longer than the next broker of a rolling restart needs until it is stopped, and short beside what an uneven load costs. Each
+time, callers without a session have rolled back what they have open."""
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
@@ -39,6 +43,8 @@ class BrokerSettings:
     """Content of messages that each set keeps in memory; beyond it bodies deep in their queues are left to the store."""
     in_doubt_ms: int = PrimarySettings().in_doubt_ms
     """A branch that is prepared for longer is warned of."""
+    give_back_seconds: int = GIVE_BACK_SECONDS
+    """A set that lacks no member for so long is led by its first broker again; 0: it stays where it is."""
     hand_over_seconds: float = 3.0
     """How long a stopping broker waits for others to take its sets: a promotion takes a few tenths; then the lease does it."""
 
@@ -72,6 +78,13 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> BrokerSettings:
         metavar="N",
         help="branches that are prepared for longer are warned of",
     )
+    parser.add_argument(
+        "--give-back-seconds",
+        type=int,
+        default=GIVE_BACK_SECONDS,
+        metavar="N",
+        help="a set that lacks no member for so long is led by its first broker again; 0: never by itself",
+    )
     given = parser.parse_args(arguments)
     for name in ("id", "cluster"):
         value = getattr(given, name)
@@ -83,6 +96,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> BrokerSettings:
         parser.error("--resident-body-bytes is at least 1 MiB")
     if given.in_doubt_ms < 1:
         parser.error("--in-doubt-ms is at least 1 ms")
+    if given.give_back_seconds < 0:
+        parser.error("--give-back-seconds is 0 or more")
     return BrokerSettings(
         broker=BrokerId(given.id),
         listen=given.listen,
@@ -96,4 +111,5 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> BrokerSettings:
         lease=LeaseSettings(lease_seconds=given.lease_seconds),
         resident_body_bytes_max=given.resident_body_bytes,
         in_doubt_ms=given.in_doubt_ms,
+        give_back_seconds=given.give_back_seconds,
     )

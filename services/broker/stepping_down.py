@@ -1,29 +1,27 @@
 """Stepping down: before a broker is stopped on purpose, its sets are handed over, and those that stay are enough (DESIGN 2, R3).
 
-Law: one broker of a cluster at a time, by a key in etcd with a lease of its own; otherwise two that look at the same moment would
-count on each other. Nothing is refused: a broker that is stopped all the same is one that died.
+Law: one broker of a cluster at a time, by a `Turn`; otherwise two that look at the same moment would count on each other. Nothing
+is refused: a broker that is stopped all the same is one that died.
 """
 
 import asyncio
 import logging
-import secrets
 
 from lockstep.core.errors import LockstepError
 from lockstep.core.ids import BrokerId
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.driver import Driver
-from lockstep.runtime.etcd import Absent, EtcdClient, EtcdInDoubt, EtcdRejected, LeaseGone, Put, ValueEquals
+from lockstep.runtime.etcd import EtcdClient
 from lockstep.wire.v1 import cluster_pb2 as pb
 from services.broker.core.obstacles import obstacle
 from services.broker.handing_over import hand_over
 from services.broker.status_report import StatusReport
+from services.broker.turn import Turn
 
 LOOK_SECONDS = 0.2
 """Between looks at who is in sync."""
 HAND_OVER_SECONDS = 3.0
 """For each try to hand the sets over: a promotion takes a few tenths."""
-TURN_SECONDS = 15
-"""How long the others wait for a broker that may stop now, and does not: it has its lease and its presence until it does."""
 SECONDS_MAX = 24 * 3600.0
 """Longest wait that may be asked for."""
 
@@ -53,7 +51,7 @@ class SteppingDown:
         """Returns when this broker may stop, or, with what stands against it, after `seconds_max`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(request.seconds_max, SECONDS_MAX)
-        turn, may_stop = Turn(self._etcd, f"{self._view.keys.prefix}stepping-down", self._broker), False
+        turn, may_stop = Turn(self._etcd, self._view.keys.prefix, self._broker), False
         _log.info("broker=%s event=stepping_down", self._broker)
         try:
             while True:
@@ -69,7 +67,7 @@ class SteppingDown:
             if not may_stop:
                 await turn.end()
 
-    async def _try(self, turn: "Turn") -> list[str]:
+    async def _try(self, turn: Turn) -> list[str]:
         try:
             other = await turn.take()
             if turn.is_new:
@@ -78,7 +76,7 @@ class SteppingDown:
         except LockstepError as error:
             return [f"etcd: {error.message}"]
         if other:
-            return [f"{other} is about to stop"]
+            return [other]
         obstacles = self._obstacles()
         if not obstacles:
             await hand_over(self._broker, self._driver, self._view, HAND_OVER_SECONDS)
@@ -110,44 +108,3 @@ class SteppingDown:
             elif self._view.sets[set_name].lease_holder is None:
                 found.append(f"set {set_name}: nobody leads it")
         return found
-
-
-class Turn:
-    """The right to be the one broker that stops; from `take` to `end`, or until its lease runs out."""
-
-    def __init__(self, etcd: EtcdClient, key: str, broker: BrokerId) -> None:
-        self._etcd = etcd
-        self._key = key
-        self._broker = broker
-        self._lease = 0
-        self.is_new = False
-        """With the last `take`."""
-
-    async def take(self) -> str:
-        """Takes or keeps it; returns "", or the broker that has it. Raises `EtcdRejected` or `EtcdInDoubt`."""
-        if self._lease:
-            try:
-                await self._etcd.lease_renew(self._lease)
-            except LeaseGone:
-                self._lease = 0
-        if not self._lease:
-            lease = secrets.randbits(62) + 1
-            await self._etcd.lease_grant(TURN_SECONDS, lease)
-            self._lease = lease
-        put = Put(self._key, self._broker.encode(), self._lease)
-        self.is_new = (await self._etcd.transact([Absent(self._key)], [put])).succeeded
-        if self.is_new:
-            return ""
-        # Its own from an earlier call, or an earlier process.
-        if (await self._etcd.transact([ValueEquals(self._key, self._broker.encode())], [put])).succeeded:
-            return ""
-        entry = await self._etcd.get(self._key)
-        return "another broker" if entry is None else entry.value.decode(errors="replace")
-
-    async def end(self) -> None:
-        """Somebody else may stop."""
-        if self._lease:
-            try:
-                await self._etcd.lease_revoke(self._lease)
-            except (EtcdRejected, EtcdInDoubt) as error:
-                _log.warning("event=turn_not_ended %s", error.message)

@@ -149,7 +149,8 @@ async def deployed(
         coordinators=coordinators,
         proxies=proxies,
         first_port=0,
-        broker_arguments=broker_arguments,
+        # Sets stay where a test has brought them, unless it says otherwise.
+        broker_arguments=("--give-back-seconds", "0", *broker_arguments),
         proxy_arguments=proxy_arguments,
         with_metrics=with_metrics,
         store_arguments=store_arguments,

@@ -54,6 +54,7 @@ from lockstep.core.replication import Refuse
 from services.broker.core.lease_keeper import LeaseTick, StoreAnswered
 from services.store.core.requests import ContentsRead, ReadContents
 from tests.simulation.broker_etcd import BrokerEtcd
+from tests.simulation.giving_back import GivesBack
 from tests.simulation.hellos import ClientHello, StoreHello, StorePing, StorePong, SubscriptionHello
 from tests.simulation.loop import MS
 from tests.simulation.network import Side
@@ -97,6 +98,8 @@ class Broker(Process):
         self._clients: dict[int, Side] = {}
         self._stream_sets: dict[int, SetName] = {}
         self.etcd = BrokerEtcd(self)
+        give_back_ms = world.options.give_back_ms
+        self._gives_back = GivesBack(self, give_back_ms) if give_back_ms else None
         world.network.listen(f"broker:{broker}", host, self._accept)
         for set_name in self.replicas:
             self._connect_store(set_name)
@@ -133,6 +136,8 @@ class Broker(Process):
             return
         self._ticks += 1
         self.etcd.handle_lease(LeaseTick())
+        if self._gives_back is not None:
+            self._gives_back.look()
         for set_name in self.replicas:
             self.feed(Tick(set_name))
         if self._ticks % STORE_PING_TICKS == 0 and self._pings is not None:

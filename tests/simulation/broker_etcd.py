@@ -166,6 +166,19 @@ class BrokerEtcd:
         brokers = sorted(set_map.brokers, key=lambda broker: broker != set_map.primary)
         return tuple(f"broker:{broker}" for broker in brokers)
 
+    def in_sync(self, set_name: SetName) -> tuple[SetMap | None, list[BrokerId]]:
+        """The entry, and those who run and are in sync with the memory that it names."""
+        entry = self._value(self._keys.set_map(set_name))
+        if entry is None:
+            return None, []
+        set_map = SetMap.decode(entry.value)
+        found = []
+        for member in set_map.in_sync:
+            presence = self._value(self._keys.presence(set_name, member.broker))
+            if presence is not None and presence.value == member.incarnation.encode():
+                found.append(member.broker)
+        return set_map, found
+
     def _feed_lease_key(self, set_name: SetName) -> None:
         entry = self._value(self._keys.set_lease(set_name))
         self._broker.feed(LeaseKeySeen(set_name, Incarnation(entry.value.decode()) if entry else None))
@@ -260,14 +273,7 @@ class BrokerEtcd:
 
                 self.session.tell(drop)
             case PutPresence():
-
-                def put(etcd: Etcd) -> None:
-                    if lease in etcd.leases:
-                        etcd.put(
-                            keys.presence(set_name, self._broker.broker), effect.incarnation.encode(), lease
-                        )
-
-                self.session.tell(put)
+                self._put_presence(effect)
             case MarkSetBack():
                 self.session.tell(lambda etcd: self._revisions.mark(etcd, effect))
             case ClaimName() | ReleaseName():
@@ -279,6 +285,22 @@ class BrokerEtcd:
                 self._broker.feed(NamesSeen(set_name, self._names_of(set_name)))
             case AskDecision():
                 self._ask_decision(effect)
+
+    def _put_presence(self, effect: PutPresence) -> None:
+        """Repeated until etcd has answered, unless the replica has another name by then."""
+        key, lease = self._keys.presence(effect.set_name, self._broker.broker), self.keeper.lease_id
+        if self._broker.replicas[effect.set_name].incarnation != effect.incarnation:
+            return
+
+        def put(etcd: Etcd) -> None:
+            if lease in etcd.leases:
+                etcd.put(key, effect.incarnation.encode(), lease)
+
+        def answered(result: object) -> None:
+            if result is IN_DOUBT:
+                self._world.loop.after(REREAD_US, self._broker.post, self._put_presence, effect)
+
+        self.session.call(put, answered)
 
     # --- the decision log ---------------------------------------------------------------------------------------------
 

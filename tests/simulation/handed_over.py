@@ -19,8 +19,18 @@ def is_calm(seed: int) -> bool:
     return seed % 2 == 0
 
 
+GIVEN_BACK_SHARE = 0.6
+"""Of seeds in which sets go back to their first brokers by themselves."""
+
+
 def draw_handed_over(seed: int) -> Options:
     """The options of a seed in this family."""
+    given_back = Random(f"given back {seed}")
+    give_back_ms = given_back.choice((300, 600)) if given_back.random() < GIVEN_BACK_SHARE else 0
+    return replace(_draw_handed_over(seed), give_back_ms=give_back_ms)
+
+
+def _draw_handed_over(seed: int) -> Options:
     random = Random(f"handed over {seed}")
     if seed % 4 == 1:  # Branches of distributed transactions stay open, too.
         coordinated = draw_coordinated(seed)
@@ -62,6 +72,7 @@ REACHED_BY_HAND_OVERS: dict[str, str] = {
     "note: handed over in vain": "T8: what is handed on holds behind the very log that it was said of",
     "promoted with open transactions": "T8: open transactions survive a set that is handed over",
     "promoted with deliveries in hand": "T6: deliveries stay in hand where the set is handed over",
+    "set given back": "C4: a set that lacks no member for a while is led by its first broker again",
     "transaction aborted": "R12: any other new epoch aborts open transactions",
 }
 """As `branches.MUST_BE_REACHED`, for this family."""

@@ -106,6 +106,8 @@ class Options:
     """A group of readers is owed committed events; segments are smaller than small."""
     tells_candidates: bool = True
     """Open streams hear when another leads, or the order of who may lead is another."""
+    give_back_ms: int = 0
+    """A set that lacks no member for so long is led by its first broker again; 0: it stays where it is."""
     coordination: CoordinationOptions | None = None
     """None: there are no coordinators."""
     network: NetworkOptions = field(default_factory=NetworkOptions)

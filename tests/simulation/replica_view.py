@@ -62,8 +62,9 @@ def at_rest(world: "World") -> list[str]:
     for set_map in world.set_maps():
         set_name = set_map.set_name
         process = world.brokers.get(set_map.primary)
-        primary = process.replicas[set_name].primary if process is not None and process.is_alive else None
-        if primary is None or not primary.is_serving or primary.epoch != set_map.epoch:
+        replica = process.replicas[set_name] if process is not None and process.is_alive else None
+        primary = replica.primary if replica is not None else None
+        if replica is None or primary is None or not primary.is_serving or primary.epoch != set_map.epoch:
             found.append(
                 f"{set_name}: no primary serves (the map has {set_map.primary} in epoch {set_map.epoch})"
             )
@@ -71,6 +72,9 @@ def at_rest(world: "World") -> list[str]:
         missing = sorted(set(set_map.brokers) - {member.broker for member in set_map.in_sync})
         if missing:
             found.append(f"{set_name}: {', '.join(missing)} not in sync with {set_map.primary}")
+        is_astray = set_map.primary != set_map.brokers[0] and not replica.is_chosen
+        if world.options.give_back_ms and is_astray:
+            found.append(f"{set_name}: {set_map.primary} leads it, and {set_map.brokers[0]} is to")
         end: LogIndex = primary.log_end
         if primary.commit_index != end:
             found.append(f"{set_name}: commit index {primary.commit_index} behind the log's end {end}")

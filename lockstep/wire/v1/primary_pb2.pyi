@@ -144,10 +144,13 @@ class SubscribeResponse(_message.Message):
         LOG_END_FIELD_NUMBER: _builtins.int
         OPEN_FIELD_NUMBER: _builtins.int
         HELD_FIELD_NUMBER: _builtins.int
+        IS_CHOSEN_FIELD_NUMBER: _builtins.int
         to: _builtins.str
         """Who is to stand for promotion first; the rest is for whoever is promoted."""
         log_end: _builtins.int
         """End of the primary's log, which was sent before; 0: nothing is handed on."""
+        is_chosen: _builtins.bool
+        """An operator said that `to` should lead: it does not give the set back to its first broker by itself. False: it may."""
         @_builtins.property
         def open(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscribeResponse.OpenProgress]: ...
         @_builtins.property
@@ -159,10 +162,11 @@ class SubscribeResponse(_message.Message):
             log_end: _builtins.int = ...,
             open: _abc.Iterable[Global___SubscribeResponse.OpenProgress] | None = ...,
             held: _abc.Iterable[Global___SubscribeResponse.HeldMessages] | None = ...,
+            is_chosen: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["held", b"held", "log_end", b"log_end", "open", b"open", "to", b"to"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["held", b"held", "is_chosen", b"is_chosen", "log_end", b"log_end", "open", b"open", "to", b"to"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

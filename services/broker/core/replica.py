@@ -103,6 +103,8 @@ class Replica:
         self._taking_over: TakingOver | None = None
         self._handed: HandedOver | None = None
         """What the last primary told its successor."""
+        self.is_chosen = False
+        """It leads because somebody said that it should, and not only because others could not."""
         self._effects: list[AnyEffect] = []
 
     @property
@@ -300,7 +302,7 @@ class Replica:
             self._note("hand over refused", f"{given.to} is not there to be promoted")
             return
         primary, settings = self.primary, self.settings
-        self._effects += primary.hand_over(given.to, now)
+        self._effects += primary.hand_over(given.to, now, given.is_chosen)
         streams, until_ms = primary.backups.by_stream, now.boottime_ms + settings.parting_ms
         self._parting = Parting(primary.epoch, streams, until_ms)
         self.primary = None
@@ -478,6 +480,8 @@ class Replica:
             return
         self._taking_over = None
         handed, self._handed = self._handed, None
+        is_told = handed is not None and handed.epoch + 1 == won.target.epoch and handed.to == self.broker
+        self.is_chosen = handed is not None and is_told and handed.is_chosen
         if handed is not None and (won.is_restarted or not fits(handed, won.target.epoch, copy)):
             self._note(
                 "handed over in vain", f"epoch {handed.epoch} at {handed.log_end}, this is {copy.log_end}"

@@ -29,8 +29,10 @@ def roll_back_unfit(context: Context, attachments: Attachments) -> None:
             append_rollback(context, key, RollbackReason.FAILOVER)
 
 
-def handed_over(context: Context, attachments: Attachments, to: BrokerId) -> HandedOver:
-    """What `to` has to know, at the log's end."""
+def handed_over(
+    context: Context, attachments: Attachments, to: BrokerId, is_chosen: bool = False
+) -> HandedOver:
+    """What `to` has to know, at the log's end. `is_chosen`: somebody said that it should lead."""
     now_ms = context.now.boottime_ms
     open_ones = tuple(
         OpenProgress(
@@ -49,7 +51,8 @@ def handed_over(context: Context, attachments: Attachments, to: BrokerId) -> Han
         if attachments.outlives_hand_over(session)
         for queue_id, positions in by_queue.items()
     )
-    return HandedOver(context.state.set_name, context.epoch, to, context.writer.log.end, open_ones, held)
+    log_end = context.writer.log.end
+    return HandedOver(context.state.set_name, context.epoch, to, log_end, open_ones, held, is_chosen)
 
 
 def fits(handed: HandedOver, epoch: Epoch, copy: LogCopy) -> bool:

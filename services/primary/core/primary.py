@@ -233,8 +233,11 @@ class PrimaryCore:
             self._stop(reason)
         return self._take_effects()
 
-    def hand_over(self, to: BrokerId, now: Now) -> list[AnyEffect]:
-        """End this reign, for another broker, which is told what is in no log, behind all of the log. Backups stay subscribed."""
+    def hand_over(self, to: BrokerId, now: Now, is_chosen: bool = False) -> list[AnyEffect]:
+        """End this reign, for another broker, which is told what is in no log, behind all of the log. Backups stay subscribed.
+
+        `is_chosen`: somebody said that `to` should lead.
+        """
         if self.stopped:
             return []
         self.context.now = now
@@ -242,7 +245,7 @@ class PrimaryCore:
             roll_back_unfit(self.context, self.attachments)
             self._aftermath.settle()
         self._log.cut_all(now)
-        self.backups.hand_over(handed_over(self.context, self.attachments, to))
+        self.backups.hand_over(handed_over(self.context, self.attachments, to, is_chosen))
         self._end(f"handed over to {to}")
         return self._take_effects()
 

@@ -32,10 +32,11 @@ class Mutation:
     """The family of the seeds."""
 
     def options(self, seed: int) -> Options:
-        """A seed's options for this mutation; all bodies fit into memory, nobody chooses or is owed events, and no open stream
-        hears of candidates, as when the recorded seeds were found."""
+        """A seed's options for this mutation; all bodies fit into memory, nobody chooses or is owed events, no open stream hears
+        of candidates, and no set goes back to its first broker by itself, as when the recorded seeds were found."""
         options = self.draw(seed)
         options.resident_bytes_max = 0
+        options.give_back_ms = 0
         options.has_choosers = options.has_subscriber = options.tells_candidates = False
         self.aim(options)
         return options

@@ -68,14 +68,17 @@ class EtcdInMemory:
         found = [entry for key, entry in sorted(self.entries.items()) if key.startswith(prefix)]
         return found, self.revision
 
-    async def lease_grant(self, ttl_seconds: int) -> LeaseGranted:
-        self.granted.append(LeaseGranted(len(self.granted) + 1, ttl_seconds))
+    async def lease_grant(self, ttl_seconds: int, lease_id: int = 0) -> LeaseGranted:
+        self.granted.append(LeaseGranted(lease_id or len(self.granted) + 1, ttl_seconds))
         return self.granted[-1]
 
     async def lease_renew(self, lease_id: int) -> int:
         if lease_id in self.ended:
             raise LeaseGone(lease_id)
-        return self.granted[lease_id - 1].ttl_seconds
+        return next(lease.ttl_seconds for lease in self.granted if lease.lease_id == lease_id)
+
+    async def lease_revoke(self, lease_id: int) -> None:
+        self.end_lease(lease_id)
 
     async def transact(
         self,

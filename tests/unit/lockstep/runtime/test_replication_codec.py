@@ -64,6 +64,7 @@ to_backup = st.one_of(
         st.lists(
             st.builds(HeldMessages, numbers, numbers, st.lists(numbers, max_size=3).map(tuple)), max_size=2
         ).map(tuple),
+        st.booleans(),
     ),
     st.builds(SnapshotChunk, st.just(ORDERS), numbers, st.lists(items, max_size=3).map(tuple), st.booleans()),
     st.builds(

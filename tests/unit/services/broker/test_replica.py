@@ -20,6 +20,7 @@ from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, Se
 from lockstep.core.inputs import (
     AcceptDataLoss,
     BackupSaid,
+    BackupStreamClosed,
     ClientSaid,
     HandOver,
     LeaseLost,
@@ -306,13 +307,14 @@ def test_a_hand_over_stops_the_primary_for_a_member_that_is_in_sync_only() -> No
     assert bench.replica.is_serving
 
 
-@pytest.mark.parametrize(
-    ("present", "is_handed_over"), [((), False), ((member("b", 1),), False), ((member("b"),), True)]
-)
-def test_a_set_is_handed_over_only_to_whom_is_there_to_be_promoted(
-    present: tuple[Member, ...], is_handed_over: bool
-) -> None:
-    """A backup alone has no presence and never stands: the reign would end for nobody, and take what is in memory with it."""
+def test_a_hand_over_to_whom_it_is_led_by_is_none() -> None:
+    bench = leading()
+    bench.feed(HandOver(SET, BrokerId("a")))
+    assert bench.replica.is_serving and "hand over refused" not in bench.notes()
+
+
+def leading_with_a_backup() -> ReplicaBench:
+    """As `leading`, with b in sync on stream 1; the entry has revision 12."""
     bench = leading()
     bench.hold_lease(for_ms=60_000)
     primary = bench.replica.primary
@@ -327,25 +329,97 @@ def test_a_set_is_handed_over_only_to_whom_is_there_to_be_promoted(
     (swap,) = bench.wanted(SwapMap)
     bench.feed(SwapAnswered(SET, swap.request, Verdict.DONE, 12))
     assert [each.broker for each in primary.membership.set_map.in_sync] == ["a", "b"]
+    return bench
+
+
+@pytest.mark.parametrize(
+    ("present", "is_handed_over"), [((), False), ((member("b", 1),), False), ((member("b"),), True)]
+)
+def test_a_set_is_handed_over_only_to_whom_is_there_to_be_promoted(
+    present: tuple[Member, ...], is_handed_over: bool
+) -> None:
+    """A backup alone has no presence and never stands: the reign would end for nobody, and take what is in memory with it."""
+    bench = leading_with_a_backup()
     bench.see_presences(bench.own(), *present)
     bench.feed(HandOver(SET, B.broker))
     assert ("hand over refused" not in bench.notes()) == is_handed_over
     assert bench.replica.is_serving != is_handed_over
 
 
-@pytest.mark.parametrize(("to", "asked_at_once"), [("a", 1), ("b", 0)])
-def test_what_is_handed_over_is_left_to_whom_it_was_handed_for_a_moment(to: str, asked_at_once: int) -> None:
+def test_a_set_is_not_handed_over_to_a_member_whose_stream_was_lost() -> None:
+    """It would not hear what is in no log; the map names it until the swap that takes it out."""
+    bench = leading_with_a_backup()
+    bench.see_presences(bench.own(), member("b"))
+    bench.feed(BackupStreamClosed(SET, 1))
+    bench.feed(HandOver(SET, B.broker))
+    assert "hand over refused" in bench.notes() and bench.replica.is_serving
+
+
+def test_who_has_handed_a_set_over_leaves_it_to_the_others_for_a_moment() -> None:
+    bench = leading_with_a_backup()
+    bench.see_presences(bench.own(), member("b"))
+    entry_then = bench.replica.primary.membership.set_map if bench.replica.primary is not None else None
+    assert entry_then is not None
+    bench.feed(HandOver(SET, B.broker))
+    bench.feed(BackupStreamClosed(SET, 1))
+    bench.feed(seen(entry_then, 12))
+    before = len(bench.wanted(PromoteSelf))
+    bench.see_key(None)
+    bench.see_presences(bench.own())  # b died with it.
+    bench.pass_ms(900)
+    assert len(bench.wanted(PromoteSelf)) == before
+    bench.pass_ms(200)
+    assert len(bench.wanted(PromoteSelf)) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("to", "epoch", "asked_at_once"),
+    [
+        pytest.param("a", 1, 1, id="to this one"),
+        pytest.param("b", 1, 0, id="to another"),
+        pytest.param("b", 0, 1, id="to another, in an earlier epoch"),
+    ],
+)
+def test_what_is_handed_over_is_left_to_whom_it_was_handed_for_a_moment(
+    to: str, epoch: int, asked_at_once: int
+) -> None:
     bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3), commit=2))
     bench.hold_lease()
     bench.feed(seen(entry(1, C, OLD, B), 10))
     bench.see_presences(member("b", 1))
     bench.see_key("c1")
-    bench.feed(PrimarySaid(SET, 1, HandedOver(SET, Epoch(1), BrokerId(to))))
+    bench.feed(PrimarySaid(SET, 1, HandedOver(SET, Epoch(epoch), BrokerId(to))))
     bench.see_key(None)
     bench.pass_ms(500)
     assert min(len(bench.wanted(PromoteSelf)), 1) == asked_at_once
     bench.pass_ms(1_000)
     assert bench.wanted(PromoteSelf)
+
+
+@pytest.mark.parametrize(
+    ("to", "is_chosen", "led_since", "expected"),
+    [
+        pytest.param("a", True, 1, True, id="somebody said so"),
+        pytest.param("a", False, 1, False, id="the last primary stopped"),
+        pytest.param("b", True, 1, False, id="another was meant"),
+        pytest.param("a", True, 2, False, id="and another has led since"),
+    ],
+)
+def test_who_leads_knows_whether_somebody_said_that_it_should(
+    to: str, is_chosen: bool, led_since: int, expected: bool
+) -> None:
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, 3), commit=2))
+    bench.hold_lease(for_ms=60_000)
+    bench.feed(seen(entry(1, C, OLD, B), 10))
+    bench.see_key("c1")
+    bench.feed(PrimarySaid(SET, 1, HandedOver(SET, Epoch(1), BrokerId(to), is_chosen=is_chosen)))
+    if led_since > 1:
+        bench.feed(seen(entry(led_since, C, OLD, B), 11))
+    bench.see_key(None)
+    bench.pass_ms(1_200)
+    bench.answer(Verdict.DONE, 12)
+    assert bench.replica.primary is not None
+    assert bench.replica.is_chosen == expected
 
 
 def test_a_deleted_set_is_followed_no_more() -> None:

@@ -30,13 +30,13 @@ class SlowEtcd(EtcdInMemory):
     is_silent = False
     asked = 0
 
-    async def lease_grant(self, ttl_seconds: int) -> LeaseGranted:
+    async def lease_grant(self, ttl_seconds: int, lease_id: int = 0) -> LeaseGranted:
         self.asked += 1
         for _ in range(5):
             await asyncio.sleep(0)
         if self.is_silent:
             raise EtcdInDoubt(ErrorCode.UNAVAILABLE, "no answer")
-        return await super().lease_grant(ttl_seconds)
+        return await super().lease_grant(ttl_seconds, lease_id)
 
 
 @pytest.fixture
