@@ -175,8 +175,7 @@ class EventBuilder:
             # The coordinator of others had it prepared, and nothing was done in it.
             done.is_joint = bool(done.resource_sets)
             return done
-        # One that counts more than is known was said before, or is not all there: what ends it will say so.
-        branch.is_prepared = record.durable_records <= branch.durable_records
+        branch.is_prepared, branch.counted = True, record.durable_records
         return None
 
     def _commit(self, indexed: IndexedRecord, epoch: Epoch, time_ms: TimeMs) -> CommittedTransaction | None:
@@ -194,7 +193,9 @@ class EventBuilder:
         record: Any = indexed.record
         key = record.transaction
         if record.durable_records >= 0:
-            is_whole = record.durable_records == (found.durable_records if found is not None else 0)
+            is_whole = (
+                found.has_all(record.durable_records) if found is not None else not record.durable_records
+            )
         elif key[0] > self.known_after:
             is_whole = True
         else:

@@ -21,6 +21,8 @@ class OpenTransaction:
     xid: bytes = b""
     resource_sets: tuple[str, ...] = ()
     is_prepared: bool = False
+    counted: int = -1
+    """Durable records before its first `prepare` that is known here, as that says; -1: nobody said."""
     operations: list[Publish | Dequeue] = field(default_factory=list)
     is_shared: bool = False
     """Copies know of it as well: it does not change any more."""
@@ -29,6 +31,10 @@ class OpenTransaction:
     def durable_records(self) -> int:
         """As the record says it that ends it."""
         return len(self.operations) + self.is_prepared
+
+    def has_all(self, durable_records: int) -> bool:
+        """Whether nothing is lacking of one that has so many. A `prepare` that was said before counts one more than is known."""
+        return self.durable_records == durable_records and self.counted <= len(self.operations)
 
     @property
     def begins_with_first(self) -> bool:
@@ -86,5 +92,6 @@ class OpenTransactions:
                 continue
             joined = first.with_operations([*first.operations, *known.operations])
             joined.xid, joined.is_prepared = known.xid or first.xid, known.is_prepared or first.is_prepared
+            joined.counted = first.counted if first.is_prepared else known.counted
             joined.name_sets(known.resource_sets)
             self._by_key[key] = joined

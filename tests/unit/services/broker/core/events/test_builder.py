@@ -142,6 +142,25 @@ def test_who_has_only_a_repeated_vote_does_not_tell_when_the_transaction_began()
         told(log, first, lowest=first + 1)
 
 
+def test_a_vote_that_was_learnt_before_what_was_done_first_counts_when_that_is_learnt_too() -> None:
+    """Another transaction, that ends first, began between what was done and the vote: so much is looked up for it."""
+    log = Log()
+    queue = log.queue("q")
+    key = log.begin(b"branch")
+    log.publish(message((queue,)), transaction=key)
+    log.flush()
+    other = log.begin()
+    log.flush()
+    voted = log.prepare(key, b"branch")
+    log.flush()
+    log.publish(message((queue,)), transaction=other)
+    log.commit(other)
+    log.flush()
+    committed = log.commit_prepared(key)
+    assert told(log, voted) == told(log)[1:]
+    assert words(told(log, voted)[-1]) == [f"enqueue q {committed}.0"]
+
+
 @pytest.mark.parametrize("is_heuristic", [False, True])
 def test_a_heuristic_end_is_said(is_heuristic: bool) -> None:
     log = Log()
