@@ -13,6 +13,7 @@ from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.set_state import SetState
 from lockstep.core.state_hash import StateDigest
 from lockstep.core.store_protocol import StateItem
+from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.driver import Driver
 from lockstep.wire.v1 import cluster_pb2 as pb
@@ -115,10 +116,10 @@ class StatusReport:
             )
         report = pb.Replica(resource_set=set_name, log_end=core.log_end)
         if core.primary is not None:
-            _describe_primary(report, core.primary, core.is_serving)
+            _describe_primary(report, core.primary, core.is_serving, boottime_ms())
         elif core.backup is not None:
             is_in_sync = core.set_map is not None and core.set_map.member(self._broker) is not None
-            _describe_backup(report, core.backup, is_in_sync)
+            _describe_backup(report, core.backup, is_in_sync, boottime_ms())
             epoch = self._own_disk.epoch_ahead(set_name)
             if epoch is not None:
                 # Its store refuses the epoch of etcd: the replica itself never gets to see what is there.
@@ -175,12 +176,14 @@ async def hash_in_turns(items: Iterator[StateItem | None]) -> str:
     return digest.hexdigest()
 
 
-def _describe_primary(report: pb.Replica, primary: PrimaryCore, is_serving: bool) -> None:
+def _describe_primary(report: pb.Replica, primary: PrimaryCore, is_serving: bool, now_ms: int) -> None:
     report.epoch = primary.epoch
     report.commit_index = primary.commit_index
     report.role = pb.ROLE_PRIMARY if is_serving else pb.ROLE_PROMOTING
     report.trouble = primary.stopped
     report.tx_queue_bytes = primary.context.tx_queues.bytes
+    report.age_ms = _age(primary.committed_ms, now_ms)
+    report.lease_ms = max(0, primary.streams.serve_until_ms - now_ms)
     in_sync = {member.broker for member in primary.membership.set_map.in_sync}
     followers = {one.member.broker: one.acknowledged for one in primary.backups.by_stream.values()}
     for broker in sorted(in_sync | followers.keys()):
@@ -190,8 +193,13 @@ def _describe_primary(report: pb.Replica, primary: PrimaryCore, is_serving: bool
             )
 
 
-def _describe_backup(report: pb.Replica, backup: BackupCore, is_in_sync: bool) -> None:
+def _age(since_ms: int, now_ms: int) -> int:
+    return max(0, now_ms - since_ms) if since_ms else 0
+
+
+def _describe_backup(report: pb.Replica, backup: BackupCore, is_in_sync: bool, now_ms: int) -> None:
     report.epoch = backup.epoch
+    report.age_ms = _age(backup.heard_ms, now_ms)
     report.commit_index = backup.copy.commit_index if backup.copy is not None else 0
     if backup.state is BackupState.DAMAGED:
         report.role = pb.ROLE_STOPPED

@@ -244,6 +244,8 @@ class Replica(_message.Message):
     QUEUES_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
     FOLLOWERS_FIELD_NUMBER: _builtins.int
+    AGE_MS_FIELD_NUMBER: _builtins.int
+    LEASE_MS_FIELD_NUMBER: _builtins.int
     resource_set: _builtins.str
     epoch: _builtins.int
     commit_index: _builtins.int
@@ -263,6 +265,12 @@ class Replica(_message.Message):
     queues: _builtins.int
     messages: _builtins.int
     """Messages in all queues."""
+    age_ms: _builtins.int
+    """How old this is, in milliseconds: of a primary, since its commit index moved last; of others, since they heard their primary
+    last. 0: a moment, or nobody knows.
+    """
+    lease_ms: _builtins.int
+    """Only of a primary: for how long it may serve by the lease that it has now, in milliseconds. 0: it may not."""
     @_builtins.property
     def followers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Replica.Follower]:
         """Only of a primary: what it knows of its backups and learners, in order of their ids."""
@@ -285,10 +293,12 @@ class Replica(_message.Message):
         queues: _builtins.int = ...,
         messages: _builtins.int = ...,
         followers: _abc.Iterable[Global___Replica.Follower] | None = ...,
+        age_ms: _builtins.int = ...,
+        lease_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "epoch", b"epoch", "followers", b"followers", "log_end", b"log_end", "messages", b"messages", "open_transactions", b"open_transactions", "prepared_transactions", b"prepared_transactions", "queues", b"queues", "resource_set", b"resource_set", "role", b"role", "sessions", b"sessions", "state_hash", b"state_hash", "state_index", b"state_index", "trouble", b"trouble", "tx_queue_bytes", b"tx_queue_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "commit_index", b"commit_index", "epoch", b"epoch", "followers", b"followers", "lease_ms", b"lease_ms", "log_end", b"log_end", "messages", b"messages", "open_transactions", b"open_transactions", "prepared_transactions", b"prepared_transactions", "queues", b"queues", "resource_set", b"resource_set", "role", b"role", "sessions", b"sessions", "state_hash", b"state_hash", "state_index", b"state_index", "trouble", b"trouble", "tx_queue_bytes", b"tx_queue_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

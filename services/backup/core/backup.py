@@ -109,6 +109,11 @@ class BackupCore:
         return self.memory.is_loaded
 
     @property
+    def heard_ms(self) -> int:
+        """When the primary said something last, on CLOCK_BOOTTIME; 0: never."""
+        return self._following.heard_ms
+
+    @property
     def fenced_at(self) -> Epoch:
         """The epoch above this one that the own store has seen, and for which it does not open; 0: none."""
         return self.memory.fenced_at

@@ -100,6 +100,11 @@ class Following:
             case _:
                 pass
 
+    @property
+    def heard_ms(self) -> int:
+        """When the primary said something last, on CLOCK_BOOTTIME; 0: never."""
+        return self._words.heard_ms
+
     # --- the subscription's beginning and end ---
 
     def _accepted(self, accepted: SubscriptionAccepted) -> None:

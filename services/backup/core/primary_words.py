@@ -33,7 +33,8 @@ class PrimaryWords:
         self._settings = settings
         self.stream = first_stream
         """Number of the present or last subscription."""
-        self._heard_ms = 0
+        self.heard_ms = 0
+        """When the primary said something last, on CLOCK_BOOTTIME; 0: never."""
         self._said_ms = 0
         self._patience_ms = self._misses_ms
         self._refused: set[TransactionKey] = set()
@@ -48,7 +49,7 @@ class PrimaryWords:
     ) -> OpenSubscription:
         """Open the next stream; `commit_index` is the highest that memory and disk know."""
         self.stream += 1
-        self._heard_ms = self._said_ms = now.boottime_ms
+        self.heard_ms = self._said_ms = now.boottime_ms
         self._refused.clear()
         subscribe = Subscribe(
             self._set_name,
@@ -87,7 +88,7 @@ class PrimaryWords:
     # --- time ---
 
     def heard(self, now: Now) -> None:
-        self._heard_ms = now.boottime_ms
+        self.heard_ms = now.boottime_ms
 
     def was_accepted(self) -> None:
         """From now on heartbeats come."""
@@ -99,7 +100,7 @@ class PrimaryWords:
 
     def silent_ms(self, now: Now) -> int:
         """How long the primary has been silent, if that is too long; otherwise 0."""
-        silent_ms = now.boottime_ms - self._heard_ms
+        silent_ms = now.boottime_ms - self.heard_ms
         return silent_ms if silent_ms > self._patience_ms else 0
 
     def is_heartbeat_due(self, now: Now) -> bool:

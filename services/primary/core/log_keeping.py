@@ -36,6 +36,8 @@ class LogKeeping:
         self._log = context.writer.log
         self.epoch_index = LogIndex(0)
         """Of the epoch's own record; 0: not appended yet."""
+        self.committed_ms = 0
+        """When the commit index moved last, on CLOCK_BOOTTIME; 0: in no reign of this process."""
         self.is_serving = False
         """The epoch's own record is committed."""
         self._is_hurried = False
@@ -150,6 +152,7 @@ class LogKeeping:
         if candidate <= log.commit_index or candidate < self.epoch_index:
             return False
         was_serving, self.is_serving = self.is_serving, True
+        self.committed_ms = now.boottime_ms
         log.committed(candidate)
         self._measure(candidate, now.boottime_ms)
         context.dispatch.committed(candidate)

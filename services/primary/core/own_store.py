@@ -48,6 +48,8 @@ class OwnStore:
         self._failing_since_ms: int | None = None
         """Since when it has failed to take anything."""
         self._told_commit = LogIndex(0)
+        self._said_ms = 0
+        """When it was told something last, on CLOCK_BOOTTIME."""
 
     @property
     def takes_frames(self) -> bool:
@@ -92,10 +94,12 @@ class OwnStore:
                 pass
 
     def tick(self, now: Now) -> None:
-        """Open it again when it is time; let it know the commit index when nothing else does."""
+        """Open it again when it is time; let it know the commit index when nothing else does, and have it refuse what it must."""
         if self._retry_ms and now.boottime_ms >= self._retry_ms:
             self.open()
-        if self._is_open and self._told_commit < self._context.writer.log.commit_index:
+        is_told = self._told_commit >= self._context.writer.log.commit_index
+        is_due = now.boottime_ms - self._said_ms >= self._context.settings.store_word_ms
+        if self._is_open and (is_due or not is_told):
             self._append(())
 
     def _opened(self, opened: SetOpened) -> None:
@@ -159,7 +163,7 @@ class OwnStore:
 
     def _append(self, frames: tuple[bytes, ...]) -> None:
         context = self._context
-        self._told_commit = context.writer.log.commit_index
+        self._told_commit, self._said_ms = context.writer.log.commit_index, context.now.boottime_ms
         self._tell(
             AppendFrames(
                 context.state.set_name, context.epoch, self._own.incarnation, frames, self._told_commit

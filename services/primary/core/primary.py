@@ -163,6 +163,11 @@ class PrimaryCore:
         return self._log.is_serving
 
     @property
+    def committed_ms(self) -> int:
+        """When its commit index moved last, by CLOCK_BOOTTIME; 0: not yet."""
+        return self._log.committed_ms
+
+    @property
     def waits_since_ms(self) -> int:
         """When the oldest record was appended that is not committed, by CLOCK_BOOTTIME; 0: all are."""
         return self._log.waits_since_ms

@@ -88,6 +88,8 @@ class PrimarySettings:
     """Heartbeats missing after which a backup counts as lost."""
     store_retry_ms: int = 500
     """Wait after the own store refused (full, an I/O error), before it is opened again."""
+    store_word_ms: int = 1000
+    """The own store hears something at least so often: a set at rest learns, too, that its store has been fenced (R2)."""
     store_patience_ms: int = 5000
     """How long the own store may fail before a primary with a member in sync beside it makes way."""
     swap_retry_ms: int = 100

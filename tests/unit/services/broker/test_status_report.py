@@ -7,6 +7,7 @@ from lockstep.core.cluster_map import Keys
 from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.state_hash import state_hash
 from lockstep.runtime.channels import Channels
+from lockstep.runtime.clock import boottime_ms
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.driver import Driver
 from lockstep.wire.v1 import cluster_pb2 as pb
@@ -99,3 +100,16 @@ async def test_however_many_ask_for_hashes_few_are_made() -> None:
     hashes = {one.replicas[0].state_hash for one in await asyncio.gather(first, *others)}
     assert len(hashes) == 1 and "" not in hashes
     assert 1 <= report.looks <= 3
+
+
+async def test_a_status_says_how_old_it_is_and_for_how_long_the_primary_may_serve() -> None:
+    bench = leading()
+    report, primary = report_of(bench, StatusReport), bench.replica.primary
+    assert primary is not None and primary.committed_ms == bench.now.boottime_ms
+    now_ms = boottime_ms()
+    primary.streams.serve_until_ms = now_ms + 5_000
+    (replica,) = (await report.get_status(pb.GetClusterStatusRequest())).replicas
+    assert replica.age_ms >= now_ms - bench.now.boottime_ms > 0 and 0 < replica.lease_ms <= 5_000
+    primary.streams.serve_until_ms = now_ms
+    (replica,) = (await report.get_status(pb.GetClusterStatusRequest())).replicas
+    assert replica.lease_ms == 0

@@ -3,11 +3,11 @@
 import pytest
 
 from lockstep.core.content import DroppedMessage
-from lockstep.core.effects import ReadMessages
+from lockstep.core.effects import ReadMessages, TellStore
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, Incarnation, LogIndex, MessageId
 from lockstep.core.inputs import MessagesRead, StoreSaid
-from lockstep.core.store_protocol import Appended, StoreRefused
+from lockstep.core.store_protocol import Appended, AppendFrames, StoreRefused
 from tests.unit.services.replicas import (
     SET,
     MemoryStore,
@@ -70,6 +70,34 @@ def test_another_disk_than_the_maps_ends_the_reign() -> None:
 
 def test_a_higher_epoch_at_the_own_store_ends_the_reign() -> None:
     assert PrimaryBench(entry(1, A), MemoryStore("disk-a", epoch=2)).core.stopped
+
+
+def appends(bench: PrimaryBench) -> int:
+    """What the own store was told so far, with frames or without."""
+    told = [effect.request for effect in bench.effects if isinstance(effect, TellStore)]
+    return sum(isinstance(request, AppendFrames) for request in told)
+
+
+def test_a_set_at_rest_learns_within_a_moment_that_its_store_has_been_fenced() -> None:
+    """R2: whoever fenced it may lead by now; and an operator sees that the set stands still."""
+    bench = PrimaryBench(entry(1, A))
+    bench.pass_ms(3_000)
+    assert not bench.core.stopped
+    bench.store.highest_epoch = Epoch(50)
+    bench.pass_ms(1_500)
+    assert "has seen epoch 50" in bench.core.stopped
+
+
+def test_a_store_that_hears_something_all_the_time_is_told_nothing_beside_it() -> None:
+    bench = PrimaryBench(entry(1, A))
+    before = appends(bench)
+    for number in range(30):
+        bench.write(f"record {number}")
+        bench.pass_ms(100)
+    assert appends(bench) - before <= 61, "the frame, and its commit index"
+    before = appends(bench)
+    bench.pass_ms(10_000)
+    assert 8 <= appends(bench) - before <= 11
 
 
 def test_answers_to_another_memory_or_epoch_are_not_heard() -> None:
