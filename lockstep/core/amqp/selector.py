@@ -36,16 +36,22 @@ class Selector:
         self._fields = fields
         self._terms = terms
 
-    def ask(self, properties: bytes, delivery_count: int = 0, is_durable: bool | None = None) -> Asked:
+    def ask(
+        self,
+        properties: bytes,
+        delivery_count: int = 0,
+        is_durable: bool | None = None,
+        steps_max: int = EVALUATION_STEPS_MAX,
+    ) -> Asked:
         """Whether a kept message is selected.
 
         `delivery_count` is of deliveries that failed; `is_durable` None: as the kept header says. Raises `Rejected` for
-        properties that are malformed where the selector has to look, and `TooCostly`.
+        properties that are malformed where the selector has to look, and `TooCostly` beyond `steps_max`.
         """
-        values = self._fields.values(properties, delivery_count, is_durable)
+        values = self._fields.values(properties, delivery_count, is_durable, steps_max)
         values.spend(self._terms)
         is_selected = self._condition(values) is True
-        return Asked(is_selected, EVALUATION_STEPS_MAX - values.left)
+        return Asked(is_selected, steps_max - values.left)
 
     def matches(self, properties: bytes, delivery_count: int = 0, is_durable: bool | None = None) -> bool:
         """As `ask`, whatever it costs."""

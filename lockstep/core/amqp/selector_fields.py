@@ -82,12 +82,12 @@ class SelectorFields:
         of_jms = {*_FIELDS, "JMSDeliveryMode", "JMSPriority", "JMSXDeliveryCount"}
         self._application = {name.encode(): slot for name, slot in slots.items() if name not in of_jms}
 
-    def values(self, properties: bytes, delivery_count: int, is_durable: bool | None) -> Row:
-        """By slot: the values in a kept message, None where it has none. Raises `Rejected` if it is malformed.
+    def values(self, properties: bytes, delivery_count: int, is_durable: bool | None, steps_max: int) -> Row:
+        """By slot: the values in a kept message, None where it has none. Raises `Rejected` if it is malformed, and `TooCostly`.
 
         `delivery_count` is of deliveries that failed; `is_durable` None: as the kept header says.
         """
-        values = Row(self._count)
+        values = Row(self._count, steps_max)
         if properties[:3] != HEADER:
             return values
         if self._delivery_count is not None:

@@ -9,13 +9,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 
 from lockstep.core.amqp.selector import Selector
+from lockstep.core.amqp.selector_row import EVALUATION_STEPS_MAX
 from lockstep.core.content import DroppedMessage, size_of
 from lockstep.core.ids import MessageId, QueueId, QueuePosition
 from lockstep.core.queues import Queue
 from lockstep.core.records import Dequeue, DequeueReason, Message, Move, Publish, Requeue
 from services.primary.core.context import Context
 from services.primary.core.read_back import Found
-from services.primary.core.selecting import Selectors, look
+from services.primary.core.selecting import (
+    DEAD_LETTER_STEPS_MAX,
+    DEAD_LETTERS_COSTLY_MAX,
+    Selectors,
+    look,
+)
 from services.primary.core.targets import targets_of
 
 
@@ -198,6 +204,8 @@ class _Room:
         self.queue = queue
         self.chosen_by = chosen_by
         self._selectors = selectors
+        self._costly = 0
+        """Messages that took more than a selector may."""
         self._is_limited = not definition.is_evicting
         self._length = definition.length_max - queue.length - queue.reserved_length
         self._bytes = definition.bytes_max - queue.bytes - queue.reserved_bytes
@@ -209,7 +217,10 @@ class _Room:
         message = source.message(position)
         assert message is not None, f"{source}: a body is away"
         for selector in self.chosen_by:
-            found = look(selector, message.properties, 0, message.is_durable)
+            is_careful = self._costly >= DEAD_LETTERS_COSTLY_MAX
+            steps_max = DEAD_LETTER_STEPS_MAX if is_careful else EVALUATION_STEPS_MAX
+            found = look(selector, message.properties, 0, message.is_durable, steps_max)
+            self._costly += found.is_too_costly
             self._selectors.pay(found.steps)
             self._selectors.too_costly += found.is_too_costly
             if found.is_selected:

@@ -53,15 +53,24 @@ class Look(NamedTuple):
 
 
 _MALFORMED = Look(False, 0)
-_TOO_COSTLY = Look(False, EVALUATION_STEPS_MAX, True)
+DEAD_LETTERS_COSTLY_MAX = 3
+"""Dead letters of one part that may be too costly for the selectors of a queue that they may go to."""
+DEAD_LETTER_STEPS_MAX = 1_000
+"""For those behind them: a tenth of a millisecond, which is much for a usual selector."""
 
 
-def look(selector: Selector, properties: bytes, delivery_count: int, is_durable: bool) -> Look:
+def look(
+    selector: Selector,
+    properties: bytes,
+    delivery_count: int,
+    is_durable: bool,
+    steps_max: int = EVALUATION_STEPS_MAX,
+) -> Look:
     """Whether the selector matches a message. `delivery_count`: of deliveries that failed."""
     try:
-        return Look(*selector.ask(properties, delivery_count, is_durable))
+        return Look(*selector.ask(properties, delivery_count, is_durable, steps_max))
     except TooCostly:
-        return _TOO_COSTLY
+        return Look(False, steps_max, True)
     except Rejected:
         return _MALFORMED
 

@@ -7,6 +7,7 @@ from lockstep.core.commands import (
     BindCommand,
     CommitCommand,
     DeleteQueueCommand,
+    Disposition,
     OutgoingMessage,
     PublishCommand,
 )
@@ -16,12 +17,17 @@ from lockstep.core.inputs import Tick, Woken
 from lockstep.core.requests import Heartbeat
 from lockstep.core.routing import SELECTOR_ARGUMENT
 from lockstep.core.server_messages import ConsumerOpened, HeartbeatAnswered
-from services.primary.core.selecting import PUBLISH_STEPS_MAX, SHARE_STEPS
+from services.primary.core.selecting import (
+    DEAD_LETTER_STEPS_MAX,
+    DEAD_LETTERS_COSTLY_MAX,
+    PUBLISH_STEPS_MAX,
+    SHARE_STEPS,
+)
 from services.primary.core.settings import PrimarySettings
 from tests.kept_properties import kept_properties
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
 
-BOMB = " OR ".join(["p LIKE '%" + "a_" * 60 + "b%'"] * 30)
+BOMB = " OR ".join(["p LIKE '%" + "a_" * 60 + "b%'"] * 28)
 POWDER = kept_properties(p="ab" * 120)
 """With the selector above it is a bomb."""
 DEAR = " OR ".join(f"p LIKE '%{number}_x_%'" for number in range(100))
@@ -246,3 +252,30 @@ def test_a_warning_is_one_that_operators_see(rig: Rig, client: RigClient) -> Non
     rig.pass_time(50)
     [note] = [note for note in rig.notes if isinstance(note, Note) and note.event == "selector too costly"]
     assert note.is_warning
+
+
+# --- dead letters ---
+
+
+def test_dead_letters_that_are_too_costly_for_a_binding_hold_nobody_up_and_the_others_go_where_they_belong() -> (
+    None
+):
+    rig = Rig()
+    client = rig.client()
+    client.declare("dead")
+    client.exchange("x")
+    client.ok(bind("dead", f"{BOMB} OR colour = 'red'"))
+    client.declare("q", dead_letter_exchange="x", dead_letter_key="k")
+    count = 60
+    client.publish("q", *[b"costly"] * count, properties=POWDER)
+    client.publish("q", b"red", properties=kept_properties(colour="red"))
+    client.consume("q")
+    rig.pass_time(50)
+    before = rig.core.context.selectors.spent
+    client.settle("q", disposition=Disposition.REJECT)
+    rig.pass_time(50)
+    assert rig.bodies("q") == [] and rig.bodies("dead") == [b"red"]
+    spent = rig.core.context.selectors.spent - before
+    assert spent <= DEAD_LETTERS_COSTLY_MAX * EVALUATION_STEPS_MAX + count * DEAD_LETTER_STEPS_MAX
+    assert told(rig) == [f"taken for no match: for {count} dead letters"]
+    rig.check_log()
