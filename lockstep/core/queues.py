@@ -43,6 +43,7 @@ class Queue:
     """One queue, from its declaration to its deletion. Only the state that it belongs to changes it; anyone reads it."""
 
     __slots__ = (
+        "_captures",
         "_changes",
         "_contents",
         "_order",
@@ -73,6 +74,7 @@ class Queue:
         self.is_durable = definition.is_durable
         self._contents = contents
         self._changes = changes
+        self._captures = changes.captures
         self.length = 0
         """Messages in the queue, locked ones included."""
         self._single: dict[QueuePosition, MessageId] = {}
@@ -271,8 +273,8 @@ class Queue:
 
         References to their contents are the caller's to release.
         """
-        if self._changes.captures.of_entries:
-            self._changes.captures.entries_change(self, positions)
+        if self._captures.of_entries:
+            self._captures.entries_change(self, positions)
         removed = Removed([], [], [])
         marked = self.transient_positions
         if not self.is_durable:
@@ -378,8 +380,8 @@ class Queue:
             for position in self.present(positions)
             if is_durable or not self.is_entry_durable(position)
         ]
-        if self._changes.captures.of_entries:
-            self._changes.captures.entries_change(self, counted)
+        if self._captures.of_entries:
+            self._captures.entries_change(self, counted)
         for position in counted:
             self.delivery_counts[position] = self.delivery_counts.get(position, 0) + 1
             if self.is_entry_durable(position):
