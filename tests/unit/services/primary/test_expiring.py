@@ -162,3 +162,25 @@ def test_passing_by_many_that_have_expired_leaves_others_their_turn() -> None:
         client.say()
         turns += 1
     assert turns == 3 and client.bodies("q") == [b"1"]
+
+
+def test_a_new_primary_looks_for_what_expires_in_pieces_and_delivers_none_of_it_meanwhile() -> None:
+    before = Rig(ONE_AT_A_TIME)
+    old = before.client()
+    old.declare("q")
+    for number in range(30):
+        old.publish("q", b"%d" % number, ttl_ms=100 if number % 2 else 0)
+    _pass(before, 200)
+    rig = Rig(PrimarySettings(piece_cost=1, expiry_batch_max=2), predecessor=before)
+    rig.wall_ms = before.wall_ms
+    assert rig.core.context.expiry.is_looking
+    client = rig.client()
+    client.consume("q")
+    kept = [b"%d" % number for number in range(0, 30, 2)]
+    assert client.bodies("q") == kept
+    for _ in range(200):
+        _pass(rig, 1)
+        rig.feed(Woken(SET))
+    assert not rig.core.context.expiry.is_looking
+    assert rig.bodies("q") == kept
+    rig.check_log()
