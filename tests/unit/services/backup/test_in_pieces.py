@@ -1,0 +1,110 @@
+"""A backup whose disk, or whose primary, has much for it: that becomes memory in pieces, and nobody finds a half of one."""
+
+from lockstep.core.effects import WakeAt
+from lockstep.core.inputs import PrimaryStreamClosed, Woken
+from services.backup.core.backup_memory import BackupState
+from services.backup.core.settings import BackupSettings
+from tests.unit.services.backup.test_backup_core import accepted, chunk, items_at, log
+from tests.unit.services.replicas import SET, BackupBench, MemoryStore, frames
+
+SMALL = BackupSettings(piece_cost=1)
+
+
+def turns(bench: BackupBench, count: int = 1) -> None:
+    """So many turns of those that it asks for."""
+    for _ in range(count):
+        bench.ms += 1
+        bench.feed(Woken(SET))
+
+
+def loaded(store: MemoryStore) -> BackupBench:
+    bench = BackupBench(store, settings=SMALL)
+    while bench.core.state is BackupState.LOADING:
+        assert not bench.core.is_loaded
+        turns(bench)
+    return bench
+
+
+def test_a_disk_is_loaded_in_as_many_turns_as_it_needs_and_asked_for_each() -> None:
+    bench = BackupBench(MemoryStore("disk-b", *frames(1, 1, 20), commit=20), settings=SMALL)
+    asked = 0
+    while bench.core.state is BackupState.LOADING:
+        asked += 1
+        assert sum(isinstance(effect, WakeAt) for effect in bench.effects) >= 1
+        turns(bench)
+    assert asked >= 10
+    assert bench.core.copy is not None
+    assert bench.core.copy.state.applied == 20
+    assert bench.subscriptions()[-1].log_end == 20
+
+
+def test_a_load_that_is_given_up_half_way_leaves_nothing_of_itself() -> None:
+    store = MemoryStore("disk-b", *frames(1, 1, 20), commit=20)
+    bench = BackupBench(store, settings=SMALL)
+    turns(bench, 3)
+    bench.lose_store()
+    bench.find_store()
+    turns(bench, 100)
+    assert bench.core.copy is not None
+    assert bench.core.copy.state.applied == 20
+    assert len(bench.subscriptions()) == 1
+
+
+def test_what_is_committed_is_applied_in_turns_and_in_order() -> None:
+    bench = loaded(MemoryStore("disk-b", *frames(1, 1, 3), commit=3))
+    bench.hear(accepted(3))
+    bench.hear(log(4, 30, commit=30))
+    assert bench.acknowledged() == 30, "that it is durable is said at once"
+    assert bench.core.copy is not None
+    assert bench.core.copy.state.applied < 30
+    turns(bench, 60)
+    assert bench.core.copy.state.applied == 30
+
+
+def test_a_memory_snapshot_that_is_being_laid_over_is_no_memory() -> None:
+    bench = laying_over()
+    found = []
+    for count in (0, 100):
+        turns(bench, count)
+        found.append((bench.core.is_loaded, bench.core.can_stand_unrestarted, bench.acknowledged()))
+    assert found == [(False, False, 0), (True, True, 4)]
+
+
+def test_one_whose_stream_ends_meanwhile_is_dropped_and_the_disk_is_loaded_again() -> None:
+    bench = laying_over()
+    bench.feed(PrimaryStreamClosed(SET, bench.core.stream))
+    assert not bench.core.is_loaded
+    bench.pass_ms(200)
+    turns(bench, 100)
+    assert bench.core.copy is not None and bench.core.copy.is_durable_only
+    assert not bench.core.copy.state.sessions.by_key
+    assert not bench.core.is_memory_whole
+    assert bench.subscriptions()[-1].log_end == 4
+
+
+def test_one_whose_epoch_ends_meanwhile_leaves_no_memory_to_the_next() -> None:
+    bench = laying_over()
+    bench.core.end()
+    assert bench.core.copy is None
+
+
+def test_frames_behind_a_whole_snapshot_wait_until_it_is_a_memory() -> None:
+    bench = BackupBench(MemoryStore("disk-b"), settings=SMALL)
+    turns(bench, 5)
+    bench.hear(accepted(0, snapshot_index=4, is_whole=True), chunk(*items_at(4)), log(5, 6))
+    ends = [bench.core.copy is not None and bench.core.copy.log_end]
+    turns(bench, 100)
+    ends.append(bench.core.copy is not None and bench.core.copy.log_end)
+    assert ends == [False, 6]
+    assert bench.store.log_end == 6
+    assert bench.acknowledged() == 6
+    assert bench.core.state is BackupState.FOLLOWING
+
+
+def laying_over() -> BackupBench:
+    """All of a memory snapshot has come, and only a part of it is laid over."""
+    bench = loaded(MemoryStore("disk-b", *frames(1, 1, 4), commit=4))
+    bench.hear(accepted(4, snapshot_index=4))
+    bench.hear(chunk(*(item for item in items_at(4) if not item.is_durable)))
+    assert bench.core.memory.is_settling
+    return bench
