@@ -242,8 +242,9 @@ class SessionCore:
             settings = line.settings
             is_alone = line.window.is_suspicious
             messages += line.window.take(line.epoch, settings.send_commands_max, settings.send_bytes_max)
-            if is_alone:
-                messages.append(line.heartbeat())
+            if is_alone and messages:
+                # Not with it: what is answered in the same turn says nothing of what the turn ends by.
+                line.times.heartbeat_at = now + settings.suspected_heartbeat_ms
         if messages:
             line.is_writing = True
             effects.append(e.Send(line.stream, tuple(messages)))

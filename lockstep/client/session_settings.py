@@ -30,6 +30,8 @@ class SessionSettings:
     """Pause before commands that were pushed back are sent again."""
     suspected_ms: int = 1_000
     """A command that primaries may have died over waits for up to so long, by chance, before it is sent again."""
+    suspected_heartbeat_ms: int = 50
+    """So long behind such a command the primary is asked whether it lives: long enough to die of it first."""
     send_commands_max: int = 256
     send_bytes_max: int = 1 << 20
     """One write: about as much as a primary puts into one batch of its journal."""
