@@ -31,6 +31,7 @@ class Unfinished:
 
     def __init__(self, refused: "Refused") -> None:
         self.refused = refused
+        self.slow_seconds = SLOW_SECONDS
         self.bytes = 0
         self._connections: dict[ConnectionUnfinished, None] = {}
 
@@ -91,7 +92,7 @@ class ConnectionUnfinished:
         for stream, size in list(self._sizes.items()):
             if stream.has_unread:
                 self._begun[stream] = now  # Its end may wait for the reader.
-            elif now - self._begun[stream] > SLOW_SECONDS + size / SLOW_BYTES_A_SECOND:
+            elif now - self._begun[stream] > self._of_server.slow_seconds + size / SLOW_BYTES_A_SECOND:
                 text = "a message comes too slowly"
                 self._of_server.refused("slow_messages", text)
                 _refuse(stream, text)

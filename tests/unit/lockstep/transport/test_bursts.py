@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -13,6 +14,7 @@ from hpack import Decoder
 
 from lockstep.transport.connection import (
     CALLS_FREE_MIN,
+    CALLS_OF_CONNECTION_AT_ONCE,
     CALLS_OFFERED,
     CALLS_OFFERED_STEP,
     KEPT_MAX,
@@ -98,6 +100,66 @@ async def test_calls_beyond_those_offered_are_refused_one_by_one(our_ends: Ends,
     )
     await client.end_of(numbers[-1] + 2)
     assert client.data_of(numbers[-1] + 2) == h.message(b"x")
+    await client.close()
+
+
+@within(60)
+async def test_who_begins_calls_beyond_those_offered_on_and_on_is_cut_off(
+    our_ends: Ends, probe: Probe, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await serve(our_ends, probe.handlers())
+    for number in range(1, 2 * (offered(client) + 2 * RESETS_BURST), 2):
+        client.send(h.call(number, path("Wait"), b""))
+    while not client.is_over:
+        await client.receive()
+    assert {"calls_max", "resets_max"} <= {text.split()[1][6:] for text in caplog.messages}
+    await client.close()
+
+
+@within(60)
+async def test_clients_with_many_calls_take_turns(our_ends: Ends) -> None:
+    begun: list[bytes] = []
+
+    async def begin(data: bytes, _context: Any) -> bytes:
+        begun.append(data)
+        return data
+
+    served = await our_ends.serve(service(Begin=unary(begin)))
+    port, each = int(served.address.rpartition(":")[2]), 10 * CALLS_OF_CONNECTION_AT_ONCE
+    clients = {name: await h.RawClient.connect(port) for name in (b"one", b"other")}
+    for client in clients.values():
+        await client.pong()
+    for name, client in clients.items():
+        client.send(*(h.call(1 + 2 * number, path("Begin"), name) for number in range(each)))
+    for client in clients.values():
+        await client.end_of(2 * each - 1)
+    assert len(begun) == 2 * each
+    assert begun.index(b"other") < 4 * CALLS_OF_CONNECTION_AT_ONCE
+    assert begun.index(b"one") < 4 * CALLS_OF_CONNECTION_AT_ONCE
+    for client in clients.values():
+        await client.close()
+
+
+@within(60)
+async def test_settings_have_their_turns(our_ends: Ends, probe: Probe) -> None:
+    """Each changes something of every stream."""
+    client = await serve(our_ends, probe.handlers())
+    await client.pong()
+    turns, is_over = 0, asyncio.Event()
+
+    async def go_on() -> None:
+        nonlocal turns
+        while not is_over.is_set():
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.ensure_future(go_on())
+    client.send(*(h.settings((4, 2**30 - number)) for number in range(40)))
+    while sum(one.kind == h.SETTINGS and bool(one.flags & h.ACK) for one in client.frames) < 41:
+        await client.receive()
+    is_over.set()
+    await other
+    assert turns >= 40
     await client.close()
 
 
@@ -224,10 +286,18 @@ class Stuck(Intake):
 
     def __init__(self) -> None:
         super().__init__(lambda limit, text: None)
+        self.waiting: list[Callable[[], None]] = []
         self.is_stuck = True
 
     def may_begin(self) -> bool:
-        return not self.is_stuck and super().may_begin()
+        return not self.is_stuck
+
+    def wait(self, go_on: Callable[[], None]) -> None:
+        self.waiting.append(go_on)
+
+    def go_on(self) -> None:
+        self.is_stuck = False
+        self.waiting.pop()()
 
 
 @within(60)
@@ -248,7 +318,7 @@ async def test_a_client_whose_calls_wait_to_be_looked_at_is_not_given_up() -> No
     client.send(h.call(1, path("Wait"), b""))
     await asyncio.sleep(1.0)
     assert not lost
-    intake.is_stuck = False
+    intake.go_on()
     await begun.wait()
     await client.close()
     server.close()

@@ -125,6 +125,17 @@ def test_a_message_that_comes_too_slowly_is_refused(unfinished: Unfinished, refu
     assert not unread.refusals, "it waits for us"
 
 
+@within(60)
+async def test_a_connection_looks_at_what_comes_too_slowly(our_ends: Ends, probe: Probe) -> None:
+    served = await our_ends.serve(probe.handlers())
+    served.server._intake.unfinished.slow_seconds = 0.1
+    client = await h.RawClient.connect(int(served.address.rpartition(":")[2]))
+    client.send(h.request(1, path("Sum")), h.frame(h.DATA, 0, 1, h.message(bytes(5_000), length=MIB)))
+    end = await client.end_of(1)
+    assert end is not None and dict(Decoder().decode(end.payload, raw=True))[b"grpc-status"] == b"8"
+    await client.close()
+
+
 @within(120)
 async def test_bodies_that_never_end_fill_no_server(
     our_ends: Ends, probe: Probe, caplog: pytest.LogCaptureFixture
