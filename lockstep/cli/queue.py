@@ -37,9 +37,12 @@ def declare(
     ] = False,
     ttl_ms: Annotated[int, typer.Option(help="Messages expire after this; 0: never.")] = 0,
     dead_letter_exchange: Annotated[
-        str | None, typer.Option(help="Where dead letters go; empty: the default exchange.")
+        str | None,
+        typer.Option(help="Where dead letters go; empty: the default exchange, as with a key alone."),
     ] = None,
-    dead_letter_key: Annotated[str, typer.Option(help="Routing key of dead letters.")] = "",
+    dead_letter_key: Annotated[
+        str, typer.Option(help="Routing key of dead letters; empty: the queue's name.")
+    ] = "",
     delivery_count_max: Annotated[
         int, typer.Option(help="Failed deliveries before a dead letter; 0: any.")
     ] = 0,

@@ -71,7 +71,8 @@ class DeclareQueue(Record, tag=3, frozen=True):
     """At a limit: evict the oldest (True) or reject the newest (False)."""
     message_ttl_ms: int = 0
     dead_letter_exchange: str | None = None
-    """None: no dead-letter target; "" is the default exchange, whose routing key is a queue's name."""
+    """None: no dead-letter target; "" is the default exchange, whose routing key is a queue's name. A key alone, which older
+    versions wrote, means that, too."""
     dead_letter_key: str = ""
     delivery_count_max: int = 0
     """Failed deliveries after which a message is dead-lettered (or dropped, without a target)."""

@@ -13,7 +13,7 @@ from lockstep.core.amqp.selector_row import EVALUATION_STEPS_MAX
 from lockstep.core.content import DroppedMessage, size_of
 from lockstep.core.ids import MessageId, QueueId, QueuePosition
 from lockstep.core.queues import Queue
-from lockstep.core.records import Dequeue, DequeueReason, Message, Move, Publish, Requeue
+from lockstep.core.records import DeclareQueue, Dequeue, DequeueReason, Message, Move, Publish, Requeue
 from services.primary.core.context import Context
 from services.primary.core.read_back import Found
 from services.primary.core.selecting import (
@@ -75,24 +75,24 @@ def dead_letter(context: Context, queue: Queue, positions: Sequence[QueuePositio
     """Move messages to the queue's dead-letter target, as `dead_letter_part` does, between two commands: in as many parts as it
     takes. Those whose bodies are needed and away follow when these have been read.
     """
-    if _need_bodies(_rooms(context, queue)):
+    if _need_bodies(_rooms(context, queue, reason)):
         positions = _with_bodies(context, queue, positions, reason)
     there, first = queue.present(positions), 0
     while first < len(there):
         ahead = there[first : first + context.settings.command_messages_max]
-        part = next_part(context, queue, ahead, context.settings.frame_bytes_max)
+        part = next_part(context, queue, ahead, reason, context.settings.frame_bytes_max)
         dead_letter_part(context, queue, part, reason)
         end_part(context)
         first += len(part)
 
 
 def next_part(
-    context: Context, queue: Queue, positions: Sequence[QueuePosition], bytes_max: int
+    context: Context, queue: Queue, positions: Sequence[QueuePosition], reason: int, bytes_max: int
 ) -> Sequence[QueuePosition]:
     """The first of these positions, which are there: as many as bring at most `bytes_max` of content into the log, or into memory
     to be looked at, when they become dead letters; one at least.
     """
-    rooms = _rooms(context, queue)
+    rooms = _rooms(context, queue, reason)
     if not _need_bodies(rooms):
         return positions
     times = max(1, len({_ttl_ms(room.queue) for room in rooms if not room.queue.is_durable}))
@@ -110,11 +110,11 @@ def dead_letter_part(context: Context, queue: Queue, positions: Sequence[QueuePo
 
     They leave their time to live behind (it may be what brought them there); that of the target's begins.
     """
-    rooms = _rooms(context, queue)
+    rooms = _rooms(context, queue, reason)
     for is_durable, found in by_durability(queue, positions):
         for all_targets, moving in _by_targets(context, queue, rooms, found, is_durable):
             targets = all_targets
-            if not targets and queue.definition.dead_letter_exchange is not None:
+            if not targets and dead_letter_exchange(queue.definition) is not None:
                 context.figures.dead_letters_lost += len(moving)
             if is_durable:
                 targets = tuple(target for target in all_targets if target.is_durable)
@@ -132,8 +132,8 @@ def dead_letter_part(context: Context, queue: Queue, positions: Sequence[QueuePo
 
 
 def bodies_away(context: Context, queue: Queue, positions: Sequence[QueuePosition]) -> list[MessageId]:
-    """Those of these messages, which are there, that cannot become dead letters before their bodies have been read."""
-    if not _need_bodies(_rooms(context, queue)):
+    """Those of these messages, which are there, that cannot be rejected before their bodies have been read."""
+    if not _need_bodies(_rooms(context, queue, DequeueReason.REJECTED)):
         return []
     ids = queue.message_ids(positions)
     contents = context.state.contents.of(ids)
@@ -198,15 +198,17 @@ def _copy(
 class _Room:
     """What a target of dead letters takes before it is full; one that evicts takes everything."""
 
-    def __init__(self, queue: Queue, chosen_by: Sequence[Selector], selectors: Selectors) -> None:
-        """`chosen_by`: it gets only what one of these matches; none: everything."""
+    def __init__(
+        self, queue: Queue, chosen_by: Sequence[Selector], selectors: Selectors, is_limited: bool
+    ) -> None:
+        """`chosen_by`: it gets only what one of these matches; none: everything. `is_limited`: more may be too much for it."""
         definition = queue.definition
         self.queue = queue
         self.chosen_by = chosen_by
         self._selectors = selectors
         self._costly = 0
         """Messages that took more than a selector may."""
-        self._is_limited = not definition.is_evicting
+        self._is_limited = is_limited and not definition.is_evicting
         self._length = definition.length_max - queue.length - queue.reserved_length
         self._bytes = definition.bytes_max - queue.bytes - queue.reserved_bytes
 
@@ -269,16 +271,25 @@ def _by_targets(
     return [(targets, tuple(found)) for targets, found in runs]
 
 
-def _rooms(context: Context, queue: Queue) -> list[_Room]:
-    """Where dead letters of a queue go to, in the order of their ids."""
+def dead_letter_exchange(definition: DeclareQueue) -> str | None:
+    """Where dead letters of a queue go to; "": the default exchange, which a routing key alone means, too. None: nowhere."""
+    if definition.dead_letter_exchange is None and definition.dead_letter_key:
+        return ""
+    return definition.dead_letter_exchange
+
+
+def _rooms(context: Context, queue: Queue, reason: int) -> list[_Room]:
+    """Where dead letters of a queue go to, in the order of their ids.
+
+    What expires does not go to the queue that it is in: it would go round for ever, and nobody would ever have asked for that.
+    """
     definition, state = queue.definition, context.state
-    if definition.dead_letter_exchange is None:
+    name = dead_letter_exchange(definition)
+    if name is None:
         return []
     key = definition.dead_letter_key or queue.name
-    found: dict[QueueId, list[Selector]] = {
-        target: [] for target in state.route(definition.dead_letter_exchange, key, {})
-    }
-    exchange = state.exchanges.get(definition.dead_letter_exchange)
+    found: dict[QueueId, list[Selector]] = {target: [] for target in state.route(name, key, {})}
+    exchange = state.exchanges.get(name)
     if exchange is not None:
         targets = targets_of(exchange, key, {})
         for text, queues in targets.selecting:
@@ -287,11 +298,12 @@ def _rooms(context: Context, queue: Queue) -> list[_Room]:
                 for target in queues:
                     if target not in targets.certain:
                         found.setdefault(target, []).append(selector)
-    # A queue that dead-letters into itself would go round for ever.
+    if reason == DequeueReason.EXPIRED:
+        found.pop(queue.id, None)
+    # What goes to the end of its own queue takes no room there that it did not have.
     return [
-        _Room(state.queues.by_id[target], found[target], context.selectors)
+        _Room(state.queues.by_id[target], found[target], context.selectors, target != queue.id)
         for target in sorted(found)
-        if target != queue.id
     ]
 
 

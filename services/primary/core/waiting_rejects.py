@@ -107,7 +107,9 @@ class WaitingRejects:
         queue = context.queue(command.queue, session)
         check_held(context, session, command, queue)
         left = named(command, queue)
-        positions = next_part(context, queue, left, context.settings.command_bytes_max)
+        positions = next_part(
+            context, queue, left, DequeueReason.REJECTED, context.settings.command_bytes_max
+        )
         return Part(queue, positions, len(positions) == len(left))
 
     def _next(self, waiting: _Waiting) -> Part | None:

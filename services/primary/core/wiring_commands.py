@@ -29,6 +29,7 @@ from lockstep.core.records import (
 )
 from lockstep.core.routing import SELECTOR_ARGUMENT
 from services.primary.core.context import SHOWN_MAX, Context, Request, check_name, check_text, shown
+from services.primary.core.removing import dead_letter_exchange
 
 
 def needs_claim(context: Context, command: object) -> tuple[str, str] | None:
@@ -65,10 +66,11 @@ def declare_queue(context: Context, request: Request, command: DeclareQueueComma
         options.dead_letter_key,
         options.delivery_count_max,
     )
+    wanted = _normal(wanted)
     existing = context.state.queues.get(command.name)
     if existing is not None:
         context.queue(command.name, request.session)
-        if replace(existing.definition, is_used=False) != wanted:
+        if _normal(existing.definition) != wanted:
             raise Rejected(
                 ErrorCode.ALREADY_EXISTS,
                 f"queue {command.name!r} exists with other options",
@@ -77,6 +79,11 @@ def declare_queue(context: Context, request: Request, command: DeclareQueueComma
         context.writer.append(AcceptCommand(request.ref, existing.id), False)
         return
     context.writer.append(_with_command(wanted, request), wanted.is_durable)
+
+
+def _normal(definition: DeclareQueue) -> DeclareQueue:
+    """What was declared, in one spelling: a queue of an older version may have another."""
+    return replace(definition, is_used=False, dead_letter_exchange=dead_letter_exchange(definition))
 
 
 def _with_command(wanted: DeclareQueue, request: Request) -> DeclareQueue:

@@ -291,7 +291,7 @@ OPTIONS = {
     "ring": QueueOptions(length_max=4, is_evicting=True),
     "short": QueueOptions(message_ttl_ms=200, dead_letter_exchange="fan"),
     "dead": QueueOptions(message_ttl_ms=500, dead_letter_exchange="", dead_letter_key="q", length_max=5),
-    "nowhere": QueueOptions(is_auto_delete=True),
+    "nowhere": QueueOptions(is_auto_delete=True, dead_letter_key="nowhere"),
 }
 
 

@@ -1,8 +1,12 @@
 """Time to live, failed deliveries and dead letters: what leaves a queue by itself, and where it goes."""
 
-from lockstep.core.commands import Disposition
+import pytest
+
+from lockstep.core.commands import DeclareQueueCommand, Disposition, QueueOptions
+from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import LogIndex
-from lockstep.core.records import Dequeue, Move
+from lockstep.core.invariants import check_invariants
+from lockstep.core.records import DeclareQueue, Dequeue, Move
 from lockstep.core.set_state import SetState
 from lockstep.core.state_hash import state_hash
 from services.primary.core.settings import PrimarySettings
@@ -126,14 +130,87 @@ def test_a_cycle_of_times_to_live_moves_a_message_once_per_time_to_live() -> Non
     rig.check_log()
 
 
-def test_a_queue_that_dead_letters_into_itself_drops_the_message() -> None:
+@pytest.mark.parametrize("is_durable", [True, False])
+@pytest.mark.parametrize("is_durable_queue", [True, False])
+def test_what_is_rejected_goes_to_the_end_of_a_queue_that_is_its_own_dead_letter_target(
+    is_durable: bool, is_durable_queue: bool
+) -> None:
     rig = Rig()
     client = rig.client()
-    client.declare("q", dead_letter_exchange="", dead_letter_key="q")
+    options = {"dead_letter_exchange": "", "dead_letter_key": "q", "is_durable": is_durable_queue}
+    client.declare("q", length_max=2, **options)
+    client.publish("q", b"1", b"2", is_durable=is_durable)
+    client.consume("q", credit=1)
+    client.settle("q", disposition=Disposition.REJECT)
+    assert rig.bodies("q") == [b"2", b"1"]
+    assert rig.core.context.figures.dead_letters_lost == 0
+    rig.check_log()
+    check_invariants(rig.state)
+
+
+def test_what_failed_too_often_goes_to_the_end_of_its_own_queue_and_begins_anew() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.declare("q", delivery_count_max=1, dead_letter_exchange="", dead_letter_key="q")
+    client.publish("q", b"1", b"2")
+    client.consume("q", credit=1)
+    client.settle("q", disposition=Disposition.FAIL)
+    assert rig.bodies("q") == [b"2", b"1"]
+    queue = rig.state.queues.by_name["q"]
+    assert [queue.delivery_count(position) for position in queue.positions()] == [0, 0]
+    rig.check_log()
+    check_invariants(rig.state)
+
+
+def test_what_expires_in_its_own_dead_letter_queue_is_gone_and_counted() -> None:
+    """It would go round for ever without anybody having had it."""
+    rig = Rig()
+    client = rig.client()
+    client.declare("q", message_ttl_ms=100, dead_letter_exchange="", dead_letter_key="q")
     client.publish("q", b"1")
+    rig.pass_time(100)
+    assert rig.bodies("q") == []
+    assert rig.core.context.figures.dead_letters_lost == 1
+    rig.check_log()
+
+
+def test_a_dead_letter_key_alone_means_the_default_exchange() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.declare("dead")
+    client.declare("q", dead_letter_key="dead")
+    client.publish("q", b"expires", ttl_ms=100)
+    client.publish("q", b"rejected")
+    rig.pass_time(100)
     client.consume("q")
     client.settle("q", disposition=Disposition.REJECT)
-    assert rig.bodies("q") == []
+    assert rig.bodies("dead") == [b"expires", b"rejected"]
+    rig.check_log()
+
+
+def test_a_queue_is_the_same_with_a_dead_letter_key_alone_and_with_the_default_exchange() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.declare("q", dead_letter_key="dead")
+    client.declare("q", dead_letter_key="dead", dead_letter_exchange="")
+    client.declare("p", dead_letter_key="dead", dead_letter_exchange="")
+    client.declare("p", dead_letter_key="dead")
+    for options in (QueueOptions(), QueueOptions(dead_letter_key="else")):
+        answered = client.do(DeclareQueueCommand(0, "q", options))
+        assert answered.code is ErrorCode.ALREADY_EXISTS
+
+
+def test_a_queue_that_an_older_version_declared_with_a_key_alone_has_that_target_too() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.declare("dead")
+    rig.core.context.writer.append(DeclareQueue(None, "q", True, dead_letter_key="dead"), True)
+    rig.pass_time(1)
+    client.declare("q", dead_letter_key="dead")
+    client.publish("q", b"1", ttl_ms=100)
+    rig.pass_time(100)
+    assert rig.bodies("dead") == [b"1"]
+    rig.check_log()
 
 
 def test_a_worn_out_message_goes_to_the_dead_letters_and_its_failures_are_forgotten_there() -> None:
