@@ -13,6 +13,9 @@ from tests.simulation.network import NetworkOptions
 from tests.simulation.options import Options, draw
 
 HAND_OVER = "hand over"
+IN_VAIN = "hand over to one that dies"
+IN_VAIN_SHARE = 0.5
+"""Of seeds in which other things go wrong, too."""
 
 
 def is_calm(seed: int) -> bool:
@@ -45,7 +48,9 @@ def _draw_handed_over(seed: int) -> Options:
         has_pauses=True,
     )
     if not is_calm(seed):
-        return replace(drawn, faults=drawn.faults + (HAND_OVER,) * random.choice((10, 30, 60)))
+        faults = drawn.faults + (HAND_OVER,) * random.choice((10, 30, 60))
+        in_vain = Random(f"in vain {seed}").random() < IN_VAIN_SHARE
+        return replace(drawn, faults=faults + (IN_VAIN,) * (len(faults) // 4 if in_vain else 0))
     return replace(
         drawn,
         faults=(HAND_OVER,),

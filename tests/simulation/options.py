@@ -42,6 +42,8 @@ FAULT_KINDS = (
     "restart with a lost disk",
 )
 """Kinds that a seed may draw; `tests/simulation/faults.py` does them."""
+RARE_KINDS = ("restart with one disk left",)
+"""Kinds that few seeds have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ class Options:
     sets: int = 3
     brokers: int = 3
     min_in_sync: int = 2
+    is_minimum_all: bool = False
+    """Instead, every broker has to be in sync."""
     clients: int = 5
     body_bytes_max: int = 200
     think_us: int = 2500 * MS
@@ -126,6 +130,14 @@ SUBSCRIBER_SHARE = 0.4
 """Of seeds with a group of readers."""
 
 
+ALL_SHARE = 0.12
+"""Of seeds in which no member may be missing."""
+
+
+ONE_LEFT_SHARE = 0.2
+"""Of seeds in which all disks but one may be lost at once."""
+
+
 def draw(seed: int) -> Options:
     """The options of a seed."""
     random = Random(f"options {seed}")
@@ -135,9 +147,13 @@ def draw(seed: int) -> Options:
     resident = bodies.choice((1, 400, 4000)) if bodies.random() < RESIDENT_SHARE else 0
     choosers = Random(f"choosers {seed}")
     subscriber = Random(f"has subscriber {seed}")
+    is_minimum_all = Random(f"minimum {seed}").random() < ALL_SHARE
+    if Random(f"disks {seed}").random() < ONE_LEFT_SHARE:
+        kinds += RARE_KINDS
     return Options(
         seed=seed,
         min_in_sync=random.choice((1, 2, 2, 2)),
+        is_minimum_all=is_minimum_all,
         clients=random.randint(4, 6),
         body_bytes_max=random.choice((40, 200, 2000)),
         think_us=random.choice((2500, 3000)) * MS,

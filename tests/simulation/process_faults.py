@@ -24,6 +24,22 @@ class ProcessFaults(FaultTools):
         process.feed(HandOver(entry.set_name, world.random.choice(others)))
         return True
 
+    def _hand_over_to_one_that_dies(self) -> bool:
+        """And the successor dies within a few effects, perhaps as it begins its epoch."""
+        world = self._world
+        entry = world.random.choice(world.set_maps())
+        others = [member.broker for member in entry.in_sync if member.broker != entry.primary]
+        primary = world.brokers.get(entry.primary) if entry.primary else None
+        if primary is None or not primary.is_alive or not others:
+            return False
+        successor = world.random.choice(others)
+        process = world.brokers[successor]
+        if process.is_alive:
+            process.fuse = world.random.randrange(1, 40)
+            world.loop.after(3 * SECOND, world.start_machine, successor)
+        primary.feed(HandOver(entry.set_name, successor))
+        return True
+
     def _kill_broker_between_effects(self) -> bool:
         world, broker = self._world, self._some_broker()
         process = world.brokers.get(broker)

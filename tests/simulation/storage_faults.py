@@ -2,6 +2,7 @@
 
 from lockstep.core.cluster_map import SetMap
 from lockstep.core.ids import BrokerId
+from services.primary.core.membership import SwapState
 from tests.simulation.fault_tools import FaultTools
 from tests.simulation.loop import MS, SECOND
 
@@ -50,6 +51,34 @@ class StorageFaults(FaultTools):
             world.power_loss(other)
             world.loop.after(self._later(0, 4 * SECOND), world.start_machine, other)
         world.lose_disk(broker)
+        return True
+
+    def _restart_with_one_disk_left(self) -> bool:
+        """Everybody loses power, and all machines but one come back with empty disks: what the one has comes back (R4, R9)."""
+        world, left = self._world, self._world.random.choice(self._world.broker_ids)
+        if self._disks_lost or not self.is_settled():
+            return False
+        self._disks_lost += len(world.broker_ids) - 1
+        for other in world.broker_ids:
+            world.power_loss(other)
+            world.loop.after(self._later(0, 4 * SECOND), world.start_machine, other)
+            if other != left:
+                world.lose_disk(other)
+        world.branches.reach(
+            "one disk left of a set that may lose nobody" if world.options.is_minimum_all else "one disk left"
+        )
+        return True
+
+    def is_settled(self) -> bool:
+        """Whether every set has everybody in sync, and no swap is under way that could leave one disk out of it."""
+        world = self._world
+        for set_map in world.set_maps():
+            process = world.brokers.get(set_map.primary)
+            primary = process.replicas[set_map.set_name].primary if process and process.is_alive else None
+            if not _is_calm(set_map) or primary is None or primary.epoch != set_map.epoch:
+                return False
+            if not primary.is_serving or primary.membership.swap_state is not SwapState.NONE:
+                return False
         return True
 
     def can_lose_disk(self, broker: BrokerId) -> bool:

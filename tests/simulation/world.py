@@ -91,13 +91,12 @@ class World:
     def _create_sets(self, etcd: Etcd) -> None:
         """Set k prefers brokers k, k+1, ...: as many different primaries as there are sets."""
         etcd.put(self.keys.generation, b"generation-1")
+        minimum = len(self.broker_ids) if self.options.is_minimum_all else self.options.min_in_sync
         for number, set_name in enumerate(self.set_names):
             shift = number % len(self.broker_ids)
             brokers = tuple(self.broker_ids[shift:] + self.broker_ids[:shift])
             none = Incarnation("")
-            entry = SetMap(
-                set_name, Epoch(0), BrokerId(""), none, (), (), brokers, self.options.min_in_sync, 1, none
-            )
+            entry = SetMap(set_name, Epoch(0), BrokerId(""), none, (), (), brokers, minimum, 1, none)
             etcd.put(self.keys.set_map(set_name), entry.encode())
 
     def start_clients(self) -> None:
