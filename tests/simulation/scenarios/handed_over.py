@@ -1,20 +1,27 @@
 """A set is handed over under an open transaction and with messages in hand: both go on, and nobody else gets anything (T6, T8).
 
-However often it is handed over. When the successor dies, everything is aborted as after any failure, the oldest of it included.
+However often it is handed over, also to one that came meanwhile. When the successor dies, everything is aborted as after any
+failure, the oldest of it included.
 """
 
 from lockstep.core.ids import BrokerId
 from lockstep.core.inputs import HandOver
 from lockstep.core.server_messages import OutcomeState
-from tests.simulation.staging.stage import SET, A, B, C, Stage
+from tests.simulation.options import Options
+from tests.simulation.staging.stage import SET, A, B, C, Stage, calm
 
-CASES = ("once", "twice", "and the successor dies")
+CASES = ("once", "twice", "to a newcomer in the end", "and the successor dies")
+
+
+def options_of(case: object) -> Options:
+    """A newcomer gets a whole snapshot where nobody keeps much of the log."""
+    return calm(small_limits=case == "to a newcomer in the end", seed=7)
 
 
 def play(stage: Stage, case: str) -> None:
     stage.start()
     client, other = stage.client("c1"), stage.client("c2")
-    client.declare("a", "b")
+    client.declare("a", "b", "c")
     stage.done(client.publish("a", count=2))
     empty, key = client.begin(), client.begin()
     stage.done(client.settle("a", client.take("a"), key))
@@ -23,6 +30,11 @@ def play(stage: Stage, case: str) -> None:
     hand_over(stage, A, B)
     _, inbox = other.session.consume("a", 10)
     if case == "twice":
+        hand_over(stage, B, C)
+    if case == "to a newcomer in the end":
+        for _ in range(30):
+            stage.done(other.publish("c", count=5, size=1000))
+        newcomer(stage, C)
         hand_over(stage, B, C)
     stage.done(client.publish("b", key))
     stage.run(1)
@@ -43,6 +55,16 @@ def play(stage: Stage, case: str) -> None:
     stage.expect(stage.done(client.commit(empty)).is_ok, "and so does what had not done anything")
     stage.expect(not client.session.aborted, "nothing was aborted")
     stage.expect(other.browse("a") == [] and len(other.browse("b")) == 3, "all of both")
+
+
+def newcomer(stage: Stage, broker: BrokerId) -> None:
+    """It comes with an empty disk: what it knows of epochs that were handed over it knows by its snapshot."""
+    stage.power_loss(broker)
+    stage.world.lose_disk(broker)
+    stage.until(lambda: broker not in stage.in_sync, what=f"{broker} out")
+    stage.revive(broker)
+    stage.until(lambda: broker in stage.in_sync, what=f"{broker} in sync again")
+    stage.run(0.1)
 
 
 def hand_over(stage: Stage, source: BrokerId, to: BrokerId) -> None:

@@ -1,8 +1,8 @@
 """A learner is counted before it is in sync (R8): it comes into the set only when it is durable up to where it began to count.
 
-C returns, and what it says is on its way; meanwhile x is published, and acknowledged by A and B alone. When A hears that C is near
-the log's end, C begins to count: for what is published from now on. x is from before, and C has not heard of it: were it in sync,
-it could be promoted without.
+C returns, and what it says is on its way; meanwhile x is published, and acknowledged by A and B alone. When A hears that C is
+near the log's end, C begins to count: for what is published from now on. x is from before, and C has not heard of it: were it in
+sync, it could be promoted without.
 """
 
 from tests.simulation.options import Options
