@@ -123,7 +123,9 @@ class Contents:
         size: int,
     ) -> None:
         """New contents of one record, each with that many references, at least one. `size`: bytes of all of them."""
-        shelf = self._shelf_for(ids[0])
+        shelf = self.shelves.get(ids[0] >> SHELF_BITS)
+        if shelf is None or self._captures.of_contents:
+            shelf = self._shelf_for(ids[0])
         if len(ids) >= RUN_MIN and type(ids) is range:
             shelf.runs[index_of(ids[0])] = ContentRun(ids.start, messages, size)
         else:

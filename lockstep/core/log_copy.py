@@ -11,7 +11,10 @@ from lockstep.core.frames import Frame
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.resident_bodies import ResidentBodies
 from lockstep.core.restoration import UNLIMITED_BYTES
-from lockstep.core.set_state import SetState
+from lockstep.core.set_state import RECORD_COST, SetState
+
+_COST_SHIFT = 5
+"""Bytes of a frame that cost as much as a unit: were all of them positions of messages, less than that."""
 
 
 class LogCopy:
@@ -99,6 +102,30 @@ class LogCopy:
                     self._retain(self.suffix.popleft())
                 else:
                     yield cost
+
+    def apply_at_once(
+        self, index: LogIndex, cost_max: int, between: Callable[[], object] | None = None
+    ) -> bool:
+        """The same in one step, if that costs little, as it nearly always does; False: nothing was done.
+
+        `cost_max`: in the units of `Pieces`.
+        """
+        suffix = self.suffix
+        if self._applying is not None:
+            return False
+        cost = 0
+        for frame in suffix:
+            header = frame.header
+            if header.last > index:
+                break
+            cost += RECORD_COST * (header.last - header.first + 1)
+            cost += len(frame.durable) + len(frame.transient) >> _COST_SHIFT
+            if cost > cost_max:
+                return False
+        while suffix and suffix[0].header.last <= index:
+            self.state.apply_frame(suffix[0], between)
+            self._retain(suffix.popleft())
+        return True
 
     def finish_frame(self) -> None:
         """Of a frame of which a part is applied, apply the rest."""

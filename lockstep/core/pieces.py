@@ -25,26 +25,22 @@ class Pieces:
     def __init__(self, cost_max: int = PIECE_COST) -> None:
         """`cost_max`: of one piece; the simulator draws its own."""
         self._cost_max = cost_max
-        self._works: deque[Iterator[int]] = deque()
+        self.works: deque[Iterator[int]] = deque()
+        """Those under way; none: there is nothing more to do."""
         self._is_going_on = False
         self._wakes_ms = 0
         """When another turn was asked for last."""
 
-    @property
-    def are_waiting(self) -> bool:
-        """Whether there is more to do."""
-        return bool(self._works)
-
     def begin(self, work: Iterator[int]) -> None:
         """A work that is done beside those that are under way."""
-        self._works.append(work)
+        self.works.append(work)
 
     def go_on(self) -> None:
         """One piece, of one work if that is long: they take turns. What a work begins is done behind its own step."""
         if self._is_going_on:
             return
         self._is_going_on = True
-        works, cost = self._works, 0
+        works, cost = self.works, 0
         while works and cost < self._cost_max:
             step = next(works[0], None)
             if step is None:
@@ -56,7 +52,7 @@ class Pieces:
 
     def ask(self, set_name: SetName, now: Now) -> list[WakeAt]:
         """What asks for another turn, if there is more to do; no more than one each millisecond, whoever else asks for some."""
-        if not self._works or self._wakes_ms > now.boottime_ms:
+        if not self.works or self._wakes_ms > now.boottime_ms:
             return []
         self._wakes_ms = now.boottime_ms + 1
         return [WakeAt(set_name, self._wakes_ms)]

@@ -156,15 +156,19 @@ class BackupCore:
                 self._following.lost(now)
             case Tick():
                 self._tick(now)
-            case Woken():
+            case Woken() if memory.pieces.works:
                 memory.pieces.go_on()
             case _:
                 pass
-        self._store.look(now)
-        self._following.look(now)
-        if memory.copy is not None and not memory.is_settling:
+        # Of every frame: what is asked of most is asked here.
+        if self._store.loading is not None:
+            self._store.take_loaded(now)
+        if self._following.has_joined:
+            self._following.tell_joined(now)
+        if memory.copy is not None and (memory.joining is None or not memory.joining.is_settling):
             memory.copy.bodies.trim(memory.durable_end)
-        memory.effects += memory.pieces.ask(self.set_name, now)
+        if memory.pieces.works:
+            memory.effects += memory.pieces.ask(self.set_name, now)
         return memory.take_effects()
 
     def _tick(self, now: Now) -> None:

@@ -45,7 +45,7 @@ class Following:
         self._words = words
         self._store = store
         self._settings = settings
-        self._has_joined = False
+        self.has_joined = False
         """Memory became whole, and the primary was not told yet."""
         self._told_commit = LogIndex(0)
         """What the primary said is committed and is not applied yet; 0: nothing."""
@@ -205,7 +205,7 @@ class Following:
         memory.joining = None
         memory.is_whole = True
         memory.state = BackupState.FOLLOWING
-        self._has_joined = True
+        self.has_joined = True
         for held in joining.held:
             self._take_frames(held)
         yield from memory.apply(None)
@@ -241,17 +241,19 @@ class Following:
         told, self._told_commit = self._told_commit, LogIndex(0)
         memory = self._memory
         if told and memory.copy is not None:
-            memory.copy.learn(told)
-            memory.pieces.begin(memory.apply(self._settings.between))
-            memory.pieces.go_on()
+            copy, between = memory.copy, self._settings.between
+            copy.learn(told)
+            cost_max = self._settings.piece_cost
+            if memory.pieces.works or not copy.apply_at_once(copy.commit_index, cost_max, between):
+                memory.pieces.begin(memory.apply(between))
+                memory.pieces.go_on()
 
     # --- what the primary hears ---
 
-    def look(self, now: Now) -> None:
-        """After every input: say that memory is whole now."""
-        if self._has_joined:
-            self._has_joined = False
-            self.acknowledge(now)
+    def tell_joined(self, now: Now) -> None:
+        """Say that memory is whole now."""
+        self.has_joined = False
+        self.acknowledge(now)
 
     def acknowledge(self, now: Now) -> None:
         """Say how far this replica is durable; while its memory is not whole, only that it lives."""

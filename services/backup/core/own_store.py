@@ -46,20 +46,21 @@ class OwnStore:
         self._words = words
         self._settings = settings
         self._watch = StoreWatch(settings)
-        self._loading: Loading | None = None
+        self.loading: Loading | None = None
+        """What the store gives back of the disk, on its way into memory."""
 
     # --- opening ---
 
     def open(self) -> None:
         """Become the store's writer in this epoch; it answers with its log's end."""
         memory = self._memory
-        if self._loading is not None or (memory.joining is not None and memory.joining.is_half_there):
+        if self.loading is not None or (memory.joining is not None and memory.joining.is_half_there):
             memory.copy = None
         if memory.joining is not None:
             memory.is_whole = False
-        if self._loading is not None:
-            self._loading.give_up()
-        self._loading = memory.joining = None
+        if self.loading is not None:
+            self.loading.give_up()
+        self.loading = memory.joining = None
         memory.state = BackupState.OPENING
         memory.retry_ms = 0
         memory.effects.append(self._words.open())
@@ -98,12 +99,12 @@ class OwnStore:
         match answer:
             case SetOpened():
                 self._opened(answer, now)
-            case StateChunk() if self._loading is not None:
-                self._loading.take(answer)
-                self._load(self._loading)
-            case StateLoaded() if self._loading is not None:
-                self._loading.took_all(answer.log_end)
-                self._load(self._loading)
+            case StateChunk() if self.loading is not None:
+                self.loading.take(answer)
+                self._load(self.loading)
+            case StateLoaded() if self.loading is not None:
+                self.loading.took_all(answer.log_end)
+                self._load(self.loading)
             case Appended() | Installed() if memory.state is not BackupState.OPENING:
                 self._durable(answer, now)
             case Truncated():
@@ -117,11 +118,11 @@ class OwnStore:
         self._memory.pieces.begin(loading.work())
         self._memory.pieces.go_on()
 
-    def look(self, now: Now) -> None:
-        """After every input: what is loaded, becomes this replica's memory."""
-        memory, loading = self._memory, self._loading
+    def take_loaded(self, now: Now) -> None:
+        """What is loaded, once it is, becomes this replica's memory."""
+        memory, loading = self._memory, self.loading
         if loading is not None and loading.is_done:
-            self._loading, memory.copy = None, loading.finish()
+            self.loading, memory.copy = None, loading.finish()
             memory.note("loaded", f"log end {memory.copy.log_end}, applied {memory.copy.state.applied}")
             self._ready(now)
 
@@ -148,7 +149,7 @@ class OwnStore:
         if memory.copy is None:
             memory.is_whole = False
             memory.state = BackupState.LOADING
-            self._loading = Loading(memory.set_name, opened.commit_index, opened.log_end, self._settings)
+            self.loading = Loading(memory.set_name, opened.commit_index, opened.log_end, self._settings)
             memory.effects.append(self._words.load())
             return
         self._reconcile(memory.copy, opened, now)

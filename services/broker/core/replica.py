@@ -475,7 +475,7 @@ class Replica:
             self._note("promotion lost", f"epoch {won.target.epoch} is over")
             self._fall_back(now)
             return
-        if taking.pieces.are_waiting:
+        if taking.pieces.works:
             self._effects += taking.pieces.ask(self.set_name, now)
             return
         self._taking_over = None

@@ -35,7 +35,7 @@ def pieces_of(work: Iterator[int]) -> int:
     """How many pieces it is done in."""
     pieces, count = Pieces(), 0
     pieces.begin(work)
-    while pieces.are_waiting:
+    while pieces.works:
         pieces.go_on()
         count += 1
     return count

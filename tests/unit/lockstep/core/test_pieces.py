@@ -32,7 +32,7 @@ def test_a_piece_is_as_much_as_may_be_done_in_one_go() -> None:
     assert work.done == 3
     pieces.go_on()
     assert work.done == 6
-    while pieces.are_waiting:
+    while pieces.works:
         pieces.go_on()
     assert work.done == 9
 
@@ -42,7 +42,7 @@ def test_small_works_are_all_done_in_one_go() -> None:
     for work in works:
         pieces.begin(iter(work))
     pieces.go_on()
-    assert not pieces.are_waiting
+    assert not pieces.works
     assert [work.done for work in works] == [1, 2, 0]
 
 
@@ -67,7 +67,7 @@ def test_a_work_may_begin_another_one() -> None:
     pieces.begin(begin())
     pieces.go_on()
     assert other.done == 1
-    assert not pieces.are_waiting
+    assert not pieces.works
 
 
 def test_another_turn_is_asked_for_once_a_millisecond_while_there_is_more_to_do() -> None:
