@@ -2,7 +2,7 @@
 proxies for AMQP clients, as child processes on one data directory.
 
 Law: a start on the same directory gives the same cluster: the same disks, ports and names (`cluster.json`), and a directory has
-one cluster at a time. Stores are at Unix sockets beside their data, unless it is asked otherwise: whoever reaches one may change
+one cluster at a time. Stores are at Unix sockets in it, unless it is asked otherwise: whoever reaches one may change
 what it has. A broker process that was seen to exit has its lease revoked, by the id that it wrote down (DESIGN R6);
 nothing is started again by itself.
 """
@@ -188,7 +188,10 @@ class LocalCluster:
     def _store_address(self, shape: ClusterFile, name: str) -> str:
         if port := shape.store_ports.get(name):
             return f"127.0.0.1:{port}"
-        return socket_address(self.directory / name / "store.sock")
+        # Beside the brokers' directories: a copy of one of these is a backup, and takes no sockets along.
+        sockets = self.directory / "sockets"
+        sockets.mkdir(mode=0o700, exist_ok=True)
+        return socket_address(sockets / name)
 
     def _store(self, name: str, address: str) -> ChildProcess:
         home = self.directory / name

@@ -16,15 +16,16 @@ PATH_BYTES_MAX = 107
 """`sun_path` of Linux, without its end."""
 
 
-def socket_address(path: Path) -> str:
+def socket_address(path: Path, temporary: Path | None = None) -> str:
     """`unix:path` for a socket at `path`, whose directory is there, or elsewhere if that is too long.
 
-    Raises `Rejected` if what stands in for it belongs to somebody else.
+    `temporary`: the directory for what is short-lived, None: the system's. Raises `Rejected` if what stands in for the path
+    belongs to somebody else.
     """
     if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         return f"unix:{path}"
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:24]
-    directory = Path(tempfile.gettempdir()) / f"lockstep-{os.getuid()}"
+    directory = (temporary or Path(tempfile.gettempdir())) / f"lockstep-{os.getuid()}"
     directory.mkdir(mode=0o700, exist_ok=True)
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:

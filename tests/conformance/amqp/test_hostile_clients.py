@@ -18,7 +18,7 @@ import pytest
 from lockstep.runtime.ports import choose_ports
 from tests.amqp import codec, hostile
 from tests.amqp.raw_client import RawClient, begin, credit
-from tests.conformance.amqp.cluster import AmqpCluster
+from tests.conformance.amqp.cluster import SETS, AmqpCluster
 
 ANSWER_SECONDS = 8.0
 """That the well-behaved client waits at most: far more than a turn takes, on a machine that does much else."""
@@ -166,3 +166,74 @@ async def test_a_client_that_reads_nothing(small_proxy: tuple[str, int], queue: 
             await other.attach_receiver("r", queue)
             other.send(credit(0, 1))
             await other.expect("transfer")
+
+
+WORST = " OR ".join(["p LIKE '%" + "a_" * 60 + "b%'"] * 28)
+"""Nearly fits at every place of a value that is `ab` again and again."""
+LEASE_SECONDS = 3.0
+
+
+async def test_selectors_of_the_worst_kind_take_no_lease_and_hold_nobody_up(
+    amqp: AmqpCluster, address: str, queue: str
+) -> None:
+    properties = codec.mapping(codec.string("p"), codec.string("ab" * 30_000))
+    costly = codec.message(b"x", codec.described(codec.ulong(0x74), properties))
+    topic = f"worst-{uuid.uuid4()}"
+
+    async def bind() -> None:
+        await amqp.session.declare_exchange(topic, "topic", set_name=SETS[0])
+        for number in range(12):
+            await amqp.session.declare_queue(f"{queue}-{number}", set_name=SETS[0])
+            selector = f"{WORST} OR q = {number}"
+            await amqp.session.bind(topic, f"{queue}-{number}", "#", (("lockstep:selector", selector),))
+
+    async def epochs() -> list[int]:
+        status = await amqp.client.administration.status()
+        return [one.epoch for one in status.view.sets]
+
+    await asyncio.to_thread(amqp.run, bind())
+    before = await asyncio.to_thread(amqp.run, epochs())
+    async with _witnessed(address) as witness, await RawClient.begun(address) as client:
+        await client.attach_sender("to-topic", f"topic://{topic}/k")
+        refused = await client.outcome_of(client.transfer_in_frames(costly, settled=False))
+        assert refused.name == "rejected"
+        await client.attach_sender("to-queue", queue, handle=1)
+        for _ in range(5):
+            taken = await client.outcome_of(client.transfer_in_frames(costly, settled=False, handle=1))
+            assert taken.name == "accepted"
+        selector = codec.described(codec.symbol("apache.org:selector-filter:string"), codec.string(WORST))
+        source = codec.composite(
+            "source", address=queue, filter=codec.mapping(codec.symbol("selector"), selector)
+        )
+        await client.attach_receiver("r", queue, 2, source=source)
+        client.send(credit(2, 10))
+        await asyncio.sleep(3)
+        assert witness.slowest < LEASE_SECONDS
+    assert await asyncio.to_thread(amqp.run, epochs()) == before
+
+
+@pytest.mark.slow
+async def test_many_browsers_of_a_client_that_reads_nothing_hold_a_limited_part_of_the_proxys_memory(
+    small_proxy: tuple[str, int], queue: str
+) -> None:
+    address, pid = small_proxy
+    async with await RawClient.begun(address) as sender:
+        await sender.attach_sender("s", queue)
+        body = codec.message(bytes(MESSAGE_BYTES))
+        for _ in range(40):
+            sender.transfer_in_frames(body)
+        await sender.outcome_of(39)
+    before = _rss(pid)
+    async with _witnessed(address):
+        reader = await RawClient.opened(address)
+        reader.send(begin(incoming_window=2**31 - 1))
+        await reader.expect("begin")
+        for handle in range(200):
+            source = codec.composite("source", address=queue, distribution_mode=codec.Symbol("copy"))
+            await reader.attach_receiver(f"b{handle}", queue, handle, source=source)
+        for handle in range(200):
+            reader.send(credit(handle, 1000, incoming_window=2**31 - 1))
+        reader.stop_reading()
+        await asyncio.sleep(5)
+        assert _rss(pid) - before < RSS_GROWTH_MAX
+        reader.abort()

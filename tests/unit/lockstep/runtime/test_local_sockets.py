@@ -1,18 +1,12 @@
 """Where sockets of processes of one data directory are."""
 
 import os
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from lockstep.core.errors import Rejected
 from lockstep.runtime.local_sockets import PATH_BYTES_MAX, socket_address
-
-
-@pytest.fixture(autouse=True)
-def own_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 def test_a_socket_is_where_its_process_has_its_data() -> None:
@@ -23,8 +17,8 @@ def test_where_a_path_is_too_long_there_is_a_short_one_of_this_user_alone_and_al
     tmp_path: Path,
 ) -> None:
     long, other = tmp_path / ("x" * 120) / "store.sock", tmp_path / ("y" * 120) / "store.sock"
-    address = socket_address(long)
-    assert address == socket_address(long) != socket_address(other)
+    address = socket_address(long, tmp_path)
+    assert address == socket_address(long, tmp_path) != socket_address(other, tmp_path)
     path = Path(address.removeprefix("unix:"))
     assert len(os.fsencode(path)) <= PATH_BYTES_MAX
     assert path.parent.stat().st_mode & 0o077 == 0
@@ -39,4 +33,4 @@ def test_no_socket_is_put_where_others_may_go(tmp_path: Path, is_link: bool) -> 
     else:
         place.mkdir(mode=0o755)
     with pytest.raises(Rejected, match="open to others"):
-        socket_address(Path("/") / ("x" * 200))
+        socket_address(Path("/") / ("x" * 200), tmp_path)
