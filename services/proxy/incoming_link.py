@@ -7,6 +7,7 @@ refuses each message is tried alone, unless something was published behind it, a
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import NamedTuple, Protocol
 from proton import Link, Receiver
 
 from lockstep.client.command_batches import Confirmation, RefusedTogether
-from lockstep.core.amqp.sections import address_of, split
+from lockstep.core.amqp.sections import address_of, split, time_to_live
 from lockstep.core.commands import OutgoingMessage
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from services.proxy.amqp_transaction import AmqpTransaction
@@ -175,7 +176,8 @@ class IncomingLink:
         try:
             if path.remote_state(delivery) == StateCode.TRANSACTIONAL:
                 transaction = self._transaction_of(delivery)
-            properties, body, is_durable, ttl_ms = split(data)
+            incoming = split(data)
+            properties, body, is_durable, ttl_ms, absolute_expiry_ms = incoming
             if self._target is None:
                 address = address_of(properties) or ""
         except Rejected as error:
@@ -183,6 +185,8 @@ class IncomingLink:
             condition = condition_of(error) if is_unknown else Condition(DECODE_ERROR, error.message)
             self._refuse(delivery, is_settled, transaction, condition)
             return
+        if absolute_expiry_ms:
+            ttl_ms = time_to_live(incoming, int(time.time() * 1000))
         message = OutgoingMessage(properties, body, is_durable, ttl_ms)
         if is_settled:
             path.settle(delivery)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from lockstep.core.amqp.encodings import LISTS, NULL, STRING, UINT, Simple, decode, malformed, members, skip
 from lockstep.core.amqp.section_table import SIZED_SECTIONS, Section, describe, is_bare
+from lockstep.core.commands import SPAN_MS_MAX
 from lockstep.core.errors import Rejected
 
 HEADER = b"\x00\x53\x70"
@@ -37,6 +38,9 @@ BODY_SECTIONS_MAX = 1024
 
 _TO = 2
 """Place of `to` in the properties section."""
+_ABSOLUTE_EXPIRY_TIME = 8
+"""Place of `absolute-expiry-time` there."""
+_TIMESTAMP = 0x83
 _UINT_MAX = 2**32 - 1
 _BOOLEAN = frozenset({0x41, 0x42, 0x56})
 _UBYTE = frozenset({0x50})
@@ -52,6 +56,8 @@ class Incoming(NamedTuple):
     is_durable: bool
     ttl_ms: int
     """0: none."""
+    absolute_expiry_ms: int = 0
+    """When its sender says that it expires, by the clock of whoever receives it (TimeMs); 0: it does not."""
 
 
 class HeaderFields(NamedTuple):
@@ -73,7 +79,7 @@ def split(raw: bytes) -> Incoming:
     """Cut an encoded message for keeping. Raises `Rejected` if it is malformed, as far as sections and the header go."""
     end = len(raw)
     kept, is_durable, ttl_ms = EMPTY_HEADER, False, 0
-    at = first = 0
+    at = first = expiry_ms = 0
     section: int
     last = -1
     while at < end:
@@ -85,6 +91,7 @@ def split(raw: bytes) -> Incoming:
             contents_at = constructor_at + (2 if raw[constructor_at] < 0xB0 else 5)
         else:
             section, width, is_payload = sized
+            constructor_at = at + 3
             contents_at = at + 4 + width
             if contents_at > end:
                 raise malformed("a section is cut off", at)
@@ -98,10 +105,13 @@ def split(raw: bytes) -> Incoming:
             if not is_payload or after != end:
                 _check_body(raw, at, end)
                 contents_at = at
-            return Incoming(kept + raw[first:contents_at], raw[contents_at:], is_durable, ttl_ms)
+            return Incoming(kept + raw[first:contents_at], raw[contents_at:], is_durable, ttl_ms, expiry_ms)
         if section <= last:
             raise malformed("a section out of order", at)
-        if section <= 1:
+        if section == 3:
+            if raw.find(_TIMESTAMP, contents_at, after) >= 0:
+                expiry_ms = _absolute_expiry(raw, constructor_at, after)
+        elif section <= 1:
             first = after
             if section == 0:
                 header = raw[:after]
@@ -110,7 +120,17 @@ def split(raw: bytes) -> Incoming:
         at = after
     if last < 0:
         raise malformed("no section", 0)
-    return Incoming(kept + raw[first:], b"", is_durable, ttl_ms)
+    return Incoming(kept + raw[first:], b"", is_durable, ttl_ms, expiry_ms)
+
+
+def time_to_live(incoming: Incoming, now_ms: int) -> int:
+    """How long a message lives that says when it expires, in milliseconds: until then, or as long as its header says if that is
+    shorter. What has expired already lives for one. 0: for ever, or so long that nobody could tell.
+    """
+    left = max(incoming.absolute_expiry_ms - now_ms, 1)
+    if left > SPAN_MS_MAX:
+        return incoming.ttl_ms
+    return min(left, incoming.ttl_ms or left)
 
 
 def join(
@@ -199,6 +219,20 @@ def header_fields(header: bytes) -> HeaderFields:
 def header_of(properties: bytes) -> HeaderFields:
     """The header of a kept message: durable and priority. Raises `Rejected` if it is malformed."""
     return header_fields(properties[: _header_end(properties)] or EMPTY_HEADER)
+
+
+def _absolute_expiry(raw: bytes, constructor_at: int, end: int) -> int:
+    """`absolute-expiry-time` of a properties section; 0 if it is null, not there, or no time that clients of today mean."""
+    count, at, last = members(raw, constructor_at, end, LISTS)
+    if count <= _ABSOLUTE_EXPIRY_TIME:
+        return 0
+    for _ in range(_ABSOLUTE_EXPIRY_TIME):
+        at = at + 1 if at < last and raw[at] == NULL else skip(raw, at, last)
+    if at >= last or raw[at] != _TIMESTAMP:
+        return 0
+    value, _ = decode(raw, at, last)
+    assert isinstance(value, int)
+    return max(value, 0)
 
 
 def _header_end(properties: bytes) -> int:

@@ -1,6 +1,8 @@
 """What a link has sent keeps its order, and happens when the link or its connection ends in order."""
 
 import asyncio
+import struct
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -28,10 +30,13 @@ class SmallQueue(StubBatches):
         self.messages: list[int] = []
         self.refusals = Rejected
         self._unanswered: list[tuple[Confirmation, Sequence[Any]]] = []
+        self.ttls_ms: list[int] = []
+        """Of all that was published."""
 
     def publish(self, *given: Any) -> Confirmation:
         confirmation: Confirmation = asyncio.get_running_loop().create_future()
         self._unanswered.append((confirmation, given[2]))
+        self.ttls_ms += [message.ttl_ms for message in given[2]]
         return confirmation
 
     @property
@@ -98,16 +103,35 @@ async def published(queue: SmallQueue, count: int) -> None:
             await asyncio.sleep(0.005)
 
 
-def _transfer(number: int) -> bytes:
+def _transfer(number: int, *sections: bytes) -> bytes:
     return performative(
         "transfer",
         0,
-        codec.message(b"%d" % number),
+        codec.message(b"%d" % number, *sections),
         handle=0,
         delivery_id=number,
         delivery_tag=codec.binary(b"%d" % number),
         message_format=0,
     )
+
+
+async def test_a_message_that_says_when_it_expires_lives_until_then_by_the_proxys_clock(
+    client: RawClient, queue: SmallQueue
+) -> None:
+    now_ms = int(time.time() * 1000)
+    ends = [now_ms + 3_600_000, now_ms - 1, 0]
+    client.send(*[_transfer(number, _expiring(end)) for number, end in enumerate(ends)])
+    await published(queue, len(ends))
+    await queue.answer()
+    later, past, never = queue.ttls_ms
+    assert 3_000_000 < later <= 3_600_000
+    assert (past, never) == (1, 0)
+
+
+def _expiring(absolute_expiry_ms: int) -> bytes:
+    """A properties section."""
+    timestamp = struct.pack(">Bq", 0x83, absolute_expiry_ms)
+    return codec.described(codec.ulong(0x73), codec.sequence(*[codec.NULL] * 8, timestamp))
 
 
 async def test_a_full_queue_refuses_what_it_has_no_room_for(client: RawClient, queue: SmallQueue) -> None:

@@ -14,6 +14,7 @@ from lockstep.core.amqp.sections import (
     header_of,
     join,
     split,
+    time_to_live,
 )
 from lockstep.core.errors import ErrorCode, Rejected
 from tests.unit.lockstep.core.amqp.amqp_messages import DATA, decoded, encoded, plain, proton_messages
@@ -128,6 +129,58 @@ def test_of_a_header_durable_and_priority_are_kept(
         assert incoming == Incoming(bytes.fromhex(kept) + DATA[:5], b"hi", is_durable, ttl_ms)
 
 
+_NULLS = "40" * 8
+
+
+@pytest.mark.parametrize(
+    ("properties", "expiry_ms"),
+    [
+        ("", 0),
+        ("45", 0),
+        ("c00201" + "40", 0),
+        # A message id with the byte of a timestamp.
+        ("c00502" + "a0018340", 0),
+        ("c01209" + _NULLS + "83" + "00" * 8, 0),
+        ("c01209" + _NULLS + "83" + "ff" * 8, 0),
+        ("c01209" + _NULLS + "83" + "0000018bcfe56801", 0x18BCFE56801),
+        ("d00000001500000009" + _NULLS + "83" + "0000018bcfe56801", 0x18BCFE56801),
+        # A creation time alone.
+        ("c0130a" + _NULLS + "40" + "83" + "0000018bcfe56801", 0),
+        ("c01b0a" + _NULLS + ("83" + "0000018bcfe56801") + ("83" + "0000018bcfe56800"), 0x18BCFE56801),
+        # Fields before it that are not null: a string, a described one.
+        ("c01809" + "a1026869" + "40" * 6 + "00534041" + "83" + "0000018bcfe56801", 0x18BCFE56801),
+    ],
+)
+def test_when_a_message_expires_is_found_in_its_properties(properties: str, expiry_ms: int) -> None:
+    section = bytes.fromhex("005373" + properties) if properties else b""
+    incoming = split(EMPTY_HEADER + section + DATA)
+    assert incoming.absolute_expiry_ms == expiry_ms
+    assert incoming.properties == EMPTY_HEADER + section + DATA[:5]
+
+
+def test_when_a_message_expires_is_found_as_a_client_writes_it() -> None:
+    raw = encoded(Message(id="m", address="a", correlation_id=7, expiry_time=1_700_000_000.5, body=None))
+    assert split(raw).absolute_expiry_ms == 1_700_000_000_500
+
+
+@pytest.mark.parametrize(
+    ("ttl_ms", "absolute_expiry_ms", "lives_ms"),
+    [
+        (0, 1_500, 500),
+        (400, 1_500, 400),
+        (600, 1_500, 500),
+        (600, 1_000, 1),
+        (0, 1, 1),
+        (600, 1 << 62, 600),
+        (0, 1 << 62, 0),
+    ],
+)
+def test_a_message_lives_until_the_earlier_of_its_ends(
+    ttl_ms: int, absolute_expiry_ms: int, lives_ms: int
+) -> None:
+    assert time_to_live(Incoming(b"", b"", True, ttl_ms, absolute_expiry_ms), now_ms=1_000) == lives_ms
+
+
 @pytest.mark.parametrize(
     ("raw", "why"),
     [
@@ -173,6 +226,8 @@ def test_of_a_header_durable_and_priority_are_kept(
         ("005370c0020250", "more values"),
         ("005370c00706404040404040" + "005375a000", "more than a header"),
         ("005370c000" + "005375a000", "more values"),
+        ("005373c00b09" + "40" * 8 + "8300" + "005375a000", "cut off"),
+        ("005373c00309" + "8340" + "005375a000", "more values"),
     ],
 )
 def test_what_is_malformed_is_refused(raw: str, why: str) -> None:
