@@ -8,7 +8,7 @@ state keeps of queues that are gone.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from lockstep.core.branch_names import branch_name
+from lockstep.core.branch_names import branch_name, is_ours
 from lockstep.core.frames import Frame
 from lockstep.core.ids import LogIndex, SetName, TransactionKey
 from lockstep.core.set_state import SetState
@@ -82,13 +82,14 @@ def _check_sets_of(
     set_name: SetName, told: Sequence[CommittedTransaction], distributed: Sequence[DistributedTransaction]
 ) -> Iterator[str]:
     """Whoever plans learns from each branch that a coordinator has committed where to look for the others. A branch that a script
-    has made by hand has no others.
+    has made by hand, or another transaction manager, has no others.
     """
     sets = {mine.global_id: sorted(mine.sets) for mine in distributed}
     for done in told:
         if not done.is_joint or done.is_heuristic:
             continue
-        wanted = sets.get(branch_name(Xid.decode(done.xid)).global_id)
+        xid = Xid.decode(done.xid)
+        wanted = sets.get(branch_name(xid).global_id) if is_ours(xid) else None
         if wanted is not None and list(done.resource_sets) != wanted:
             yield f"events of {set_name} at {done.index} name the sets {done.resource_sets}, not {wanted}"
 
