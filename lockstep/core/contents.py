@@ -62,12 +62,10 @@ class Contents:
             run = shelf.runs.get(index_of(ids.start))
             if run is not None:
                 return run.contents[ids.start - run.first : ids.stop - run.first]  # type: ignore[return-value]
-        found: list[Content] = []
-        for message_id in ids:
-            shelf = shelves[message_id >> SHELF_BITS]
-            content = shelf.single.get(message_id)
-            found.append(content if content is not None else shelf.find(message_id))  # type: ignore[arg-type]
-        return found
+        try:
+            return [shelves[message_id >> SHELF_BITS].single[message_id] for message_id in ids]
+        except KeyError:
+            return [self.find(message_id) for message_id in ids]  # type: ignore[misc]
 
     def packed(self, ids: Sequence[MessageId]) -> PackedMessages | None:
         """These neighbours, which came with one record, if all of it is here, is together still and has its bodies."""
