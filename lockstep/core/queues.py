@@ -21,7 +21,7 @@ from lockstep.core.records import DeclareQueue, Message
 
 _SLACK = 64
 """Positions without an entry that the order list may keep beyond the number of entries: removing stays O(1) amortised."""
-RESTORED_IN_ONE = 1000
+RESTORED_IN_ONE = 500
 """Entries of a snapshot that are put into a queue in one go."""
 _WHOLE = {Message}
 

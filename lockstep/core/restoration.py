@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 
 UNLIMITED_BYTES = 1 << 62
-TAKEN_IN_ONE = 32
+TAKEN_IN_ONE = 16
 """Items that are taken in one step."""
-BLOCK_COST, ITEM_COST, BINDING_COST = 100, 3, 10
-"""In microseconds, about: of a block of items, of one alone, of a binding."""
+BLOCK_COST, ITEM_COST, BINDING_COST, RUN_COST, ENTRY_COST = 100, 3, 10, 10, 2
+"""In microseconds, about: of a block of items, of one alone, of a binding, of a run of entries, of one of them alone."""
 _Entry = tuple[QueuePosition, MessageId]
 
 
@@ -317,7 +317,7 @@ class Restoration:
             for entries, with_runs, are_durable in ((durable, runs, True), (transient, [], False)):
                 for _, ids in queue.restore(entries, with_runs, are_durable):
                     self._claims.claim(ids, queue.is_durable and are_durable)
-                    yield 1 if type(ids) is range else len(ids)
+                    yield RUN_COST if type(ids) is range else ENTRY_COST * len(ids)
             queue.delivery_counts.update(self._counts.pop(queue_id, ()))
             queue.expiries.update(self._expiries.pop(queue_id, ()))
             yield 1
