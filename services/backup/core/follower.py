@@ -11,7 +11,7 @@ from lockstep.core.ids import BrokerId, Incarnation, SetName
 from lockstep.core.inputs import AnyInput, LeaseKeySeen, MapSeen, StoreConnected, StoreLost
 from lockstep.core.store_protocol import RememberMap
 from services.backup.core.backup import BackupCore
-from services.backup.core.backup_memory import FoundDamage
+from services.backup.core.backup_memory import BackupState, FoundDamage
 from services.backup.core.settings import BackupSettings
 
 
@@ -76,6 +76,9 @@ class Follower:
             effects += backup.end()
             backup = None
             self._memory_number += 1
+        if backup is not None and backup.epoch != set_map.epoch and backup.state is BackupState.LOADING:
+            # It serves the next epoch as well, and a big disk is not to be begun anew for each.
+            return effects
         if backup is not None and backup.epoch == set_map.epoch:
             if not backup.may_set_aside(set_map, self._lease_holder):
                 return []

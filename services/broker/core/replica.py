@@ -360,9 +360,11 @@ class Replica:
             self._effects += self.backup.end()
             self.backup = None
             self._take_new_name()
-        if self.backup is None or (self.backup.epoch != set_map.epoch and self._map_due):
+        # What is being loaded serves the next epoch as well, and a big disk is not to be begun anew for each.
+        is_loading = self.backup is not None and self.backup.state is BackupState.LOADING
+        if self.backup is None or (self.backup.epoch != set_map.epoch and self._map_due and not is_loading):
             self._begin_following(set_map, now)
-        self._map_due = False
+        self._map_due = self._map_due and is_loading
         if self.backup is None:
             return
         if fence := self._candidate.fence_to_open(self.backup):
