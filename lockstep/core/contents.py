@@ -148,7 +148,7 @@ class Contents:
         return shelf
 
     def load(self, message_id: MessageId, content: Content) -> None:
-        """One of a snapshot; who refers to it follows with `claim`."""
+        """One of a snapshot; who refers to it is counted behind it (`restored_references`)."""
         self._shelf_for(message_id).single[message_id] = content
         self._length += 1
         if type(content) is Message:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from lockstep.core import item_values as values
 from lockstep.core import items as keys
 from lockstep.core.apply_messages import reserve, shares_in
-from lockstep.core.claims import Claims
 from lockstep.core.entry_runs import EntryRun
 from lockstep.core.exchanges import Binding, Exchange
 from lockstep.core.ids import (
@@ -31,6 +30,7 @@ from lockstep.core.outcomes import Outcome
 from lockstep.core.packed_messages import RUN_MIN
 from lockstep.core.queues import Queue
 from lockstep.core.restored_contents import RestoredContents
+from lockstep.core.restored_references import RestoredReferences
 from lockstep.core.sessions import Session
 from lockstep.core.subscriptions import DeletedResource, Group
 from lockstep.core.transactions import Undone
@@ -82,8 +82,10 @@ class Restoration:
         """`blocks`: gets what was found of them. `with_checksums`: of bodies that are let go, see `Contents.drop`."""
         self._state = state
         state.changes.captures.finish()
-        self._claims = Claims(state.contents)
-        self._contents = RestoredContents(state.contents, self._claims, resident_bytes_max, with_checksums)
+        self._references = RestoredReferences(state.contents)
+        self._contents = RestoredContents(
+            state.contents, self._references, resident_bytes_max, with_checksums
+        )
         self._operations: dict[TransactionKey, set[LogIndex]] = {}
         """Those that came."""
         self._blocks = blocks
@@ -302,7 +304,7 @@ class Restoration:
         state.subscriptions.restore(self._groups, self._deleted, self._names_from)
         yield from self._settle_queues()
         yield from self._settle_transactions()
-        self._claims.end()
+        self._references.end()
 
     def _settle_queues(self) -> Iterator[int]:
         """Entries, and what they refer to."""
@@ -316,7 +318,7 @@ class Restoration:
             runs = self._entry_runs.pop(queue_id, [])
             for entries, with_runs, are_durable in ((durable, runs, True), (transient, [], False)):
                 for _, ids in queue.restore(entries, with_runs, are_durable):
-                    self._claims.claim(ids, queue.is_durable and are_durable)
+                    self._references.count(ids, queue.is_durable and are_durable)
                     yield RUN_COST if type(ids) is range else ENTRY_COST * len(ids)
             queue.delivery_counts.update(self._counts.pop(queue_id, ()))
             queue.expiries.update(self._expiries.pop(queue_id, ()))
@@ -345,5 +347,5 @@ class Restoration:
                 buffer.touched.update(share.queue for share in shares)
                 reserve(state, shares, 1)
                 if operation.index in fresh:
-                    self._claims.claim(ids, operation.is_durable)
+                    self._references.count(ids, operation.is_durable)
                 yield len(ids)

@@ -3,24 +3,28 @@
 Law: contents of one record are all in one run or all by themselves. So whoever has neighbours of one record needs to look once.
 """
 
-from lockstep.core.claims import Claims
 from lockstep.core.content import size_of, without_body
 from lockstep.core.contents import Contents
 from lockstep.core.ids import LogIndex, MessageId, index_of
 from lockstep.core.item_blocks import MessagePiece
 from lockstep.core.item_values import decode_content
 from lockstep.core.packed_messages import RUN_MIN, PackedMessages, alike_of
+from lockstep.core.restored_references import RestoredReferences
 
 
 class RestoredContents:
     """Of one restoration; blocks come in the order of their numbers."""
 
     def __init__(
-        self, contents: Contents, claims: Claims, resident_bytes_max: int, with_checksums: bool
+        self,
+        contents: Contents,
+        references: RestoredReferences,
+        resident_bytes_max: int,
+        with_checksums: bool,
     ) -> None:
         """Of durable contents the first ones stay whole, up to `resident_bytes_max`; `with_checksums`: see `Contents.drop`."""
         self._contents = contents
-        self._claims = claims
+        self._references = references
         self._resident_bytes_left = resident_bytes_max
         self._with_checksums = with_checksums
         self._last_alone = MessageId(0)
@@ -30,7 +34,7 @@ class RestoredContents:
     def take_item(self, message_id: MessageId, value: bytes, is_durable: bool) -> None:
         """One that has an item of its own."""
         content = decode_content(value)
-        self._claims.loaded((message_id,))
+        self._references.loaded((message_id,))
         self._resident_bytes_left -= len(value)
         if is_durable and self._resident_bytes_left < 0:
             content = without_body(content, self._with_checksums)
@@ -52,7 +56,7 @@ class RestoredContents:
             is_begun = index == self._last_run
             is_alone = not is_begun and (count < RUN_MIN or index == index_of(self._last_alone))
             for piece in pieces[place:behind]:
-                self._claims.loaded(range(piece.first, piece.first + len(piece.messages)))  # type: ignore[arg-type]
+                self._references.loaded(range(piece.first, piece.first + len(piece.messages)))  # type: ignore[arg-type]
                 if is_alone:
                     self._take_alone(piece)
                 else:

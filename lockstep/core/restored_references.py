@@ -1,7 +1,7 @@
-"""Claims: who refers to the contents of a restored state, counted anew from its entries and operations.
+"""Restored references: who refers to the contents of a restored state, counted anew from its entries and operations.
 
-Law: each content is claimed at least once before the end, and claims are of contents that are here. Of what is claimed once, by
-something durable, as nearly everything is, nothing is kept.
+Law: each content is referred to at least once before the end, and only contents that are here are. Of those that one durable
+thing refers to, as of nearly all, nothing is kept.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from lockstep.core.contents import Contents
 from lockstep.core.ids import LogIndex, MessageId, index_of
 
 
-class _Unclaimed:
-    """What nobody has claimed yet on one shelf."""
+class _Uncounted:
+    """To what nobody refers yet on one shelf."""
 
     __slots__ = ("runs", "single")
 
@@ -21,19 +21,19 @@ class _Unclaimed:
         self.runs: dict[LogIndex, MessageId | set[MessageId]] = {
             index: MessageId(run.first) for index, run in shelf.runs.items()
         }
-        """By record: all from this one on, as long as they are claimed in their order."""
+        """By record: all from this one on, as long as they are counted in their order."""
 
 
-class Claims:
-    """Of one restoration. Contents that it found there are claimed already."""
+class RestoredReferences:
+    """Of one restoration. Contents that it found there are counted already."""
 
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
         self._fresh: set[MessageId] | None = set() if len(contents) else None
-        """What was loaded and is not claimed yet; None: begun with nothing, all are fresh."""
-        self._shelves: dict[int, _Unclaimed] = {}
+        """What was loaded, and to which nobody refers yet; None: begun with nothing, all are fresh."""
+        self._shelves: dict[int, _Uncounted] = {}
         self._left = 0
-        """Loaded and not claimed yet."""
+        """Loaded, and nobody refers to them yet."""
 
     def loaded(self, ids: Sequence[MessageId]) -> None:
         """These have come."""
@@ -41,51 +41,51 @@ class Claims:
         if self._fresh is not None:
             self._fresh.update(ids)
 
-    def claim(self, ids: Sequence[MessageId], is_durable: bool) -> None:
+    def count(self, ids: Sequence[MessageId], is_durable: bool) -> None:
         """One reference more to each of these."""
-        if self._fresh is None and isinstance(ids, range) and self._claim_run(ids, is_durable):
+        if self._fresh is None and isinstance(ids, range) and self._count_run(ids, is_durable):
             return
         for message_id in ids:
-            self._claim(message_id, is_durable)
+            self._count_one(message_id, is_durable)
 
-    def _claim_run(self, ids: range, is_durable: bool) -> bool:
-        """The first claim on the next ones of a run, if that is what it is, and durable."""
+    def _count_run(self, ids: range, is_durable: bool) -> bool:
+        """The first reference to each of the next ones of a run, if that is what it is, and durable."""
         index, number = index_of(ids[0]), ids[0] >> SHELF_BITS
         run = self._contents.shelves[number].runs.get(index)
         if run is None or not is_durable:
             return False
-        unclaimed = self._unclaimed_on(number).runs
-        begin = unclaimed.get(index)
+        uncounted = self._uncounted_on(number).runs
+        begin = uncounted.get(index)
         if begin is None or isinstance(begin, set) or not run.has_next(begin, ids):
             return False
         self._left -= len(ids)
         if ids[-1] + 1 < run.first + run.count:
-            unclaimed[index] = MessageId(ids[-1] + 1)
+            uncounted[index] = MessageId(ids[-1] + 1)
         else:
-            del unclaimed[index]
+            del uncounted[index]
         return True
 
-    def _claim(self, message_id: MessageId, is_durable: bool) -> None:
+    def _count_one(self, message_id: MessageId, is_durable: bool) -> None:
         had = (0, 0) if self._take_first(message_id) else self._contents.references(message_id)
         self._contents.refer(message_id, had[0] + is_durable, had[1] + (not is_durable))
 
     def _take_first(self, message_id: MessageId) -> bool:
-        """Whether nobody has claimed this one before."""
+        """Whether nobody referred to this one before."""
         if self._fresh is not None:
-            unclaimed = self._fresh
+            uncounted = self._fresh
         else:
-            of_shelf = self._unclaimed_on(message_id >> SHELF_BITS)
-            unclaimed = of_shelf.single
-            if message_id not in unclaimed and of_shelf.runs:
-                unclaimed = self._of_run(of_shelf, message_id)
-        if message_id not in unclaimed:
+            of_shelf = self._uncounted_on(message_id >> SHELF_BITS)
+            uncounted = of_shelf.single
+            if message_id not in uncounted and of_shelf.runs:
+                uncounted = self._of_run(of_shelf, message_id)
+        if message_id not in uncounted:
             assert message_id in self._contents, f"message {message_id} is referred to and not there"
             return False
-        unclaimed.remove(message_id)
+        uncounted.remove(message_id)
         self._left -= 1
         return True
 
-    def _of_run(self, of_shelf: _Unclaimed, message_id: MessageId) -> set[MessageId]:
+    def _of_run(self, of_shelf: _Uncounted, message_id: MessageId) -> set[MessageId]:
         index = index_of(message_id)
         found = of_shelf.runs.get(index)
         if found is None:
@@ -97,12 +97,12 @@ class Claims:
             of_shelf.runs[index] = found
         return found
 
-    def _unclaimed_on(self, number: int) -> _Unclaimed:
+    def _uncounted_on(self, number: int) -> _Uncounted:
         found = self._shelves.get(number)
         if found is None:
-            found = self._shelves[number] = _Unclaimed(self._contents.shelves[number])
+            found = self._shelves[number] = _Uncounted(self._contents.shelves[number])
         return found
 
     def end(self) -> None:
-        """Everything was claimed by whoever refers to it."""
+        """Everything that refers to contents was counted."""
         assert not self._left, f"{self._left} contents without a reference"
