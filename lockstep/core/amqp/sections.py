@@ -223,6 +223,10 @@ def header_of(properties: bytes) -> HeaderFields:
 
 def _absolute_expiry(raw: bytes, constructor_at: int, end: int) -> int:
     """`absolute-expiry-time` of a properties section; 0 if it is null, not there, or no time that clients of today mean."""
+    is_last_but_one = raw[constructor_at] == 0xC0 and raw[constructor_at + 2] == _ABSOLUTE_EXPIRY_TIME + 2
+    # So JMS clients write it. It would begin here, before a creation time that is null, or here, before one that is not.
+    if is_last_but_one and _TIMESTAMP not in (raw[end - 10], raw[max(end - 18, 0)]):
+        return 0
     count, at, last = members(raw, constructor_at, end, LISTS)
     if count <= _ABSOLUTE_EXPIRY_TIME:
         return 0

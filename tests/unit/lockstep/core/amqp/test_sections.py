@@ -147,6 +147,9 @@ _NULLS = "40" * 8
         # A creation time alone.
         ("c0130a" + _NULLS + "40" + "83" + "0000018bcfe56801", 0),
         ("c01b0a" + _NULLS + ("83" + "0000018bcfe56801") + ("83" + "0000018bcfe56800"), 0x18BCFE56801),
+        ("c0130a" + _NULLS + ("83" + "0000018bcfe56801") + "40", 0x18BCFE56801),
+        # Neither, where a message id is a timestamp's byte.
+        ("c00c0a" + "5383" + "40" * 9, 0),
         # Fields before it that are not null: a string, a described one.
         ("c01809" + "a1026869" + "40" * 6 + "00534041" + "83" + "0000018bcfe56801", 0x18BCFE56801),
     ],
