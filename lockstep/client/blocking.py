@@ -29,6 +29,7 @@ from lockstep.client.outgoing import Headers, Outgoing, listed
 from lockstep.client.session_settings import SessionSettings
 from lockstep.client.transaction_state import TransactionState
 from lockstep.core.commands import OutgoingMessage, QueueOptions
+from lockstep.core.deaths import Deaths
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import QueuePosition
 from lockstep.core.server_messages import (
@@ -329,6 +330,7 @@ class Message(_OnLoop):
         self.properties: bytes = inner.properties
         self.position: QueuePosition = inner.position
         self.delivery_count: int = inner.delivery_count
+        self.deaths: Deaths = inner.deaths
 
     def __repr__(self) -> str:
         return repr(self.inner)

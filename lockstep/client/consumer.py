@@ -15,6 +15,7 @@ from typing import Self
 from lockstep.client.command_batches import BATCH_MESSAGES_MAX, CommandBatches, Confirmation
 from lockstep.client.set_session import SetSession
 from lockstep.core.commands import Disposition
+from lockstep.core.deaths import Deaths
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition, SetName, TransactionKey
 from lockstep.core.server_messages import DeliveredMessage
@@ -78,6 +79,11 @@ class Message:
         """What is left of its time to live, by this machine's clock: at least 1; 0: it has none."""
         expires_ms = self._content.expires_ms
         return max(1, expires_ms - time.time_ns() // 1_000_000) if expires_ms else 0
+
+    @property
+    def deaths(self) -> Deaths:
+        """Of a dead letter: why it is one, the last time first."""
+        return self._content.deaths
 
     def accept(self) -> Confirmation:
         """It is done: take it from the queue."""

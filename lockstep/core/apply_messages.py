@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from lockstep.core.content import Content, size_of, size_of_all
+from lockstep.core.deaths import DeathReason, Deaths, died_again
 from lockstep.core.ids import (
     Epoch,
     LogIndex,
@@ -21,7 +22,16 @@ from lockstep.core.ids import (
     place,
 )
 from lockstep.core.packed_messages import RUN_MIN, PackedMessages, messages_of
-from lockstep.core.records import Alike, Dequeue, Message, Move, PackedPublish, Publish, Requeue
+from lockstep.core.records import (
+    Alike,
+    Dequeue,
+    DequeueReason,
+    Message,
+    Move,
+    PackedPublish,
+    Publish,
+    Requeue,
+)
 from lockstep.core.reply import DONE, Reply, refused
 from lockstep.core.tx_buffer import DequeueOperation, PublishOperation, Share, TxBuffer
 
@@ -214,6 +224,7 @@ def apply_move(state: SetState, index: LogIndex, epoch: Epoch, record: Move, is_
         return DONE
     first = place(index, record.ordinal)
     moved: list[tuple[QueuePosition, MessageId, bool]] = []
+    deaths = _deaths(source, record, first) if record.time_ms else {}
     for number, position in enumerate(record.positions):
         message_id = source.message_id(position)
         if message_id is not None:
@@ -232,10 +243,32 @@ def apply_move(state: SetState, index: LogIndex, epoch: Epoch, record: Move, is_
             target.append((position,), (message_id,), size, is_entry_durable)
             state.contents.hold(message_id, is_entry_durable and target.is_durable)
             target.expiries[position] = record.expires_ms[place_of_target] if record.expires_ms else 0
+            if deaths:
+                target.deaths[position] = deaths[position]
         if state.listener is not None:
             state.tell(state.listener.enqueued, target, [position for position, _, _ in moved])
     release(state, removed)
     return DONE
+
+
+def _deaths(source: Queue, record: Move, first: int) -> dict[QueuePosition, Deaths]:
+    """Why what is moved was moved, this time and before, by the positions that it gets."""
+    found: dict[QueuePosition, Deaths] = {}
+    alike: dict[Deaths, Deaths] = {}
+    """Those that are equal are one object."""
+    for new, position in enumerate(record.positions, first):
+        deaths = deaths_of(source, position, record.reason, record.time_ms)
+        found[QueuePosition(new)] = alike.setdefault(deaths, deaths)
+    return found
+
+
+def deaths_of(source: Queue, position: QueuePosition, reason: int, time_ms: int) -> Deaths:
+    """Why a message will be a dead letter that leaves a queue at a time (TimeMs), for a `DequeueReason`."""
+    if reason == DequeueReason.EXPIRED:
+        died = DeathReason.EXPIRED
+    else:
+        died = DeathReason.DELIVERY_LIMIT if source.is_worn_out(position) else DeathReason.REJECTED
+    return died_again(source.deaths.get(position, ()), source.name, died, time_ms)
 
 
 def apply_requeue(state: SetState, index: LogIndex, epoch: Epoch, record: Requeue, is_durable: bool) -> Reply:

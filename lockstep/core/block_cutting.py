@@ -7,8 +7,9 @@ import msgspec
 from msgspec.structs import replace
 
 from lockstep.core.content import size_of, size_of_all
+from lockstep.core.deaths import Deaths
 from lockstep.core.ids import MessageId, QueuePosition, neighbours
-from lockstep.core.item_blocks import EntryRunValue, encode_messages, messages_block_key
+from lockstep.core.item_blocks import DeadEntryRunValue, EntryRunValue, encode_messages, messages_block_key
 from lockstep.core.packed_messages import PackedMessages
 from lockstep.core.records import Message
 from lockstep.core.store_protocol import StateItem
@@ -61,11 +62,12 @@ def durable_entries(
     counts: Mapping[QueuePosition, int],
     expiries: Mapping[QueuePosition, int],
     transient: Collection[QueuePosition],
+    deaths: Mapping[QueuePosition, Deaths],
 ) -> Iterator[EntryRunValue]:
     """Those of a durable queue's entries that are durable, as runs; `pieces`, as `Queue.pieces` gives them, and what the queue
     has beside them.
     """
-    is_plain = not (counts or expiries or transient)
+    is_plain = not (counts or expiries or transient or deaths)
     for positions, ids in pieces:
         if is_plain and type(positions) is range and type(ids) is range:
             yield EntryRunValue(QueuePosition(positions[0]), MessageId(ids[0]), len(positions))
@@ -73,7 +75,10 @@ def durable_entries(
         for position, message_id in zip(positions, ids, strict=True):
             if position not in transient:
                 count, expires_ms = counts.get(position, 0), expiries.get(position)
-                yield EntryRunValue(position, message_id, 1, count, expires_ms)
+                if (died := deaths.get(position)) is not None:
+                    yield DeadEntryRunValue(position, message_id, 1, count, expires_ms, died)
+                else:
+                    yield EntryRunValue(position, message_id, 1, count, expires_ms)
 
 
 def cut_messages(runs: Iterable[MessageRun]) -> Iterator[list[MessageRun]]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from lockstep.core.deaths import Deaths
 from lockstep.core.ids import MessageId, QueueId, QueuePosition, neighbours
 from lockstep.core.item_values import WHOLE_PREFIX, decode_entry, encode
 from lockstep.core.items import ENTRY, MESSAGE, entry_key, message_key
@@ -43,6 +44,12 @@ class EntryRunValue(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def messages(self) -> Sequence[MessageId]:
         return range(self.message, self.message + self.count)  # type: ignore[return-value]
+
+
+class DeadEntryRunValue(EntryRunValue, frozen=True, array_like=True, gc=False):
+    """A dead letter, which is alone (`DeadEntryValue`), and what is read of any entries."""
+
+    deaths: Deaths = ()
 
 
 class MessagePiece(NamedTuple):
@@ -73,7 +80,7 @@ _decode_raw = msgspec.msgpack.Decoder(tuple[int, list[RawRun]]).decode
 _decode_arrays = msgspec.msgpack.Decoder(tuple[int, list[tuple[int, msgspec.Raw]]]).decode
 _decode_messages = msgspec.msgpack.Decoder(list[Message]).decode
 _decode_message = msgspec.msgpack.Decoder(Message).decode
-_decode_entries = msgspec.msgpack.Decoder(tuple[int, list[EntryRunValue]]).decode
+_decode_entries = msgspec.msgpack.Decoder(tuple[int, list[DeadEntryRunValue]]).decode
 _decode_pairs = msgspec.msgpack.Decoder(list[tuple[int, msgspec.Raw]]).decode
 _PREFIX = encode((_FORMAT, ()))[:2]
 """Of all but the older ones, which begin with a pair."""
@@ -151,12 +158,14 @@ def messages_in(last: int, value: bytes, left: bytes | None) -> tuple[list[Messa
     return pieces, Block(QueueId(0), last, runs, left)
 
 
-def entries_in(value: bytes) -> list[EntryRunValue]:
+def entries_in(value: bytes) -> list[DeadEntryRunValue]:
     """The entries of a block's value. Raises `msgspec.MsgspecError`."""
     if value.startswith(_PREFIX):
         return _decode_entries(value)[1]
     return [
-        EntryRunValue(QueuePosition(number), entry.message, 1, entry.delivery_count, entry.expires_ms)
+        DeadEntryRunValue(
+            QueuePosition(number), entry.message, 1, entry.delivery_count, entry.expires_ms, entry.deaths
+        )
         for number, raw in _decode_pairs(value)
         for entry in (decode_entry(raw),)
     ]

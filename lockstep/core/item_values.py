@@ -7,6 +7,7 @@ value: locks and reserved room follow from operations, lengths from entries, ref
 import msgspec
 
 from lockstep.core.content import Content, DroppedMessage
+from lockstep.core.deaths import Deaths
 from lockstep.core.ids import (
     Epoch,
     LogIndex,
@@ -47,6 +48,12 @@ class EntryValue(msgspec.Struct, frozen=True, array_like=True, gc=False):
     delivery_count: int = 0
     expires_ms: int | None = None
     """Of an entry that was moved; None: as its content says."""
+
+
+class DeadEntryValue(EntryValue, frozen=True, array_like=True, gc=False):
+    """Of a dead letter, and what is read of any entry."""
+
+    deaths: Deaths = ()
 
 
 class WholeMessage(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
@@ -118,7 +125,7 @@ decode_meta = msgspec.msgpack.Decoder(MetaValue).decode
 decode_epoch = msgspec.msgpack.Decoder(LogIndex).decode
 decode_exchange = msgspec.msgpack.Decoder(ExchangeValue).decode
 decode_queue = msgspec.msgpack.Decoder(DeclareQueue).decode
-decode_entry = msgspec.msgpack.Decoder(EntryValue).decode
+decode_entry = msgspec.msgpack.Decoder(DeadEntryValue).decode
 decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
 decode_session = msgspec.msgpack.Decoder(SessionValue).decode
 decode_transaction = msgspec.msgpack.Decoder(TransactionValue).decode
@@ -128,6 +135,13 @@ decode_undone = msgspec.msgpack.Decoder(UndoneValue).decode
 decode_beginning = msgspec.msgpack.Decoder(BeginningValue).decode
 _decode_content = msgspec.msgpack.Decoder(WholeMessage | BodilessMessage).decode
 _decode_operation = msgspec.msgpack.Decoder(PublishValue | DequeueValue).decode
+
+
+def encode_entry(message: MessageId, delivery_count: int, expires_ms: int | None, deaths: Deaths) -> bytes:
+    """The value of an entry's item."""
+    if deaths:
+        return encode(DeadEntryValue(message, delivery_count, expires_ms, deaths))
+    return encode(EntryValue(message, delivery_count, expires_ms))
 
 
 def encode_content(content: Content) -> bytes:

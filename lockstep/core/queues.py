@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from lockstep.core.content import Content
 from lockstep.core.contents import Contents
+from lockstep.core.deaths import Deaths
 from lockstep.core.entry_runs import EntryRun, EntryRuns, contiguous
 from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition, TransactionKey, index_of
 from lockstep.core.ids import place as position_at
@@ -51,6 +52,7 @@ class Queue:
         "_single",
         "_start",
         "bytes",
+        "deaths",
         "definition",
         "delivery_counts",
         "expiries",
@@ -86,6 +88,8 @@ class Queue:
         """Failed deliveries of entries that have any."""
         self.expiries: dict[QueuePosition, int] = {}
         """When entries expire that were moved here (TimeMs; 0: never): for all others their contents say it."""
+        self.deaths: dict[QueuePosition, Deaths] = {}
+        """Of entries that are dead letters: why."""
         self.locks: dict[QueuePosition, TransactionKey] = {}
         """Entries that a transaction will remove when it commits."""
         self.bytes = 0
@@ -234,6 +238,11 @@ class Queue:
     def delivery_count(self, position: QueuePosition) -> int:
         return self.delivery_counts.get(position, 0)
 
+    def is_worn_out(self, position: QueuePosition) -> bool:
+        """Whether a message failed as often as the queue allows."""
+        limit = self.definition.delivery_count_max
+        return bool(limit) and self.delivery_count(position) >= limit
+
     def expires_ms(self, position: QueuePosition) -> int:
         """When the message at a position that is there expires (TimeMs); 0: never."""
         moved = self.expiries.get(position) if self.expiries else None
@@ -288,7 +297,7 @@ class Queue:
                 if is_marked or is_durable:
                     self._take_out(tuple(alike), not is_marked, removed)
             marked.difference_update(positions)
-        for side in (self.delivery_counts, self.expiries, self.locks):
+        for side in (self.delivery_counts, self.expiries, self.deaths, self.locks):
             if side:
                 for position in removed.positions:
                     side.pop(position, None)

@@ -188,6 +188,8 @@ class Move(Record, tag=12, frozen=True):
     reason: int = DequeueReason.REJECTED
     expires_ms: tuple[int, ...] = ()
     """When the moved messages expire, by target (TimeMs); 0, and for all without any: never."""
+    time_ms: int = 0
+    """When they are moved, for whoever asks why they are there (`Death`); 0: of an older version, and nobody is told."""
 
 
 class Requeue(Record, tag=13, frozen=True):

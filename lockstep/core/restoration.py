@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lockstep.core import item_values as values
 from lockstep.core import items as keys
 from lockstep.core.apply_messages import reserve, shares_in
+from lockstep.core.deaths import Deaths
 from lockstep.core.entry_runs import EntryRun
 from lockstep.core.exchanges import Binding, Exchange
 from lockstep.core.ids import (
@@ -24,7 +25,7 @@ from lockstep.core.ids import (
     SessionKey,
     TransactionKey,
 )
-from lockstep.core.item_blocks import LEFT, Block, EntryRunValue, entries_in, is_block, messages_in
+from lockstep.core.item_blocks import LEFT, Block, DeadEntryRunValue, entries_in, is_block, messages_in
 from lockstep.core.items import Item
 from lockstep.core.outcomes import Outcome
 from lockstep.core.packed_messages import RUN_MIN
@@ -103,6 +104,7 @@ class Restoration:
         """Queues whose entries of either kind did not come in their order."""
         self._counts: dict[QueueId, list[tuple[QueuePosition, int]]] = {}
         self._expiries: dict[QueueId, list[tuple[QueuePosition, int]]] = {}
+        self._deaths: dict[QueueId, list[tuple[QueuePosition, Deaths]]] = {}
         self._bindings: list[tuple[Binding, bool]] = []
         self._outcomes: list[tuple[TransactionKey, Outcome]] = []
         self._floor = state.outcomes.floor
@@ -155,7 +157,7 @@ class Restoration:
             self._unordered.add(queue)
         together = self._entry_runs.setdefault(queue, [])
         for run in runs:
-            if run.delivery_count or run.expires_ms is not None:
+            if run.delivery_count or run.expires_ms is not None or run.deaths:
                 self._take_aside(queue, run)
             elif run.count >= RUN_MIN:
                 together.append(EntryRun(range(run.first, run.first + run.count), run.message - run.first, 0))
@@ -164,13 +166,15 @@ class Restoration:
         if self._blocks is not None:
             self._blocks.append(Block(queue, last, tuple(run.positions for run in runs), None))
 
-    def _take_aside(self, queue: QueueId, run: EntryRunValue) -> None:
+    def _take_aside(self, queue: QueueId, run: DeadEntryRunValue) -> None:
         """What is said of entries beside their places."""
         for position in run.positions:
             if run.delivery_count:
                 self._counts.setdefault(queue, []).append((position, run.delivery_count))
             if run.expires_ms is not None:
                 self._expiries.setdefault(queue, []).append((position, run.expires_ms))
+            if run.deaths:
+                self._deaths.setdefault(queue, []).append((position, run.deaths))
 
     def _take_entry(self, key: bytes, value: bytes, is_durable: bool) -> None:
         queue: QueueId
@@ -188,6 +192,8 @@ class Restoration:
             self._counts.setdefault(queue, []).append((position, entry.delivery_count))
         if entry.expires_ms is not None:
             self._expiries.setdefault(queue, []).append((position, entry.expires_ms))
+        if entry.deaths:
+            self._deaths.setdefault(queue, []).append((position, entry.deaths))
 
     def _take_other(self, item: Item) -> None:
         kind = item.key[:1]
@@ -322,6 +328,7 @@ class Restoration:
                     yield RUN_COST if type(ids) is range else ENTRY_COST * len(ids)
             queue.delivery_counts.update(self._counts.pop(queue_id, ()))
             queue.expiries.update(self._expiries.pop(queue_id, ()))
+            queue.deaths.update(self._deaths.pop(queue_id, ()))
             yield 1
 
     def _settle_transactions(self) -> Iterator[int]:

@@ -9,6 +9,7 @@ fifth of the time of a frozen dataclass.
 
 import msgspec
 
+from lockstep.core.deaths import Deaths
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionKey, TransactionKey
 from lockstep.core.subscriptions import Group
@@ -77,6 +78,8 @@ class DeliveredMessage(msgspec.Struct, frozen=True, gc=False):
     delivery_count: int
     expires_ms: int
     is_durable: bool
+    deaths: Deaths = ()
+    """Of a dead letter: why it is one."""
 
 
 class Deliveries(ServerMessage, frozen=True):

@@ -143,8 +143,9 @@ def _entry(state: SetState, key: bytes) -> Item | None:
     message_id = queue.message_id(position) if queue is not None else None
     if queue is None or message_id is None:
         return None
-    value = values.EntryValue(message_id, queue.delivery_count(position), queue.expiries.get(position))
-    return Item(key, values.encode(value), queue.is_entry_durable(position))
+    count, expires_ms = queue.delivery_count(position), queue.expiries.get(position)
+    value = values.encode_entry(message_id, count, expires_ms, queue.deaths.get(position, ()))
+    return Item(key, value, queue.is_entry_durable(position))
 
 
 def _entries(captured: CapturedEntries, wanted: _Wanted) -> Paced:
@@ -158,13 +159,14 @@ def _entries(captured: CapturedEntries, wanted: _Wanted) -> Paced:
 
 
 def _of_piece(piece: EntriesPiece, wanted: _Wanted) -> Iterator[Item]:
-    queue, is_queue_durable, pieces, counts, expiries, transient = piece
+    queue, is_queue_durable, pieces, counts, expiries, transient, deaths = piece
     for positions, ids in pieces:
         for position, message_id in zip(positions, ids, strict=True):
             is_durable = is_queue_durable and position not in transient
             if wanted[is_durable]:
-                value = values.EntryValue(message_id, counts.get(position, 0), expiries.get(position))
-                yield Item(keys.entry_key(queue, position), values.encode(value), is_durable)
+                count, expires_ms = counts.get(position, 0), expiries.get(position)
+                value = values.encode_entry(message_id, count, expires_ms, deaths.get(position, ()))
+                yield Item(keys.entry_key(queue, position), value, is_durable)
 
 
 _NIL = values.encode(None)

@@ -10,15 +10,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from lockstep.core.content_shelf import Shelf, ShelfCopy
+from lockstep.core.deaths import Deaths
 from lockstep.core.ids import LogIndex, QueueId, QueuePosition, index_of, place
 from lockstep.core.queues import Piece, Queue
 
 if TYPE_CHECKING:
     from lockstep.core.set_state import SetState
 
+_Said = TypeVar("_Said")
 PIECE_ENTRIES = 2000
 """Entries that are kept one by one, or runs of others, in one piece: less than a millisecond's work."""
 MARKED_MAX = 20_000
@@ -37,6 +39,7 @@ class EntriesPiece(NamedTuple):
     counts: Mapping[QueuePosition, int]
     expiries: Mapping[QueuePosition, int]
     transient: Collection[QueuePosition]
+    deaths: Mapping[QueuePosition, Deaths]
 
 
 class CapturedContents:
@@ -197,14 +200,16 @@ class CapturedEntries:
 
 def _piece_of(queue: Queue, pieces: list[Piece]) -> EntriesPiece:
     """With copies of what the queue has beside these."""
-    sides = (queue.delivery_counts, queue.expiries)
-    counts, expiries = (_of(side, pieces) if side else {} for side in sides)
+    counts, expiries = _of(queue.delivery_counts, pieces), _of(queue.expiries, pieces)
+    deaths = _of(queue.deaths, pieces)
     marked = queue.transient_positions
     transient = {each for positions, _ in pieces for each in positions if each in marked} if marked else ()
-    return EntriesPiece(queue.id, queue.is_durable, pieces, counts, expiries, transient)
+    return EntriesPiece(queue.id, queue.is_durable, pieces, counts, expiries, transient, deaths)
 
 
-def _of(side: Mapping[QueuePosition, int], pieces: list[Piece]) -> dict[QueuePosition, int]:
+def _of(side: Mapping[QueuePosition, _Said], pieces: list[Piece]) -> dict[QueuePosition, _Said]:
+    if not side:
+        return {}
     return {each: side[each] for positions, _ in pieces for each in positions if each in side}
 
 
@@ -228,18 +233,20 @@ def _joined(live: EntriesPiece, saved: Mapping[LogIndex, EntriesPiece]) -> Entri
             continue
         for position, message_id in zip(positions, ids, strict=True):
             units.setdefault(index_of(position), []).append(((position,), (message_id,)))
-    counts, expiries = (_outside(side, saved) for side in (live.counts, live.expiries))
+    counts, expiries = _outside(live.counts, saved), _outside(live.expiries, saved)
+    deaths = _outside(live.deaths, saved)
     transient = {position for position in live.transient if index_of(position) not in saved}
     for index, unit in saved.items():
         units[index] = unit.pieces
         counts.update(unit.counts)
         expiries.update(unit.expiries)
+        deaths.update(unit.deaths)
         transient.update(unit.transient)
     pieces = [piece for _, unit_pieces in sorted(units.items()) for piece in unit_pieces]
-    return EntriesPiece(live.queue, live.is_durable, pieces, counts, expiries, transient)
+    return EntriesPiece(live.queue, live.is_durable, pieces, counts, expiries, transient, deaths)
 
 
 def _outside(
-    side: Mapping[QueuePosition, int], units: Mapping[LogIndex, EntriesPiece]
-) -> dict[QueuePosition, int]:
+    side: Mapping[QueuePosition, _Said], units: Mapping[LogIndex, EntriesPiece]
+) -> dict[QueuePosition, _Said]:
     return {position: value for position, value in side.items() if index_of(position) not in units}

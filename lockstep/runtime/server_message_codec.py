@@ -1,9 +1,11 @@
 """One message of a primary to a client on the wire. Answers and deliveries are columns, however many they are."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import assert_never
 
 from lockstep.core import server_messages as sm
+from lockstep.core.deaths import Death, Deaths
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionKey
 from lockstep.core.wire_numbers import error_code
@@ -115,6 +117,22 @@ def _fill_batch(messages: Sequence[sm.DeliveredMessage], batch: pb.ServerMessage
     batch.delivery_counts.extend(pack([message.delivery_count for message in messages], 0))
     batch.expire_ms.extend(pack([message.expires_ms for message in messages], 0))
     batch.are_durable.extend(pack([message.is_durable for message in messages], False))
+    if any(message.deaths for message in messages):
+        batch.dead.extend(
+            _Wire.Dead(place=place, deaths=[_death(death) for death in message.deaths])
+            for place, message in enumerate(messages)
+            if message.deaths
+        )
+
+
+def _death(death: Death) -> pb.ServerMessage.Death:
+    return _Wire.Death(
+        queue=death.queue,
+        reason=death.reason,
+        count=death.count,
+        first_ms=death.first_ms,
+        last_ms=death.last_ms,
+    )
 
 
 def _description(message: sm.Description) -> pb.ServerMessage.Description:
@@ -202,6 +220,7 @@ def _decode_batch(batch: pb.ServerMessage.Batch) -> tuple[sm.DeliveredMessage, .
     count = len(batch.positions)
     if len(batch.bodies) != count:
         raise invalid(f"{count} positions for {len(batch.bodies)} bodies")
+    deaths: Iterable[Deaths] = _decode_dead(batch.dead, count) if batch.dead else repeat((), count)
     return tuple(
         map(
             sm.DeliveredMessage,
@@ -211,8 +230,21 @@ def _decode_batch(batch: pb.ServerMessage.Batch) -> tuple[sm.DeliveredMessage, .
             expand(batch.delivery_counts, count, 0, "delivery_counts"),
             expand(batch.expire_ms, count, 0, "expire_ms"),
             expand(batch.are_durable, count, False, "are_durable"),
+            deaths,
         )
     )
+
+
+def _decode_dead(dead: Iterable[pb.ServerMessage.Dead], count: int) -> list[Deaths]:
+    found: list[Deaths] = [()] * count
+    for each in dead:
+        if each.place >= count:
+            raise invalid(f"a dead letter at place {each.place} of {count}")
+        found[each.place] = tuple(
+            Death(death.queue, death.reason, death.count, death.first_ms, death.last_ms)
+            for death in each.deaths
+        )
+    return found
 
 
 def _decode_deliveries(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> sm.Deliveries:

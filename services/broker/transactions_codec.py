@@ -73,6 +73,16 @@ def acquired_messages(
             delivery_count=message.delivery_count,
             expires_ms=message.expires_ms,
             is_durable=message.is_durable,
+            deaths=[
+                pb.AcquireResponse.Death(
+                    queue=death.queue,
+                    reason=death.reason,
+                    count=death.count,
+                    first_ms=death.first_ms,
+                    last_ms=death.last_ms,
+                )
+                for death in message.deaths
+            ],
         )
         for message in messages
     ]

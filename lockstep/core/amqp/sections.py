@@ -15,16 +15,17 @@ Lean on purpose: this is done for every message, and costs 1 to 2 us.
 
 from typing import NamedTuple
 
+from lockstep.core.amqp.annotations import ANNOTATIONS, annotated
 from lockstep.core.amqp.encodings import LISTS, NULL, STRING, UINT, Simple, decode, malformed, members, skip
 from lockstep.core.amqp.section_table import SIZED_SECTIONS, Section, describe, is_bare
 from lockstep.core.commands import SPAN_MS_MAX
+from lockstep.core.deaths import Deaths
 from lockstep.core.errors import Rejected
 
 HEADER = b"\x00\x53\x70"
 """The descriptor of a header section, as it is kept."""
 EMPTY_HEADER = HEADER + b"\x45"
 _DATA = b"\x00\x53\x75"
-_MESSAGE_ANNOTATIONS = b"\x00\x53\x72"
 PROPERTIES_ANNOTATION = b"x-opt-lockstep-properties"
 """Message annotation with the properties of a message that was not sent by AMQP: a binary."""
 
@@ -134,11 +135,19 @@ def time_to_live(incoming: Incoming, now_ms: int) -> int:
 
 
 def join(
-    properties: bytes, body: bytes, *, delivery_count: int, expires_ms: int, is_durable: bool, now_ms: int
+    properties: bytes,
+    body: bytes,
+    *,
+    delivery_count: int,
+    expires_ms: int,
+    is_durable: bool,
+    now_ms: int,
+    deaths: Deaths = (),
 ) -> bytes:
     """The encoded message for a receiver. Never raises: what does not begin with a header is wrapped.
 
-    `delivery_count` is of deliveries that failed before; `expires_ms` and `now_ms` are times of one clock, `expires_ms` 0: never.
+    `delivery_count` is of deliveries that failed before; `expires_ms` and `now_ms` are times of one clock,
+    `expires_ms` 0: never. `deaths`: of a dead letter.
     """
     after = _header_end(properties)
     key = (properties[:after], is_durable, delivery_count)
@@ -152,9 +161,16 @@ def join(
         header_section = header[1] + ttl_ms.to_bytes(4, "big") + header[2]
     else:
         header_section = header[0]
-    if after:
-        return b"".join((header_section, properties[after:], body))
-    return b"".join((header_section, _annotations(properties), _DATA, _binary_size(body), body))
+    sections = properties[after:] if after else _annotations(properties) + _DATA + _binary_size(body)
+    if deaths:
+        sections = annotated(sections, deaths)
+    return b"".join((header_section, sections, body))
+
+
+def with_deaths(properties: bytes, deaths: Deaths) -> bytes:
+    """The properties of a copy of a dead letter, which says why it is one; what was not sent by AMQP has no place for that."""
+    after = _header_end(properties)
+    return properties[:after] + annotated(properties[after:], deaths) if after else properties
 
 
 def address_of(properties: bytes) -> str | None:
@@ -305,7 +321,7 @@ def _annotations(properties: bytes) -> bytes:
         return b""
     key = bytes((0xA3, len(PROPERTIES_ANNOTATION))) + PROPERTIES_ANNOTATION
     content = b"\x00\x00\x00\x02" + key + _binary_size(properties) + properties
-    return _MESSAGE_ANNOTATIONS + b"\xd1" + len(content).to_bytes(4, "big") + content
+    return ANNOTATIONS + b"\xd1" + len(content).to_bytes(4, "big") + content
 
 
 def _binary_size(content: bytes) -> bytes:

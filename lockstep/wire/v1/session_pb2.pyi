@@ -1380,6 +1380,7 @@ class ServerMessage(_message.Message):
         DELIVERY_COUNTS_FIELD_NUMBER: _builtins.int
         EXPIRE_MS_FIELD_NUMBER: _builtins.int
         ARE_DURABLE_FIELD_NUMBER: _builtins.int
+        DEAD_FIELD_NUMBER: _builtins.int
         @_builtins.property
         def positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
             """Their number is the number of messages."""
@@ -1402,6 +1403,10 @@ class ServerMessage(_message.Message):
         def are_durable(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
             """A column."""
 
+        @_builtins.property
+        def dead(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerMessage.Dead]:
+            """Of dead letters among them, in the order of their places."""
+
         def __init__(
             self,
             *,
@@ -1411,10 +1416,71 @@ class ServerMessage(_message.Message):
             delivery_counts: _abc.Iterable[_builtins.int] | None = ...,
             expire_ms: _abc.Iterable[_builtins.int] | None = ...,
             are_durable: _abc.Iterable[_builtins.bool] | None = ...,
+            dead: _abc.Iterable[Global___ServerMessage.Dead] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["are_durable", b"are_durable", "bodies", b"bodies", "delivery_counts", b"delivery_counts", "expire_ms", b"expire_ms", "positions", b"positions", "properties", b"properties"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["are_durable", b"are_durable", "bodies", b"bodies", "dead", b"dead", "delivery_counts", b"delivery_counts", "expire_ms", b"expire_ms", "positions", b"positions", "properties", b"properties"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Death(_message.Message):
+        """That a message left a queue for its dead-letter targets."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        QUEUE_FIELD_NUMBER: _builtins.int
+        REASON_FIELD_NUMBER: _builtins.int
+        COUNT_FIELD_NUMBER: _builtins.int
+        FIRST_MS_FIELD_NUMBER: _builtins.int
+        LAST_MS_FIELD_NUMBER: _builtins.int
+        queue: _builtins.str
+        reason: _builtins.int
+        """1: it was rejected, 2: it had expired, 3: it had failed as often as the queue allows."""
+        count: _builtins.int
+        """How often."""
+        first_ms: _builtins.int
+        """Milliseconds since the Unix epoch, by the broker's clock."""
+        last_ms: _builtins.int
+        def __init__(
+            self,
+            *,
+            queue: _builtins.str = ...,
+            reason: _builtins.int = ...,
+            count: _builtins.int = ...,
+            first_ms: _builtins.int = ...,
+            last_ms: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "first_ms", b"first_ms", "last_ms", b"last_ms", "queue", b"queue", "reason", b"reason"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Dead(_message.Message):
+        """A dead letter."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        PLACE_FIELD_NUMBER: _builtins.int
+        DEATHS_FIELD_NUMBER: _builtins.int
+        place: _builtins.int
+        """Of the message in the batch, from 0 on."""
+        @_builtins.property
+        def deaths(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerMessage.Death]:
+            """The last one first."""
+
+        def __init__(
+            self,
+            *,
+            place: _builtins.int = ...,
+            deaths: _abc.Iterable[Global___ServerMessage.Death] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["deaths", b"deaths", "place", b"place"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

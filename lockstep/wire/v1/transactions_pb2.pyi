@@ -313,6 +313,7 @@ class AcquireResponse(_message.Message):
         DELIVERY_COUNT_FIELD_NUMBER: _builtins.int
         EXPIRES_MS_FIELD_NUMBER: _builtins.int
         IS_DURABLE_FIELD_NUMBER: _builtins.int
+        DEATHS_FIELD_NUMBER: _builtins.int
         position: _builtins.int
         body: _builtins.bytes
         properties: _builtins.bytes
@@ -321,6 +322,10 @@ class AcquireResponse(_message.Message):
         expires_ms: _builtins.int
         """Milliseconds since the Unix epoch; 0: never."""
         is_durable: _builtins.bool
+        @_builtins.property
+        def deaths(self) -> _containers.RepeatedCompositeFieldContainer[Global___AcquireResponse.Death]:
+            """Of a dead letter: why it is one, the last time first."""
+
         def __init__(
             self,
             *,
@@ -330,10 +335,45 @@ class AcquireResponse(_message.Message):
             delivery_count: _builtins.int = ...,
             expires_ms: _builtins.int = ...,
             is_durable: _builtins.bool = ...,
+            deaths: _abc.Iterable[Global___AcquireResponse.Death] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "delivery_count", b"delivery_count", "expires_ms", b"expires_ms", "is_durable", b"is_durable", "position", b"position", "properties", b"properties"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "deaths", b"deaths", "delivery_count", b"delivery_count", "expires_ms", b"expires_ms", "is_durable", b"is_durable", "position", b"position", "properties", b"properties"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Death(_message.Message):
+        """That a message left a queue for its dead-letter targets."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        QUEUE_FIELD_NUMBER: _builtins.int
+        REASON_FIELD_NUMBER: _builtins.int
+        COUNT_FIELD_NUMBER: _builtins.int
+        FIRST_MS_FIELD_NUMBER: _builtins.int
+        LAST_MS_FIELD_NUMBER: _builtins.int
+        queue: _builtins.str
+        reason: _builtins.int
+        """1: it was rejected, 2: it had expired, 3: it had failed as often as the queue allows."""
+        count: _builtins.int
+        """How often."""
+        first_ms: _builtins.int
+        """Milliseconds since the Unix epoch, by the broker's clock."""
+        last_ms: _builtins.int
+        def __init__(
+            self,
+            *,
+            queue: _builtins.str = ...,
+            reason: _builtins.int = ...,
+            count: _builtins.int = ...,
+            first_ms: _builtins.int = ...,
+            last_ms: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "first_ms", b"first_ms", "last_ms", b"last_ms", "queue", b"queue", "reason", b"reason"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,7 +10,6 @@ from services.primary.core.consuming import queue_deleted
 from services.primary.core.context import Context
 from services.primary.core.listener import PrimaryListener
 from services.primary.core.name_claims import NameClaims
-from services.primary.core.removing import is_worn_out
 from services.primary.core.settling import give_back
 
 LOOKED_AT = 500
@@ -40,7 +39,7 @@ class Aftermath:
                     position
                     for position in counted[begin : begin + LOOKED_AT]
                     if position in queue
-                    and is_worn_out(queue, position)
+                    and queue.is_worn_out(position)
                     and position not in queue.locks
                     and not context.dispatch.is_held(queue_id, position)
                 ]

@@ -235,6 +235,7 @@ def delivered_messages(
 ) -> tuple[DeliveredMessage, ...]:
     """Messages that are there as clients get them."""
     counts, is_all_durable = queue.delivery_counts, queue.is_durable and not queue.transient_positions
+    deaths = queue.deaths
     return tuple(
         [
             DeliveredMessage(
@@ -244,6 +245,7 @@ def delivered_messages(
                 counts.get(position, 0) if counts else 0,
                 queue.expires_ms(position) if queue.expiries else message.expires_ms,
                 is_all_durable or queue.is_entry_durable(position),
+                deaths.get(position, ()) if deaths else (),
             )
             for position, message in messages
         ]

@@ -8,8 +8,10 @@ is complete by itself, and a successor that has some of them finds every message
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 
+from lockstep.core.amqp.sections import with_deaths
 from lockstep.core.amqp.selector import Selector
 from lockstep.core.amqp.selector_row import EVALUATION_STEPS_MAX
+from lockstep.core.apply_messages import deaths_of
 from lockstep.core.content import DroppedMessage, size_of
 from lockstep.core.ids import MessageId, QueueId, QueuePosition
 from lockstep.core.queues import Queue
@@ -118,13 +120,21 @@ def dead_letter_part(context: Context, queue: Queue, positions: Sequence[QueuePo
                 context.figures.dead_letters_lost += len(moving)
             if is_durable:
                 targets = tuple(target for target in all_targets if target.is_durable)
-                _copy(context, queue, moving, [target for target in all_targets if not target.is_durable])
+                _copy(
+                    context,
+                    queue,
+                    moving,
+                    [target for target in all_targets if not target.is_durable],
+                    reason,
+                )
             if targets:
                 ids = tuple(target.id for target in targets)
                 expires_ms = tuple(_expires_ms(context, target) for target in targets)
                 if any(expires_ms):
                     context.expiry.expect(ids)
-                context.writer.append(Move(None, 0, queue.id, moving, ids, reason, expires_ms), is_durable)
+                context.writer.append(
+                    Move(None, 0, queue.id, moving, ids, reason, expires_ms, context.now.wall_ms), is_durable
+                )
             else:
                 context.writer.append(Dequeue(None, None, 0, queue.id, moving, reason), is_durable)
     for room in rooms:
@@ -174,23 +184,27 @@ def _need_bodies(rooms: Sequence["_Room"]) -> bool:
 
 
 def _copy(
-    context: Context, queue: Queue, positions: Sequence[QueuePosition], targets: Sequence[Queue]
+    context: Context, queue: Queue, positions: Sequence[QueuePosition], targets: Sequence[Queue], reason: int
 ) -> None:
-    """Durable messages for transient queues: by their content. A reference of a transient queue to the content that the store has
-    of them would not keep it there, and on some replica the body may be away.
+    """Durable messages for transient queues: by their content, which says why they are dead letters. A reference of a transient
+    queue to the content that the store has of them would not keep it there, and on some replica the body may be away.
     """
     by_ttl: dict[int, list[QueueId]] = {}
     for target in targets:
         by_ttl.setdefault(_ttl_ms(target), []).append(target.id)
     messages = queue.messages(positions) if targets else []
     assert not targets or len(messages) == len(positions), f"{queue}: a body is away"
+    said = [
+        with_deaths(message.properties, deaths_of(queue, position, reason, context.now.wall_ms))
+        for position, message in zip(positions, messages, strict=False)
+    ]
     for ttl_ms, found in by_ttl.items():
         ids, expires_ms = tuple(found), context.now.wall_ms + ttl_ms if ttl_ms else 0
         if expires_ms:
             context.expiry.expect(ids)
         copies = tuple(
-            Message(ids, message.properties, message.body, expires_ms, message.is_durable)
-            for message in messages
+            Message(ids, properties, message.body, expires_ms, message.is_durable)
+            for properties, message in zip(said, messages, strict=True)
         )
         context.writer.append(Publish(None, None, 0, copies), False)
 
@@ -314,12 +328,6 @@ def _ttl_ms(queue: Queue) -> int:
 def _expires_ms(context: Context, queue: Queue) -> int:
     ttl_ms = _ttl_ms(queue)
     return context.now.wall_ms + ttl_ms if ttl_ms else 0
-
-
-def is_worn_out(queue: Queue, position: QueuePosition) -> bool:
-    """Whether a message failed as often as its queue allows."""
-    limit = queue.definition.delivery_count_max
-    return bool(limit) and queue.delivery_count(position) >= limit
 
 
 def evict(context: Context, queue: Queue) -> None:

@@ -23,7 +23,6 @@ from services.primary.core.removing import (
     by_durability,
     dead_letter,
     dead_letter_part,
-    is_worn_out,
 )
 from services.primary.core.transacting import operation
 
@@ -57,8 +56,8 @@ def give_back(context: Context, queue: Queue, positions: Sequence[QueuePosition]
 
     They go out when the record that gave them back is committed: a successor without it may still hold them locked (P3).
     """
-    worn_out = [position for position in positions if is_worn_out(queue, position)]
-    fresh = [position for position in positions if not is_worn_out(queue, position)]
+    worn_out = [position for position in positions if queue.is_worn_out(position)]
+    fresh = [position for position in positions if not queue.is_worn_out(position)]
     context.dispatch.gave_back(context.writer.log.end, queue.id, fresh)
     context.expiry.watch(queue, fresh)
     if worn_out:

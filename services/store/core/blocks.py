@@ -10,7 +10,7 @@ import msgspec
 from lockstep.core.ids import MessageId, QueueId
 from lockstep.core.item_blocks import (
     LEFT,
-    EntryRunValue,
+    DeadEntryRunValue,
     RawRun,
     check_block,
     encode_messages,
@@ -18,7 +18,7 @@ from lockstep.core.item_blocks import (
     is_block,
     raw_messages_in,
 )
-from lockstep.core.item_values import WHOLE_PREFIX, EntryValue, encode
+from lockstep.core.item_values import WHOLE_PREFIX, encode_entry
 from lockstep.core.items import MESSAGE, entry_key, message_key, numbers_in
 from lockstep.core.store_protocol import StateItem
 from services.store.core.disk import DiskError, DiskProblem, ReadSnapshotItems
@@ -157,7 +157,7 @@ class Scan:
                 for number, raw in messages
             ]
         return [
-            new(StateItem, (entry_key(QueueId(queues[0]), position), encode(value), True))
+            new(StateItem, (entry_key(QueueId(queues[0]), position), value, True))
             for run in entries_in(block.value)
             for position, value in zip(run.positions, _values(run), strict=True)
         ]
@@ -171,9 +171,9 @@ def _checked(kept: tuple[StateItem, ...]) -> tuple[StateItem, ...]:
     return kept
 
 
-def _values(run: EntryRunValue) -> list[EntryValue]:
-    count, expires_ms = run.delivery_count, run.expires_ms
-    return [EntryValue(number, count, expires_ms) for number in run.messages]
+def _values(run: DeadEntryRunValue) -> list[bytes]:
+    count, expires_ms, deaths = run.delivery_count, run.expires_ms, run.deaths
+    return [encode_entry(number, count, expires_ms, deaths) for number in run.messages]
 
 
 def kept_messages(the: StoredSet, messages: Iterable[MessageId]) -> Procedure[dict[MessageId, bytes]]:

@@ -266,4 +266,6 @@ def _gone(queue: Queue | None, positions: Sequence[QueuePosition]) -> Sequence[Q
 def _entries(queue: Queue, positions: Sequence[QueuePosition]) -> Iterator[EntryRunValue]:
     """Those of these entries that are there, and durable."""
     pieces = queue.pieces(positions) if queue.is_durable else ()
-    return durable_entries(pieces, queue.delivery_counts, queue.expiries, queue.transient_positions)
+    return durable_entries(
+        pieces, queue.delivery_counts, queue.expiries, queue.transient_positions, queue.deaths
+    )

@@ -354,8 +354,9 @@ class Writer:
             is_durable = any(queue.is_entry_durable(position) for position in positions)
             targets = tuple(sorted(target.id for target in self._some_queues())) if self._chance(0.9) else ()
             expires_ms = tuple(self.random.choice((0, 99)) for _ in targets) if self._chance(0.5) else ()
-            reason = DequeueReason.REJECTED
-            move = Move(self._command(), 0, queue.id, tuple(positions), targets, reason, expires_ms)
+            reason = self.random.choice((DequeueReason.REJECTED, DequeueReason.EXPIRED))
+            time_ms = self.random.choice((0, 1, 2))
+            move = Move(self._command(), 0, queue.id, tuple(positions), targets, reason, expires_ms, time_ms)
             self.log.append(move, is_durable)
 
     def _begin(self) -> None:

@@ -59,7 +59,15 @@ def assert_equal(one: SetState, other: SetState) -> None:
     for queue_id, queue in one.queues.by_id.items():
         twin = other.queues.by_id[queue_id]
         assert list(queue.items()) == list(twin.items()), f"entries of {queue}"
-        for name in ("length", "locks", "delivery_counts", "expiries", "transient_positions", "bytes"):
+        for name in (
+            "length",
+            "locks",
+            "delivery_counts",
+            "expiries",
+            "deaths",
+            "transient_positions",
+            "bytes",
+        ):
             assert getattr(queue, name) == getattr(twin, name), f"{name} of {queue}"
         assert (queue.reserved_length, queue.reserved_bytes) == (twin.reserved_length, twin.reserved_bytes)
     for message_id, _ in one.contents.items():

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from lockstep.core import commands as c
 from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
+from lockstep.core.deaths import Death
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import TransactionKey
 
@@ -32,6 +33,7 @@ outgoing = st.builds(
     st.sampled_from((0, 0, 7)),
     st.sampled_from(((), (), (("a", "b"),))),
 )
+deaths = st.lists(st.builds(Death, names, small, counts, counts, counts), max_size=2).map(tuple)
 delivered = st.builds(
     sm.DeliveredMessage,
     counts,
@@ -40,6 +42,7 @@ delivered = st.builds(
     st.sampled_from((0, 3)),
     st.sampled_from((0, 9)),
     st.booleans(),
+    st.just(()) | deaths,
 )
 xids = st.binary(max_size=70)
 branches = st.builds(

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.core.block_cutting import BLOCK_BYTES_MAX, BLOCK_ITEMS_MAX
+from lockstep.core.deaths import Death, DeathReason
 from lockstep.core.ids import MessageId, QueuePosition, index_of
 from lockstep.core.item_blocks import entries_block_key, is_block, left_key, messages_block_key
 from lockstep.core.items import ENTRY, MESSAGE, entry_key, message_key
 from lockstep.core.queues import Queue
-from lockstep.core.records import Commit, DeleteQueue, Move, Requeue
+from lockstep.core.records import Commit, DeleteQueue, DequeueReason, Move, Requeue
 from lockstep.core.store_protocol import StateItem
 from services.store.core.snapshot_changes import THINNED_MAX
 from tests.unit.lockstep.core.history import Log, Writer, message
@@ -287,17 +288,20 @@ def test_a_message_in_two_queues_stays_until_both_are_done_with_it() -> None:
     assert list(story.kept.snapshot.messages(*dict(story.log.state.contents.items()))) == story.ids
 
 
-def test_delivery_counts_and_expiries_change_in_their_block() -> None:
+def test_delivery_counts_expiries_and_deaths_change_in_their_block() -> None:
     story = Story(BLOCK_ITEMS_MAX)
     positions = story.q.positions()
     block = entries_block_key(story.q.id, positions[-1])
     story.log.append(Requeue(None, story.q.id, (positions[3], positions[-1])))
     assert story.write() == [block]
-    story.log.append(Move(None, 0, story.q.id, (positions[-1],), (story.r.id,), 1, (99,)))
+    story.log.append(
+        Move(None, 0, story.q.id, (positions[-1],), (story.r.id,), DequeueReason.REJECTED, (99,), 5)
+    )
     (moved,) = story.r.positions()
     assert story.write() == [block, entries_block_key(story.r.id, moved)]
     assert story.kept.snapshot.messages(story.ids[-1]), "moved with its content, which stays in its block"
     story.kept.reload()
+    assert story.r.deaths[moved] == (Death("q", DeathReason.REJECTED, 1, 5, 5),)
     story.log.append(Requeue(None, story.r.id, (moved,)))
     assert story.write() == [entries_block_key(story.r.id, moved)]
 
