@@ -167,13 +167,16 @@ async def test_the_commit_of_a_distributed_transaction_brings_nothing(
     """What was published last is an operation of its branch."""
 
     class Wide:
+        state, was_in_doubt = TransactionState.OPEN, False
+
         async def commit(self) -> None:
-            pass
+            self.state = TransactionState.COMMITTED
 
     transaction = session.transaction()
     await transaction.publish("a", b"1")
     monkeypatch.setattr(transaction, "_wide", Wide())
     await transaction.commit()
+    assert transaction.state is TransactionState.COMMITTED
     await eventually(lambda: bodies(broker.worlds["one"].executed()) == ["1"])
     assert not [m for m in broker.worlds["one"].executed() if isinstance(m, c.CommitCommand)]
 
