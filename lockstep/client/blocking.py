@@ -331,6 +331,7 @@ class Message(_OnLoop):
         self.position: QueuePosition = inner.position
         self.delivery_count: int = inner.delivery_count
         self.deaths: Deaths = inner.deaths
+        self.annotations: bytes = inner.annotations
 
     def __repr__(self) -> str:
         return repr(self.inner)

@@ -147,16 +147,17 @@ class CommandBatches:
         disposition: int,
         transaction: TransactionKey | None,
         excluded_consumer: int = 0,
+        annotations: bytes = b"",
     ) -> Confirmation:
         """Adds one caller's dispositions: taken or refused as a whole, if they are not more than one command takes."""
         if len(positions) > COMMAND_POSITIONS_MAX:
             return _all_of(
                 [
-                    self.settle(queue, epoch, part, disposition, transaction, excluded_consumer)
+                    self.settle(queue, epoch, part, disposition, transaction, excluded_consumer, annotations)
                     for part in in_commands(positions)
                 ]
             )
-        key = ("settle", queue, epoch, disposition, transaction, excluded_consumer)
+        key = ("settle", queue, epoch, disposition, transaction, excluded_consumer, annotations)
         if self._in_order:
             self._enter("settle" if transaction is None else transaction)
         batch = self._open.get(key)
@@ -172,6 +173,7 @@ class CommandBatches:
                     transaction,
                     0,
                     excluded_consumer,
+                    annotations,
                 ),
                 None,
                 transaction,

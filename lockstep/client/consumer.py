@@ -85,6 +85,11 @@ class Message:
         """Of a dead letter: why it is one, the last time first."""
         return self._content.deaths
 
+    @property
+    def annotations(self) -> bytes:
+        """What AMQP clients said that had it before and gave it back: AMQP's keys and values in turn, encoded."""
+        return self._content.annotations
+
     def accept(self) -> Confirmation:
         """It is done: take it from the queue."""
         return self._consumer.settle(self, Disposition.ACCEPT)

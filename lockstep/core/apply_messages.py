@@ -24,6 +24,7 @@ from lockstep.core.ids import (
 from lockstep.core.packed_messages import RUN_MIN, PackedMessages, messages_of
 from lockstep.core.records import (
     Alike,
+    Annotate,
     Dequeue,
     DequeueReason,
     Message,
@@ -224,6 +225,7 @@ def apply_move(state: SetState, index: LogIndex, epoch: Epoch, record: Move, is_
         return DONE
     first = place(index, record.ordinal)
     moved: list[tuple[QueuePosition, MessageId, bool]] = []
+    annotations: dict[QueuePosition, bytes] = {}
     deaths = _deaths(source, record, first) if record.time_ms else {}
     for number, position in enumerate(record.positions):
         message_id = source.message_id(position)
@@ -231,6 +233,8 @@ def apply_move(state: SetState, index: LogIndex, epoch: Epoch, record: Move, is_
             is_entry_durable = source.is_entry_durable(position)
             if is_durable or not is_entry_durable:
                 moved.append((QueuePosition(first + number), message_id, is_entry_durable))
+                if position in source.annotations:
+                    annotations[QueuePosition(first + number)] = source.annotations[position]
     removed = source.remove(record.positions, is_durable)
     if state.listener is not None and removed.positions:
         state.tell(state.listener.dequeued, source, removed.positions, record.reason, None)
@@ -245,9 +249,20 @@ def apply_move(state: SetState, index: LogIndex, epoch: Epoch, record: Move, is_
             target.expiries[position] = record.expires_ms[place_of_target] if record.expires_ms else 0
             if deaths:
                 target.deaths[position] = deaths[position]
+            if position in annotations:
+                target.annotations[position] = annotations[position]
         if state.listener is not None:
             state.tell(state.listener.enqueued, target, [position for position, _, _ in moved])
     release(state, removed)
+    return DONE
+
+
+def apply_annotate(
+    state: SetState, index: LogIndex, epoch: Epoch, record: Annotate, is_durable: bool
+) -> Reply:
+    queue = state.queues.by_id.get(record.queue)
+    if queue is not None:
+        queue.annotate(record.positions, record.annotations, is_durable)
     return DONE
 
 

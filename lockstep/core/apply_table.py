@@ -13,7 +13,13 @@ from lockstep.core.apply_branches import (
     apply_select_dtx,
     apply_set_timeout,
 )
-from lockstep.core.apply_messages import apply_dequeue, apply_move, apply_publish, apply_requeue
+from lockstep.core.apply_messages import (
+    apply_annotate,
+    apply_dequeue,
+    apply_move,
+    apply_publish,
+    apply_requeue,
+)
 from lockstep.core.apply_sessions import (
     apply_accept_command,
     apply_close_session,
@@ -48,6 +54,7 @@ from lockstep.core.apply_wiring import (
 from lockstep.core.records import (
     AcceptCommand,
     AdvanceSubscription,
+    Annotate,
     Associate,
     Begin,
     Bind,
@@ -97,6 +104,7 @@ APPLY: dict[type, Callable[..., Reply]] = {
     Dequeue: apply_dequeue,
     Move: apply_move,
     Requeue: apply_requeue,
+    Annotate: apply_annotate,
     Begin: apply_begin,
     Prepare: apply_prepare,
     Commit: apply_commit,

@@ -63,11 +63,12 @@ def durable_entries(
     expiries: Mapping[QueuePosition, int],
     transient: Collection[QueuePosition],
     deaths: Mapping[QueuePosition, Deaths],
+    annotations: Mapping[QueuePosition, bytes],
 ) -> Iterator[EntryRunValue]:
     """Those of a durable queue's entries that are durable, as runs; `pieces`, as `Queue.pieces` gives them, and what the queue
     has beside them.
     """
-    is_plain = not (counts or expiries or transient or deaths)
+    is_plain = not (counts or expiries or transient or deaths or annotations)
     for positions, ids in pieces:
         if is_plain and type(positions) is range and type(ids) is range:
             yield EntryRunValue(QueuePosition(positions[0]), MessageId(ids[0]), len(positions))
@@ -75,8 +76,9 @@ def durable_entries(
         for position, message_id in zip(positions, ids, strict=True):
             if position not in transient:
                 count, expires_ms = counts.get(position, 0), expiries.get(position)
-                if (died := deaths.get(position)) is not None:
-                    yield DeadEntryRunValue(position, message_id, 1, count, expires_ms, died)
+                died, said = deaths.get(position, ()), annotations.get(position, b"")
+                if died or said:
+                    yield DeadEntryRunValue(position, message_id, 1, count, expires_ms, died, said)
                 else:
                     yield EntryRunValue(position, message_id, 1, count, expires_ms)
 

@@ -140,6 +140,9 @@ class SettleCommand(Command, frozen=True):
     excluded_consumer: int = 0
     """Of a RELEASE or FAIL: this consumer of the stream is not offered them again while it lives there (AMQP modified,
     undeliverable-here); 0: none. It is forgotten with the stream, and so by a failover."""
+    annotations: bytes = b""
+    """Of a RELEASE or FAIL: what is said of the messages from now on, combined with what was said before (AMQP modified,
+    message-annotations): AMQP's keys and values in turn, encoded."""
 
 
 class BeginCommand(Command, frozen=True):

@@ -48,7 +48,7 @@ def _check_queues(state: SetState) -> None:
         assert queue.length == len(entries), f"{queue}: {queue.length} entries are {len(entries)}"
         size = sum([sizes[message_id] for _, message_id in queue.items()])
         assert queue.bytes == size, f"{queue}: {queue.bytes} bytes are {size}"
-        for name in ("delivery_counts", "expiries", "deaths", "locks", "transient_positions"):
+        for name in ("delivery_counts", "expiries", "deaths", "annotations", "locks", "transient_positions"):
             strangers = [position for position in sorted(getattr(queue, name)) if position not in queue]
             assert not strangers, f"{queue}: {name} of {strangers}, which are not there"
         assert all(queue.delivery_counts.values()), f"{queue}: a delivery count of 0 is kept"

@@ -47,9 +47,10 @@ class EntryRunValue(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class DeadEntryRunValue(EntryRunValue, frozen=True, array_like=True, gc=False):
-    """A dead letter, which is alone (`DeadEntryValue`), and what is read of any entries."""
+    """An entry alone (`DeadEntryValue`), and what is read of any entries."""
 
     deaths: Deaths = ()
+    annotations: bytes = b""
 
 
 class MessagePiece(NamedTuple):
@@ -164,7 +165,13 @@ def entries_in(value: bytes) -> list[DeadEntryRunValue]:
         return _decode_entries(value)[1]
     return [
         DeadEntryRunValue(
-            QueuePosition(number), entry.message, 1, entry.delivery_count, entry.expires_ms, entry.deaths
+            QueuePosition(number),
+            entry.message,
+            1,
+            entry.delivery_count,
+            entry.expires_ms,
+            entry.deaths,
+            entry.annotations,
         )
         for number, raw in _decode_pairs(value)
         for entry in (decode_entry(raw),)

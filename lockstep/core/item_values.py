@@ -51,9 +51,10 @@ class EntryValue(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class DeadEntryValue(EntryValue, frozen=True, array_like=True, gc=False):
-    """Of a dead letter, and what is read of any entry."""
+    """Of a dead letter, or one of which more is said, and what is read of any entry."""
 
     deaths: Deaths = ()
+    annotations: bytes = b""
 
 
 class WholeMessage(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
@@ -137,10 +138,12 @@ _decode_content = msgspec.msgpack.Decoder(WholeMessage | BodilessMessage).decode
 _decode_operation = msgspec.msgpack.Decoder(PublishValue | DequeueValue).decode
 
 
-def encode_entry(message: MessageId, delivery_count: int, expires_ms: int | None, deaths: Deaths) -> bytes:
+def encode_entry(
+    message: MessageId, delivery_count: int, expires_ms: int | None, deaths: Deaths, annotations: bytes
+) -> bytes:
     """The value of an entry's item."""
-    if deaths:
-        return encode(DeadEntryValue(message, delivery_count, expires_ms, deaths))
+    if deaths or annotations:
+        return encode(DeadEntryValue(message, delivery_count, expires_ms, deaths, annotations))
     return encode(EntryValue(message, delivery_count, expires_ms))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, takewhile
 from typing import NamedTuple
 
+from lockstep.core.amqp.annotations import combined
 from lockstep.core.content import Content
 from lockstep.core.contents import Contents
 from lockstep.core.deaths import Deaths
@@ -51,6 +52,7 @@ class Queue:
         "_runs",
         "_single",
         "_start",
+        "annotations",
         "bytes",
         "deaths",
         "definition",
@@ -90,6 +92,8 @@ class Queue:
         """When entries expire that were moved here (TimeMs; 0: never): for all others their contents say it."""
         self.deaths: dict[QueuePosition, Deaths] = {}
         """Of entries that are dead letters: why."""
+        self.annotations: dict[QueuePosition, bytes] = {}
+        """Of entries of which somebody who gave them back said something: as `Annotate` has it, combined."""
         self.locks: dict[QueuePosition, TransactionKey] = {}
         """Entries that a transaction will remove when it commits."""
         self.bytes = 0
@@ -297,7 +301,7 @@ class Queue:
                 if is_marked or is_durable:
                     self._take_out(tuple(alike), not is_marked, removed)
             marked.difference_update(positions)
-        for side in (self.delivery_counts, self.expiries, self.deaths, self.locks):
+        for side in (self.delivery_counts, self.expiries, self.deaths, self.annotations, self.locks):
             if side:
                 for position in removed.positions:
                     side.pop(position, None)
@@ -382,15 +386,31 @@ class Queue:
         for position in positions:
             del self.locks[position]
 
-    def count_delivery(self, positions: Iterable[QueuePosition], is_durable: bool) -> list[QueuePosition]:
-        """One more failed delivery of entries that are there; of durable ones only for a durable record. Answers which."""
-        counted = [
+    def annotate(self, positions: Iterable[QueuePosition], annotations: bytes, is_durable: bool) -> None:
+        """Combine what is said of entries that are there with what was said before; of durable ones only for a durable record."""
+        known: dict[bytes, bytes] = {}
+        for position in self._to_change(positions, is_durable):
+            before = self.annotations.get(position, b"")
+            if before not in known:
+                known[before] = combined(before, annotations)
+            self.annotations[position] = known[before]
+            if self.is_entry_durable(position):
+                self._tell((position,))
+
+    def _to_change(self, positions: Iterable[QueuePosition], is_durable: bool) -> list[QueuePosition]:
+        """Those that are there; durable ones only for a durable record. They are about to be changed."""
+        found = [
             position
             for position in self.present(positions)
             if is_durable or not self.is_entry_durable(position)
         ]
         if self._captures.of_entries:
-            self._captures.entries_change(self, counted)
+            self._captures.entries_change(self, found)
+        return found
+
+    def count_delivery(self, positions: Iterable[QueuePosition], is_durable: bool) -> list[QueuePosition]:
+        """One more failed delivery of entries that are there; of durable ones only for a durable record. Answers which."""
+        counted = self._to_change(positions, is_durable)
         for position in counted:
             self.delivery_counts[position] = self.delivery_counts.get(position, 0) + 1
             if self.is_entry_durable(position):

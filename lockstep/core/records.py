@@ -199,6 +199,17 @@ class Requeue(Record, tag=13, frozen=True):
     positions: tuple[QueuePosition, ...]
 
 
+class Annotate(Record, tag=14, frozen=True):
+    """Whoever gave messages back says something of them, for who gets them next (AMQP 1.0, 3.4.5): they keep their positions.
+
+    `annotations`: keys and values in turn, as AMQP encodes them; well-formed.
+    """
+
+    queue: QueueId
+    positions: tuple[QueuePosition, ...]
+    annotations: bytes
+
+
 # --- transactions -----------------------------------------------------------------------------------------------------
 
 
@@ -429,6 +440,7 @@ _AnyButPublish = (
     | Dequeue
     | Move
     | Requeue
+    | Annotate
     | Begin
     | Prepare
     | Commit

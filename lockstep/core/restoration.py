@@ -105,6 +105,7 @@ class Restoration:
         self._counts: dict[QueueId, list[tuple[QueuePosition, int]]] = {}
         self._expiries: dict[QueueId, list[tuple[QueuePosition, int]]] = {}
         self._deaths: dict[QueueId, list[tuple[QueuePosition, Deaths]]] = {}
+        self._annotations: dict[QueueId, list[tuple[QueuePosition, bytes]]] = {}
         self._bindings: list[tuple[Binding, bool]] = []
         self._outcomes: list[tuple[TransactionKey, Outcome]] = []
         self._floor = state.outcomes.floor
@@ -157,7 +158,7 @@ class Restoration:
             self._unordered.add(queue)
         together = self._entry_runs.setdefault(queue, [])
         for run in runs:
-            if run.delivery_count or run.expires_ms is not None or run.deaths:
+            if run.delivery_count or run.expires_ms is not None or run.deaths or run.annotations:
                 self._take_aside(queue, run)
             elif run.count >= RUN_MIN:
                 together.append(EntryRun(range(run.first, run.first + run.count), run.message - run.first, 0))
@@ -175,6 +176,8 @@ class Restoration:
                 self._expiries.setdefault(queue, []).append((position, run.expires_ms))
             if run.deaths:
                 self._deaths.setdefault(queue, []).append((position, run.deaths))
+            if run.annotations:
+                self._annotations.setdefault(queue, []).append((position, run.annotations))
 
     def _take_entry(self, key: bytes, value: bytes, is_durable: bool) -> None:
         queue: QueueId
@@ -194,6 +197,8 @@ class Restoration:
             self._expiries.setdefault(queue, []).append((position, entry.expires_ms))
         if entry.deaths:
             self._deaths.setdefault(queue, []).append((position, entry.deaths))
+        if entry.annotations:
+            self._annotations.setdefault(queue, []).append((position, entry.annotations))
 
     def _take_other(self, item: Item) -> None:
         kind = item.key[:1]
@@ -329,6 +334,7 @@ class Restoration:
             queue.delivery_counts.update(self._counts.pop(queue_id, ()))
             queue.expiries.update(self._expiries.pop(queue_id, ()))
             queue.deaths.update(self._deaths.pop(queue_id, ()))
+            queue.annotations.update(self._annotations.pop(queue_id, ()))
             yield 1
 
     def _settle_transactions(self) -> Iterator[int]:

@@ -80,6 +80,8 @@ class DeliveredMessage(msgspec.Struct, frozen=True, gc=False):
     is_durable: bool
     deaths: Deaths = ()
     """Of a dead letter: why it is one."""
+    annotations: bytes = b""
+    """What was said of it by those who gave it back: AMQP's keys and values in turn, encoded."""
 
 
 class Deliveries(ServerMessage, frozen=True):

@@ -144,7 +144,8 @@ def _entry(state: SetState, key: bytes) -> Item | None:
     if queue is None or message_id is None:
         return None
     count, expires_ms = queue.delivery_count(position), queue.expiries.get(position)
-    value = values.encode_entry(message_id, count, expires_ms, queue.deaths.get(position, ()))
+    deaths, annotations = queue.deaths.get(position, ()), queue.annotations.get(position, b"")
+    value = values.encode_entry(message_id, count, expires_ms, deaths, annotations)
     return Item(key, value, queue.is_entry_durable(position))
 
 
@@ -159,13 +160,14 @@ def _entries(captured: CapturedEntries, wanted: _Wanted) -> Paced:
 
 
 def _of_piece(piece: EntriesPiece, wanted: _Wanted) -> Iterator[Item]:
-    queue, is_queue_durable, pieces, counts, expiries, transient, deaths = piece
+    queue, is_queue_durable, pieces, counts, expiries, transient, deaths, annotations = piece
     for positions, ids in pieces:
         for position, message_id in zip(positions, ids, strict=True):
             is_durable = is_queue_durable and position not in transient
             if wanted[is_durable]:
                 count, expires_ms = counts.get(position, 0), expiries.get(position)
-                value = values.encode_entry(message_id, count, expires_ms, deaths.get(position, ()))
+                died, said = deaths.get(position, ()), annotations.get(position, b"")
+                value = values.encode_entry(message_id, count, expires_ms, died, said)
                 yield Item(keys.entry_key(queue, position), value, is_durable)
 
 

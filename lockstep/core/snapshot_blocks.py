@@ -81,4 +81,4 @@ def _pieces(captured: CapturedEntries) -> Iterator[EntriesPiece]:
 
 
 def _durable_runs(piece: EntriesPiece) -> Iterator[EntryRunValue]:
-    return durable_entries(piece.pieces, piece.counts, piece.expiries, piece.transient, piece.deaths)
+    return durable_entries(*piece[2:])

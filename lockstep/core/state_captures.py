@@ -40,6 +40,7 @@ class EntriesPiece(NamedTuple):
     expiries: Mapping[QueuePosition, int]
     transient: Collection[QueuePosition]
     deaths: Mapping[QueuePosition, Deaths]
+    annotations: Mapping[QueuePosition, bytes]
 
 
 class CapturedContents:
@@ -201,10 +202,10 @@ class CapturedEntries:
 def _piece_of(queue: Queue, pieces: list[Piece]) -> EntriesPiece:
     """With copies of what the queue has beside these."""
     counts, expiries = _of(queue.delivery_counts, pieces), _of(queue.expiries, pieces)
-    deaths = _of(queue.deaths, pieces)
+    deaths, annotations = _of(queue.deaths, pieces), _of(queue.annotations, pieces)
     marked = queue.transient_positions
     transient = {each for positions, _ in pieces for each in positions if each in marked} if marked else ()
-    return EntriesPiece(queue.id, queue.is_durable, pieces, counts, expiries, transient, deaths)
+    return EntriesPiece(queue.id, queue.is_durable, pieces, counts, expiries, transient, deaths, annotations)
 
 
 def _of(side: Mapping[QueuePosition, _Said], pieces: list[Piece]) -> dict[QueuePosition, _Said]:
@@ -234,16 +235,17 @@ def _joined(live: EntriesPiece, saved: Mapping[LogIndex, EntriesPiece]) -> Entri
         for position, message_id in zip(positions, ids, strict=True):
             units.setdefault(index_of(position), []).append(((position,), (message_id,)))
     counts, expiries = _outside(live.counts, saved), _outside(live.expiries, saved)
-    deaths = _outside(live.deaths, saved)
+    deaths, annotations = _outside(live.deaths, saved), _outside(live.annotations, saved)
     transient = {position for position in live.transient if index_of(position) not in saved}
     for index, unit in saved.items():
         units[index] = unit.pieces
         counts.update(unit.counts)
         expiries.update(unit.expiries)
         deaths.update(unit.deaths)
+        annotations.update(unit.annotations)
         transient.update(unit.transient)
     pieces = [piece for _, unit_pieces in sorted(units.items()) for piece in unit_pieces]
-    return EntriesPiece(live.queue, live.is_durable, pieces, counts, expiries, transient, deaths)
+    return EntriesPiece(live.queue, live.is_durable, pieces, counts, expiries, transient, deaths, annotations)
 
 
 def _outside(

@@ -200,6 +200,8 @@ def _fill_settle(command: c.SettleCommand, settle: pb.ClientMessage.Settle) -> N
         fill_name(command.transaction, settle.transaction)
     settle.sequence = command.sequence
     settle.excluded_consumer = command.excluded_consumer
+    if command.annotations:
+        settle.annotations = command.annotations
 
 
 def _open_consumer(request: rq.OpenConsumer) -> pb.ClientMessage.OpenConsumer:
@@ -345,6 +347,7 @@ def _decode_settle(number: int, wire: pb.ClientMessage) -> c.SettleCommand:
         transaction,
         settle.sequence,
         settle.excluded_consumer,
+        settle.annotations,
     )
 
 

@@ -1,8 +1,7 @@
 """One message of a primary to a client on the wire. Answers and deliveries are columns, however many they are."""
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
-from typing import assert_never
+from typing import Any, assert_never
 
 from lockstep.core import server_messages as sm
 from lockstep.core.deaths import Death, Deaths
@@ -117,11 +116,15 @@ def _fill_batch(messages: Sequence[sm.DeliveredMessage], batch: pb.ServerMessage
     batch.delivery_counts.extend(pack([message.delivery_count for message in messages], 0))
     batch.expire_ms.extend(pack([message.expires_ms for message in messages], 0))
     batch.are_durable.extend(pack([message.is_durable for message in messages], False))
-    if any(message.deaths for message in messages):
-        batch.dead.extend(
-            _Wire.Dead(place=place, deaths=[_death(death) for death in message.deaths])
+    if any(message.deaths or message.annotations for message in messages):
+        batch.asides.extend(
+            _Wire.Aside(
+                place=place,
+                deaths=[_death(death) for death in message.deaths],
+                annotations=message.annotations,
+            )
             for place, message in enumerate(messages)
-            if message.deaths
+            if message.deaths or message.annotations
         )
 
 
@@ -220,31 +223,31 @@ def _decode_batch(batch: pb.ServerMessage.Batch) -> tuple[sm.DeliveredMessage, .
     count = len(batch.positions)
     if len(batch.bodies) != count:
         raise invalid(f"{count} positions for {len(batch.bodies)} bodies")
-    deaths: Iterable[Deaths] = _decode_dead(batch.dead, count) if batch.dead else repeat((), count)
-    return tuple(
-        map(
-            sm.DeliveredMessage,
-            map(QueuePosition, batch.positions),
-            expand(batch.properties, count, b"", "properties"),
-            batch.bodies,
-            expand(batch.delivery_counts, count, 0, "delivery_counts"),
-            expand(batch.expire_ms, count, 0, "expire_ms"),
-            expand(batch.are_durable, count, False, "are_durable"),
-            deaths,
-        )
-    )
+    columns: list[Iterable[Any]] = [
+        map(QueuePosition, batch.positions),
+        expand(batch.properties, count, b"", "properties"),
+        batch.bodies,
+        expand(batch.delivery_counts, count, 0, "delivery_counts"),
+        expand(batch.expire_ms, count, 0, "expire_ms"),
+        expand(batch.are_durable, count, False, "are_durable"),
+    ]
+    if batch.asides:
+        columns += _decode_asides(batch.asides, count)
+    return tuple(map(sm.DeliveredMessage, *columns))
 
 
-def _decode_dead(dead: Iterable[pb.ServerMessage.Dead], count: int) -> list[Deaths]:
-    found: list[Deaths] = [()] * count
-    for each in dead:
-        if each.place >= count:
-            raise invalid(f"a dead letter at place {each.place} of {count}")
-        found[each.place] = tuple(
+def _decode_asides(asides: Iterable[pb.ServerMessage.Aside], count: int) -> tuple[list[Deaths], list[bytes]]:
+    deaths: list[Deaths] = [()] * count
+    annotations = [b""] * count
+    for aside in asides:
+        if aside.place >= count:
+            raise invalid(f"something is said of message {aside.place} of {count}")
+        deaths[aside.place] = tuple(
             Death(death.queue, death.reason, death.count, death.first_ms, death.last_ms)
-            for death in each.deaths
+            for death in aside.deaths
         )
-    return found
+        annotations[aside.place] = aside.annotations
+    return deaths, annotations
 
 
 def _decode_deliveries(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMessage) -> sm.Deliveries:

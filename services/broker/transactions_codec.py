@@ -83,6 +83,7 @@ def acquired_messages(
                 )
                 for death in message.deaths
             ],
+            annotations=message.annotations,
         )
         for message in messages
     ]

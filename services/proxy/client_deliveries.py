@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from lockstep.client.command_batches import CommandBatches, Confirmation, in_commands
 from lockstep.client.set_session import SetSession
+from lockstep.core.amqp.annotations import pairs_of
 from lockstep.core.commands import Disposition
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition
@@ -26,6 +27,7 @@ _DISPOSITIONS: dict[int, int] = {
     StateCode.RELEASED: Disposition.RELEASE,
     StateCode.MODIFIED: Disposition.FAIL,
 }
+_UNSAYABLE = ErrorCode.INVALID_ARGUMENT, ErrorCode.TOO_LARGE
 _RETURNS = Disposition.RELEASE, Disposition.FAIL
 _NOT_TERMINAL = 0, StateCode.RECEIVED
 """No state, or one that is no outcome (3.4.1): it says nothing of what becomes of a delivery until that is settled."""
@@ -93,7 +95,8 @@ class ClientDeliveries:
         """Deliveries of which the client has said what becomes of them, and that wait for our settling them."""
         self._settles: dict[tuple[Epoch, int], list[tuple[QueuePosition, _Owed | None]]] = {}
         """Outcomes of this turn: (epoch, disposition) -> positions, each with the delivery that waits for its confirmation."""
-        self._excluded: dict[tuple[Epoch, int], list[QueuePosition]] = {}
+        self._said: dict[tuple[Epoch, int, int, bytes], list[QueuePosition]] = {}
+        """What goes back with more than that: (epoch, disposition, excluded consumer, annotations) -> positions."""
         self._retired: dict[tuple[bytes, Epoch], list[_Retired]] = {}
         """Acceptances of this turn inside transactions."""
         self._untold: dict[tuple[Epoch, QueuePosition], _Retired] = {}
@@ -179,8 +182,10 @@ class ClientDeliveries:
         if state == StateCode.MODIFIED:
             has_failed, is_excluded = path.remote_modified(delivery)
             disposition = Disposition.FAIL if has_failed else Disposition.RELEASE
-            if is_excluded:
-                self._excluded.setdefault((epoch, disposition), []).append(position)
+            annotations = path.remote_annotations(delivery)
+            if is_excluded or annotations:
+                name = epoch, disposition, self.consumer if is_excluded else 0, annotations
+                self._said.setdefault(name, []).append(position)
                 path.settle(delivery)
                 return True
         waiting = self._settle_or_owe(delivery, is_settled)
@@ -228,7 +233,7 @@ class ClientDeliveries:
             # Once the session is lost the next one may hold it for another client; a link that is over does not hear of that.
             if known and self.source.session.lost_sessions == lost_sessions:
                 if is_committed:
-                    self.give(epoch, known, disposition, excluded_consumer)
+                    self._give_back(epoch, known, disposition, excluded_consumer, said.annotations)
                 else:
                     self.give(epoch, known, Disposition.RELEASE)
             if retired.waiting is not None:
@@ -247,10 +252,10 @@ class ClientDeliveries:
                     waiting = [owed for _, owed in settled if owed is not None]
                     if waiting:
                         self._answer_when_done(confirmation, waiting, disposition)
-        if self._excluded:
-            excluded, self._excluded = self._excluded, {}
-            for (epoch, disposition), positions in excluded.items():
-                self.give(epoch, positions, disposition, self.consumer)
+        if self._said:
+            all_said, self._said = self._said, {}
+            for (epoch, disposition, excluded_consumer, annotations), positions in all_said.items():
+                self._give_back(epoch, positions, disposition, excluded_consumer, annotations)
         if self._retired:
             retired, self._retired = self._retired, {}
             for (name, epoch), entries in retired.items():
@@ -344,13 +349,45 @@ class ClientDeliveries:
                 path.settle(handle)
         self._owner.wrote()
 
+    def _give_back(
+        self,
+        epoch: Epoch,
+        positions: Sequence[QueuePosition],
+        disposition: int,
+        excluded_consumer: int,
+        annotations: bytes,
+    ) -> None:
+        """Tells the broker what goes back, and what its client says of it: without that, if it is more than a broker keeps."""
+        lost_sessions = self.source.session.lost_sessions
+
+        def without(done: Confirmation) -> None:
+            error = done.exception()
+            is_refused = isinstance(error, Rejected) and error.code in _UNSAYABLE
+            if is_refused and self.source.session.lost_sessions == lost_sessions:
+                self.give(epoch, positions, disposition, excluded_consumer)
+
+        try:
+            pairs = pairs_of(annotations) if annotations else b""
+        except Rejected:
+            pairs = b""
+        confirmation = self.give(epoch, positions, disposition, excluded_consumer, pairs)
+        if pairs:
+            confirmation.add_done_callback(without)
+
     def give(
-        self, epoch: Epoch, positions: Sequence[QueuePosition], disposition: int, excluded_consumer: int = 0
+        self,
+        epoch: Epoch,
+        positions: Sequence[QueuePosition],
+        disposition: int,
+        excluded_consumer: int = 0,
+        annotations: bytes = b"",
     ) -> Confirmation:
-        """Tells the broker what becomes of messages; the excluded consumer does not get them again."""
+        """Tells the broker what becomes of messages; the excluded consumer does not get them again, whoever gets them is told
+        the annotations.
+        """
         queue = self.source.queue
         confirmation = self.source.batches.settle(
-            queue, epoch, positions, disposition, None, excluded_consumer
+            queue, epoch, positions, disposition, None, excluded_consumer, annotations
         )
         if disposition in _RETURNS:
             self._owner.returning.note(queue, confirmation)

@@ -222,6 +222,13 @@ def remote_modified(delivery: Handle) -> tuple[bool, bool]:
     return lib.pn_disposition_is_failed(remote), lib.pn_disposition_is_undeliverable(remote)
 
 
+def remote_annotations(delivery: Handle) -> bytes:
+    """Of the state `modified`: message-annotations, encoded; empty without any, or if they have more than 64 KiB."""
+    data = lib.pn_disposition_annotations(lib.pn_delivery_remote(delivery))
+    count = lib.pn_data_encode(data, _chunk, _CHUNK_BYTES)
+    return _view[:count] if count > 0 else b""
+
+
 _known: dict[bytes, Transactional] = {}
 _KNOWN_MAX = 4096
 

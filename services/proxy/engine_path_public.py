@@ -15,6 +15,7 @@ from services.proxy.engine_words import (
     Received,
     State,
     Transactional,
+    encoded_map,
 )
 
 
@@ -154,6 +155,11 @@ def remote_state(delivery: Handle) -> int:
 def remote_modified(delivery: Handle) -> tuple[bool, bool]:
     """Of the state `modified`: (delivery-failed, undeliverable-here)."""
     return delivery.remote.failed, delivery.remote.undeliverable
+
+
+def remote_annotations(delivery: Handle) -> bytes:
+    """Of the state `modified`: message-annotations, encoded; empty without any, or if they cannot be said."""
+    return encoded_map(delivery.remote.annotations)
 
 
 def remote_transaction(delivery: Handle) -> Transactional:

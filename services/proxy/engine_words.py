@@ -3,7 +3,7 @@
 from enum import IntEnum
 from typing import Any, NamedTuple, Self
 
-from proton import Described, ProtonException
+from proton import Data, Described, ProtonException
 
 UNREADABLE = (ValueError, TypeError, KeyError, OverflowError, RecursionError, ProtonException)
 """What Proton raises when a field that a peer sent has no Python value: wrong types and bytes, dictionaries of lists."""
@@ -65,6 +65,8 @@ class Transactional(NamedTuple):
     """Of the outcome `modified`: delivery-failed."""
     is_undeliverable: bool
     """Of the outcome `modified`: undeliverable-here."""
+    annotations: bytes = b""
+    """Of the outcome `modified`: message-annotations, encoded; empty: none."""
 
     @classmethod
     def from_fields(cls, fields: Any) -> Self:
@@ -74,7 +76,7 @@ class Transactional(NamedTuple):
         name = fields[0]
         if not isinstance(name, bytes | bytearray | memoryview):
             raise ValueError("a transaction id is binary")
-        outcome, has_failed, is_undeliverable = 0, False, False
+        outcome, has_failed, is_undeliverable, annotations = 0, False, False, b""
         if len(fields) > 1 and fields[1] is not None:
             described = fields[1]
             code = outcome_code(described.descriptor) if isinstance(described, Described) else None
@@ -82,8 +84,22 @@ class Transactional(NamedTuple):
                 raise ValueError("the outcome in a transactional state is none that AMQP knows")
             outcome = code
             if code == StateCode.MODIFIED and isinstance(described.value, list):
-                has_failed, is_undeliverable = (flag is True for flag in [*described.value, None, None][:2])
-        return cls(bytes(name), outcome, has_failed, is_undeliverable)
+                failed, undeliverable, said = [*described.value, None, None, None][:3]
+                has_failed, is_undeliverable = failed is True, undeliverable is True
+                annotations = encoded_map(said)
+        return cls(bytes(name), outcome, has_failed, is_undeliverable, annotations)
+
+
+def encoded_map(value: Any) -> bytes:
+    """A map that the engine has read, as it was; empty for anything else, or what cannot be written."""
+    if not isinstance(value, dict) or not value:
+        return b""
+    data = Data()
+    try:
+        data.put_dict(value)
+        return bytes(data.encode())
+    except UNREADABLE:
+        return b""
 
 
 _SYMBOLS = {

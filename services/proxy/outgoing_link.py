@@ -315,6 +315,7 @@ class OutgoingLink:
                 is_durable=message.is_durable,
                 now_ms=now_ms,
                 deaths=message.deaths,
+                annotations=message.annotations,
             )
             length = len(data)
             if length > most:

@@ -1,4 +1,5 @@
-"""What a dead letter says of itself to whoever receives it by AMQP: message annotations, as users of RabbitMQ know them.
+"""What is said of a message beside what was sent: message annotations of its receivers (AMQP 1.0, 3.4.5), and those of a dead
+letter, as users of RabbitMQ know them.
 
 `x-opt-deaths` is an array of maps, the last death first, each with `queue`, `reason`, `count`, `first-time` and `last-time`; the
 first and the last are told by `x-first-death-queue`, `x-first-death-reason`, `x-last-death-queue` and `x-last-death-reason`, too.
@@ -24,13 +25,33 @@ _FIRST_QUEUE, _FIRST_REASON = b"x-first-death-queue", b"x-first-death-reason"
 _LAST_QUEUE, _LAST_REASON = b"x-last-death-queue", b"x-last-death-reason"
 
 
-def annotated(sections: bytes, deaths: Deaths) -> bytes:
-    """The sections of a message behind its header, with what is said of these deaths, of which there is one at least. Sections
-    that are malformed are left as they are.
+def pairs_of(encoded: bytes) -> bytes:
+    """The keys and values of an encoded map, in turn. Raises `Rejected` for what is none."""
+    return b"".join(pair for _, pair in _pairs(encoded, 0, len(encoded)))
+
+
+def check_pairs(pairs: bytes) -> None:
+    """Raises `Rejected` if these are not keys and values in turn."""
+    for _ in _pairs_in(pairs, 0, len(pairs)):
+        pass
+
+
+def combined(before: bytes, more: bytes) -> bytes:
+    """Well-formed keys and values in turn: those of `more` take the place of others with the same key."""
+    found = dict(_pairs_in(before, 0, len(before)))
+    found.update(_pairs_in(more, 0, len(more)))
+    return b"".join(found.values())
+
+
+def annotated(sections: bytes, deaths: Deaths, annotations: bytes = b"") -> bytes:
+    """The sections of a message behind its header, with what is said of these deaths, if there are any, and these annotations,
+    keys and values in turn. Sections that are malformed are left as they are.
     """
-    told = _told(deaths)
-    own = {_symbol(key) for key in (_DEATHS, _FIRST_QUEUE, _FIRST_REASON, _LAST_QUEUE, _LAST_REASON)}
     pairs: list[bytes] = []
+    own = set(_OWN) if deaths else set()
+    said = {key: pair for key, pair in _pairs_in(annotations, 0, len(annotations)) if key not in own}
+    own.update(said)
+    told = [*said.values(), *(_told(deaths) if deaths else ())]
     at = 0
     try:
         if sections:
@@ -45,8 +66,12 @@ def annotated(sections: bytes, deaths: Deaths) -> bytes:
 
 def _pairs(raw: bytes, constructor_at: int, end: int) -> Iterator[tuple[bytes, bytes]]:
     """(key, key and value) of each pair of a map, encoded."""
-    count, at, last = members(raw, constructor_at, end, MAPS)
-    for _ in range(count // 2):
+    _, at, last = members(raw, constructor_at, end, MAPS)
+    return _pairs_in(raw, at, last)
+
+
+def _pairs_in(raw: bytes, at: int, last: int) -> Iterator[tuple[bytes, bytes]]:
+    while at < last:
         value_at = skip(raw, at, last)
         after = skip(raw, value_at, last)
         yield raw[at:value_at], raw[at:after]
@@ -100,3 +125,7 @@ def _string(text: bytes) -> bytes:
     if len(text) <= 255:
         return bytes((0xA1, len(text))) + text
     return b"\xb1" + len(text).to_bytes(4, "big") + text
+
+
+_OWN = frozenset(map(_symbol, (_DEATHS, _FIRST_QUEUE, _FIRST_REASON, _LAST_QUEUE, _LAST_REASON)))
+"""What is said of deaths, and nothing else is said by."""

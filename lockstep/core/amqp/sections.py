@@ -143,11 +143,12 @@ def join(
     is_durable: bool,
     now_ms: int,
     deaths: Deaths = (),
+    annotations: bytes = b"",
 ) -> bytes:
     """The encoded message for a receiver. Never raises: what does not begin with a header is wrapped.
 
     `delivery_count` is of deliveries that failed before; `expires_ms` and `now_ms` are times of one clock,
-    `expires_ms` 0: never. `deaths`: of a dead letter.
+    `expires_ms` 0: never. `deaths`: of a dead letter. `annotations`: keys and values in turn, of those who had it before.
     """
     after = _header_end(properties)
     key = (properties[:after], is_durable, delivery_count)
@@ -162,15 +163,17 @@ def join(
     else:
         header_section = header[0]
     sections = properties[after:] if after else _annotations(properties) + _DATA + _binary_size(body)
-    if deaths:
-        sections = annotated(sections, deaths)
+    if deaths or annotations:
+        sections = annotated(sections, deaths, annotations)
     return b"".join((header_section, sections, body))
 
 
-def with_deaths(properties: bytes, deaths: Deaths) -> bytes:
-    """The properties of a copy of a dead letter, which says why it is one; what was not sent by AMQP has no place for that."""
+def with_deaths(properties: bytes, deaths: Deaths, annotations: bytes) -> bytes:
+    """The properties of a copy of a dead letter, which says why it is one, and what those said who had it; what was not sent by
+    AMQP has no place for that.
+    """
     after = _header_end(properties)
-    return properties[:after] + annotated(properties[after:], deaths) if after else properties
+    return properties[:after] + annotated(properties[after:], deaths, annotations) if after else properties
 
 
 def address_of(properties: bytes) -> str | None:

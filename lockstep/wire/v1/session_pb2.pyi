@@ -389,6 +389,7 @@ class ClientMessage(_message.Message):
         TRANSACTION_FIELD_NUMBER: _builtins.int
         SEQUENCE_FIELD_NUMBER: _builtins.int
         EXCLUDED_CONSUMER_FIELD_NUMBER: _builtins.int
+        ANNOTATIONS_FIELD_NUMBER: _builtins.int
         queue: _builtins.str
         delivery_epoch: _builtins.int
         """Epoch of the deliveries."""
@@ -397,6 +398,10 @@ class ClientMessage(_message.Message):
         sequence: _builtins.int
         excluded_consumer: _builtins.int
         """Of a release or fail: this consumer is not offered them again while it lives; 0: none."""
+        annotations: _builtins.bytes
+        """Of a release or fail: message annotations from now on, together with what was said before: AMQP's keys and values in turn,
+        encoded. Empty: none. Older primaries ignore them.
+        """
         @_builtins.property
         def positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
         @_builtins.property
@@ -413,10 +418,11 @@ class ClientMessage(_message.Message):
             transaction: Global___TransactionName | None = ...,
             sequence: _builtins.int = ...,
             excluded_consumer: _builtins.int = ...,
+            annotations: _builtins.bytes = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["transaction", b"transaction"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["delivery_epoch", b"delivery_epoch", "disposition", b"disposition", "excluded_consumer", b"excluded_consumer", "positions", b"positions", "queue", b"queue", "sequence", b"sequence", "transaction", b"transaction"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "delivery_epoch", b"delivery_epoch", "disposition", b"disposition", "excluded_consumer", b"excluded_consumer", "positions", b"positions", "queue", b"queue", "sequence", b"sequence", "transaction", b"transaction"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1380,7 +1386,7 @@ class ServerMessage(_message.Message):
         DELIVERY_COUNTS_FIELD_NUMBER: _builtins.int
         EXPIRE_MS_FIELD_NUMBER: _builtins.int
         ARE_DURABLE_FIELD_NUMBER: _builtins.int
-        DEAD_FIELD_NUMBER: _builtins.int
+        ASIDES_FIELD_NUMBER: _builtins.int
         @_builtins.property
         def positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
             """Their number is the number of messages."""
@@ -1404,8 +1410,8 @@ class ServerMessage(_message.Message):
             """A column."""
 
         @_builtins.property
-        def dead(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerMessage.Dead]:
-            """Of dead letters among them, in the order of their places."""
+        def asides(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerMessage.Aside]:
+            """Of those of which more is said than was sent, in the order of their places."""
 
         def __init__(
             self,
@@ -1416,11 +1422,11 @@ class ServerMessage(_message.Message):
             delivery_counts: _abc.Iterable[_builtins.int] | None = ...,
             expire_ms: _abc.Iterable[_builtins.int] | None = ...,
             are_durable: _abc.Iterable[_builtins.bool] | None = ...,
-            dead: _abc.Iterable[Global___ServerMessage.Dead] | None = ...,
+            asides: _abc.Iterable[Global___ServerMessage.Aside] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["are_durable", b"are_durable", "bodies", b"bodies", "dead", b"dead", "delivery_counts", b"delivery_counts", "expire_ms", b"expire_ms", "positions", b"positions", "properties", b"properties"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["are_durable", b"are_durable", "asides", b"asides", "bodies", b"bodies", "delivery_counts", b"delivery_counts", "expire_ms", b"expire_ms", "positions", b"positions", "properties", b"properties"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1459,28 +1465,32 @@ class ServerMessage(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
-    class Dead(_message.Message):
-        """A dead letter."""
+    class Aside(_message.Message):
+        """What is said of a message beside what was sent."""
 
         DESCRIPTOR: _descriptor.Descriptor
 
         PLACE_FIELD_NUMBER: _builtins.int
         DEATHS_FIELD_NUMBER: _builtins.int
+        ANNOTATIONS_FIELD_NUMBER: _builtins.int
         place: _builtins.int
         """Of the message in the batch, from 0 on."""
+        annotations: _builtins.bytes
+        """By those who gave it back: AMQP's keys and values in turn, encoded."""
         @_builtins.property
         def deaths(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerMessage.Death]:
-            """The last one first."""
+            """Of a dead letter; the last one first."""
 
         def __init__(
             self,
             *,
             place: _builtins.int = ...,
             deaths: _abc.Iterable[Global___ServerMessage.Death] | None = ...,
+            annotations: _builtins.bytes = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["deaths", b"deaths", "place", b"place"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "deaths", b"deaths", "place", b"place"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -314,6 +314,7 @@ class AcquireResponse(_message.Message):
         EXPIRES_MS_FIELD_NUMBER: _builtins.int
         IS_DURABLE_FIELD_NUMBER: _builtins.int
         DEATHS_FIELD_NUMBER: _builtins.int
+        ANNOTATIONS_FIELD_NUMBER: _builtins.int
         position: _builtins.int
         body: _builtins.bytes
         properties: _builtins.bytes
@@ -322,6 +323,8 @@ class AcquireResponse(_message.Message):
         expires_ms: _builtins.int
         """Milliseconds since the Unix epoch; 0: never."""
         is_durable: _builtins.bool
+        annotations: _builtins.bytes
+        """By those who gave it back: AMQP's keys and values in turn, encoded."""
         @_builtins.property
         def deaths(self) -> _containers.RepeatedCompositeFieldContainer[Global___AcquireResponse.Death]:
             """Of a dead letter: why it is one, the last time first."""
@@ -336,10 +339,11 @@ class AcquireResponse(_message.Message):
             expires_ms: _builtins.int = ...,
             is_durable: _builtins.bool = ...,
             deaths: _abc.Iterable[Global___AcquireResponse.Death] | None = ...,
+            annotations: _builtins.bytes = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "deaths", b"deaths", "delivery_count", b"delivery_count", "expires_ms", b"expires_ms", "is_durable", b"is_durable", "position", b"position", "properties", b"properties"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "body", b"body", "deaths", b"deaths", "delivery_count", b"delivery_count", "expires_ms", b"expires_ms", "is_durable", b"is_durable", "position", b"position", "properties", b"properties"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -235,7 +235,7 @@ def delivered_messages(
 ) -> tuple[DeliveredMessage, ...]:
     """Messages that are there as clients get them."""
     counts, is_all_durable = queue.delivery_counts, queue.is_durable and not queue.transient_positions
-    deaths = queue.deaths
+    deaths, annotations = queue.deaths, queue.annotations
     return tuple(
         [
             DeliveredMessage(
@@ -246,6 +246,7 @@ def delivered_messages(
                 queue.expires_ms(position) if queue.expiries else message.expires_ms,
                 is_all_durable or queue.is_entry_durable(position),
                 deaths.get(position, ()) if deaths else (),
+                annotations.get(position, b"") if annotations else b"",
             )
             for position, message in messages
         ]

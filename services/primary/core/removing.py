@@ -15,7 +15,16 @@ from lockstep.core.apply_messages import deaths_of
 from lockstep.core.content import DroppedMessage, size_of
 from lockstep.core.ids import MessageId, QueueId, QueuePosition
 from lockstep.core.queues import Queue
-from lockstep.core.records import DeclareQueue, Dequeue, DequeueReason, Message, Move, Publish, Requeue
+from lockstep.core.records import (
+    Annotate,
+    DeclareQueue,
+    Dequeue,
+    DequeueReason,
+    Message,
+    Move,
+    Publish,
+    Requeue,
+)
 from services.primary.core.context import Context
 from services.primary.core.read_back import Found
 from services.primary.core.selecting import (
@@ -57,6 +66,14 @@ def append_requeue(context: Context, queue: Queue, positions: Sequence[QueuePosi
     for part in _slices(context, positions):
         for is_durable, found in by_durability(queue, part):
             context.writer.append(Requeue(None, queue.id, found), is_durable)
+
+
+def append_annotations(
+    context: Context, queue: Queue, positions: Sequence[QueuePosition], annotations: bytes
+) -> None:
+    """Whoever gives messages back says something of them."""
+    for is_durable, found in by_durability(queue, positions):
+        context.writer.append(Annotate(None, queue.id, found, annotations), is_durable)
 
 
 def _slices(context: Context, positions: Sequence[QueuePosition]) -> Iterator[Sequence[QueuePosition]]:
@@ -195,7 +212,11 @@ def _copy(
     messages = queue.messages(positions) if targets else []
     assert not targets or len(messages) == len(positions), f"{queue}: a body is away"
     said = [
-        with_deaths(message.properties, deaths_of(queue, position, reason, context.now.wall_ms))
+        with_deaths(
+            message.properties,
+            deaths_of(queue, position, reason, context.now.wall_ms),
+            queue.annotations.get(position, b""),
+        )
         for position, message in zip(positions, messages, strict=False)
     ]
     for ttl_ms, found in by_ttl.items():

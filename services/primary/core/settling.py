@@ -8,6 +8,7 @@ may have been done before (`waiting_rejects.py`), and what is gone is nobody's a
 
 from collections.abc import Sequence
 
+from lockstep.core.amqp.annotations import check_pairs
 from lockstep.core.commands import (
     Disposition,
     SettleCommand,
@@ -18,6 +19,7 @@ from lockstep.core.queues import Queue
 from lockstep.core.records import AcceptCommand, Dequeue, DequeueReason
 from services.primary.core.context import Context, Request
 from services.primary.core.removing import (
+    append_annotations,
     append_dequeue,
     append_requeue,
     by_durability,
@@ -25,6 +27,9 @@ from services.primary.core.removing import (
     dead_letter_part,
 )
 from services.primary.core.transacting import operation
+
+ANNOTATIONS_BYTES_MAX = 4096
+"""Of one message, beside what was sent: they stay in memory."""
 
 
 def settle(context: Context, request: Request, command: SettleCommand) -> None:
@@ -41,10 +46,16 @@ def settle(context: Context, request: Request, command: SettleCommand) -> None:
         case Disposition.ACCEPT:
             _accept(context, request, command, queue)
             return
+        case Disposition.RELEASE if command.annotations:
+            append_annotations(context, queue, positions, command.annotations)
+            context.dispatch.gave_back(context.writer.log.end, queue.id, positions)
+            context.expiry.watch(queue, positions)
         case Disposition.RELEASE:
             context.dispatch.returned(queue.id, command.positions)
             context.expiry.watch(queue, command.positions)
         case Disposition.FAIL:
+            if command.annotations:
+                append_annotations(context, queue, positions, command.annotations)
             append_requeue(context, queue, command.positions)
         case Disposition.REJECT:
             dead_letter_part(context, queue, positions, DequeueReason.REJECTED)
@@ -79,6 +90,8 @@ def check_held(context: Context, session: SessionKey, command: SettleCommand, qu
         raise Rejected(
             ErrorCode.INVALID_ARGUMENT, "only what goes back can exclude a consumer", queue=command.queue
         )
+    if command.annotations:
+        _check_annotations(command, queue)
     if len(command.positions) > context.settings.command_messages_max:
         raise Rejected(ErrorCode.TOO_LARGE, f"{len(command.positions)} positions in one command")
     if len(set(command.positions)) != len(command.positions):
@@ -90,6 +103,19 @@ def check_held(context: Context, session: SessionKey, command: SettleCommand, qu
             f"the session does not hold these deliveries of queue {command.queue!r} from epoch {command.delivery_epoch}",
             queue=command.queue,
             delivery_epoch=command.delivery_epoch,
+        )
+
+
+def _check_annotations(command: SettleCommand, queue: Queue) -> None:
+    if command.disposition not in (Disposition.RELEASE, Disposition.FAIL):
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, "only what goes back is annotated", queue=command.queue)
+    check_pairs(command.annotations)
+    before = max([len(queue.annotations.get(position, b"")) for position in command.positions], default=0)
+    if before + len(command.annotations) > ANNOTATIONS_BYTES_MAX:
+        raise Rejected(
+            ErrorCode.TOO_LARGE,
+            f"a message would have {before + len(command.annotations)} bytes of annotations, at most {ANNOTATIONS_BYTES_MAX}",
+            queue=command.queue,
         )
 
 

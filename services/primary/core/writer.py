@@ -11,6 +11,7 @@ from lockstep.core.apply_whole import AppliedAt
 from lockstep.core.content import size_of_all
 from lockstep.core.ids import LogIndex, TransactionKey
 from lockstep.core.records import (
+    Annotate,
     AnyRecord,
     Begin,
     Commit,
@@ -27,7 +28,7 @@ from services.primary.core.replication_log import ReplicationLog
 
 _POSITION_BYTES = 9
 """What a record takes to name one position, at most."""
-_NAMING = Dequeue, Move, Requeue
+_NAMING = Annotate, Dequeue, Move, Requeue
 WholeOperation = tuple[Publish | Dequeue, bool, int]
 """A record, whether it is durable, and bytes of what its messages have."""
 

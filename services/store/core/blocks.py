@@ -172,8 +172,8 @@ def _checked(kept: tuple[StateItem, ...]) -> tuple[StateItem, ...]:
 
 
 def _values(run: DeadEntryRunValue) -> list[bytes]:
-    count, expires_ms, deaths = run.delivery_count, run.expires_ms, run.deaths
-    return [encode_entry(number, count, expires_ms, deaths) for number in run.messages]
+    count, expires_ms, deaths, said = run.delivery_count, run.expires_ms, run.deaths, run.annotations
+    return [encode_entry(number, count, expires_ms, deaths, said) for number in run.messages]
 
 
 def kept_messages(the: StoredSet, messages: Iterable[MessageId]) -> Procedure[dict[MessageId, bytes]]:

@@ -267,5 +267,10 @@ def _entries(queue: Queue, positions: Sequence[QueuePosition]) -> Iterator[Entry
     """Those of these entries that are there, and durable."""
     pieces = queue.pieces(positions) if queue.is_durable else ()
     return durable_entries(
-        pieces, queue.delivery_counts, queue.expiries, queue.transient_positions, queue.deaths
+        pieces,
+        queue.delivery_counts,
+        queue.expiries,
+        queue.transient_positions,
+        queue.deaths,
+        queue.annotations,
     )

@@ -26,6 +26,7 @@ from lockstep.core.records import (
     AcceptCommand,
     AdvanceSubscription,
     Alike,
+    Annotate,
     AnyRecord,
     Begin,
     Bind,
@@ -210,7 +211,7 @@ class Writer:
             + [self._declare_exchange, self._bind, self._unbind, self._delete]
             + [self._publish] * 5
             + [self._dequeue] * 3
-            + [self._requeue, self._move]
+            + [self._requeue, self._annotate, self._move]
             + [self._begin] * 3
             + [self._publish_in_transaction] * 5
             + [self._dequeue_in_transaction] * 4
@@ -346,6 +347,14 @@ class Writer:
         if queue is not None and positions:
             is_durable = any(queue.is_entry_durable(position) for position in positions)
             self.log.append(Requeue(self._command(), queue.id, tuple(positions)), is_durable)
+
+    def _annotate(self) -> None:
+        queue = self._queue()
+        positions = self._free(queue) if queue is not None else []
+        if queue is not None and positions:
+            is_durable = any(queue.is_entry_durable(position) for position in positions)
+            pairs = self.random.choice((b"\xa3\x01a\x41", b"\xa3\x01a\x42\xa3\x01b\x40"))
+            self.log.append(Annotate(self._command(), queue.id, tuple(positions), pairs), is_durable)
 
     def _move(self) -> None:
         queue = self._queue()

@@ -143,11 +143,11 @@ def entries_in(captured: CapturedEntries, wanted: tuple[bool, bool]) -> list[tup
 
 def entries_of(pieces: list[EntriesPiece], wanted: tuple[bool, bool]) -> list[tuple[object, ...]]:
     found: list[tuple[object, ...]] = []
-    for queue, is_queue_durable, parts, counts, expiries, transient, deaths in pieces:
+    for queue, is_queue_durable, parts, counts, expiries, transient, deaths, annotations in pieces:
         for positions, ids in parts:
             for position, message_id in zip(positions, ids, strict=True):
                 is_durable = is_queue_durable and position not in transient
                 if wanted[0 if is_durable else 1]:
                     entry = (queue, position, message_id, counts.get(position), expiries.get(position))
-                    found.append((*entry, is_durable, deaths.get(position)))
+                    found.append((*entry, is_durable, deaths.get(position), annotations.get(position)))
     return found

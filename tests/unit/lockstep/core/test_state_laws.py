@@ -65,6 +65,7 @@ def assert_equal(one: SetState, other: SetState) -> None:
             "delivery_counts",
             "expiries",
             "deaths",
+            "annotations",
             "transient_positions",
             "bytes",
         ):

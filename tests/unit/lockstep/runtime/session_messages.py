@@ -43,6 +43,7 @@ delivered = st.builds(
     st.sampled_from((0, 9)),
     st.booleans(),
     st.just(()) | deaths,
+    st.sampled_from((b"", b"\xa3\x01a\x41")),
 )
 xids = st.binary(max_size=70)
 branches = st.builds(
@@ -62,7 +63,16 @@ options = st.builds(
     counts,
 )
 settles = st.builds(
-    c.SettleCommand, numbers, names, numbers, positions, st.integers(1, 4), st.none(), st.just(0), small
+    c.SettleCommand,
+    numbers,
+    names,
+    numbers,
+    positions,
+    st.integers(1, 4),
+    st.none(),
+    st.just(0),
+    small,
+    st.sampled_from((b"", b"\xa3\x01a\x41")),
 ) | st.builds(c.SettleCommand, numbers, names, numbers, positions, st.just(1), keys, numbers)
 
 publishes = st.builds(

@@ -243,7 +243,8 @@ class Walker:
         for position in chosen:
             del client.in_hand[queue, position]
         excluded = random.randrange(4) if random.random() < 0.3 else 0
-        self.send(SettleCommand(0, queue, epoch, chosen, disposition, transaction, sequence, excluded))
+        said = random.choice((b"", b"\xa3\x01a\x41", b"\xa3\x01b\x41")) if disposition in (2, 3) else b""
+        self.send(SettleCommand(0, queue, epoch, chosen, disposition, transaction, sequence, excluded, said))
 
     def transact(self) -> None:
         random = self.random

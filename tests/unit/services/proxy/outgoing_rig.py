@@ -40,6 +40,7 @@ class Broker:
         self.epochs: list[Epoch] = []
         """Of the deliveries that were settled."""
         self.excluded: list[int] = []
+        self.annotations: list[bytes] = []
         """Consumers that do not get them again."""
         self.confirmations: list[Confirmation] = []
         self.lost_sessions = 0
@@ -72,7 +73,9 @@ class Broker:
         disposition: int,
         _transaction: object,
         excluded_consumer: int = 0,
+        annotations: bytes = b"",
     ) -> Confirmation:
+        self.annotations.append(annotations)
         self.settled.append((tuple(positions), disposition))
         self.epochs.append(epoch)
         self.excluded.append(excluded_consumer)

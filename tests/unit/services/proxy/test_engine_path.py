@@ -4,8 +4,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from proton import Collector, Connection, Delivery, Link, Transport
+from proton import Collector, Connection, Delivery, Link, Transport, symbol
 
+from lockstep.core.amqp.annotations import pairs_of
 from services.proxy import engine_path_c, engine_path_public
 from services.proxy.engine_path import EnginePath
 from services.proxy.engine_words import EngineEvent, StateCode, declared, transactional
@@ -213,6 +214,7 @@ def test_what_is_sent_is_heard_of(pair: Pair) -> None:
         if delivery.tag == "1":
             delivery.local.failed = True
             delivery.local.undeliverable = True
+            delivery.local.annotations = {symbol("a"): True}
             delivery.update(Delivery.MODIFIED)
         elif delivery.tag == "2":
             delivery.update(Delivery.ACCEPTED)
@@ -224,6 +226,8 @@ def test_what_is_sent_is_heard_of(pair: Pair) -> None:
     assert told == [first, second]
     assert path.remote_state(first) == StateCode.MODIFIED
     assert tuple(map(bool, path.remote_modified(first))) == (True, True)
+    assert pairs_of(path.remote_annotations(first)) == b"\xa3\x01a\x41"
+    assert path.remote_annotations(second) == b""
     assert not path.is_settled(first)
     assert path.remote_state(second) == StateCode.ACCEPTED
     assert path.is_settled(second)

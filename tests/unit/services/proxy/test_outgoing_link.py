@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from proton import Delivery
+from proton import Delivery, symbol
 
 from lockstep.client.command_batches import COMMAND_POSITIONS_MAX
 from lockstep.core.commands import Disposition
@@ -256,6 +256,41 @@ async def test_void_delivery_fails_the_commit_that_was_to_reject_it(
     else:
         await transaction.commit()
     assert rig.broker.settled == [((QueuePosition(2),), Disposition.RELEASE)]
+
+
+@pytest.mark.parametrize("has_failed", [True, False])
+async def test_what_a_client_says_of_what_it_gives_back_is_told(has_failed: bool) -> None:
+    rig = Rig()
+    for delivery in (rig.deliver(), rig.deliver()):
+        delivery.local.failed = has_failed
+        delivery.local.annotations = {symbol("a"): True}
+        delivery.update(StateCode.MODIFIED)
+    rig.exchange()
+    disposition = Disposition.FAIL if has_failed else Disposition.RELEASE
+    assert rig.broker.settled == [((QueuePosition(1), QueuePosition(2)), disposition)]
+    assert rig.broker.annotations == [b"\xa3\x01a\x41"]
+
+
+async def test_what_is_too_much_to_be_kept_goes_back_without_it() -> None:
+    rig = Rig()
+    delivery = rig.deliver()
+    delivery.local.annotations = {symbol("a"): True}
+    delivery.update(StateCode.MODIFIED)
+    rig.exchange()
+    rig.broker.confirmations[0].set_exception(Rejected(ErrorCode.TOO_LARGE, "too much"))
+    await asyncio.sleep(0)
+    assert rig.broker.settled == [((QueuePosition(1),), Disposition.RELEASE)] * 2
+    assert rig.broker.annotations == [b"\xa3\x01a\x41", b""]
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+async def test_what_a_client_says_in_a_transaction_is_told_if_it_commits(is_committed: bool) -> None:
+    rig = Rig()
+    transaction = rig.begin()
+    say_in_transaction(rig.deliver(), StateCode.MODIFIED, [True, None, {symbol("a"): True}])
+    rig.exchange()
+    await (transaction.commit() if is_committed else transaction.rollback())
+    assert rig.broker.annotations == [b"\xa3\x01a\x41" if is_committed else b""]
 
 
 @pytest.mark.parametrize("is_committed", [True, False])

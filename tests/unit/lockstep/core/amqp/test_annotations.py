@@ -6,15 +6,19 @@ import pytest
 from hypothesis import given
 from proton import Message, symbol
 
-from lockstep.core.amqp.annotations import annotated
+from lockstep.core.amqp.annotations import annotated, check_pairs, combined, pairs_of
 from lockstep.core.amqp.sections import join, split, with_deaths
 from lockstep.core.deaths import Death, Deaths
+from lockstep.core.errors import Rejected
 from tests.unit.lockstep.core.amqp.amqp_messages import DATA, decoded, encoded, plain, proton_messages
 
 DEATHS = (
     Death("retry", 2, 3, 1_000, 9_000),
     Death("w\N{LATIN SMALL LETTER O WITH DIAERESIS}rk", 1, 1, 500, 500),
 )
+
+SAID = b"\xa3\x01a\x41"
+"""A pair: a is true."""
 
 
 def deliver(raw: bytes, deaths: Deaths) -> Message:
@@ -75,12 +79,12 @@ def test_a_dead_letter_is_otherwise_what_was_sent(message: Message) -> None:
 
 def test_a_copy_says_it_too() -> None:
     incoming = split(encoded(Message(id="m", body="x")))
-    copied = decoded(with_deaths(incoming.properties, DEATHS) + incoming.body)
+    copied = decoded(with_deaths(incoming.properties, DEATHS, b"") + incoming.body)
     assert (copied.id, annotations_of(copied)["x-last-death-queue"]) == ("m", "retry")
 
 
 def test_a_copy_of_what_was_not_sent_by_amqp_stays_as_it_is() -> None:
-    assert with_deaths(b"properties", DEATHS) == b"properties"
+    assert with_deaths(b"properties", DEATHS, SAID) == b"properties"
 
 
 def test_a_message_that_was_not_sent_by_amqp_says_it_as_well() -> None:
@@ -99,3 +103,40 @@ def test_a_reason_of_a_later_version_is_its_number() -> None:
 def test_malformed_sections_stay_as_they_are(sections: str) -> None:
     raw = bytes.fromhex(sections)
     assert annotated(raw, DEATHS) == raw
+
+
+def test_what_is_said_last_of_a_key_holds() -> None:
+    assert combined(b"", SAID) == SAID
+    assert combined(SAID, b"\xa3\x01b\x40") == SAID + b"\xa3\x01b\x40"
+    assert combined(SAID + b"\xa3\x01b\x40", b"\xa3\x01a\x42") == b"\xa3\x01a\x42\xa3\x01b\x40"
+
+
+def test_what_was_said_of_a_message_takes_the_place_of_what_was_sent() -> None:
+    sent = {symbol("a"): "sent", symbol("x-opt-kept"): "yes"}
+    incoming = split(encoded(Message(body="x", annotations=sent)))
+    for deaths in ((), DEATHS):
+        raw = join(
+            incoming.properties,
+            incoming.body,
+            delivery_count=0,
+            expires_ms=0,
+            is_durable=True,
+            now_ms=0,
+            deaths=deaths,
+            annotations=SAID + b"\xa3\x0cx-opt-deaths\x41",
+        )
+        found = annotations_of(decoded(raw))
+        assert (found["a"], found["x-opt-kept"]) == (True, "yes")
+        assert (found["x-opt-deaths"] is True) == (not deaths)
+
+
+@pytest.mark.parametrize("encoded_map", ["", "40", "c10302a301", "c10401a30161", "d1ffffffff"])
+def test_what_is_no_map_says_nothing(encoded_map: str) -> None:
+    with pytest.raises(Rejected):
+        pairs_of(bytes.fromhex(encoded_map))
+
+
+@pytest.mark.parametrize("pairs", ["a3", "a30161", "a301613f"])
+def test_pairs_that_are_none_are_refused(pairs: str) -> None:
+    with pytest.raises(Rejected):
+        check_pairs(bytes.fromhex(pairs))
