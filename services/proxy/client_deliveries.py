@@ -17,7 +17,7 @@ from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import Epoch, QueuePosition
 from services.proxy.amqp_transaction import AmqpTransaction
 from services.proxy.engine_path import path
-from services.proxy.engine_words import Handle, StateCode, transactional
+from services.proxy.engine_words import Handle, StateCode, Transactional, transactional
 from services.proxy.reclaiming import Reclaims
 from services.proxy.returning import Returning
 
@@ -58,11 +58,13 @@ class Source(NamedTuple):
 class _Owed:
     """A delivery whose client waits for our settling it; the client may settle it before, or its transaction's end may."""
 
-    __slots__ = ("handle",)
+    __slots__ = ("handle", "said")
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, said: Transactional | None) -> None:
         self.handle: Handle | None = handle
         """None: it is settled. The engine uses a settled delivery's memory for the next one, so its handle must not be used."""
+        self.said = said
+        """In which transaction, and what; None: in none."""
 
 
 class _Retired:
@@ -162,8 +164,12 @@ class ClientDeliveries:
         held = self.sent.get(delivery)
         state, is_settled = path.remote_state(delivery), path.is_settled(delivery)
         if held is None:
+            owed = self._owed.get(delivery)
+            if owed is not None and state not in _NOT_TERMINAL:
+                self._said_again(delivery, owed, state)
             if is_settled:
-                if (owed := self._owed.pop(delivery, None)) is not None:
+                if owed is not None:
+                    del self._owed[delivery]
                     owed.handle = None
                 path.settle(delivery)
             return False
@@ -194,10 +200,7 @@ class ClientDeliveries:
 
     def _retire(self, delivery: Handle, epoch: Epoch, position: QueuePosition, is_settled: bool) -> bool:
         """An outcome inside a transaction (4.4.2); answers as `disposition` does."""
-        try:
-            said = path.remote_transaction(delivery)
-        except ValueError:
-            said = None
+        said = _transactional_of(delivery)
         if said is not None and said.outcome in _NOT_TERMINAL and not is_settled:
             return False
         found = self._owner.transaction(said.transaction) if said is not None else None
@@ -210,7 +213,7 @@ class ClientDeliveries:
             self._told(position)
             self._settles.setdefault((epoch, Disposition.RELEASE), []).append((position, None))
             return True
-        retired = _Retired(epoch, position, self._settle_or_owe(delivery, is_settled))
+        retired = _Retired(epoch, position, self._settle_or_owe(delivery, is_settled, said))
         if is_void:
             retired.is_void = True
         else:
@@ -241,6 +244,26 @@ class ClientDeliveries:
 
         found.at_end(end)
         return False
+
+    def _said_again(self, delivery: Handle, owed: _Owed, state: int) -> None:
+        """An outcome of a delivery that has one already, which stands: the transaction in which the other one was said cannot commit
+        (4.4.2), nor can one in which it had been said and that is still open when its client says something else.
+        """
+        said = _transactional_of(delivery) if state == StateCode.TRANSACTIONAL else None
+        if said == owed.said or (said is not None and said.outcome in _NOT_TERMINAL):
+            return
+        first, second = owed.said, said
+        if second is not None and (first is None or first.transaction != second.transaction):
+            failed = second
+        elif first is not None:
+            failed = first
+        else:
+            return
+        if (found := self._owner.transaction(failed.transaction)) is not None:
+            text = (
+                f"a delivery of queue {self.source.queue!r} has an outcome already, and was given another one"
+            )
+            found.fail(Rejected(ErrorCode.ILLEGAL_STATE, text, queue=self.source.queue))
 
     def flush(self) -> None:
         """Tells the broker the outcomes since the last time."""
@@ -327,12 +350,14 @@ class ClientDeliveries:
 
         confirmation.add_done_callback(answer)
 
-    def _settle_or_owe(self, delivery: Handle, is_settled: bool) -> _Owed | None:
+    def _settle_or_owe(
+        self, delivery: Handle, is_settled: bool, said: Transactional | None = None
+    ) -> _Owed | None:
         """Settles what its client has settled; of the rest the client waits for that."""
         if is_settled:
             path.settle(delivery)
             return None
-        owed = self._owed[delivery] = _Owed(delivery)
+        owed = self._owed[delivery] = _Owed(delivery, said)
         return owed
 
     def _settle_owed(self, waiting: Sequence[_Owed], *, is_accepted: bool = False) -> None:
@@ -392,3 +417,11 @@ class ClientDeliveries:
         if disposition in _RETURNS:
             self._owner.returning.note(queue, confirmation)
         return confirmation
+
+
+def _transactional_of(delivery: Handle) -> Transactional | None:
+    """What its client says in a transaction; None: nobody can read that."""
+    try:
+        return path.remote_transaction(delivery)
+    except ValueError:
+        return None

@@ -1,7 +1,8 @@
 """A link to the transaction coordinator: declare and discharge (AMQP 1.0, 4.3 and 4.5).
 
 Law: what was said before a discharge on any link of the connection is part of the transaction; its answer is the outcome, and
-if nobody can tell that, the connection ends without one. A link that is lost rolls back what it declared.
+if nobody can tell that, the connection ends without one. A link that is lost rolls back what it declared, and so does one that is
+ended for a request that came settled (4.2, 4.3).
 """
 
 from collections.abc import Coroutine
@@ -13,6 +14,7 @@ from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 from services.proxy.amqp_transaction import AmqpTransaction
 from services.proxy.core.conditions import (
     DECODE_ERROR,
+    NOT_ALLOWED,
     TRANSACTION_TIMEOUT,
     UNKNOWN_TRANSACTION,
     Condition,
@@ -135,14 +137,15 @@ class CoordinatorLink:
         self._take(got.delivery, data, got.is_settled)
 
     def _take(self, delivery: Handle, data: bytes, is_settled: bool) -> None:
+        if is_settled:
+            path.settle(delivery)
+            text = "a request to the coordinator that is sent settled: nobody would hear its outcome"
+            self._owner.end_link(self._link, Condition(NOT_ALLOWED, text))
+            return
         try:
             request = parse(data)
         except ValueError as error:
             self._reject(delivery, Condition(DECODE_ERROR, str(error)))
-            return
-        if is_settled and isinstance(request, Declare):
-            # Nobody would hear the name of the transaction.
-            path.settle(delivery)
             return
         if isinstance(request, Declare):
             self._declare(delivery, request)

@@ -3,7 +3,7 @@
 from enum import IntEnum
 from typing import Any, NamedTuple, Self
 
-from proton import Data, Described, ProtonException
+from proton import Data, Described, ProtonException, ulong
 
 UNREADABLE = (ValueError, TypeError, KeyError, OverflowError, RecursionError, ProtonException)
 """What Proton raises when a field that a peer sent has no Python value: wrong types and bytes, dictionaries of lists."""
@@ -129,7 +129,7 @@ def transactional(transaction: bytes, outcome: StateCode | None = None) -> State
     items = name
     if outcome is not None:
         items += b"\x00\x53" + bytes([outcome]) + b"\x45"
-        fields.append(Described(int(outcome), []))
+        fields.append(Described(ulong(outcome), []))
     return State(StateCode.TRANSACTIONAL, _list(items, len(fields)), fields)
 
 

@@ -241,7 +241,7 @@ class IncomingLink:
             if is_settled:
                 path.settle(delivery)
             else:
-                reject(delivery, condition)
+                reject(delivery, condition, transaction.name if transaction is not None else None)
             self._owner.wrote()
         self._refill()
 
@@ -356,8 +356,9 @@ class IncomingLink:
         deliveries = [delivery for delivery in posts.deliveries if delivery is not None]
         if isinstance(error, Rejected):
             condition = condition_of(error)
+            name = posts.transaction.name if posts.transaction is not None else None
             for delivery in deliveries:
-                reject(delivery, condition)
+                reject(delivery, condition, name)
         elif posts.transaction is not None:
             state = transactional(posts.transaction.name, StateCode.ACCEPTED)
             for delivery in deliveries:

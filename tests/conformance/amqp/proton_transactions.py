@@ -75,6 +75,15 @@ def post(sending: Sending, transaction: bytes, *messages: Message | str) -> None
         assert (bytes(name), outcome.descriptor) == (transaction, Delivery.ACCEPTED)
 
 
+def refusal_of_post(sending: Sending, delivery: Delivery, transaction: bytes) -> str:
+    """The condition with which a post is refused, in the state of its transaction (4.4.1)."""
+    assert sending.outcome(delivery) == TRANSACTIONAL
+    name, outcome = delivery.remote.data  # type: ignore[misc]
+    assert isinstance(outcome, Described)
+    assert (bytes(name), outcome.descriptor) == (transaction, Delivery.REJECTED)
+    return str(outcome.value[0].value[0])
+
+
 def retire(
     received: Received, transaction: bytes, state: int = Delivery.ACCEPTED, *, is_settled: bool = False
 ) -> None:

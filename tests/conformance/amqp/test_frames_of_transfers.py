@@ -194,11 +194,11 @@ async def test_a_discharge_twice(address: str, queue: str) -> None:
         assert _condition(await client.discharge(name, COORDINATOR)) == "amqp:transaction:unknown-id"
 
 
-async def test_a_settled_declare_begins_nothing(address: str, queue: str) -> None:
+async def test_a_settled_declare_ends_its_link_and_begins_nothing(address: str, queue: str) -> None:
     async with await _coordinated(address, queue) as client:
-        for _ in range(300):
+        for _ in range(16):
             client.transfer(codec.request(composite("declare")), COORDINATOR, settled=True)
-        await client.declare(COORDINATOR)
+        assert (await client.expect("detach")).condition == "amqp:not-allowed"
 
 
 async def test_retiring_in_an_unknown_transaction_frees_the_message(address: str, queue: str) -> None:

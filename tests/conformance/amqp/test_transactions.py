@@ -14,12 +14,15 @@ from tests.conformance.amqp.proton_transactions import (
     TRANSACTIONAL,
     Coordinator,
     post,
+    refusal_of_post,
     retire,
     start_post,
 )
 
 UNKNOWN = "amqp:transaction:unknown-id"
 ROLLED_BACK = "amqp:transaction:rollback"
+NOT_FOUND, INVALID_FIELD = "amqp:not-found", "amqp:invalid-field"
+RESOURCE_LIMIT = "amqp:resource-limit-exceeded"
 
 
 def headers(received: list[Received]) -> list[tuple[str, int]]:
@@ -33,6 +36,8 @@ class Recorder(TransactionHandler):
         super().__init__()
         self.transaction: Transaction | None = None
         self.heard: list[str] = []
+        self.reason = ""
+        """Of a commit that failed."""
 
     def has_heard(self, count: int) -> bool:
         return len(self.heard) >= count
@@ -51,6 +56,8 @@ class Recorder(TransactionHandler):
 
     def on_transaction_commit_failed(self, event: Event) -> None:
         self.heard.append("commit failed")
+        assert event.delivery is not None
+        self.reason = str(event.delivery.remote.condition)
 
 
 @pytest.mark.parametrize("is_settled", [False, True])
@@ -219,7 +226,9 @@ def test_failed_post_makes_the_commit_fail(amqp: AmqpCluster, queue: str) -> Non
             transaction = coordinator.declare()
             post(relay, transaction, Message(body="one", address=queue))
             failed = start_post(relay, transaction, Message(body="two", address=address))
-            assert relay.outcome(failed) == Delivery.REJECTED
+            assert refusal_of_post(relay, failed, transaction) == (
+                INVALID_FIELD if address is None else NOT_FOUND
+            )
             assert coordinator.refusal(coordinator.start_discharge(transaction)) == ROLLED_BACK
         receiver.take_nothing()
 
@@ -231,11 +240,33 @@ def test_post_that_a_full_queue_does_not_take_makes_the_commit_fail(
     coordinator, sender = Coordinator(client), client.sender(queue)
     sender.send("first")
     transaction = coordinator.declare()
-    start_post(sender, transaction, "second")
-    assert coordinator.refusal(coordinator.start_discharge(transaction))
+    refused = start_post(sender, transaction, "second")
+    assert refusal_of_post(sender, refused, transaction) == RESOURCE_LIMIT
+    discharge = coordinator.start_discharge(transaction)
+    assert coordinator.refusal(discharge) == ROLLED_BACK
+    assert "full" in str(discharge.remote.condition)
     receiver = client.receiver(queue)
     assert receiver.take_one().body == "first"
     receiver.take_nothing()
+
+
+def test_protons_own_transaction_hears_of_a_refused_post_by_its_commit(
+    amqp: AmqpCluster, client: ProtonClient, queue: str
+) -> None:
+    amqp.run(amqp.session.declare_queue(queue, QueueOptions(length_max=1), set_name=SETS[0]))
+    sender = client.sender(queue)
+    sender.send("first")
+    recorder = Recorder()
+    client.connection.container.declare_transaction(client.conn, recorder, False)
+    client.until(partial(recorder.has_heard, 1), "it is declared")
+    assert recorder.transaction is not None
+    posted = recorder.transaction.send(sender.link, Message(body="second"))
+    client.until(lambda: bool(posted.settled), "the post is settled")
+    assert posted.remote_state == TRANSACTIONAL
+    recorder.transaction.commit()
+    client.until(partial(recorder.has_heard, 2), "it is discharged")
+    assert recorder.heard[1:] == ["commit failed"]
+    assert "full" in recorder.reason
 
 
 def test_lost_connection_rolls_back_its_transactions(

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from cproton_ffi import lib
 from proton import Collector, Connection, Delivery, Described, Event, Link, Sender, Transport, ulong
 
 from lockstep.client.command_batches import CommandBatches, Confirmation
@@ -266,5 +267,7 @@ def say_in_transaction(
     state: list[Any] = [name]
     if outcome is not None:
         state.append(Described(ulong(outcome), list(fields)))
+    # Proton's Python adds to what was said before.
+    lib.pn_data_clear(lib.pn_disposition_data(lib.pn_delivery_local(delivery._impl)))
     delivery.local.data = state
     delivery.update(StateCode.TRANSACTIONAL)

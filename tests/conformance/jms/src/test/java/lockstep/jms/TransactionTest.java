@@ -2,6 +2,7 @@ package lockstep.jms;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import jakarta.jms.Connection;
@@ -55,6 +56,20 @@ class TransactionTest {
         Clients.send(working, queue, "kept");
         working.commit();
         assertHolds(List.of("kept"), queue);
+    }
+
+    @Test
+    void commitFailsWithTheReasonWhenAMessageOfItIsRefused() throws JMSException {
+        Clients.send(working, queue, "one");
+        Queue impossible = working.createQueue("no\nqueue");
+        MessageProducer anywhere = working.createProducer(null);
+        JMSException refused = assertThrows(JMSException.class, () -> {
+            anywhere.send(impossible, working.createTextMessage("two"));
+            working.commit();
+        });
+        assertTrue(refused.getMessage().contains("no queue"), refused.getMessage());
+        working.rollback();
+        assertHolds(List.of(), queue);
     }
 
     @Test
