@@ -13,6 +13,8 @@ from typing import Any
 from proton import Endpoint, Event, Link
 
 from lockstep.core.errors import LockstepError
+from services.proxy.client_frames import ClientFrames
+from services.proxy.core.addresses import has_control_characters
 from services.proxy.core.conditions import (
     CONNECTION_FORCED,
     DECODE_ERROR,
@@ -51,6 +53,7 @@ class AmqpConnection:
         self._worker = worker
         self._wire = wire
         self._limits: ProxyLimits = worker.settings.limits
+        self._frames = ClientFrames(self._limits.frame_bytes_max)
         self._engine = Engine(self._limits)
         self._room = OutputRoom(wire, self._limits.output_bytes_max)
         self._input_room = InputRoom(wire, worker.input_room)
@@ -105,8 +108,11 @@ class AmqpConnection:
         """Bytes of the client."""
         if self._is_over:
             return
+        data = self._frames.look(data)
         self._is_in_turn = True
         try:
+            for name in self._frames.take_acquiring():
+                self._links.refuse_acquiring(name)
             for kind, link, what in self._engine.feed(data):
                 self._handle(kind, link, what)
         finally:
@@ -230,6 +236,9 @@ class AmqpConnection:
         asyncio.get_running_loop().call_soon(self._tick)
         connection = self._engine.connection
         self.container = connection.remote_container or ""
+        if has_control_characters(self.container):
+            self.close(Condition(INVALID_FIELD, "a control character in the container's id"))
+            return
         if SOLE_CONNECTION in symbols_in(connection.remote_desired_capabilities):
             self.run(self._claim_and_open())
         else:

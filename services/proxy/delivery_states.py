@@ -24,7 +24,8 @@ def reject(delivery: Handle, condition: Condition, transaction: bytes | None = N
     else:
         text = condition.description[:_TEXT_MAX]
         error = Described(ulong(_ERROR), [symbol(condition.name), text])
-        wrapped.local.data = [transaction, Described(ulong(StateCode.REJECTED), [error])]
+        fields: list[Any] = [transaction, Described(ulong(StateCode.REJECTED), [error])]
+        wrapped.local.data = fields
         wrapped.update(StateCode.TRANSACTIONAL)
     wrapped.settle()
 

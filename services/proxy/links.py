@@ -14,9 +14,12 @@ from lockstep.core.errors import LockstepError
 from services.proxy.amqp_sessions import AmqpSessions
 from services.proxy.attaching import Attaching
 from services.proxy.coordinator_link import CoordinatorLink
+from services.proxy.core.addresses import has_control_characters
 from services.proxy.core.conditions import (
     ILLEGAL_STATE,
+    INVALID_FIELD,
     NOT_ALLOWED,
+    NOT_IMPLEMENTED,
     RESOURCE_LIMIT,
     TRANSFER_LIMIT,
     Condition,
@@ -36,6 +39,9 @@ from services.proxy.termini import answer_coordinator
 
 ProxyLink = IncomingLink | OutgoingLink | CoordinatorLink
 _Found = TypeVar("_Found")
+_CANNOT_ACQUIRE = Condition(
+    NOT_IMPLEMENTED, "acquiring in a transaction what is settled when it is sent: a rollback would lose it"
+)
 
 
 class Connection(Protocol):
@@ -70,6 +76,8 @@ class Links:
         """Of those that are being attached: who may look for its node now."""
         self._closing: dict[Link, None] = {}
         """Links that the client has ended, and whose end is answered when their nodes are gone."""
+        self._acquiring: set[str] = set()
+        """Names of links that are not attached yet, and that are to be refused for what they ask for."""
         self._closed_early: set[Link] = set()
         """Links that the client has closed for good while they were being attached."""
 
@@ -149,6 +157,11 @@ class Links:
         handle = path.handle_of(link)
         if link.name is None:
             raise ValueError("a link without a name")
+        if has_control_characters(link.name):
+            # What could be said of such a link is not heard by whoever looks for it by its name.
+            text = "a control character in the name of a link"
+            self._connection.close(Condition(INVALID_FIELD, text))
+            return
         if not self._sessions.attach(link):
             text = "too many links, most of them refused or never detached"
             self._connection.close(Condition(RESOURCE_LIMIT, text))
@@ -160,6 +173,11 @@ class Links:
             self._refuse(
                 link, Condition(RESOURCE_LIMIT, f"{self._limits.receivers_max} receivers are attached")
             )
+            return
+        if has_control_characters(link.remote_source.address) or has_control_characters(
+            link.remote_target.address
+        ):
+            self._refuse(link, Condition(INVALID_FIELD, "a control character in an address"))
             return
         self._attached[handle] = None, link
         if isinstance(link, Receiver) and link.remote_target.type == Terminus.COORDINATOR:
@@ -199,7 +217,9 @@ class Links:
         link.open()
         made.open()
         self._connection.wrote()
-        if isinstance(made, OutgoingLink):
+        if link.name in self._acquiring and isinstance(made, OutgoingLink):
+            self.end_link(link, _CANNOT_ACQUIRE)
+        elif isinstance(made, OutgoingLink):
             made.flow()
 
     def _coordinate(self, handle: Handle, link: Receiver) -> None:
@@ -217,6 +237,7 @@ class Links:
 
     def _refuse(self, link: Link, condition: Condition) -> None:
         """Attach without the terminus that was asked for, then detach (2.6.3); without both, because some clients look at one."""
+        self._acquiring.discard(link.name)
         self._sessions.refused(link.session)
         link.source.type = link.target.type = Terminus.UNSPECIFIED
         link.open()
@@ -285,8 +306,17 @@ class Links:
             del temporary[address]
             self._connection.run(self._nodes.delete_temporary(address))
 
+    def refuse_acquiring(self, name: str) -> None:
+        """The client wants to acquire in a transaction (4.4.3) on its link of that name, on which all is settled when it is sent."""
+        for made, link in self._attached.values():
+            if link.name == name and isinstance(link, Sender) and made is not None:
+                self.end_link(link, _CANNOT_ACQUIRE)
+                return
+        self._acquiring.add(name)
+
     def _abandon(self, link: Link) -> None:
         """It is gone without an answer; what ends with it ends."""
+        self._acquiring.discard(link.name)
         is_closed = link in self._closed_early
         self._closed_early.discard(link)
         work = self._attaching.detached(link, is_closed=is_closed)

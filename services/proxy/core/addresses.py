@@ -9,9 +9,12 @@ Law: the same text and capabilities always name the same node; nothing here asks
     temporary-queue:..., temporary-topic:...    what a dynamic source or target was given
 """
 
+import re
 from collections.abc import Collection
 from enum import Enum
 from typing import NamedTuple
+
+from lockstep.core.errors import ErrorCode, Rejected
 
 QUEUE_PREFIX = "queue://"
 TOPIC_PREFIX = "topic://"
@@ -54,8 +57,18 @@ class Address(NamedTuple):
         return self.name.startswith(_QUEUES_OF_PROXIES)
 
 
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def has_control_characters(text: str | None) -> bool:
+    """Whether it can be no name, address or key."""
+    return text is not None and _CONTROL_CHARACTERS.search(text) is not None
+
+
 def parse_address(text: str, capabilities: Collection[str] = ()) -> Address:
-    """The node that `text` names, for a terminus with these capabilities."""
+    """The node that `text` names, for a terminus with these capabilities. Raises `Rejected` (INVALID_ARGUMENT) for no address."""
+    if has_control_characters(text):
+        raise Rejected(ErrorCode.INVALID_ARGUMENT, f"a control character in the address {text[:80]!r}")
     if text.startswith(QUEUE_PREFIX):
         return _prefixed(NodeKind.QUEUE, text.removeprefix(QUEUE_PREFIX))
     if text.startswith(TOPIC_PREFIX):

@@ -1,0 +1,204 @@
+"""What a client's frames say and the engine does not tell: looked at on their way to it (AMQP 1.0, 2.3, 2.7).
+
+Law: the engine gets what came, in order, but for NUL in names of containers and links and in addresses, where it would cut them: they
+get U+0001 in its place, and whoever reads them refuses every control character. Of transfers and dispositions nothing is looked at
+but their first bytes. Nothing raises: of what is malformed the engine says so.
+"""
+
+from struct import Struct
+
+from lockstep.core.amqp.encodings import LISTS, MAPS, NULL, UINT, contents, decode, members, skip
+from lockstep.core.errors import Rejected
+
+_HEADER_BYTES = 8
+"""Of the protocol, and of a frame."""
+_LOOK_BYTES = 11
+"""Of a frame, up to its performative's code."""
+_look = Struct(">IB5xB").unpack_from
+"""(size, place of the body in words, code of the performative): of nearly all frames. Whatever else is there instead of the code, as in
+an empty frame or with a descriptor of another form, is a number below `_TRANSFER`, or leads to nothing."""
+_OPEN, _ATTACH, _FLOW, _TRANSFER = 0x10, 0x12, 0x13, 0x14
+_CODES = {b"amqp:open:list": _OPEN, b"amqp:attach:list": _ATTACH, b"amqp:flow:list": _FLOW}
+_TEXTS = frozenset({0xA1, 0xA3, 0xB1, 0xB3})
+_TRUE = frozenset({0x41, 0x56})
+_SETTLED = 1
+"""Of snd-settle-mode."""
+_TXN_ID = b"txn-id"
+"""Property of a flow by which a client acquires in a transaction (4.4.3)."""
+_FIELDS_MAX = 11
+"""Of a performative, up to the properties of a flow."""
+_PROPERTIES_MAX = 1_000
+"""Of a flow, so that looking at one has an end."""
+_PAIRS_MAX = 8_192
+"""Nobody has as many links on one connection (`ProxyLimits.links_max`) and gives each another handle."""
+
+
+class ClientFrames:
+    """Lives as long as its connection, which takes all of its input through it."""
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._passing = _HEADER_BYTES
+        """Bytes to come until the next frame begins."""
+        self._held: list[bytes] = []
+        """Of a frame that is looked at when all of it is there; the engine has nothing of it yet."""
+        self._missing = 0
+        """Of that frame, or until it is known how long that is."""
+        self._is_over = False
+        """There are no frames any more: the engine ends the connection."""
+        self._presettled: dict[tuple[int, int], str] = {}
+        """(channel, handle) -> name, of links on which the client receives what is settled when it is sent."""
+        self._acquiring: list[str] = []
+
+    def take_acquiring(self) -> list[str]:
+        """Names of those links whose messages the client wants to acquire in a transaction, since the last time."""
+        taken, self._acquiring = self._acquiring, []
+        return taken
+
+    def look(self, data: bytes) -> bytes:
+        """Takes what came; returns what the engine is to be given."""
+        if self._is_over:
+            return data
+        if self._missing:
+            self._held.append(data)
+            self._missing -= len(data)
+            if self._missing > 0:
+                return b""
+            data = b"".join(self._held)
+            self._held.clear()
+            self._missing = 0
+        at = self._passing
+        last = len(data) - _LOOK_BYTES
+        look = _look
+        while at <= last:
+            size, body, code = look(data, at)
+            if code < _TRANSFER or body != 2 or size < _LOOK_BYTES:
+                if not _HEADER_BYTES <= size <= self._frame_bytes_max:
+                    self._is_over = True
+                    return data
+                if at + size > len(data):
+                    return self._hold(data, at, at + size - len(data))
+                if code != _FLOW or body != 2 or data.find(_TXN_ID, at, at + size) >= 0:
+                    data = self._looked_at(data, at, at + size)
+            at += size
+        return self._end(data, at)
+
+    def _end(self, data: bytes, at: int) -> bytes:
+        """As `look`, when the next frame begins there: behind the data, or it is no longer than what a look takes."""
+        while (left := len(data) - at) >= _HEADER_BYTES:
+            size = int.from_bytes(data[at : at + 4], "big")
+            if size < _HEADER_BYTES:
+                self._is_over = True
+                return data
+            if size > left:
+                return self._hold(data, at, min(size, _LOOK_BYTES) - left)
+            # An empty frame is not kept back: it says that the client is there.
+            at += size
+        if left > 0:
+            return self._hold(data, at, _HEADER_BYTES - left)
+        self._passing = -left
+        return data
+
+    def _hold(self, data: bytes, at: int, missing: int) -> bytes:
+        """Keeps back what begins there, until so many bytes more have come."""
+        self._passing = 0
+        self._held.append(data[at:])
+        self._missing = missing
+        return data[:at]
+
+    def _looked_at(self, data: bytes, at: int, end: int) -> bytes:
+        """One frame was looked at; returns all of the data."""
+        frame = data[at:end]
+        try:
+            cuts = self._see(frame)
+        except Rejected:
+            return data
+        if not any(0 in frame[first:last] for first, last in cuts):
+            return data
+        changed = bytearray(frame)
+        for first, last in cuts:
+            changed[first:last] = frame[first:last].replace(b"\0", b"\1")
+        return b"".join((data[:at], changed, data[end:]))
+
+    def _see(self, frame: bytes) -> list[tuple[int, int]]:
+        """Where the texts are that the engine would cut. Raises `Rejected` for what is no performative."""
+        at = 4 * frame[4]
+        if at >= len(frame):
+            return []
+        values_at = skip(frame, at + 1, len(frame)) if frame[at] == 0 else at
+        code = _code(frame[at + 1 : values_at])
+        if code is None:
+            return []
+        fields = _fields(frame, values_at, len(frame))
+        if code == _OPEN:
+            return _texts(frame, fields[:1])
+        if code == _ATTACH:
+            self._attached(frame, fields)
+            termini = [_first_field(frame, place) for place in fields[5:7]]
+            return _texts(frame, fields[:1] + [place for place in termini if place is not None])
+        self._flowed(frame, fields)
+        return []
+
+    def _attached(self, frame: bytes, fields: list[int]) -> None:
+        if len(fields) < 2:
+            return
+        name, handle = (decode(frame, place, len(frame))[0] for place in fields[:2])
+        if not isinstance(handle, int) or not isinstance(name, str):
+            return
+        pair = int.from_bytes(frame[6:8], "big"), handle
+        self._presettled.pop(pair, None)
+        if len(fields) > 3 and frame[fields[2]] in _TRUE:
+            role, mode = (decode(frame, place, len(frame))[0] for place in fields[2:4])
+            if role is True and mode == _SETTLED:
+                if len(self._presettled) >= _PAIRS_MAX:
+                    del self._presettled[next(iter(self._presettled))]
+                self._presettled[pair] = name.replace("\0", "\1")
+
+    def _flowed(self, frame: bytes, fields: list[int]) -> None:
+        if len(fields) < 11 or frame[fields[4]] not in UINT or frame[fields[10]] not in MAPS:
+            return
+        handle = decode(frame, fields[4], len(frame))[0]
+        assert isinstance(handle, int)
+        count, at, end = members(frame, fields[10], len(frame), MAPS)
+        for _ in range(min(count // 2, _PROPERTIES_MAX)):
+            key, at = decode(frame, at, end)
+            if key == "txn-id" and at < end and frame[at] != NULL:
+                name = self._presettled.pop((int.from_bytes(frame[6:8], "big"), handle), None)
+                if name is not None:
+                    self._acquiring.append(name)
+                return
+            at = skip(frame, at, end)
+
+
+def _code(descriptor: bytes) -> int | None:
+    """Which performative that is, if it is one that is looked at."""
+    if descriptor[:1] in (b"\x53", b"\x80"):
+        code = int.from_bytes(descriptor[1:], "big")
+        return code if code in (_OPEN, _ATTACH, _FLOW) else None
+    return _CODES.get(descriptor[2:] if descriptor[:1] == b"\xa3" else descriptor[5:])
+
+
+def _fields(frame: bytes, at: int, end: int) -> list[int]:
+    """Where each of the first fields of a list begins."""
+    count, first, last = members(frame, at, end, LISTS)
+    places = []
+    for _ in range(min(count, _FIELDS_MAX)):
+        places.append(first)
+        first = skip(frame, first, last)
+    return places
+
+
+def _first_field(frame: bytes, at: int) -> int | None:
+    """Where the first field of a described list begins, if it has any."""
+    if frame[at] != 0:
+        return None
+    values_at = skip(frame, at + 1, len(frame))
+    if values_at >= len(frame) or frame[values_at] not in LISTS:
+        return None
+    count, first, last = members(frame, values_at, len(frame), LISTS)
+    return first if count and first < last else None
+
+
+def _texts(frame: bytes, places: list[int]) -> list[tuple[int, int]]:
+    """Where the contents of those of these values that are texts begin and end."""
+    return [contents(frame, place, len(frame)) for place in places if frame[place] in _TEXTS]

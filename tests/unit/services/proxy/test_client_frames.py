@@ -1,0 +1,138 @@
+"""What is seen of a client's frames on their way to the engine."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.proxy.client_frames import ClientFrames
+from services.proxy.core.addresses import has_control_characters
+from tests.amqp import codec
+from tests.amqp.codec import composite, performative
+from tests.amqp.raw_client import attach_coordinator, attach_receiver, attach_sender, begin, credit
+
+FRAME_BYTES_MAX = 4_096
+EMPTY = codec.frame(b"")
+TXN = codec.mapping(codec.symbol("txn-id"), codec.binary(b"1"))
+OPEN = performative("open", container_id="c", hostname="h")
+TRANSFER = performative(
+    "transfer", 0, codec.message(b"\0" * 40), handle=0, delivery_id=0, delivery_tag=codec.binary(b"\0")
+)
+
+
+def look(*pieces: bytes) -> tuple[bytes, list[str]]:
+    """What the engine gets of these, behind the header, and who acquires in a transaction."""
+    frames = ClientFrames(FRAME_BYTES_MAX)
+    given = b"".join(frames.look(piece) for piece in (codec.AMQP_HEADER, *pieces))
+    assert given.startswith(codec.AMQP_HEADER)
+    return given[len(codec.AMQP_HEADER) :], frames.take_acquiring()
+
+
+def presettled(name: str, handle: int = 0, channel: int = 0) -> bytes:
+    return attach_receiver(name, "q", handle, channel, snd_settle_mode=codec.ubyte(1))
+
+
+PLAIN = [
+    OPEN,
+    begin(),
+    attach_sender("s", "queue"),
+    attach_sender("s", None),
+    attach_receiver("r", "queue", 1),
+    attach_coordinator(),
+    credit(0, 10),
+    credit(0, 10, properties=TXN),
+    presettled("p"),
+    TRANSFER,
+    EMPTY,
+    performative("disposition", role=True, first=0, settled=True),
+    performative("detach", handle=0, closed=True),
+    performative("close"),
+    codec.frame(composite("open", descriptor=codec.symbolic("open"), container_id="c")),
+    codec.frame(composite("attach", descriptor=b"\x80" + bytes(7) + b"\x12", name="n", handle=0)),
+    codec.frame(composite("flow"), doff=3, extended=bytes(4)),
+]
+
+
+@given(st.lists(st.sampled_from(PLAIN), max_size=8), st.data())
+def test_engine_gets_what_came_however_it_was_cut(frames: list[bytes], data: st.DataObject) -> None:
+    whole = b"".join(frames)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=6)))
+    pieces = [whole[one:two] for one, two in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+    assert look(*pieces)[0] == whole
+
+
+def bytes_of(data: bytes) -> Iterator[bytes]:
+    for place in range(len(data)):
+        yield data[place : place + 1]
+
+
+@pytest.mark.parametrize("frame", PLAIN)
+def test_a_frame_is_with_the_engine_when_its_last_byte_has_come(frame: bytes) -> None:
+    assert look(*bytes_of(OPEN + frame))[0] == OPEN + frame
+
+
+@given(st.binary(max_size=200))
+def test_whatever_comes_the_engine_decides_what_is_wrong_with_it(data: bytes) -> None:
+    given, _ = look(OPEN, data)
+    assert (OPEN + data).startswith(given)
+
+
+@given(st.binary(max_size=60))
+def test_nothing_raises_of_what_a_looked_at_frame_has(body: bytes) -> None:
+    for code in (0x10, 0x12, 0x13):
+        for size, count in ((b"", b""), (bytes((len(body) + 1,)), b"\0"), (bytes((len(body) + 1,)), b"\1")):
+            frame = codec.frame(b"\x00\x53" + bytes((code,)) + b"\xc0" + size + count + body + b"txn-id")
+            assert len(look(frame)[0]) == len(frame)
+
+
+@pytest.mark.parametrize(
+    ("frame", "expected"),
+    [
+        (performative("open", container_id="a\0b"), performative("open", container_id="a\1b")),
+        (attach_sender("a\0b", "q"), attach_sender("a\1b", "q")),
+        (attach_sender("s", "a\0b\0"), attach_sender("s", "a\1b\1")),
+        (attach_receiver("r", "\0" * 300), attach_receiver("r", "\1" * 300)),
+        (
+            codec.frame(composite("attach", descriptor=codec.symbolic("attach"), name="\0", handle=0)),
+            codec.frame(composite("attach", descriptor=codec.symbolic("attach"), name="\1", handle=0)),
+        ),
+        (
+            codec.frame(composite("open", container_id="\0"), doff=3, extended=bytes(4)),
+            codec.frame(composite("open", container_id="\1"), doff=3, extended=bytes(4)),
+        ),
+    ],
+)
+def test_nul_in_a_name_or_address_becomes_another_control_character(frame: bytes, expected: bytes) -> None:
+    before, behind = OPEN + begin() + TRANSFER, TRANSFER + begin()
+    assert look(before + frame + behind)[0] == before + expected + behind
+    assert look(*bytes_of(before + frame + behind))[0] == before + expected + behind
+    assert has_control_characters("a\0b") and has_control_characters("a\1b")
+
+
+def test_a_presettled_receiver_that_acquires_in_a_transaction_is_named() -> None:
+    assert look(presettled("p", 3, 1), credit(3, 1, channel=1, properties=TXN))[1] == ["p"]
+    assert look(presettled("p", 3, 1) + credit(3, 1, channel=1, properties=TXN) + TRANSFER)[1] == ["p"]
+    assert look(*bytes_of(presettled("p") + credit(0, 1, properties=TXN)))[1] == ["p"]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [presettled("p"), credit(0, 1)],
+        [presettled("p"), credit(1, 1, properties=TXN)],
+        [presettled("p"), credit(0, 1, channel=1, properties=TXN)],
+        [presettled("p"), credit(0, 1, properties=codec.mapping(codec.symbol("x"), codec.string("txn-id")))],
+        [presettled("p"), credit(0, 1, properties=codec.mapping(codec.symbol("txn-id"), codec.NULL))],
+        [presettled("p"), attach_receiver("r", "q"), credit(0, 1, properties=TXN)],
+        [attach_sender("s", "q", snd_settle_mode=codec.ubyte(1)), credit(0, 1, properties=TXN)],
+        [attach_receiver("r", "q", snd_settle_mode=codec.ubyte(2)), credit(0, 1, properties=TXN)],
+    ],
+)
+def test_nobody_else_is_named(frames: list[bytes]) -> None:
+    assert look(*frames)[1] == []
+
+
+def test_it_holds_back_no_more_than_a_frame_may_have() -> None:
+    large = codec.frame(composite("attach"), size=FRAME_BYTES_MAX + 1)
+    assert look(large)[0] == large
