@@ -113,6 +113,8 @@ class AmqpConnection:
         try:
             for name in self._frames.take_acquiring():
                 self._links.refuse_acquiring(name)
+            for kind, link, what in self._engine.events():
+                self._handle(kind, link, what, is_clients=False)
             for kind, link, what in self._engine.feed(data):
                 self._handle(kind, link, what)
         finally:
@@ -171,7 +173,7 @@ class AmqpConnection:
         now = loop.time()
         deadline = self._engine.tick(now, is_read=not self._input_room.is_paused)
         for kind, link, what in self._engine.events():
-            self._handle(kind, link, what)
+            self._handle(kind, link, what, is_clients=False)
         self._write()
         # Before the open there is none.
         delay = min(max(deadline - now, TICK_SECONDS_MIN), TICK_SECONDS_MAX) if deadline else TICK_SECONDS_MAX
@@ -183,11 +185,12 @@ class AmqpConnection:
 
     # --- what happens ---
 
-    def _handle(self, kind: EngineEvent, link: Handle, what: Any) -> None:
+    def _handle(self, kind: EngineEvent, link: Handle, what: Any, *, is_clients: bool = True) -> None:
+        """`is_clients` False: it came of what was done here, and not of what the client has sent."""
         if kind is EngineEvent.DELIVERY:
             self._links.delivered(link, what)
         elif kind is EngineEvent.FLOW:
-            self._links.flowed(link)
+            self._links.flowed(link, is_clients=is_clients)
         else:
             self._happened(what)
 

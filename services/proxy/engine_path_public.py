@@ -105,7 +105,7 @@ def is_draining(link: Handle) -> bool:
 
 
 def drained(link: Handle) -> None:
-    """Tells the peer that the credit of a sending link is used up."""
+    """Tells the peer that the credit of a sending link is used up. Of a credit of 0 Proton tells nothing."""
     link.drained()
 
 

@@ -112,11 +112,11 @@ class Links:
             del self._attached[handle]
             self._refuse(known[1], Condition(TRANSFER_LIMIT, "a transfer without credit"))
 
-    def flowed(self, handle: Handle) -> None:
-        """The client changed the credit of a link, or wants it drained."""
+    def flowed(self, handle: Handle, *, is_clients: bool) -> None:
+        """The client changed the credit of a link, or wants it drained; or (`is_clients` False) messages have left on it."""
         known = self._attached.get(handle)
         if known is not None and isinstance(known[0], OutgoingLink):
-            known[0].flow()
+            known[0].flow(is_clients=is_clients)
 
     def give_back_late(self, now: float) -> None:
         """Messages that wait for their client for too long go back. `now`: seconds of the event loop."""

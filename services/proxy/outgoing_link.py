@@ -78,6 +78,8 @@ class OutgoingLink:
         self._is_draining_broker = False
         self._must_drain_again = False
         """The client wants to be drained, and the drain under way was not asked for that."""
+        self._owes_flow = False
+        """The client has asked to be drained, and was not told yet that it is."""
         self._is_over = False
 
     # --- life ---
@@ -128,10 +130,11 @@ class OutgoingLink:
 
     # --- credit ---
 
-    def flow(self) -> None:
-        """The client changed its credit, or wants it drained."""
+    def flow(self, *, is_clients: bool = True) -> None:
+        """The client changed its credit, or wants it drained. `is_clients` False: what was to be sent to it has left."""
         self._pump()
         if path.is_draining(self._handle):
+            self._owes_flow = self._owes_flow or is_clients
             self._drain_for_client()
         else:
             self._balance()
@@ -267,7 +270,8 @@ class OutgoingLink:
             pass  # There is no room for it: `resume` goes on.
         elif path.credit(self._handle) and (must_drain_again or not unused):
             self._drain_for_client()
-        else:
+        elif self._owes_flow:
+            self._owes_flow = False
             path.drained(self._handle)
             self._owner.wrote()
 
@@ -286,7 +290,7 @@ class OutgoingLink:
 
     def resume(self) -> None:
         """There is room again."""
-        self.flow()
+        self.flow(is_clients=False)
 
     def _pump(self) -> int:
         """Sends what waits, as far as the client's credit and its socket go; but nothing that is larger than its client takes.

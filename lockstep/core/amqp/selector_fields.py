@@ -44,6 +44,20 @@ def _id(value: Simple) -> Simple:
     return value
 
 
+ID_NAMES = "JMSMessageID", "JMSCorrelationID"
+"""Identifiers of what `_id` shows."""
+_STRING_PREFIXES = "ID:AMQP_NO_PREFIX:", "ID:AMQP_STRING:"
+"""Under which JMS clients show an id that is a string, where it has no prefix `ID:` or goes on like another kind."""
+
+
+def string_of_id(text: str) -> str:
+    """The string that an id is in the message, if a JMS client shows it as `text`; else `text` as it is."""
+    for prefix in _STRING_PREFIXES:
+        if text.startswith(prefix):
+            return text.removeprefix(prefix)
+    return text
+
+
 def _user(value: Simple) -> Simple:
     """A user id is binary in AMQP, and a string in JMS."""
     if not isinstance(value, bytes):

@@ -13,6 +13,7 @@ at once. Nesting is limited, because each level is several calls deep here, and 
 from dataclasses import dataclass
 
 from lockstep.core.amqp import selector_terms as terms
+from lockstep.core.amqp.selector_fields import ID_NAMES, string_of_id
 from lockstep.core.amqp.selector_lexer import LONG_MAX, Kind, Token, bad_selector, tokens_of
 
 NESTING_MAX = 32
@@ -28,6 +29,8 @@ class Operand:
     """condition, string, number, identifier"""
     condition: terms.Condition | None = None
     """Of conditions."""
+    text: str = ""
+    """Of a string, and the name of an identifier."""
 
 
 class SelectorParser:
@@ -123,9 +126,13 @@ class SelectorParser:
         if self._take("BETWEEN"):
             return self._between(left, is_negated, at)
         if self._take("IN"):
-            return _tested(terms.membership(self._as_identifier(left, at), self._strings()), is_negated)
+            term, strings = self._as_identifier(left, at), self._strings()
+            if left.text in ID_NAMES:
+                strings = frozenset(map(string_of_id, strings))
+            return _tested(terms.membership(term, strings), is_negated)
         if self._take("LIKE"):
-            return _tested(self._likeness(self._as_identifier(left, at)), is_negated)
+            term = self._as_identifier(left, at)
+            return _tested(self._likeness(term, is_id=left.text in ID_NAMES), is_negated)
         if is_negated:
             raise self._unexpected("BETWEEN, IN or LIKE")
         return left
@@ -137,7 +144,7 @@ class SelectorParser:
             return _tested(
                 terms.comparison(sign, self._as_number(left, at), self._as_number(right, right_at))
             )
-        return _tested(terms.comparison(sign, left.term, right.term))
+        return _tested(terms.comparison(sign, _beside(right, left), _beside(left, right)))
 
     def _between(self, left: Operand, is_negated: bool, at: int) -> Operand:
         """`a BETWEEN b AND c` is `a >= b AND a <= c`; `a NOT BETWEEN b AND c` is `a < b OR a > c`."""
@@ -163,7 +170,7 @@ class SelectorParser:
         self._require(")")
         return frozenset(strings)
 
-    def _likeness(self, term: terms.Term) -> terms.Condition:
+    def _likeness(self, term: terms.Term, *, is_id: bool) -> terms.Condition:
         at = self._token.at
         pattern, escape = self._string(), ""
         if self._take("ESCAPE"):
@@ -171,6 +178,10 @@ class SelectorParser:
             escape = self._string()
             if len(escape) != 1:
                 raise bad_selector("an escape is one character", at)
+        kept = string_of_id(pattern) if is_id else pattern
+        if not kept.startswith(("%", "_")):
+            # Right behind the prefix a wildcard would find ids of all kinds.
+            pattern = kept
         try:
             return terms.likeness(term, pattern, escape)
         except ValueError as error:
@@ -218,9 +229,9 @@ class SelectorParser:
         match token.kind:
             case Kind.NAME:
                 slot = self.slots.setdefault(str(token.value), len(self.slots))
-                operand = Operand(terms.identifier(slot), "identifier")
+                operand = Operand(terms.identifier(slot), "identifier", text=str(token.value))
             case Kind.STRING:
-                operand = Operand(terms.literal(token.value), "string")
+                operand = Operand(terms.literal(token.value), "string", text=str(token.value))
             case Kind.NUMBER:
                 if token.value == LONG_MAX + 1 and isinstance(token.value, int):
                     raise bad_selector("a number beyond the range of long", token.at)
@@ -246,6 +257,13 @@ class SelectorParser:
         if operand.kind != "identifier":
             raise bad_selector(f"a {operand.kind} where an identifier belongs", at)
         return operand.term
+
+
+def _beside(one: Operand, other: Operand) -> terms.Term:
+    """The other one as it is compared with this one: a string beside an id is what that is in the message."""
+    if one.kind == "identifier" and one.text in ID_NAMES and other.kind == "string":
+        return terms.literal(string_of_id(other.text))
+    return other.term
 
 
 def _tested(condition: terms.Condition, is_negated: bool = False) -> Operand:

@@ -210,6 +210,22 @@ var checks = []checked{
 		c.takeNumbers(receiver, 3, 10)
 	}),
 
+	check("a drain is answered with credit and without", func(c *client) {
+		queue := newName(c.told)
+		c.send(c.sender(queue, nil), 0, 3)
+		receiver := c.receiver(queue, manual())
+		must(receiver.DrainCredit(c.ctx, nil))
+		must(receiver.IssueCredit(3))
+		c.takeNumbers(receiver, 0, 3)
+		must(receiver.DrainCredit(c.ctx, nil))
+		must(receiver.DrainCredit(c.ctx, nil))
+		must(receiver.IssueCredit(5))
+		must(receiver.DrainCredit(c.ctx, nil))
+		c.send(c.sender(queue, nil), 3, 5)
+		must(receiver.IssueCredit(2))
+		c.takeNumbers(receiver, 3, 5)
+	}),
+
 	check("every outcome does what it says", func(c *client) {
 		queue := newName(c.told)
 		sender := c.sender(queue, nil)

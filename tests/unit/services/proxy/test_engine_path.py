@@ -285,3 +285,22 @@ def test_what_nobody_takes_is_dropped(pair: Pair) -> None:
     pair.exchange()
     path.drop_received(link)
     assert path.receive(link) is None
+
+
+def test_a_drain_without_credit_is_answered_and_nothing_is_counted() -> None:
+    pair = Pair(engine_path_c)
+    link = outgoing(pair)
+    for credit in (0, 2, 0):
+        pair.receiver.flow(credit)
+        pair.receiver.drain(0)
+        pair.exchange()
+        assert engine_path_c.is_draining(link)
+        seen = len(pair.client.seen)
+        engine_path_c.drained(link)
+        pair.exchange()
+        assert EngineEvent.FLOW in [kind for kind, _, _ in pair.client.seen[seen:]]
+        assert engine_path_c.credit(link) == 0 and pair.receiver.credit == 0
+    pair.receiver.drain_mode = False
+    pair.receiver.flow(3)
+    pair.exchange()
+    assert engine_path_c.credit(link) == 3

@@ -197,6 +197,44 @@ def test_ids_of_other_types_are_shown_as_jms_clients_do(
     assert compile_selector(f"JMSMessageID = '{shown}' AND JMSCorrelationID = '{shown}'").matches(properties)
 
 
+@pytest.mark.parametrize("name", ["JMSMessageID", "JMSCorrelationID"])
+@pytest.mark.parametrize(
+    ("identity", "shown"),
+    [
+        ("m", "ID:AMQP_NO_PREFIX:m"),
+        ("ID:AMQP_UUID:5", "ID:AMQP_STRING:ID:AMQP_UUID:5"),
+        ("ID:AMQP_NO_PREFIX:m", "ID:AMQP_STRING:ID:AMQP_NO_PREFIX:m"),
+        ("ID:m", "ID:m"),
+    ],
+)
+def test_ids_that_are_strings_are_found_as_jms_clients_show_them(
+    name: str, identity: str, shown: str
+) -> None:
+    found, other = (
+        kept(Message(id=identity, correlation_id=identity)),
+        kept(Message(id="n", correlation_id="n")),
+    )
+    for text in (
+        f"{name} = '{shown}'",
+        f"'{shown}' = {name}",
+        f"{name} IN ('x', '{shown}')",
+        f"{name} LIKE '{shown}'",
+        f"{name} = '{identity}' OR {name} = '{shown}'",
+    ):
+        assert compile_selector(text).matches(found), text
+        assert not compile_selector(text).matches(other), text
+    for text in (f"{name} <> '{shown}'", f"{name} NOT IN ('{shown}')", f"{name} NOT LIKE '{shown}'"):
+        assert not compile_selector(text).matches(found), text
+        assert compile_selector(text).matches(other), text
+
+
+def test_prefixes_of_ids_mean_nothing_elsewhere_nor_before_wildcards() -> None:
+    properties = kept(Message(id="m", properties={"a": "ID:AMQP_NO_PREFIX:m"}))
+    assert compile_selector("a = 'ID:AMQP_NO_PREFIX:m'").matches(properties)
+    assert compile_selector("JMSMessageID LIKE 'ID:AMQP_NO_PREFIX:m%'").matches(properties)
+    assert not compile_selector("a = 'm' OR JMSMessageID LIKE 'ID:AMQP_NO_PREFIX:%'").matches(properties)
+
+
 @pytest.mark.parametrize("name", ["JMSPriority", "JMSDeliveryMode", "JMSXDeliveryCount", "JMSMessageID", "a"])
 @pytest.mark.parametrize("properties", [b"", b"{}", b'{"a": 1}'])
 def test_a_message_that_was_not_sent_by_amqp_has_no_fields(name: str, properties: bytes) -> None:
