@@ -73,6 +73,7 @@ from services.broker.lease_loop import LeaseLoop
 from services.broker.map_rebuild import MapRebuild
 from services.broker.name_lookups import NameLookups
 from services.broker.own_disk import OwnDisk
+from services.broker.resource_calls import ResourceCalls
 from services.broker.samples import BrokerSamples
 from services.broker.set_queries import SetQueries
 from services.broker.settings import BrokerSettings
@@ -167,6 +168,7 @@ class Broker:
         queries = SetQueries(self._sessions)
         self._transactions = TransactionsService(callers, queries, forwarding, directory)
         self._branches = BranchCalls(callers, queries, forwarding, directory)
+        self._resources = ResourceCalls(callers, forwarding, directory)
         journal = JournalReader(self._channels, settings.store)
         names = SetNames(view, etcd.get_prefix)
         sources = EventSources(settings.broker, view, driver, journal, forwarding, queries, names)
@@ -209,6 +211,7 @@ class Broker:
                     self._sessions,
                     self._transactions,
                     self._branches,
+                    self._resources,
                     self._events,
                     self._cluster,
                 )

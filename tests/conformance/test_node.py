@@ -65,7 +65,10 @@ async def test_a_client_in_node(found: dict[str, str], sentence: str) -> None:
 async def test_reflection_tells_what_protos_tells(cluster: Deployment) -> None:
     (local, *_), (coordinator,) = cluster.cluster.brokers.values(), cluster.cluster.coordinators.values()
     for address, hosted in (
-        (local.address, {"Cluster", "Events", "Primary", "ResourceManager", "Sessions", "Transactions"}),
+        (
+            local.address,
+            {"Cluster", "Events", "Primary", "ResourceManager", "Resources", "Sessions", "Transactions"},
+        ),
         (local.store.command[-1], {"Store"}),
         (coordinator.command[-1], {"Coordinator"}),
     ):

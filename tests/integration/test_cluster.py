@@ -13,7 +13,13 @@ from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.core.replication import Subscribe, SubscriptionRefused
 from lockstep.runtime.replication_codec import decode_to_backup, encode_subscribe
-from lockstep.wire.v1 import cluster_pb2, primary_pb2, resource_manager_pb2, transactions_pb2
+from lockstep.wire.v1 import (
+    cluster_pb2,
+    primary_pb2,
+    resource_manager_pb2,
+    resources_pb2,
+    transactions_pb2,
+)
 from tests.integration.cluster import SETS, Deployment, deployed
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -199,7 +205,7 @@ async def test_a_full_queue_refuses_and_says_so(deployment: Deployment) -> None:
 
 METHODS = tuple(
     f"{service.name}/{method.name}"
-    for file in (cluster_pb2, primary_pb2, resource_manager_pb2, transactions_pb2)
+    for file in (cluster_pb2, primary_pb2, resource_manager_pb2, resources_pb2, transactions_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
     if not method.client_streaming

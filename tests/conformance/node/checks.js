@@ -1,4 +1,4 @@
-// A client that knows nothing of Lockstep but protos/: declares a queue, runs one transaction and reads the committed events.
+// A client that knows nothing of Lockstep but protos/: declares queues, runs one transaction and reads the committed events.
 // Usage: node checks.js '{"protos": "DIRECTORY", "addresses": ["HOST:PORT"], "set": "NAME"}'; a JSON line for each check.
 'use strict';
 
@@ -91,6 +91,23 @@ async function main() {
     const located = await call(client('Cluster', anyBroker), 'Locate', request);
     const answer = await command(located.candidates[0], { declare_queue: { name: queue, is_durable: true } });
     assert.deepStrictEqual(answer, { code: 0, text: '' });
+  });
+
+  await check('a queue is declared, bound and deleted by single calls', async () => {
+    const resources = client('Resources', anyBroker);
+    const [name, exchange] = [`calls-${queue}`, `calls-${queue}-topic`];
+    const declared = await call(resources, 'DeclareQueue', { resource_set: given.set, name, length_max: 10 });
+    assert.strictEqual(declared.resource_set, given.set);
+    assert.ok(declared.epoch > 0 && declared.commit_index > 0);
+    const again = await call(resources, 'DeclareQueue', { name, length_max: 10 });
+    assert.strictEqual(again.queue, declared.queue);
+    await assert.rejects(call(resources, 'DeclareQueue', { name }), { code: grpc.status.ALREADY_EXISTS });
+    await call(resources, 'DeclareExchange', { resource_set: given.set, name: exchange, kind: 'topic' });
+    await call(resources, 'Bind', { exchange, queue: name, key: 'a.*' });
+    await call(resources, 'Unbind', { exchange, queue: name, key: 'a.*' });
+    await call(resources, 'DeleteExchange', { name: exchange });
+    assert.strictEqual((await call(resources, 'DeleteQueue', { name })).messages, 0);
+    await assert.rejects(call(resources, 'DeleteQueue', { name }), { code: grpc.status.NOT_FOUND });
   });
 
   await check('a group of readers is opened', async () => {
