@@ -1,7 +1,7 @@
 """The Resources service: queues, exchanges and bindings, for whoever holds no session stream (DESIGN 4).
 
-Law: only the primary of the set answers, and every other broker forwards once. Each call may be repeated: what is declared again is
-as it was, and what is deleted again is not found.
+Law: only the primary of the set answers, and every other broker forwards once. Each call may be repeated: what is declared again
+is as it was, and what is deleted again is not found.
 """
 
 from collections.abc import Mapping

@@ -246,8 +246,8 @@ class ClientDeliveries:
         return False
 
     def _said_again(self, delivery: Handle, owed: _Owed, state: int) -> None:
-        """An outcome of a delivery that has one already, which stands: the transaction in which the other one was said cannot commit
-        (4.4.2), nor can one in which it had been said and that is still open when its client says something else.
+        """An outcome of a delivery that has one already, which stands: the transaction in which the other one was said cannot
+        commit (4.4.2), nor can one in which it had been said and that is still open when its client says something else.
         """
         said = _transactional_of(delivery) if state == StateCode.TRANSACTIONAL else None
         if said == owed.said or (said is not None and said.outcome in _NOT_TERMINAL):

@@ -1,8 +1,8 @@
 """What a client's frames say and the engine does not tell: looked at on their way to it (AMQP 1.0, 2.3, 2.7).
 
-Law: the engine gets what came, in order, but for NUL in names of containers and links and in addresses, where it would cut them: they
-get U+0001 in its place, and whoever reads them refuses every control character. Of transfers and dispositions nothing is looked at
-but their first bytes. Nothing raises: of what is malformed the engine says so.
+Law: the engine gets what came, in order, but for NUL in names of containers and links and in addresses, where it would cut
+them: they get U+0001 in its place, and whoever reads them refuses every control character. Of transfers and dispositions
+nothing is looked at but their first bytes. Nothing raises: of what is malformed the engine says so.
 """
 
 from struct import Struct
@@ -15,8 +15,8 @@ _HEADER_BYTES = 8
 _LOOK_BYTES = 11
 """Of a frame, up to its performative's code."""
 _look = Struct(">IB5xB").unpack_from
-"""(size, place of the body in words, code of the performative): of nearly all frames. Whatever else is there instead of the code, as in
-an empty frame or with a descriptor of another form, is a number below `_TRANSFER`, or leads to nothing."""
+"""(size, place of the body in words, code of the performative): of nearly all frames. What is there instead of the code where the
+descriptor has another form is a number below `_TRANSFER`."""
 _OPEN, _ATTACH, _FLOW, _TRANSFER = 0x10, 0x12, 0x13, 0x14
 _CODES = {b"amqp:open:list": _OPEN, b"amqp:attach:list": _ATTACH, b"amqp:flow:list": _FLOW}
 _TEXTS = frozenset({0xA1, 0xA3, 0xB1, 0xB3})

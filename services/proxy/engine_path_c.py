@@ -73,8 +73,8 @@ for _name in _NEEDED:
 
 
 def _may_add_credit() -> bool:
-    """Whether `pn_link_flow` may be called for a sending link: with assertions, which distributions' libraries may have, that would
-    end the process."""
+    """Whether `pn_link_flow` may be called for a sending link: with assertions, which distributions' libraries may have, that
+    would end the process."""
     image = Path(cproton_ffi.__file__).read_bytes()
     return b"__assert_fail" not in image and b"libqpid-proton" not in image
 
@@ -181,8 +181,8 @@ def is_draining(link: Handle) -> bool:
 def drained(link: Handle) -> None:
     """Tells the peer that the credit of a sending link is used up, also where there was none (2.6.7)."""
     if _MAY_ADD_CREDIT and lib.pn_link_credit(link) == 0:
-        # The engine says nothing of a credit of 0. What is added here is known to nobody else and taken off by the next call, and the
-        # delivery count that the peer is told grows by the credit that the peer gave: by none.
+        # The engine says nothing of a credit of 0. What is added here is known to nobody else and taken off by the next call,
+        # and the delivery count that the peer is told grows by the credit that the peer gave: by none.
         lib.pn_link_flow(link, 1)
     lib.pn_link_drained(link)
 

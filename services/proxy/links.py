@@ -307,7 +307,7 @@ class Links:
             self._connection.run(self._nodes.delete_temporary(address))
 
     def refuse_acquiring(self, name: str) -> None:
-        """The client wants to acquire in a transaction (4.4.3) on its link of that name, on which all is settled when it is sent."""
+        """The client wants to acquire in a transaction (4.4.3) on its link of that name, where all is settled when it is sent."""
         for made, link in self._attached.values():
             if link.name == name and isinstance(link, Sender) and made is not None:
                 self.end_link(link, _CANNOT_ACQUIRE)

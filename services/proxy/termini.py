@@ -5,8 +5,9 @@ Law: nothing that a client can put there raises; what is not understood counts a
 
 from typing import Any, NamedTuple
 
-from proton import UNDESCRIBED, Array, Data, Described, Link, Terminus, symbol
+from proton import UNDESCRIBED, Array, Data, Described, Link, Terminus, symbol, ulong
 
+from services.proxy.core.addresses import QUEUE_CAPABILITIES, TOPIC_CAPABILITIES
 from services.proxy.engine_words import UNREADABLE
 
 SELECTOR_NAMES = ("apache.org:selector-filter:string", 0x0000_468C_0000_0004)
@@ -16,6 +17,9 @@ KEY_NAMES = (
     "apache.org:legacy-amqp-direct-binding:string",
     0x0000_468C_0000_0000,
 )
+_NODE_CAPABILITIES = QUEUE_CAPABILITIES | TOPIC_CAPABILITIES
+_DELETE_ON_CLOSE = ulong(0x2B)
+"""Of a dynamic node: it ends with its link."""
 COORDINATOR_CAPABILITIES = Array(
     UNDESCRIBED,  # type: ignore[arg-type]
     Data.SYMBOL,
@@ -103,16 +107,26 @@ def answer_source(link: Link, applied: dict[Any, Any], address: str | None = Non
     filters.clear()
     if applied:
         filters.put_object(applied)
-    if address is not None:
-        link.source.address = address
+    _say_node(link.source, address)
 
 
 def answer_target(link: Link, address: str | None = None) -> None:
     """The same for a target."""
     say_back(link.source, link.remote_source)
     say_back(link.target, link.remote_target)
+    _say_node(link.target, address)
+
+
+def _say_node(ours: Terminus, address: str | None) -> None:
+    """Of what was asked of a node no more than it is; and how long a dynamic one, which has this address now, lives (3.5.10)."""
+    known = sorted(capabilities_of(ours) & _NODE_CAPABILITIES)
+    ours.capabilities.clear()
+    if known:
+        ours.capabilities.put_object(Array(UNDESCRIBED, Data.SYMBOL, *map(symbol, known)))  # type: ignore[arg-type]
+    ours.properties.clear()
     if address is not None:
-        link.target.address = address
+        ours.address = address
+        ours.properties.put_object({symbol("lifetime-policy"): Described(_DELETE_ON_CLOSE, [])})
 
 
 def answer_coordinator(link: Link) -> None:

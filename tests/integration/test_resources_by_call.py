@@ -1,4 +1,4 @@
-"""Queues, exchanges and bindings by single calls on a plain gRPC channel: with `test_transactions_by_call`, all that a caller needs."""
+"""Queues, exchanges and bindings by single calls on a plain gRPC channel: with transactions, all that a caller needs."""
 
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
