@@ -20,13 +20,14 @@ descriptor has another form is a number below `_TRANSFER`."""
 _OPEN, _ATTACH, _FLOW, _TRANSFER = 0x10, 0x12, 0x13, 0x14
 _CODES = {b"amqp:open:list": _OPEN, b"amqp:attach:list": _ATTACH, b"amqp:flow:list": _FLOW}
 _TEXTS = frozenset({0xA1, 0xA3, 0xB1, 0xB3})
-_TRUE = frozenset({0x41, 0x56})
-_SETTLED = 1
-"""Of snd-settle-mode."""
+_SETTLED = b"\x50\x01"
+"""The snd-settle-mode `settled`: a ubyte, which has one encoding."""
+_TRUE, _TRUE_BYTE = b"\x41", b"\x56\x01"
+"""The two encodings of true, as which a flow says that it drains."""
 _TXN_ID = b"txn-id"
 """Property of a flow by which a client acquires in a transaction (4.4.3)."""
-_FIELDS_MAX = 11
-"""Of a performative, up to the properties of a flow."""
+_ATTACH_FIELDS, _FLOW_FIELDS = 7, 11
+"""How many of them are of interest: up to the target, and up to the properties."""
 _PROPERTIES_MAX = 1_000
 """Of a flow, so that looking at one has an end."""
 _PAIRS_MAX = 8_192
@@ -49,10 +50,16 @@ class ClientFrames:
         self._presettled: dict[tuple[int, int], str] = {}
         """(channel, handle) -> name, of links on which the client receives what is settled when it is sent."""
         self._acquiring: list[str] = []
+        self._drains_nothing = False
 
     def take_acquiring(self) -> list[str]:
         """Names of those links whose messages the client wants to acquire in a transaction, since the last time."""
         taken, self._acquiring = self._acquiring, []
+        return taken
+
+    def take_drains_nothing(self) -> bool:
+        """Whether a link was to be drained that its client says to have no credit, since the last time."""
+        taken, self._drains_nothing = self._drains_nothing, False
         return taken
 
     def look(self, data: bytes) -> bytes:
@@ -78,7 +85,7 @@ class ClientFrames:
                     return data
                 if at + size > len(data):
                     return self._hold(data, at, at + size - len(data))
-                if code != _FLOW or body != 2 or data.find(_TXN_ID, at, at + size) >= 0:
+                if code != _FLOW or body != 2 or _is_of_interest(data, at, at + size):
                     data = self._looked_at(data, at, at + size)
             at += size
         return self._end(data, at)
@@ -87,7 +94,7 @@ class ClientFrames:
         """As `look`, when the next frame begins there: behind the data, or it is no longer than what a look takes."""
         while (left := len(data) - at) >= _HEADER_BYTES:
             size = int.from_bytes(data[at : at + 4], "big")
-            if size < _HEADER_BYTES:
+            if not _HEADER_BYTES <= size <= self._frame_bytes_max:
                 self._is_over = True
                 return data
             if size > left:
@@ -129,7 +136,7 @@ class ClientFrames:
         code = _code(frame[at + 1 : values_at])
         if code is None:
             return []
-        fields = _fields(frame, values_at, len(frame))
+        fields = _fields(frame, values_at, len(frame), _FLOW_FIELDS if code == _FLOW else _ATTACH_FIELDS)
         if code == _OPEN:
             return _texts(frame, fields[:1])
         if code == _ATTACH:
@@ -140,21 +147,27 @@ class ClientFrames:
         return []
 
     def _attached(self, frame: bytes, fields: list[int]) -> None:
-        if len(fields) < 2:
+        is_presettled = len(fields) > 3 and frame[fields[3] : fields[3] + 2] == _SETTLED
+        if len(fields) < 3 or not (is_presettled or self._presettled):
             return
-        name, handle = (decode(frame, place, len(frame))[0] for place in fields[:2])
+        name, handle, role = (decode(frame, place, len(frame))[0] for place in fields[:3])
         if not isinstance(handle, int) or not isinstance(name, str):
             return
         pair = int.from_bytes(frame[6:8], "big"), handle
         self._presettled.pop(pair, None)
-        if len(fields) > 3 and frame[fields[2]] in _TRUE:
-            role, mode = (decode(frame, place, len(frame))[0] for place in fields[2:4])
-            if role is True and mode == _SETTLED:
-                if len(self._presettled) >= _PAIRS_MAX:
-                    del self._presettled[next(iter(self._presettled))]
-                self._presettled[pair] = name.replace("\0", "\1")
+        if is_presettled and role is True:
+            if len(self._presettled) >= _PAIRS_MAX:
+                del self._presettled[next(iter(self._presettled))]
+            self._presettled[pair] = name.replace("\0", "\1")
 
     def _flowed(self, frame: bytes, fields: list[int]) -> None:
+        end = len(frame)
+        if (
+            len(fields) > 8
+            and decode(frame, fields[8], end)[0] is True
+            and not decode(frame, fields[6], end)[0]
+        ):
+            self._drains_nothing = True
         if len(fields) < 11 or frame[fields[4]] not in UINT or frame[fields[10]] not in MAPS:
             return
         handle = decode(frame, fields[4], len(frame))[0]
@@ -170,6 +183,12 @@ class ClientFrames:
             at = skip(frame, at, end)
 
 
+def _is_of_interest(data: bytes, at: int, end: int) -> bool:
+    """Whether a flow may ask for more than credit."""
+    find = data.find
+    return find(_TRUE, at, end) >= 0 or find(_TRUE_BYTE, at, end) >= 0 or find(_TXN_ID, at, end) >= 0
+
+
 def _code(descriptor: bytes) -> int | None:
     """Which performative that is, if it is one that is looked at."""
     if descriptor[:1] in (b"\x53", b"\x80"):
@@ -178,11 +197,11 @@ def _code(descriptor: bytes) -> int | None:
     return _CODES.get(descriptor[2:] if descriptor[:1] == b"\xa3" else descriptor[5:])
 
 
-def _fields(frame: bytes, at: int, end: int) -> list[int]:
+def _fields(frame: bytes, at: int, end: int, fields_max: int) -> list[int]:
     """Where each of the first fields of a list begins."""
     count, first, last = members(frame, at, end, LISTS)
     places = []
-    for _ in range(min(count, _FIELDS_MAX)):
+    for _ in range(min(count, fields_max)):
         places.append(first)
         first = skip(frame, first, last)
     return places

@@ -114,9 +114,10 @@ class AmqpConnection:
             for name in self._frames.take_acquiring():
                 self._links.refuse_acquiring(name)
             for kind, link, what in self._engine.events():
-                self._handle(kind, link, what, is_clients=False)
-            for kind, link, what in self._engine.feed(data):
                 self._handle(kind, link, what)
+            drains_nothing = self._frames.take_drains_nothing()
+            for kind, link, what in self._engine.feed(data):
+                self._handle(kind, link, what, drains_nothing=drains_nothing)
         finally:
             self._is_in_turn = False
         self._owner.flush_links()
@@ -173,7 +174,7 @@ class AmqpConnection:
         now = loop.time()
         deadline = self._engine.tick(now, is_read=not self._input_room.is_paused)
         for kind, link, what in self._engine.events():
-            self._handle(kind, link, what, is_clients=False)
+            self._handle(kind, link, what)
         self._write()
         # Before the open there is none.
         delay = min(max(deadline - now, TICK_SECONDS_MIN), TICK_SECONDS_MAX) if deadline else TICK_SECONDS_MAX
@@ -185,12 +186,12 @@ class AmqpConnection:
 
     # --- what happens ---
 
-    def _handle(self, kind: EngineEvent, link: Handle, what: Any, *, is_clients: bool = True) -> None:
-        """`is_clients` False: it came of what was done here, and not of what the client has sent."""
+    def _handle(self, kind: EngineEvent, link: Handle, what: Any, *, drains_nothing: bool = False) -> None:
+        """`drains_nothing`: it came with a flow that wants a link drained on which its client has no credit."""
         if kind is EngineEvent.DELIVERY:
             self._links.delivered(link, what)
         elif kind is EngineEvent.FLOW:
-            self._links.flowed(link, is_clients=is_clients)
+            self._links.flowed(link, drains_nothing=drains_nothing)
         else:
             self._happened(what)
 

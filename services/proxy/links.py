@@ -112,11 +112,11 @@ class Links:
             del self._attached[handle]
             self._refuse(known[1], Condition(TRANSFER_LIMIT, "a transfer without credit"))
 
-    def flowed(self, handle: Handle, *, is_clients: bool) -> None:
-        """The client changed the credit of a link, or wants it drained; or (`is_clients` False) messages have left on it."""
+    def flowed(self, handle: Handle, *, drains_nothing: bool) -> None:
+        """The client changed the credit of a link, or wants it drained, or messages have left on it."""
         known = self._attached.get(handle)
         if known is not None and isinstance(known[0], OutgoingLink):
-            known[0].flow(is_clients=is_clients)
+            known[0].flow(drains_nothing=drains_nothing)
 
     def give_back_late(self, now: float) -> None:
         """Messages that wait for their client for too long go back. `now`: seconds of the event loop."""
@@ -155,9 +155,10 @@ class Links:
         """The client attaches one."""
         link = _known(event.link)
         handle = path.handle_of(link)
-        if link.name is None:
+        name = link.name
+        if name is None:
             raise ValueError("a link without a name")
-        if has_control_characters(link.name):
+        if has_control_characters(name):
             # What could be said of such a link is not heard by whoever looks for it by its name.
             text = "a control character in the name of a link"
             self._connection.close(Condition(INVALID_FIELD, text))
@@ -217,7 +218,7 @@ class Links:
         link.open()
         made.open()
         self._connection.wrote()
-        if link.name in self._acquiring and isinstance(made, OutgoingLink):
+        if self._acquiring and link.name in self._acquiring and isinstance(made, OutgoingLink):
             self.end_link(link, _CANNOT_ACQUIRE)
         elif isinstance(made, OutgoingLink):
             made.flow()
@@ -237,7 +238,8 @@ class Links:
 
     def _refuse(self, link: Link, condition: Condition) -> None:
         """Attach without the terminus that was asked for, then detach (2.6.3); without both, because some clients look at one."""
-        self._acquiring.discard(link.name)
+        if self._acquiring:
+            self._acquiring.discard(link.name)
         self._sessions.refused(link.session)
         link.source.type = link.target.type = Terminus.UNSPECIFIED
         link.open()
@@ -316,7 +318,8 @@ class Links:
 
     def _abandon(self, link: Link) -> None:
         """It is gone without an answer; what ends with it ends."""
-        self._acquiring.discard(link.name)
+        if self._acquiring:
+            self._acquiring.discard(link.name)
         is_closed = link in self._closed_early
         self._closed_early.discard(link)
         work = self._attaching.detached(link, is_closed=is_closed)

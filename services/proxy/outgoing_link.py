@@ -79,7 +79,8 @@ class OutgoingLink:
         self._must_drain_again = False
         """The client wants to be drained, and the drain under way was not asked for that."""
         self._owes_flow = False
-        """The client has asked to be drained, and was not told yet that it is."""
+        """The client waits to be told that it is drained of no credit. Where it had some, messages that used it up say so, and a
+        flow behind them would be taken for the answer to the next drain."""
         self._is_over = False
 
     # --- life ---
@@ -130,13 +131,14 @@ class OutgoingLink:
 
     # --- credit ---
 
-    def flow(self, *, is_clients: bool = True) -> None:
-        """The client changed its credit, or wants it drained. `is_clients` False: what was to be sent to it has left."""
+    def flow(self, *, drains_nothing: bool = False) -> None:
+        """The client changed its credit, or wants it drained. `drains_nothing`: it has none, as far as it knows."""
         self._pump()
         if path.is_draining(self._handle):
-            self._owes_flow = self._owes_flow or is_clients
+            self._owes_flow = self._owes_flow or (drains_nothing and not path.credit(self._handle))
             self._drain_for_client()
         else:
+            self._owes_flow = False
             self._balance()
 
     def _balance(self) -> None:
@@ -270,7 +272,7 @@ class OutgoingLink:
             pass  # There is no room for it: `resume` goes on.
         elif path.credit(self._handle) and (must_drain_again or not unused):
             self._drain_for_client()
-        elif self._owes_flow:
+        elif path.credit(self._handle) or self._owes_flow:
             self._owes_flow = False
             path.drained(self._handle)
             self._owner.wrote()
@@ -290,7 +292,7 @@ class OutgoingLink:
 
     def resume(self) -> None:
         """There is room again."""
-        self.flow(is_clients=False)
+        self.flow()
 
     def _pump(self) -> int:
         """Sends what waits, as far as the client's credit and its socket go; but nothing that is larger than its client takes.

@@ -1,5 +1,7 @@
 """Transactions with Proton's Python client, step by step: the coordinator's link, posts and retirements (AMQP 1.0, part 4)."""
 
+from typing import Any
+
 from proton import Delivery, Described, Link, Message, Terminus, symbol, ulong
 from proton.reactor import LinkOption
 
@@ -81,7 +83,8 @@ def refusal_of_post(sending: Sending, delivery: Delivery, transaction: bytes) ->
     name, outcome = delivery.remote.data  # type: ignore[misc]
     assert isinstance(outcome, Described)
     assert (bytes(name), outcome.descriptor) == (transaction, Delivery.REJECTED)
-    return str(outcome.value[0].value[0])
+    value: Any = outcome.value
+    return str(value[0].value[0])
 
 
 def retire(

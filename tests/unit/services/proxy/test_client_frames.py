@@ -136,3 +136,22 @@ def test_nobody_else_is_named(frames: list[bytes]) -> None:
 def test_it_holds_back_no_more_than_a_frame_may_have() -> None:
     large = codec.frame(composite("attach"), size=FRAME_BYTES_MAX + 1)
     assert look(large)[0] == large
+    assert look(large[:8])[0] == large[:8]
+
+
+@pytest.mark.parametrize(
+    ("flow", "expected"),
+    [
+        (credit(0, 0, drain=True), True),
+        (credit(0, 0, drain=b"\x56\x01"), True),
+        (credit(0, 0, drain=True, link_credit=b"\x70\0\0\0\0"), True),
+        (credit(0, 1, drain=True), False),
+        (credit(0, 0, drain=False), False),
+        (credit(0, 0, echo=True), False),
+    ],
+)
+def test_a_drain_of_no_credit_is_told_once(flow: bytes, expected: bool) -> None:
+    frames = ClientFrames(FRAME_BYTES_MAX)
+    frames.look(codec.AMQP_HEADER + OPEN + flow + TRANSFER)
+    assert frames.take_drains_nothing() is expected
+    assert not frames.take_drains_nothing()

@@ -11,8 +11,9 @@ def is_drained(frame: Frame) -> bool:
 
 
 async def flows_behind(client: RawClient) -> list[Frame]:
-    """All that comes until the proxy answers something sent now."""
-    await client.begin(7)
+    """All that comes until the proxy answers something sent now, and something behind that."""
+    for channel in (7, 8, 9):
+        await client.begin(channel)
     return [frame for frame in client.passed if frame.name == "flow" and is_drained(frame)]
 
 
@@ -29,14 +30,13 @@ async def test_a_drain_without_credit_is_answered_each_time() -> None:
         assert await flows_behind(client) == []
 
 
-async def test_a_drain_that_messages_use_up_is_answered_once() -> None:
+async def test_a_drain_that_messages_use_up_is_answered_by_them() -> None:
+    """Clients begin the next drain when they have them: a flow behind them would end that one."""
     async with serving() as proxy, await RawClient.begun(proxy.address) as client:
         await client.attach_receiver("receiver", "queue")
         client.send(credit(0, 4, drain=True))
         for _ in range(4):
             await client.expect("transfer")
-        flow = await client.expect("flow", is_drained)
-        assert (flow["link_credit"], flow["delivery_count"]) == (0, 4)
         assert await flows_behind(client) == []
 
 
