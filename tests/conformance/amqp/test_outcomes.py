@@ -2,7 +2,7 @@
 
 import asyncio
 
-from proton import Delivery
+from proton import Delivery, Message, symbol
 
 from lockstep.core.commands import QueueOptions
 from tests.conformance.amqp.cluster import SETS, AmqpCluster
@@ -50,7 +50,12 @@ def test_rejected_message_goes_to_the_dead_letter_target(
     bad, good = receiver.take(2)
     bad.settle(Delivery.REJECTED)
     good.accept()
-    assert client.receiver(dead).take_one().body == "bad"
+    letter = client.receiver(dead).take_one()
+    assert letter.body == "bad"
+    annotations = dict(letter.message.annotations or {})
+    assert (annotations["x-last-death-queue"], annotations["x-last-death-reason"]) == (queue, "rejected")
+    (death,) = annotations["x-opt-deaths"].elements
+    assert death["count"] == 1 and death["first-time"] == death["last-time"] > 0
     receiver.take_nothing()
 
 
@@ -80,6 +85,20 @@ def test_modified_message_counts_a_delivery_only_if_it_failed(client: ProtonClie
     assert headers([third]) == [("one", 1, False)]
     third.modify(failed=True)
     assert headers([receiver.take_one()]) == [("one", 2, False)]
+
+
+def test_what_is_said_of_a_modified_message_is_told_to_its_next_receiver(
+    client: ProtonClient, queue: str
+) -> None:
+    client.sender(queue).send(Message(body="one", annotations={symbol("x-opt-kept"): "yes"}))
+    receiver = client.receiver(queue)
+    for number in range(2):
+        got = receiver.take_one()
+        got.delivery.local.annotations = {symbol("x-opt-why"): f"{number}"}
+        got.modify(failed=number == 0)
+    found = receiver.take_one().message
+    assert found.annotations == {"x-opt-kept": "yes", "x-opt-why": "1"}
+    assert found.delivery_count == 1
 
 
 def test_message_settled_without_an_outcome_comes_again(client: ProtonClient, queue: str) -> None:

@@ -98,6 +98,19 @@ def test_expired_message_is_not_delivered_and_a_late_one_has_less_to_live(
     assert for_ever.message.ttl == 0
 
 
+def test_message_expires_by_its_absolute_expiry_time(client: ProtonClient, queue: str) -> None:
+    now = time.time()
+    client.sender(queue).send(
+        Message(body="past", expiry_time=now - 1),
+        Message(body="soon", expiry_time=now + 0.2, ttl=60),
+        Message(body="later", expiry_time=now + 60),
+    )
+    time.sleep(0.4)
+    later = client.receiver(queue).take_one()
+    assert later.body == "later"
+    assert 50 < later.message.ttl < 60
+
+
 @pytest.mark.parametrize("is_presettled", [False, True])
 def test_presettled_messages_are_received_like_others(
     client: ProtonClient, queue: str, is_presettled: bool
