@@ -1,6 +1,7 @@
 """One message of a primary to a client on the wire. Answers and deliveries are columns, however many they are."""
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, assert_never
 
 from lockstep.core import server_messages as sm
@@ -19,6 +20,7 @@ from lockstep.runtime.columns import expand, pack
 from lockstep.wire.v1 import session_pb2 as pb
 
 _Wire = pb.ServerMessage
+_DEATHS, _ANNOTATIONS = attrgetter("deaths"), attrgetter("annotations")
 
 
 def encode_server_message(message: sm.AnyServerMessage, wire: pb.ServerMessage) -> None:
@@ -116,7 +118,7 @@ def _fill_batch(messages: Sequence[sm.DeliveredMessage], batch: pb.ServerMessage
     batch.delivery_counts.extend(pack([message.delivery_count for message in messages], 0))
     batch.expire_ms.extend(pack([message.expires_ms for message in messages], 0))
     batch.are_durable.extend(pack([message.is_durable for message in messages], False))
-    if any(message.deaths or message.annotations for message in messages):
+    if any(map(_DEATHS, messages)) or any(map(_ANNOTATIONS, messages)):
         batch.asides.extend(
             _Wire.Aside(
                 place=place,

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from lockstep.core.amqp.selector import Selector
 from lockstep.core.ids import QueueId, QueuePosition, SessionKey
 from lockstep.core.queues import Queue
@@ -235,19 +237,25 @@ def delivered_messages(
 ) -> tuple[DeliveredMessage, ...]:
     """Messages that are there as clients get them."""
     counts, is_all_durable = queue.delivery_counts, queue.is_durable and not queue.transient_positions
+    found = [
+        DeliveredMessage(
+            position,
+            message.properties,
+            message.body,
+            counts.get(position, 0) if counts else 0,
+            queue.expires_ms(position) if queue.expiries else message.expires_ms,
+            is_all_durable or queue.is_entry_durable(position),
+        )
+        for position, message in messages
+    ]
     deaths, annotations = queue.deaths, queue.annotations
-    return tuple(
-        [
-            DeliveredMessage(
-                position,
-                message.properties,
-                message.body,
-                counts.get(position, 0) if counts else 0,
-                queue.expires_ms(position) if queue.expiries else message.expires_ms,
-                is_all_durable or queue.is_entry_durable(position),
-                deaths.get(position, ()) if deaths else (),
-                annotations.get(position, b"") if annotations else b"",
+    if deaths or annotations:
+        found = [
+            replace(
+                each,
+                deaths=deaths.get(each.position, ()),
+                annotations=annotations.get(each.position, b""),
             )
-            for position, message in messages
+            for each in found
         ]
-    )
+    return tuple(found)
