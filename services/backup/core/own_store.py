@@ -119,12 +119,13 @@ class OwnStore:
         self._memory.pieces.go_on()
 
     def take_loaded(self, now: Now) -> None:
-        """What is loaded, once it is, becomes this replica's memory."""
+        """What is loaded, once it is, becomes this replica's memory; the disk is at hand unless the store was lost meanwhile."""
         memory, loading = self._memory, self.loading
         if loading is not None and loading.is_done:
             self.loading, memory.copy = None, loading.finish()
             memory.note("loaded", f"log end {memory.copy.log_end}, applied {memory.copy.state.applied}")
-            self._ready(now)
+            if memory.state is BackupState.LOADING:
+                self._ready(now)
 
     def _opened(self, opened: SetOpened, now: Now) -> None:
         memory = self._memory

@@ -50,6 +50,20 @@ def test_a_load_that_is_given_up_half_way_leaves_nothing_of_itself() -> None:
     assert len(bench.subscriptions()) == 1
 
 
+def test_a_disk_whose_store_is_lost_while_it_is_loaded_is_not_at_hand_before_it_is_opened_again() -> None:
+    store = MemoryStore("disk-b", *frames(1, 1, 20), commit=20)
+    bench = BackupBench(store, settings=SMALL)
+    turns(bench, 3)
+    bench.lose_store()
+    turns(bench, 100)
+    found = [(bench.core.state, bench.core.is_loaded, len(bench.subscriptions()))]
+    bench.find_store()
+    turns(bench, 100)
+    found.append((bench.core.state, bench.core.is_loaded, len(bench.subscriptions())))
+    assert found == [(BackupState.OPENING, False, 0), (BackupState.SUBSCRIBING, True, 1)]
+    assert bench.notes().count("loaded") == 1, "what was loaded is what the disk has still"
+
+
 def test_what_is_committed_is_applied_in_turns_and_in_order() -> None:
     bench = loaded(MemoryStore("disk-b", *frames(1, 1, 3), commit=3))
     bench.hear(accepted(3))

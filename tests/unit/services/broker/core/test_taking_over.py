@@ -69,3 +69,23 @@ def test_an_epoch_that_is_lost_in_between_is_not_led_and_the_memory_takes_a_new_
     bench.ms += 1
     bench.feed(Woken(SET))
     assert bench.replica.primary is None
+
+
+def test_who_lost_its_store_while_it_read_its_disk_does_not_stand_and_drops_nobody_from_the_set() -> None:
+    settings = ReplicaSettings(PrimarySettings(piece_cost=1), BackupSettings(piece_cost=1))
+    bench = ReplicaBench(MemoryStore("disk-a", *frames(1, 1, FRAMES), commit=FRAMES), settings)
+    bench.feed(seen(entry(1, member("b"), OLD), 10))
+    bench.see_presences()
+    bench.see_key(None)
+    bench.lose_store()
+    bench.hold_lease()
+    for _ in range(10 * FRAMES):
+        bench.ms += 1
+        bench.feed(Woken(SET))
+    bench.hold_lease()
+    bench.pass_ms(500)
+    assert "loaded" in bench.notes()
+    assert not bench.wanted(PromoteSelf), "its disk may be gone, and the other one in sync would be a learner's"
+    bench.find_store()
+    bench.pass_ms(500)
+    assert bench.wanted(PromoteSelf)
