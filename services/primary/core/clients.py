@@ -95,7 +95,7 @@ class Clients:
         """
         context = self._context
         session = context.state.sessions.get(stream.session)
-        if session is None or stream.pushed_back_from:
+        if session is None or stream.blocked_by or stream.pushed_back_from:
             return False
         commands: tuple[AnyCommand, ...] = (*accepts, commit)
         if any(command.number != number for number, command in enumerate(commands, session.next_number)):

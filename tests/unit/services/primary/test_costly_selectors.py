@@ -10,9 +10,11 @@ from lockstep.core.commands import (
     Disposition,
     OutgoingMessage,
     PublishCommand,
+    SettleCommand,
 )
 from lockstep.core.effects import Note
 from lockstep.core.errors import ErrorCode
+from lockstep.core.ids import LogIndex
 from lockstep.core.inputs import Tick, Woken
 from lockstep.core.requests import Heartbeat
 from lockstep.core.routing import SELECTOR_ARGUMENT
@@ -244,6 +246,28 @@ def test_many_consumers_with_long_selectors_open_one_behind_the_other(rig: Rig, 
         assert len(client.heard_of(ConsumerOpened)) <= opened + 1
         opened = len(client.heard_of(ConsumerOpened))
     assert opened == len(texts)
+
+
+def test_accepts_that_come_with_their_commit_wait_behind_a_consumer_that_is_not_open_yet(
+    rig: Rig, client: RigClient
+) -> None:
+    client.publish("q", b"1")
+    client.consume("q", credit=1)
+    epoch = rig.core.epoch
+    name = LogIndex(client.ok(CommitCommand(0, client.begin(), 0, begins=1)) - 1), epoch
+    for number in range(5):
+        client.consume("all", selector=f"a{number} = 1 OR " + "b = 2 OR " * 900 + "c = 3")
+    first = client.number + 1
+    client.number += 2
+    positions = client.positions("q")
+    accept = SettleCommand(first, "q", epoch, positions, Disposition.ACCEPT, name, 1)
+    client.say(accept, CommitCommand(first + 1, name, 1))
+    assert len(client.heard_of(ConsumerOpened)) < 6 and first + 1 not in client.answers
+    while wake(rig):
+        pass
+    assert len(client.heard_of(ConsumerOpened)) == 6 and client.answers[first + 1].code is ErrorCode.NONE
+    assert rig.bodies("q") == []
+    rig.check_log()
 
 
 def test_a_warning_is_one_that_operators_see(rig: Rig, client: RigClient) -> None:
