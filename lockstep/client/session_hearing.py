@@ -126,8 +126,8 @@ def _hear(line: SessionLine, message: sm.AnyServerMessage, now: int, effects: li
                 positions = tuple(delivered.position for delivered in messages)
                 release = c.SettleCommand(0, queue, epoch, positions, c.Disposition.RELEASE)
                 effects += line.window.submit(None, release, line.kept_from)
-        case sm.HeartbeatAnswered(_, _, pause_ms):
-            line.heartbeat_answered()
+        case sm.HeartbeatAnswered(_, _, pause_ms, next_number):
+            line.heartbeat_answered(next_number)
             line.candidates.succeed()  # Not at attachment: one that ends at once is not to be tried without pause.
             line.heartbeat_ms = max(line.settings.heartbeat_ms, pause_ms)
         case sm.PushedBack(_, _, number, _, _):

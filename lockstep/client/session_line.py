@@ -110,10 +110,15 @@ class SessionLine:
         self._marks.append(self.window.sent if self.state is State.ATTACHED else 0)
         return rq.Heartbeat()
 
-    def heartbeat_answered(self) -> None:
-        """One was. Some never are, so it may be a later one than the first: what it proves is proved all the same."""
+    def heartbeat_answered(self, next_number: int) -> None:
+        """One was. Some never are, so it may be a later one than the first: what it proves is proved all the same.
+
+        `next_number`: those before it were done; one that waits, for its name or to be done in parts, may be deadly yet. 0: not
+        said.
+        """
         if self._marks:
-            self.window.survive(self._marks.popleft())
+            mark = self._marks.popleft()
+            self.window.survive(min(mark, next_number - 1) if next_number else mark)
 
     def say(self, request: rq.AnyRequest) -> None:
         """For this stream only: what has to outlive it is said again on attachment."""

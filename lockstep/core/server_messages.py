@@ -239,6 +239,10 @@ class HeartbeatAnswered(ServerMessage, frozen=True):
 
     pause_ms: int = 0
     """So long the client should wait before its next heartbeat, at least: many clients together must not drown the set."""
+    next_number: int = 0
+    """Of the command that the session is to have next: those before it are in the log, those from it on may wait still, for it is
+    answered in front of them; 0: not said.
+    """
 
 
 class SessionEnded(ServerMessage, frozen=True):

@@ -46,7 +46,8 @@ def encode_server_message(message: sm.AnyServerMessage, wire: pb.ServerMessage) 
             _fill_batch(messages, wire.browse_answer.batch)
             return
         case sm.HeartbeatAnswered():
-            built = _Wire(heartbeat_answered=_Wire.HeartbeatAnswered(pause_ms=message.pause_ms))
+            answered = _Wire.HeartbeatAnswered(pause_ms=message.pause_ms, next_number=message.next_number)
+            built = _Wire(heartbeat_answered=answered)
         case sm.PushedBack(_, _, number, code, text):
             built = _Wire(pushed_back=_Wire.PushedBack(number=number, code=code, message=text))
         case sm.SessionAttached(
@@ -343,7 +344,7 @@ _DECODERS: dict[str, Callable[[Epoch, LogIndex, pb.ServerMessage], sm.AnyServerM
     "answers": _decode_answers,
     "deliveries": _decode_deliveries,
     "heartbeat_answered": lambda epoch, commit_index, wire: sm.HeartbeatAnswered(
-        epoch, commit_index, wire.heartbeat_answered.pause_ms
+        epoch, commit_index, wire.heartbeat_answered.pause_ms, wire.heartbeat_answered.next_number
     ),
     "pushed_back": lambda epoch, commit_index, wire: sm.PushedBack(
         epoch,

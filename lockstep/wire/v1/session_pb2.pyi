@@ -1950,16 +1950,20 @@ class ServerMessage(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
         PAUSE_MS_FIELD_NUMBER: _builtins.int
+        NEXT_NUMBER_FIELD_NUMBER: _builtins.int
         pause_ms: _builtins.int
         """as long as this the client should wait before its next heartbeat, at least; 0: as long as it likes"""
+        next_number: _builtins.int
+        """of the command that the session is to have next: what was said from it on waits, or did not come; 0: not said"""
         def __init__(
             self,
             *,
             pause_ms: _builtins.int = ...,
+            next_number: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["pause_ms", b"pause_ms"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["next_number", b"next_number", "pause_ms", b"pause_ms"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -132,13 +132,7 @@ class ClientHearing:
                 case Command():
                     self.clients.command(stream, message)
                 case Heartbeat():
-                    # Silence without the right to serve: the client looks for somebody who has it.
-                    if self._streams.may_speak:
-                        pause_ms = (
-                            1000 * len(self._streams.by_number) // self._context.settings.client_heartbeats
-                        )
-                        answer = HeartbeatAnswered(*self._streams.head(), pause_ms)
-                        self._streams.tell_now(stream.number, answer)
+                    self._answer_heartbeat(stream)
                 case DetachSession():
                     self._attachments.detach(stream)
                 case AttachSession():
@@ -148,6 +142,16 @@ class ClientHearing:
         except LongSelection as long:
             self.clients.selections.begin(stream, message, long.asking)
         self._end_command()
+
+    def _answer_heartbeat(self, stream: ClientStream) -> None:
+        """At once, also where commands before it wait, so it says how far those are."""
+        streams, context = self._streams, self._context
+        # Silence without the right to serve: the client looks for somebody who has it.
+        if streams.may_speak:
+            session = context.state.sessions.get(stream.session)
+            next_number = session.next_number if session is not None else 0
+            pause_ms = 1000 * len(streams.by_number) // context.settings.client_heartbeats
+            streams.tell_now(stream.number, HeartbeatAnswered(*streams.head(), pause_ms, next_number))
 
     def _end_command(self) -> None:
         self._aftermath.settle()

@@ -85,7 +85,9 @@ def test_who_lost_its_store_while_it_read_its_disk_does_not_stand_and_drops_nobo
     bench.hold_lease()
     bench.pass_ms(500)
     assert "loaded" in bench.notes()
-    assert not bench.wanted(PromoteSelf), "its disk may be gone, and the other one in sync would be a learner's"
+    assert not bench.wanted(PromoteSelf), (
+        "its disk may be gone, and the other one in sync would be a learner's"
+    )
     bench.find_store()
     bench.pass_ms(500)
     assert bench.wanted(PromoteSelf)
