@@ -437,7 +437,8 @@ class Replica:
             return
         if self.primary is not None:
             epoch = self.primary.epoch
-        elif self.backup is not None and self.backup.opened is not None:
+        elif self.backup is not None and self.backup.opened and self.backup.state is not BackupState.LOADING:
+            # A store that refuses it, for its disk is full, say, has the set opened again: nothing would ever be loaded.
             epoch = self.backup.epoch
         else:
             return

@@ -4,8 +4,10 @@ from collections.abc import Callable
 
 from lockstep.core.cluster_map import Member
 from lockstep.core.effects import DropLeaseKey, PromoteSelf, WakeAt
+from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import BrokerId, DiskId, Incarnation
-from lockstep.core.inputs import Verdict, Woken
+from lockstep.core.inputs import Tick, Verdict, Woken
+from lockstep.core.store_protocol import AnyStoreAnswer, AnyStoreRequest, RememberMap, StoreRefused
 from services.backup.core.settings import BackupSettings
 from services.broker.core.settings import ReplicaSettings
 from services.primary.core.settings import PrimarySettings
@@ -91,3 +93,24 @@ def test_who_lost_its_store_while_it_read_its_disk_does_not_stand_and_drops_nobo
     bench.find_store()
     bench.pass_ms(500)
     assert bench.wanted(PromoteSelf)
+
+
+class WithoutRoom(MemoryStore):
+    """There is no room for the map."""
+
+    def handle(self, request: AnyStoreRequest) -> list[AnyStoreAnswer]:
+        if not isinstance(request, RememberMap):
+            return super().handle(request)
+        head = request.set_name, request.epoch, request.incarnation
+        return [StoreRefused(*head, ErrorCode.STORE_FULL, "no room", self.highest_epoch)]
+
+
+def test_a_disk_without_room_for_the_map_is_read_to_its_end_however_long_that_takes() -> None:
+    settings = ReplicaSettings(PrimarySettings(piece_cost=1), BackupSettings(piece_cost=1))
+    many = 40 * settings.backup.retry_ms
+    bench = ReplicaBench(WithoutRoom("disk-a", *frames(1, 1, many), commit=many), settings)
+    bench.feed(seen(entry(1, member("b"), OLD), 10))
+    for turn in range(4 * many):
+        bench.ms += 1
+        bench.feed(Tick(SET) if turn % 50 == 0 else Woken(SET))
+    assert bench.notes()[0] == "loaded" and "store refused" in bench.notes()
