@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.core.items import ENTRY, Item, message_key
+from lockstep.core.records import Annotate, DequeueReason, Move
 from lockstep.core.set_state import SetState
 from lockstep.core.state_captures import CapturedContents, CapturedEntries, EntriesPiece
 from lockstep.core.state_hash import state_hash
@@ -99,6 +100,22 @@ def test_who_lets_go_of_a_snapshot_leaves_nothing_behind() -> None:
         assert not captures.of_contents and not captures.of_entries
     finally:
         gc.enable()
+
+
+def test_what_was_said_of_entries_is_read_as_it_was() -> None:
+    log = Log()
+    log.begin_epoch()
+    queue, dead = log.queue("q"), log.queue("dead")
+    log.publish(message((queue,)), message((queue,)), message((queue,)))
+    move = Move(None, 0, queue.id, tuple(queue.positions()), (dead.id,), DequeueReason.REJECTED, (), 5)
+    log.append(move)
+    first, second, _ = dead.positions()
+    log.append(Annotate(None, dead.id, (first, second), b"\xa3\x01a\x41"))
+    reading, expected = log.state.items(), list(log.state.items())
+    log.append(Annotate(None, dead.id, (second,), b"\xa3\x01b\x41"))
+    log.dequeue(dead, first)
+    assert list(log.state.items()) != expected
+    assert list(reading) == expected
 
 
 def test_a_memory_snapshot_passes_what_is_durable_by() -> None:

@@ -5,7 +5,7 @@ from random import Random
 from lockstep.core.block_cutting import BLOCK_BYTES_MAX
 from lockstep.core.ids import QueuePosition
 from lockstep.core.queues import Queue
-from lockstep.core.records import Commit, DeleteQueue, DequeueReason, Message, Move, Requeue
+from lockstep.core.records import Annotate, Commit, DeleteQueue, DequeueReason, Message, Move, Requeue
 from tests.unit.lockstep.core.history import Log, message
 
 
@@ -24,7 +24,7 @@ class Crowd:
             [self._publish] * 4
             + [self._dequeue_head] * 4
             + [self._dequeue_some] * 3
-            + [self._requeue, self._move, self._move, self._begin, self._end, self._end]
+            + [self._requeue, self._annotate, self._move, self._move, self._begin, self._end, self._end]
             + [self._work] * 3
         )
         if self.random.random() < 0.05:
@@ -79,8 +79,13 @@ class Crowd:
         queue = self.random.choice(queues)
         targets = tuple(target.id for target in self.random.sample(queues, self.random.randint(0, 2)))
         expires_ms = tuple(self.random.choice((0, 99)) for _ in targets) if self.random.random() < 0.5 else ()
-        move = Move(None, 0, queue.id, self._taken(queue), targets, DequeueReason.REJECTED, expires_ms)
+        move = Move(None, 0, queue.id, self._taken(queue), targets, DequeueReason.REJECTED, expires_ms, 7)
         self.log.append(move)
+
+    def _annotate(self) -> None:
+        queue = self.random.choice(self._queues())
+        pairs = self.random.choice((b"\xa3\x01a\x41", b"\xa3\x01b\x41"))
+        self.log.append(Annotate(None, queue.id, self._taken(queue), pairs))
 
     def _delete(self) -> None:
         self.log.append(DeleteQueue(None, self.random.choice(self._queues()).id))

@@ -12,7 +12,7 @@ from lockstep.core.ids import MessageId, QueuePosition, index_of
 from lockstep.core.item_blocks import entries_block_key, is_block, left_key, messages_block_key
 from lockstep.core.items import ENTRY, MESSAGE, entry_key, message_key
 from lockstep.core.queues import Queue
-from lockstep.core.records import Commit, DeleteQueue, DequeueReason, Move, Requeue
+from lockstep.core.records import Annotate, Commit, DeleteQueue, DequeueReason, Move, Requeue
 from lockstep.core.store_protocol import StateItem
 from services.store.core.snapshot_changes import THINNED_MAX
 from tests.unit.lockstep.core.history import Log, Writer, message
@@ -304,6 +304,15 @@ def test_delivery_counts_expiries_and_deaths_change_in_their_block() -> None:
     assert story.r.deaths[moved] == (Death("q", DeathReason.REJECTED, 1, 5, 5),)
     story.log.append(Requeue(None, story.r.id, (moved,)))
     assert story.write() == [entries_block_key(story.r.id, moved)]
+
+
+def test_what_is_said_of_entries_changes_in_their_block() -> None:
+    story = Story(BLOCK_ITEMS_MAX)
+    positions = story.q.positions()
+    story.log.append(Annotate(None, story.q.id, (positions[3],), b"\xa3\x01a\x41"))
+    assert story.write() == [entries_block_key(story.q.id, positions[-1])]
+    story.kept.reload()
+    assert story.q.annotations == {positions[3]: b"\xa3\x01a\x41"}
 
 
 def test_contents_of_a_transaction_are_kept_before_anybody_sees_them() -> None:
