@@ -228,6 +228,6 @@ server_messages = st.one_of(
         counts,
     ),
     st.builds(sm.CandidatesChanged, counts, counts, addresses),
-    st.builds(sm.HeartbeatAnswered, counts, counts, small),
+    st.builds(sm.HeartbeatAnswered, counts, counts, small, counts),
     st.builds(sm.SessionEnded, counts, counts, codes, names),
 )
