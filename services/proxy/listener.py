@@ -35,7 +35,13 @@ class Worker(Surroundings, Protocol):
 class ClientSocket(asyncio.Protocol):
     """From accept to close. Raises nothing out of its callbacks: a bug of ours ends this connection and is logged."""
 
-    def __init__(self, worker: Worker, begin_sasl: Callable[[asyncio.BaseTransport], SaslLayer]) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        begin_sasl: Callable[[asyncio.BaseTransport], SaslLayer],
+        takes_over: Callable[[], None] | None = None,
+    ) -> None:
+        """`takes_over`: called before this has a place among the arrivals, by which the one who had it gives it back."""
         self.connection: AmqpConnection | None = None
         self._worker = worker
         self._begin_sasl = begin_sasl
@@ -45,9 +51,8 @@ class ClientSocket(asyncio.Protocol):
         """A login that is being looked at; the client has to wait."""
         self._deadline: asyncio.TimerHandle | None = None
         self._aborting: asyncio.TimerHandle | None = None
+        self._takes_over = takes_over
         self.peer = ""
-        self._early = b""
-        """What came through a TLS handshake before this was told of it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are asyncio's by what they do, not by type.
@@ -56,15 +61,14 @@ class ClientSocket(asyncio.Protocol):
         self.peer = f"{name[0]}:{name[1]}" if name else "?"
         limits = self._worker.settings.limits
         self._transport.set_write_buffer_limits(high=limits.output_bytes_max // 4)
+        if self._takes_over is not None:
+            self._takes_over()
         if not self._worker.arrivals.take(self):
             self._transport.abort()
             return
         self._sasl = self._begin_sasl(transport)
         loop = asyncio.get_running_loop()
         self._deadline = loop.call_later(limits.handshake_seconds, self._check_handshake)
-        if self._early:
-            early, self._early = self._early, b""
-            self.data_received(early)
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -73,8 +77,6 @@ class ClientSocket(asyncio.Protocol):
             elif self._sasl is not None:
                 self._worker.arrivals.heard(self)
                 self._negotiate(self._sasl, data)
-            elif self._transport is None:
-                self._early += data
         except AssertionError:
             raise
         except Exception as error:

@@ -31,6 +31,7 @@ from services.proxy.security.tls_files import TlsFiles
 from services.proxy.security.users import Users
 from services.proxy.security.users_file import UsersFile
 from services.proxy.settings import ProxySettings
+from services.proxy.tls_arrival import TlsListener, listening_sockets
 from services.proxy.worker import Worker
 
 _log = logging.getLogger("lockstep.proxy")
@@ -100,15 +101,13 @@ async def _work(
     return 0
 
 
-async def _listen(worker: Worker, address: str, tls: TlsFiles | None) -> asyncio.Server:
+async def _listen(worker: Worker, address: str, tls: TlsFiles | None) -> asyncio.Server | TlsListener:
     host, _, port = address.rpartition(":")
     try:
+        if tls is not None:
+            return worker.tls_listener(await listening_sockets(host.strip("[]"), int(port), BACKLOG), tls)
         return await asyncio.get_running_loop().create_server(
-            partial(worker.socket, None) if tls is None else partial(worker.tls_arrival, tls),
-            host,
-            int(port),
-            backlog=BACKLOG,
-            reuse_port=True,
+            partial(worker.socket, None), host, int(port), backlog=BACKLOG, reuse_port=True
         )
     except OSError as error:
         raise CannotStart(f"failed to bind {address}: {error}") from error

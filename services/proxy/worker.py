@@ -7,6 +7,7 @@ back what the worker holds for it.
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from lockstep.client.client import Client
@@ -29,7 +30,7 @@ from services.proxy.security.tls import peer_identity
 from services.proxy.security.tls_files import TlsFiles
 from services.proxy.security.users import AllowAll, Permissions, Users
 from services.proxy.settings import ProxySettings
-from services.proxy.tls_arrival import TlsArrival
+from services.proxy.tls_arrival import ListeningSocket, TlsListener
 from services.proxy.traffic import Traffic
 
 _log = logging.getLogger("lockstep.proxy")
@@ -76,15 +77,15 @@ class Worker:
         await self._client.administration.status(patience_seconds=self.settings.start_seconds)
         self._looking = asyncio.ensure_future(self._look())
 
-    def socket(self, tls: TlsSettings | None) -> ClientSocket:
-        """For a connection without TLS, or whose handshake is over."""
-        return ClientSocket(self, partial(self._begin_sasl, tls))
+    def socket(self, tls: TlsSettings | None, takes_over: Callable[[], None] | None = None) -> ClientSocket:
+        """For a connection; one with TLS takes over from its handshake."""
+        return ClientSocket(self, partial(self._begin_sasl, tls), takes_over)
 
-    def tls_arrival(self, files: TlsFiles) -> TlsArrival:
-        """For a connection whose handshake is to come."""
+    def tls_listener(self, sockets: Sequence[ListeningSocket], files: TlsFiles) -> TlsListener:
+        """Accepts connections that begin with a handshake."""
         make_socket = partial(self.socket, self.settings.security.tls)
         seconds = self.settings.limits.handshake_seconds
-        return TlsArrival(self.arrivals, self.refusals, files.context, seconds, make_socket)
+        return TlsListener(sockets, self.arrivals, self.refusals, files, seconds, make_socket)
 
     async def stop(self) -> None:
         """Tells all clients, waits a little for them to go, and ends the session on the brokers."""

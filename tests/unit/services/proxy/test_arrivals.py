@@ -1,8 +1,11 @@
 """Clients that are not logged in: how many, who goes where there are too many, and that they take no place of others."""
 
 import asyncio
+import contextlib
 import logging
+import socket
 import ssl
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from services.proxy.arrivals import IDLE_SECONDS, Arrivals
 from services.proxy.security.settings import TlsSettings
 from services.proxy.security.tls_files import TlsFiles
 from services.proxy.settings import ProxyLimits
+from services.proxy.tls_arrival import TlsListener, listening_sockets
 from tests.amqp.stub_proxy import StubProxy, serving
 from tests.unit.services.proxy.security.certificates import Certificates
 
@@ -146,9 +150,13 @@ def made_files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
     return TlsFiles(TlsSettings(made.certificate("server"), made.key("server")))
 
 
-async def served_by_tls(proxy: StubProxy, files: TlsFiles) -> asyncio.Server:
-    loop = asyncio.get_running_loop()
-    return await loop.create_server(partial(proxy.worker.tls_arrival, files), "127.0.0.1", 0)
+@contextlib.asynccontextmanager
+async def served_by_tls(proxy: StubProxy, files: TlsFiles) -> AsyncIterator[TlsListener]:
+    listener = proxy.worker.tls_listener(await listening_sockets("127.0.0.1", 0, 100), files)
+    try:
+        yield listener
+    finally:
+        listener.close()
 
 
 def trusting() -> ssl.SSLContext:
@@ -158,7 +166,7 @@ def trusting() -> ssl.SSLContext:
 
 
 async def test_handshakes_are_counted_from_the_moment_a_socket_is_accepted(files: TlsFiles) -> None:
-    async with serving(ProxyLimits(arrivals_max=5)) as proxy, await served_by_tls(proxy, files) as server:
+    async with serving(ProxyLimits(arrivals_max=5)) as proxy, served_by_tls(proxy, files) as server:
         host, port = server.sockets[0].getsockname()
         silent = [await asyncio.open_connection(host, port) for _ in range(5)]
         await until(None, partial(lambda: len(proxy.worker.arrivals) == 5))
@@ -180,7 +188,7 @@ async def test_a_handshake_that_fails_or_takes_too_long_frees_its_place_and_is_o
     files: TlsFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     limits = ProxyLimits(handshake_seconds=0.3)
-    async with serving(limits) as proxy, await served_by_tls(proxy, files) as server:
+    async with serving(limits) as proxy, served_by_tls(proxy, files) as server:
         host, port = server.sockets[0].getsockname()
         opened = [await asyncio.open_connection(host, port) for _ in range(6)]
         for _, writer in opened[:3]:
@@ -191,3 +199,21 @@ async def test_a_handshake_that_fails_or_takes_too_long_frees_its_place_and_is_o
             writer.close()
     lines = [record.getMessage() for record in caplog.records if "limit=tls_handshake" in record.getMessage()]
     assert len(lines) == 1
+
+
+async def test_a_client_that_says_hello_at_once_is_heard(files: TlsFiles) -> None:
+    """Its first bytes are there before its socket is accepted."""
+    async with serving() as proxy, served_by_tls(proxy, files) as server:
+        host, port = server.sockets[0].getsockname()
+        proxy.worker.has_passwords = True
+
+        def begin() -> bytes:
+            with (
+                socket.create_connection((host, port), timeout=20) as plain,
+                trusting().wrap_socket(plain) as secured,
+            ):
+                secured.sendall(PLAIN_OPENING)
+                return secured.recv(8)
+
+        for _ in range(20):
+            assert await asyncio.to_thread(begin) == PLAIN_OPENING
