@@ -14,8 +14,9 @@ def test_a_socket_is_where_its_process_has_its_data() -> None:
 
 
 def test_where_a_path_is_too_long_there_is_a_short_one_of_this_user_alone_and_always_the_same(
-    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
+    tmp_path = tmp_path_factory.mktemp("s")  # Shorter than one of the test's name.
     long, other = tmp_path / ("x" * 120) / "store.sock", tmp_path / ("y" * 120) / "store.sock"
     address = socket_address(long, tmp_path)
     assert address == socket_address(long, tmp_path) != socket_address(other, tmp_path)
