@@ -44,7 +44,7 @@ class Groups:
             raise Rejected(ErrorCode.INVALID_ARGUMENT, f"start {request.start} is not known here")
         opened: dict[SetName, _Group] = {}
         is_known = await self.is_started(request.group, await self._sources.names.all())
-        await self._take_in(request, opened, is_known=is_known)
+        await self._take_in(request, opened, is_known=is_known, came_since=False)
         floors = _floors(opened)
         is_new = not all(group.is_started for group in opened.values())
         if is_new:
@@ -128,16 +128,25 @@ class Groups:
     # --- where a group begins -----------------------------------------------------------------------------------------
 
     async def _take_in(
-        self, request: pb.OpenSubscriptionRequest, opened: dict[SetName, _Group], *, is_known: bool
+        self,
+        request: pb.OpenSubscriptionRequest,
+        opened: dict[SetName, _Group],
+        *,
+        is_known: bool,
+        came_since: bool,
     ) -> bool:
-        """Open the group in all sets that are not in `opened`; answers whether there was one. `is_known`: it had begun before."""
+        """Open the group in all sets that are not in `opened`; answers whether there was one. `is_known`: it had begun before;
+        `came_since`: these sets came while it is opened, and somebody else may have begun it in the others before that.
+        """
         given = {SetName(wire.resource_set): offset_of(wire) for wire in request.offsets}
         is_earliest = request.start != pb.OpenSubscriptionRequest.START_LATEST
         names = [name for name in await self._sources.names.all() if name not in opened]
         for name in names:
             if is_known and await self.find(name, request.group) is None:
                 await self._begin_at_beginning(name, request.group)
-            floor = given.get(name) if request.start == pb.OpenSubscriptionRequest.START_OFFSETS else None
+            floor = NOTHING if came_since else None
+            if request.start == pb.OpenSubscriptionRequest.START_OFFSETS:
+                floor = given.get(name, floor)
             response = await self._sources.change(
                 name, request.group, SubscriptionChange.OPEN, floor, is_earliest=is_earliest
             )
@@ -158,8 +167,12 @@ class Groups:
         deadline = time.monotonic() + FIRST_CUT_SECONDS
         while True:
             floors = _floors(opened)
-            cut = first_cut(floors, await self._all_stands(floors))
-            if await self._take_in(request, opened, is_known=is_known):
+            stands, looked_at = await self._all_stands(floors)
+            cut = first_cut(floors, stands)
+            if cut is not None and any(offset.index > looked_at[name] for name, offset in cut.items()):
+                # It ended behind that, while it was asked for; and others, that nobody has asked for, in front of it perhaps.
+                cut = None
+            if await self._take_in(request, opened, is_known=is_known, came_since=True):
                 continue
             if cut is not None:
                 break
@@ -179,10 +192,11 @@ class Groups:
 
     async def _all_stands(
         self, floors: Mapping[SetName, Offset]
-    ) -> dict[GlobalId, dict[SetName, BranchStands]]:
-        """Of every transaction that is prepared somewhere, or has committed behind a floor."""
+    ) -> tuple[dict[GlobalId, dict[SetName, BranchStands]], dict[SetName, LogIndex]]:
+        """Of every transaction that is prepared somewhere, or has committed behind a floor, as far as each log was looked at."""
         xids: dict[GlobalId, bytes] = {}
         committed: dict[SetName, LogIndex] = {}
+        looked_at: dict[SetName, LogIndex] = {}
         for name in floors:
             _, prepared, committed[name] = await self._sources.stands(name, ())
             xids.update({branch_name(Xid.decode(xid)).global_id: xid for xid in prepared})
@@ -194,7 +208,8 @@ class Groups:
                 offset = log.end
                 if log.is_end:
                     break
-        return await ask_stands(self._sources, floors, xids)
+            looked_at[name] = offset.index
+        return await ask_stands(self._sources, floors, xids), looked_at
 
 
 def _floors(opened: Mapping[SetName, _Group]) -> dict[SetName, Offset]:

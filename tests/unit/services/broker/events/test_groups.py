@@ -1,5 +1,6 @@
 """Where groups begin, and that they begin and end in all sets, over brokers that lag and sets that come."""
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
@@ -126,6 +127,30 @@ async def test_a_close_that_ended_half_way_is_repeated_before_the_group_begins_a
     assert await rig.open() == {ONE: at(4), TWO: at(3)}
 
 
+async def test_a_group_begins_behind_nothing_that_was_not_looked_at() -> None:
+    """What it waits for ends while it is asked for, behind the half of another transaction that began and ended meanwhile."""
+    rig = Rig()
+    first = rig.prepared(ONE, TWO)
+    rig.commit(first, ONE)
+    original = rig.sources.stands
+    second = None
+
+    async def stands(
+        set_name: SetName, xids: Sequence[bytes]
+    ) -> tuple[list[BranchStands], list[bytes], LogIndex]:
+        nonlocal second
+        if xids and second is None:
+            second = rig.prepared(ONE, TWO)
+            rig.commit(second, TWO)
+            rig.commit(first, TWO)
+            rig.commit(second, ONE)
+        return await original(set_name, xids)
+
+    rig.sources.stands = stands  # type: ignore[method-assign]
+    begun = await rig.open()
+    assert not list(rig.world.torn({SetName(name): offset for name, offset in begun.items()}))
+
+
 async def test_a_group_that_begins_among_overlapping_transactions_has_a_quiet_moment_made() -> None:
     rig = Rig(3)
 
@@ -233,3 +258,26 @@ async def test_a_set_that_comes_while_a_group_is_closed_keeps_nothing_of_it() ->
     rig.sources.change = change  # type: ignore[assignment]
     await rig.close()
     assert known and not any(rig.sources.groups.values())
+
+
+async def test_a_set_that_comes_while_two_open_a_group_has_it_from_where_that_is_closed() -> None:
+    """The first of two callers (a call whose answer took long, and was repeated) has begun the group; then a set comes, and a
+    transaction commits in it and in an old one; the second caller takes the new set in."""
+    rig = Rig(3)
+    rig.sources.names.there = [ONE, TWO]
+    first = rig.prepared(ONE, TWO)
+    rig.sources.before_opening[TWO] = lambda: rig.commit(first, TWO)
+    slow = asyncio.ensure_future(rig.open())
+    await asyncio.sleep(0.02)  # It waits for the other half of that.
+    rig.commit(first, ONE)
+    await rig.open()
+    rig.sources.names.there = [ONE, TWO, THREE]
+    second = rig.prepared(ONE, THREE)
+    for name in (ONE, THREE):
+        rig.commit(second, name)
+    again = await slow
+    planned = ends(await rig.plan(again))
+    told_of = {
+        name: again[name].index < second.committed[name] <= planned[name].index for name in (ONE, THREE)
+    }
+    assert told_of == {ONE: True, THREE: True}, f"the second transaction, by half: {again}, {planned}"
