@@ -130,9 +130,15 @@ class Database:
             return await _facts(connection, gid)
 
     async def end(self, gid: str, *, is_commit: bool) -> BranchFacts:
-        """Ends it, if it is prepared; returns what is known of it then."""
+        """Ends it, if it is prepared; returns what is known of it then. One at a time: what is ended is what was looked at, and
+        not what somebody prepares under the same name behind an end that overtook this one.
+        """
         async with self._connection() as connection:
-            return await _end(connection, gid, is_commit=is_commit)
+            await connection.execute(f"select pg_advisory_lock({_LOCK_KEY})", (gid,))
+            try:
+                return await _end(connection, gid, is_commit=is_commit)
+            finally:
+                await connection.execute(f"select pg_advisory_unlock({_LOCK_KEY})", (gid,))
 
     @contextlib.asynccontextmanager
     async def held(self, gid: str) -> AsyncIterator["HeldBranch | None"]:

@@ -1,11 +1,13 @@
 """PostgreSQL as a participant: votes, ends that may be repeated, the records of them, and the lock that keeps votes out."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator
-from typing import cast
+from typing import Any, cast
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from lockstep.core.branch_names import branch_xid, generation_tag, new_global_id
 from lockstep.core.errors import InDoubt, Rejected
@@ -16,7 +18,13 @@ from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.xid_codec import decode_xid, encode_xid
 from lockstep.wire.v1 import coordinator_pb2
 from lockstep.wire.v1 import participant_pb2 as pb
-from services.postgres_participant.database import BranchFacts, Database, PreparedBranch
+from services.postgres_participant.database import (
+    _LOCK_KEY,
+    BranchFacts,
+    Database,
+    HeldBranch,
+    PreparedBranch,
+)
 from services.postgres_participant.orphan_watch import OrphanWatch
 from services.postgres_participant.participant_service import ParticipantService
 from services.postgres_participant.settings import ParticipantSettings
@@ -457,3 +465,45 @@ async def test_a_database_that_vanishes_without_a_word_is_asked_again_when_it_is
     await asyncio.gather(watching, return_exceptions=True)
     await database.close()
     await relay.close()
+
+
+class Stalled:
+    """A connection of a participant whose statements wait, from the end of a branch on, until they may go on."""
+
+    def __init__(self, connection: psycopg.AsyncConnection) -> None:
+        self.is_waiting, self.may_go_on = asyncio.Event(), asyncio.Event()
+        self._connection = connection
+
+    def transaction(self) -> object:
+        return self._connection.transaction()
+
+    async def execute(self, query: Any, *parameters: Any) -> object:
+        if isinstance(query, sql.Composed):
+            self.is_waiting.set()
+            await self.may_go_on.wait()
+        return await self._connection.execute(query, *parameters)
+
+
+async def test_a_call_that_stalls_before_it_ends_a_branch_does_not_end_what_was_prepared_again(
+    database: Database, branch: Branch, postgres: PostgresProcess
+) -> None:
+    """A participant is paused between its record and COMMIT PREPARED; the commit is repeated at another, and then the client
+    repeats its work under the same name."""
+    repeated = Branch(postgres.dsn)
+    repeated.xid, repeated.gid = branch.xid, branch.gid
+    async with await psycopg.AsyncConnection.connect(postgres.dsn, autocommit=True) as connection:
+        await database.facts(branch.gid)
+        await connection.execute(f"select pg_advisory_lock({_LOCK_KEY})", (branch.gid,))
+        stalled = Stalled(connection)
+        ending = asyncio.ensure_future(HeldBranch(cast(Any, stalled), branch.gid).end(is_commit=True))
+        await stalled.is_waiting.wait()
+        with contextlib.suppress(InDoubt):
+            await database.end(branch.gid, is_commit=True)
+        with contextlib.suppress(psycopg.errors.DuplicateObject):
+            await repeated.prepare()
+        stalled.may_go_on.set()
+        await ending
+    assert await branch.is_visible() and not await repeated.is_visible()
+    await repeated.prepare()
+    assert await database.end(branch.gid, is_commit=True) == BranchFacts(False, True)
+    assert await branch.is_visible() and not await repeated.is_visible()
