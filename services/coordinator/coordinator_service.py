@@ -145,7 +145,8 @@ class CoordinatorService:
 
     async def _commit(self, request: pb.CommitDistributedRequest) -> pb.CommitDistributedResponse:
         global_id, generation = _id(request.transaction_id), _generation(request.generation)
-        names = await self._names(request.participants)
+        # It may be the second call, and etcd have been set back since the first: what it lacks says nothing of that.
+        names = self._named(request.participants)
         answer = await self._ask(
             global_id, lambda number: CommitAsked(number, global_id, generation, names, request.is_closed)
         )
@@ -243,7 +244,7 @@ class CoordinatorService:
         return listed
 
     def _named(self, names: Sequence[str]) -> tuple[ParticipantName, ...]:
-        """The same of what is to be rolled back, whoever has it."""
+        """The same of what is to be ended, whoever has it."""
         listed = tuple(ParticipantName(name) for name in names)
         for name in listed:
             self._ports.of(name)
