@@ -1,7 +1,7 @@
 """Calls that are repeated when their answer was lost.
 
 Law: each may be the second one, and the first may have done it. So a broker that cannot tell, because it does not lead the set,
-has not heard of it yet or does not know the session any more, says *in doubt* and never *rejected*.
+has not heard of it yet, does not know the session any more or has forgotten the outcome, says *in doubt* and never *rejected*.
 """
 
 import functools
@@ -15,6 +15,7 @@ SAY_NOTHING = {
     ErrorCode.UNAVAILABLE,
     ErrorCode.UNKNOWN_SESSION,
     ErrorCode.UNKNOWN_SET,
+    ErrorCode.EXPIRED,
 }
 """Refusals because of who is asked, or when: they say nothing of what an earlier call did."""
 

@@ -1,7 +1,7 @@
 """Transactions and branches by call: what a caller hears of a set that is not led, or whose primary does not know him."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -11,6 +11,8 @@ from lockstep.core.cluster_map import Keys, SetMap
 from lockstep.core.commands import CommitCommand, PublishCommand
 from lockstep.core.errors import ErrorCode, InDoubt, LockstepError, Rejected
 from lockstep.core.ids import BrokerId, Epoch, Incarnation, LogIndex, SetName
+from lockstep.core.requests import GetOutcome
+from lockstep.core.server_messages import AnyServerMessage, OutcomeAnswer, OutcomeState
 from lockstep.runtime.channels import Channels
 from lockstep.runtime.cluster_view import ClusterView, SetView
 from lockstep.runtime.driver import Driver
@@ -218,3 +220,23 @@ async def test_who_shows_more_sessions_than_may_be_is_refused() -> None:
 
 def test_a_client_shows_no_more_sessions_than_brokers_take() -> None:
     assert client.SESSIONS_SHOWN_MAX <= SESSIONS_SHOWN_MAX
+
+
+class Forgetful(ScriptedSet):
+    """Outcomes were forgotten since."""
+
+    def _answers(self, message: object) -> Iterator[AnyServerMessage]:
+        if isinstance(message, GetOutcome):
+            head = Epoch(3), LogIndex(90)
+            yield OutcomeAnswer(*head, message.request, message.transaction, OutcomeState.EXPIRED, 0)
+        else:
+            yield from super()._answers(message)
+
+
+@pytest.mark.parametrize("name", ["commit", "rollback", "publish", "accept"])
+async def test_what_is_repeated_when_its_outcome_was_forgotten_is_in_doubt(name: str) -> None:
+    """The first call may have done it: nobody can say any more."""
+    driver = Driver()
+    driver.host(SET, Forgetful())
+    call = Services(B1, driver=driver).call(name, REPEATED[name], is_branch=False)
+    assert await heard(call) == (InDoubt, ErrorCode.EXPIRED)
