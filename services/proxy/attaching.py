@@ -34,6 +34,14 @@ TEMPORARY = "temporary"
 """What permission to create is asked for where a client wants a dynamic node."""
 
 
+def asks_for_subscription(link: Link) -> bool:
+    """Whether a client's link may be a durable subscription, which ends when that is closed, whoever made it."""
+    source = link.remote_source
+    return isinstance(link, Sender) and (
+        source.type != Terminus.SOURCE or source.durability != Terminus.NONDURABLE
+    )
+
+
 class Owner(IncomingOwner, outgoing_link.Owner, Protocol):
     """What attaching needs of the connection."""
 

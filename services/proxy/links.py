@@ -12,7 +12,7 @@ from proton import Endpoint, Event, Link, Receiver, Sender, Terminus
 
 from lockstep.core.errors import LockstepError
 from services.proxy.amqp_sessions import AmqpSessions
-from services.proxy.attaching import Attaching
+from services.proxy.attaching import Attaching, asks_for_subscription
 from services.proxy.coordinator_link import CoordinatorLink
 from services.proxy.core.addresses import has_control_characters
 from services.proxy.core.conditions import (
@@ -196,8 +196,10 @@ class Links:
     async def _attach(self, handle: Handle, link: Link) -> None:
         try:
             async with self._attaches:
-                if handle not in self._attached:
+                ends = link in self._closed_early and asks_for_subscription(link)
+                if handle not in self._attached and not ends:
                     # Detached, or the connection ended, while it waited: nothing was made for it.
+                    self._closed_early.discard(link)
                     return
                 made = await self._attaching.attach(link)
         except LockstepError as error:

@@ -364,9 +364,12 @@ class OutgoingLink:
         """Gives back what has waited for its client for too long."""
         if not self._waiting or now - self._waiting_since < self._limits.hold_seconds:
             return
+        waiting = self._take_waiting()
         if self.source.is_browser:
-            return  # Copies: nobody misses them, and the broker would not show them again.
-        self._give_all(self._take_waiting(), Disposition.RELEASE)
+            # Copies: the broker shows them again when there is room for them.
+            self._browse_again()
+            return
+        self._give_all(waiting, Disposition.RELEASE)
         self._balance()
 
     # --- outcomes ---

@@ -1,5 +1,7 @@
 """What waits for clients that do not take it: so much of a connection and of a worker, whatever links have asked for."""
 
+import time
+
 import pytest
 
 from lockstep.core.commands import Disposition
@@ -137,6 +139,18 @@ async def test_a_browser_that_has_nothing_waiting_goes_on_behind_what_was_sent()
     other.take(1)
     deliver(served, 3, 4)
     assert served.broker.begun_after == [None, 2]
+
+
+@pytest.mark.parametrize("is_browser", [False, True])
+async def test_what_a_client_does_not_take_in_time_takes_no_room_from_others(is_browser: bool) -> None:
+    """A browser's copies are shown again when it reads."""
+    worker = WorkerDeliveries(10 * LENGTH)
+    stalled = Rig(deliveries=DeliveryRoom(worker, 10 * LENGTH), is_browser=is_browser, credit=100)
+    stalled.is_read = False
+    deliver(stalled, 1, 2, 3, 4, 5)
+    assert stalled.link is not None
+    stalled.link.give_back_late(time.monotonic() + 1_000_000)
+    assert worker.left == 10 * LENGTH
 
 
 @pytest.mark.parametrize("is_lost", [False, True])

@@ -13,6 +13,7 @@ from services.primary.core.settings import PrimarySettings
 from services.proxy import subscriptions
 from services.proxy.core.addresses import SUBSCRIPTION_QUEUE, TEMPORARY_QUEUE
 from services.proxy.core.conditions import INVALID_FIELD, NOT_FOUND, RESOURCE_LOCKED
+from services.proxy.settings import ProxyLimits
 from tests.amqp import codec
 from tests.amqp.codec import composite
 from tests.amqp.raw_client import RawClient, attach_receiver
@@ -141,6 +142,28 @@ async def test_a_durable_subscription_ends_with_its_link_that_is_closed_before_i
     for _ in range(10):
         await asyncio.sleep(0.01)
     assert len(topics.queues) == (0 if is_close else 1)
+
+
+async def test_a_durable_subscription_ends_with_its_link_that_is_closed_before_its_attach_has_its_turn(
+    topics: Topics,
+) -> None:
+    """Others that are being attached have all places; the client hears that its subscription is over."""
+    limits = ProxyLimits(attaching_max=1)
+    async with serving(limits, topics) as proxy, await RawClient.begun(proxy.address) as client:
+        await subscribed(client, DURABLE)
+        assert len(topics.queues) == 1
+        topics.binds.clear()
+        source = composite("source", address=f"topic://{TOPIC}/us", durable=codec.uint(DURABLE))
+        client.send(attach_receiver("others", "", 1, source=source))
+        while len(topics.queues) < 2:
+            await asyncio.sleep(0.01)
+        subscribe(client, DURABLE)
+        client.say("detach", handle=0, closed=True)
+        await client.expect("detach")
+        topics.binds.set()
+        for _ in range(10):
+            await asyncio.sleep(0.01)
+        assert [bindings[0][1] for bindings in topics.queues.values()] == ["us"]
 
 
 @pytest.mark.parametrize("is_known_beforehand", [True, False])
