@@ -15,6 +15,7 @@ from lockstep.core.errors import ErrorCode, LockstepError, Rejected
 from lockstep.core.ids import BrokerId, DiskId, Epoch, Incarnation, LogIndex, SetName
 from lockstep.runtime.cluster_view import ClusterView
 from lockstep.runtime.etcd import (
+    OPERATIONS_MAX,
     Absent,
     Compare,
     Delete,
@@ -43,8 +44,6 @@ _log = logging.getLogger("lockstep.rebuild_map")
 LED_SECONDS = 10.0
 """How long the command waits to see the rebuilt sets led; a promotion takes a few tenths of a second."""
 LEASE_MARGIN_SECONDS = 1.0
-TRANSACTION_OPERATIONS_MAX = 60
-"""etcd allows 128 operations in a transaction by default, compares included."""
 ROUNDS_MAX = 5
 _POLL_SECONDS = 0.05
 
@@ -218,8 +217,8 @@ class MapRebuild:
             if not missing:
                 disputed += [name for name, owner in owners.items() if directory[name] != owner]
                 return restored, sorted({name for _, name in disputed})
-            for start in range(0, len(missing), TRANSACTION_OPERATIONS_MAX):
-                chunk = missing[start : start + TRANSACTION_OPERATIONS_MAX]
+            for start in range(0, len(missing), OPERATIONS_MAX):
+                chunk = missing[start : start + OPERATIONS_MAX]
                 absent: list[Compare] = [Absent(keys.directory(*name)) for name, _ in chunk]
                 puts: list[Operation] = [Put(keys.directory(*name), owner.encode()) for name, owner in chunk]
                 if (await self._etcd.transact(absent, puts)).succeeded:
@@ -231,8 +230,8 @@ class MapRebuild:
         keys, generation = known.keys, str(uuid.uuid4())
         before = known.generation.encode()
         # Once at least: that etcd was set back is over with a new generation, also where every set is led.
-        for start in range(0, max(1, len(rebuilt)), TRANSACTION_OPERATIONS_MAX // 2):
-            chunk = rebuilt[start : start + TRANSACTION_OPERATIONS_MAX // 2]
+        for start in range(0, max(1, len(rebuilt)), OPERATIONS_MAX // 2):
+            chunk = rebuilt[start : start + OPERATIONS_MAX // 2]
             compares: list[Compare] = [_is_generation(keys, before)]
             # A new lineage: in a new etcd, or one that was set back, revisions of before compare with nothing.
             operations: list[Operation] = [

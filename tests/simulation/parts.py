@@ -15,7 +15,6 @@ from services.store.core.store_core import StoreCore
 from tests.simulation.disk import VirtualDisk
 
 if TYPE_CHECKING:
-    from tests.simulation.client import Client
     from tests.simulation.world import World
 
 
@@ -34,4 +33,3 @@ class Parts:
     """A promotion's transaction compares that the lease key is absent (DESIGN R5)."""
     prepare: Callable[["World"], None] | None = None
     """Called with the world before anything happens in it."""
-    make_client: Callable[..., "Client"] | None = None

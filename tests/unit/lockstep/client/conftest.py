@@ -1,4 +1,4 @@
-"""A fake broker with two sets, a client of it, and a session of that."""
+"""A fake broker with two sets, a fake coordinator, a client of both, and a session of that."""
 
 from collections.abc import AsyncIterator
 
@@ -7,6 +7,7 @@ import pytest_asyncio
 import lockstep
 from lockstep.client import Client, Session
 from tests.unit.lockstep.client.fake_broker import FakeBroker
+from tests.unit.lockstep.client.fake_coordinator import FakeCoordinator
 
 
 @pytest_asyncio.fixture
@@ -17,8 +18,14 @@ async def broker() -> AsyncIterator[FakeBroker]:
 
 
 @pytest_asyncio.fixture
-async def client(broker: FakeBroker) -> AsyncIterator[Client]:
-    async with await lockstep.connect(broker.address) as connected:
+async def coordinator() -> AsyncIterator[FakeCoordinator]:
+    async with FakeCoordinator() as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def client(broker: FakeBroker, coordinator: FakeCoordinator) -> AsyncIterator[Client]:
+    async with await lockstep.connect(broker.address, coordinators=coordinator.address) as connected:
         yield connected
 
 

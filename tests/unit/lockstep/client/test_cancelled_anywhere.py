@@ -1,14 +1,12 @@
 """Whoever is cancelled in a transaction, wherever he waits, leaves nothing open that others would wait for."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-import lockstep
-from lockstep.client import Client, Session
+from lockstep.client import Session
 from lockstep.core import commands as c
 from lockstep.core.ids import Epoch, LogIndex, SetName, TransactionKey
 from tests.unit.lockstep.client.at_wait import AtWait, run
@@ -23,18 +21,6 @@ KINDS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "distributed": (Session.distributed_transaction, ("a", "c", "b")),
 }
 """What makes a transaction, and the queues that it publishes to."""
-
-
-@pytest_asyncio.fixture
-async def coordinator() -> AsyncIterator[FakeCoordinator]:
-    async with FakeCoordinator() as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def client(broker: FakeBroker, coordinator: FakeCoordinator) -> AsyncIterator[Client]:
-    async with await lockstep.connect(broker.address, coordinators=coordinator.address) as connected:
-        yield connected
 
 
 def left_open(world: FakeSet) -> set[TransactionKey | bytes]:

@@ -5,6 +5,7 @@ import gc
 
 import pytest
 
+import lockstep
 from lockstep.client import Client, InDoubt, Rejected, Session, TransactionState, coordinators
 from lockstep.client.command_batches import BATCH_BYTES_MAX, BATCH_MESSAGES_MAX
 from lockstep.client.session_stream import SessionStream
@@ -309,15 +310,16 @@ async def test_a_block_that_raises_rolls_back(broker: FakeBroker, session: Sessi
 
 
 async def test_another_sets_queue_needs_a_coordinator(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coordinators, "NONE_SECONDS", 0.1)
-    transaction = session.transaction()
-    await transaction.publish("a", b"")
-    with pytest.raises(Rejected, match="needs a coordinator"):
-        await transaction.publish("c", b"")
-    with pytest.raises(Rejected) as raised:
-        await transaction.commit()
+    async with await lockstep.connect(broker.address) as client, client.session() as session:
+        transaction = session.transaction()
+        await transaction.publish("a", b"")
+        with pytest.raises(Rejected, match="needs a coordinator"):
+            await transaction.publish("c", b"")
+        with pytest.raises(Rejected) as raised:
+            await transaction.commit()
     assert raised.value.code is ErrorCode.ROLLED_BACK
 
 

@@ -1,12 +1,9 @@
 """Commits over several participants that no coordinator answers, or that do not end as decided: what their client finds out."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-import lockstep
 from lockstep.client import (
     Client,
     Hazard,
@@ -37,18 +34,6 @@ BRANCHES: dict[str, TransactionKey] = {
 DOUBT = InDoubt(ErrorCode.UNAVAILABLE, "no coordinator has answered Commit")
 KINDS = [Session.transaction, Session.distributed_transaction]
 STATES = OutcomeState
-
-
-@pytest_asyncio.fixture
-async def coordinator() -> AsyncIterator[FakeCoordinator]:
-    async with FakeCoordinator() as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def client(broker: FakeBroker, coordinator: FakeCoordinator) -> AsyncIterator[Client]:
-    async with await lockstep.connect(broker.address, coordinators=coordinator.address) as connected:
-        yield connected
 
 
 @pytest.fixture

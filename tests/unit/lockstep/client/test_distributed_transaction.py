@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-import lockstep
 from lockstep.client import Client, InDoubt, Message, OutcomeState, Rejected, Session, TransactionState
 from lockstep.client.coordinators import PATIENCE_SECONDS, Coordinators
 from lockstep.client.distributed_transaction import ENDED_SECONDS
@@ -18,18 +17,6 @@ from lockstep.core.xa import XaStatus
 from services.coordinator.core.settings import CoordinatorLimits
 from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 from tests.unit.lockstep.client.fake_coordinator import FakeCoordinator
-
-
-@pytest_asyncio.fixture
-async def coordinator() -> AsyncIterator[FakeCoordinator]:
-    async with FakeCoordinator() as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def client(broker: FakeBroker, coordinator: FakeCoordinator) -> AsyncIterator[Client]:
-    async with await lockstep.connect(broker.address, coordinators=coordinator.address) as connected:
-        yield connected
 
 
 @pytest.fixture

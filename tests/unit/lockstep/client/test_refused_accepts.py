@@ -1,12 +1,10 @@
 """Accepts that cannot be done: no transaction commits without them, and their messages are in nobody's hands."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
-import lockstep
 from lockstep.client import Client, Message, Rejected, Session, TransactionState
 from lockstep.client.resource_manager import Branch, ResourceManager
 from lockstep.core import commands as c
@@ -18,18 +16,6 @@ from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 from tests.unit.lockstep.client.fake_coordinator import FakeCoordinator
 
 XID = Xid(7, b"t", b"0")
-
-
-@pytest_asyncio.fixture
-async def coordinator() -> AsyncIterator[FakeCoordinator]:
-    async with FakeCoordinator() as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def client(broker: FakeBroker, coordinator: FakeCoordinator) -> AsyncIterator[Client]:
-    async with await lockstep.connect(broker.address, coordinators=coordinator.address) as connected:
-        yield connected
 
 
 @pytest_asyncio.fixture

@@ -1,29 +1,14 @@
 """A transaction that two tasks end: one of them does, and neither is told what is not so."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
-import lockstep
-from lockstep.client import Client, Rejected, Session, TransactionState
+from lockstep.client import Rejected, Session, TransactionState
 from lockstep.core import commands as c
 from lockstep.core.errors import ErrorCode
 from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 from tests.unit.lockstep.client.fake_coordinator import FakeCoordinator
-
-
-@pytest_asyncio.fixture
-async def coordinator() -> AsyncIterator[FakeCoordinator]:
-    async with FakeCoordinator() as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def client(broker: FakeBroker, coordinator: FakeCoordinator) -> AsyncIterator[Client]:
-    async with await lockstep.connect(broker.address, coordinators=coordinator.address) as connected:
-        yield connected
 
 
 async def test_of_two_commits_that_wait_for_the_begin_one_is_done(
