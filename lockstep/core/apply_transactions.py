@@ -124,7 +124,7 @@ def apply_mark_rollback_only(
 def apply_forget_outcomes(
     state: SetState, index: LogIndex, epoch: Epoch, record: ForgetOutcomes, is_durable: bool
 ) -> Reply:
-    state.outcomes.forget(record.floor)
+    state.outcomes.forget(record.floor, record.name_horizon_ms)
     state.transactions.forget_undone(record.floor)
     return DONE
 
@@ -132,7 +132,7 @@ def apply_forget_outcomes(
 def apply_forget_heuristic(
     state: SetState, index: LogIndex, epoch: Epoch, record: ForgetHeuristic, is_durable: bool
 ) -> Reply:
-    state.outcomes.forget_heuristic(record.transaction)
+    state.outcomes.forget_heuristic(record.transaction, record.name_horizon_ms)
     return DONE
 
 

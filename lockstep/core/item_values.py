@@ -36,6 +36,8 @@ class MetaValue(msgspec.Struct, frozen=True, array_like=True):
     """None: written before epochs could be handed over, so it is the last one."""
     names_from: LogIndex = LogIndex(0)
     """As `Subscriptions` has it; 0: all names are known, or it was written before that was kept."""
+    name_horizon_ms: int = 0
+    """As `Outcomes` has it."""
 
 
 class ExchangeValue(msgspec.Struct, frozen=True, array_like=True):

@@ -1,7 +1,8 @@
 """Outcomes: how transactions ended, for as long as somebody may ask (DESIGN T5).
 
 Law: what is recorded does not change; forgetting a heuristic end makes it an ordinary outcome with the same answer. Outcomes
-recorded at or below the retention floor are gone, except heuristic ones, which an operator made and somebody must forget.
+recorded at or below the retention floor are gone, except heuristic ones, which an operator made and somebody must forget. What is
+left of them is the name horizon: a branch of our coordinator that was begun behind it is none of them.
 """
 
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from itertools import islice
 
 import msgspec
 
+from lockstep.core.branch_names import begun_ms_of
 from lockstep.core.ids import LogIndex, TransactionKey
 from lockstep.core.items import META_KEY, Changes, outcome_key
 from lockstep.core.transaction_states import HEURISTICS, TransactionState, Transition, after
@@ -28,7 +30,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Outcomes:
     """Recorded outcomes of one resource set's state, which alone adds and forgets them."""
 
-    __slots__ = ("_by_xid", "_changes", "_heuristic", "_late", "_ordinary", "floor")
+    __slots__ = ("_by_xid", "_changes", "_heuristic", "_late", "_ordinary", "floor", "name_horizon_ms")
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -41,6 +43,8 @@ class Outcomes:
         """The branch of each xid that ended last."""
         self.floor = LogIndex(0)
         """The retention floor."""
+        self.name_horizon_ms = 0
+        """When the youngest transaction of our coordinator was begun of which a branch may be among what was forgotten."""
 
     def get(self, key: TransactionKey) -> Outcome | None:
         return self._ordinary.get(key) or self._heuristic.get(key) or self._late.get(key)
@@ -89,11 +93,25 @@ class Outcomes:
             floor = outcome.index
         return floor if len(self._ordinary) > batch_max else max(floor, wanted)
 
-    def forget(self, floor: LogIndex) -> None:
-        """Raise the retention floor; it never falls."""
+    def youngest_begun_ms(self, floor: LogIndex, now_ms: int) -> int:
+        """When the youngest of those was begun that go if the floor is raised to this; 0: none of our coordinator goes. What
+        was begun later than now does not count: whoever chooses such a name would have all others refused."""
+        youngest = 0
+        for outcomes in (self._ordinary, self._late):
+            for outcome in outcomes.values():
+                if outcome.index > floor:
+                    if outcomes is self._ordinary:
+                        break
+                elif outcome.xid and youngest < (begun_ms := begun_ms_of(outcome.xid)) <= now_ms:
+                    youngest = begun_ms
+        return youngest
+
+    def forget(self, floor: LogIndex, name_horizon_ms: int = 0) -> None:
+        """Raise the retention floor; it never falls. `name_horizon_ms`: 0 leaves the horizon where it is."""
         if floor <= self.floor:
             return
         self.floor = floor
+        self.name_horizon_ms = name_horizon_ms or self.name_horizon_ms
         self._changed(META_KEY)
         below = []
         for key, outcome in self._ordinary.items():
@@ -105,7 +123,7 @@ class Outcomes:
         for key in [key for key, outcome in self._late.items() if outcome.index <= floor]:
             self._drop(self._late, key)
 
-    def forget_heuristic(self, key: TransactionKey) -> None:
+    def forget_heuristic(self, key: TransactionKey, name_horizon_ms: int = 0) -> None:
         """Make a heuristic end an ordinary outcome, gone at once if it lies at or below the floor; else nothing."""
         outcome = self._heuristic.pop(key, None)
         if outcome is None:
@@ -116,11 +134,15 @@ class Outcomes:
             self._late[key] = msgspec.structs.replace(outcome, state=state)
         else:
             self._drop_xid(key, outcome)
+            self.name_horizon_ms = name_horizon_ms or self.name_horizon_ms
+            self._changed(META_KEY)
         self._changed(outcome_key(key))
 
-    def restore(self, outcomes: list[tuple[TransactionKey, Outcome]], floor: LogIndex) -> Iterator[int]:
+    def restore(
+        self, outcomes: list[tuple[TransactionKey, Outcome]], floor: LogIndex, name_horizon_ms: int
+    ) -> Iterator[int]:
         """Take over a snapshot's outcomes, with each step of the iterator one."""
-        self.floor = floor
+        self.floor, self.name_horizon_ms = floor, name_horizon_ms
         for key, outcome in sorted(outcomes, key=lambda pair: (pair[1].index, pair[0])):
             self._keep(key, outcome)
             yield 1

@@ -295,12 +295,16 @@ class ForgetOutcomes(Record, tag=25, frozen=True):
     """Drops outcomes recorded at or below `floor`, which becomes the retention floor (DESIGN T5). Durable."""
 
     floor: LogIndex
+    name_horizon_ms: int = 0
+    """What the name horizon is from now on; 0: what it was (an older version does not say)."""
 
 
 class ForgetHeuristic(Record, tag=26, frozen=True):
     """Drops the record of a heuristically finished branch. Durable."""
 
     transaction: TransactionKey
+    name_horizon_ms: int = 0
+    """As in `ForgetOutcomes`; for one that lies below the retention floor, and is forgotten with this."""
 
 
 class Associate(Record, tag=27, frozen=True):

@@ -109,6 +109,7 @@ class Restoration:
         self._bindings: list[tuple[Binding, bool]] = []
         self._outcomes: list[tuple[TransactionKey, Outcome]] = []
         self._floor = state.outcomes.floor
+        self._name_horizon_ms = state.outcomes.name_horizon_ms
         self._open_from: Epoch | None = state.open_from
         self._sessions: list[Session] = []
         self._groups: list[Group] = []
@@ -207,6 +208,7 @@ class Restoration:
             self._state.applied, self._state.time_ms = meta.applied, meta.time_ms
             self._floor, self._open_from = meta.retention_floor, meta.open_from
             self._names_from = meta.names_from
+            self._name_horizon_ms = meta.name_horizon_ms
         elif kind == keys.EPOCH:
             (number,) = keys.numbers_in(item.key)
             self._epochs.append((Epoch(number), values.decode_epoch(item.value)))
@@ -311,7 +313,7 @@ class Restoration:
         for session in sorted(self._sessions, key=lambda session: session.key):
             state.sessions.add(session)
             yield 1
-        yield from state.outcomes.restore(self._outcomes, self._floor)
+        yield from state.outcomes.restore(self._outcomes, self._floor, self._name_horizon_ms)
         state.subscriptions.restore(self._groups, self._deleted, self._names_from)
         yield from self._settle_queues()
         yield from self._settle_transactions()

@@ -79,8 +79,14 @@ def one_item(state: SetState, key: bytes) -> Item | None:
 
 
 def _meta(state: SetState, key: bytes = keys.META_KEY) -> Item:
-    floor, names_from = state.outcomes.floor, state.subscriptions.names_from
-    value = values.MetaValue(state.applied, state.time_ms, floor, state.open_from, names_from)
+    value = values.MetaValue(
+        state.applied,
+        state.time_ms,
+        state.outcomes.floor,
+        state.open_from,
+        state.subscriptions.names_from,
+        state.outcomes.name_horizon_ms,
+    )
     return Item(key, values.encode(value), True)
 
 

@@ -33,6 +33,11 @@ def replica_settings(options: Options, random: Random) -> ReplicaSettings:
     if options.command_messages_max:
         primary = replace(settings.primary, command_messages_max=options.command_messages_max)
         settings = replace(settings, primary=primary)
+    if options.outcome_retention_ms:
+        primary = replace(settings.primary, outcome_retention_ms=options.outcome_retention_ms)
+        settings = replace(settings, primary=primary)
+    if options.outcomes_max:
+        settings = replace(settings, primary=replace(settings.primary, outcomes_max=options.outcomes_max))
     if not options.resident_bytes_max:
         return settings
     # Newcomers get the bodies, too, and not the frames.

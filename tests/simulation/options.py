@@ -104,6 +104,10 @@ class Options:
     """What one command brings into the log, and about what frames have; 0: as much as the default, which is never reached."""
     command_messages_max: int = 0
     """Messages that one command names, and that a part of a long purge has; 0: as many as the default, never reached."""
+    outcome_retention_ms: int = 0
+    """How long outcomes are kept; 0: as long as the default, which is longer than any run."""
+    outcomes_max: int = 0
+    """Outcomes of one set; 0: as many as the default, never reached."""
     has_choosers: bool = False
     """Messages have colours, and some clients work with selectors, browsers, drains and exclusion."""
     has_subscriber: bool = False

@@ -6,7 +6,7 @@ and a successor answers as this primary would have. A verb that makes no sense w
 
 from typing import assert_never
 
-from lockstep.core.branch_names import PARTICIPANTS_MAX, is_ours
+from lockstep.core.branch_names import PARTICIPANTS_MAX
 from lockstep.core.commands import (
     BranchCommand,
     CommitBranchCommand,
@@ -44,7 +44,7 @@ from lockstep.core.transactions import Undone
 from lockstep.core.tx_buffer import DtxBuffer
 from lockstep.core.xa import HEURISTIC_STATUS, UNDONE_STATUS, BranchState, XaStatus
 from lockstep.core.xid import Xid
-from services.primary.core import decisions, doubts
+from services.primary.core import decisions, doubts, used_names
 from services.primary.core.context import Context, Request, check_name
 from services.primary.core.transacting import (
     append_begin,
@@ -120,10 +120,7 @@ def start(context: Context, request: Request, command: StartCommand) -> None:
 
 
 def _begin(context: Context, request: Request, command: StartCommand, found: Found) -> None:
-    if isinstance(found, Outcome) and is_ours(Xid.decode(command.xid)):
-        # Other transaction managers may use an xid again. Our coordinator gives each name once: what is begun under it now
-        # repeats work that was decided already, and the decision log may still have the COMMIT by which this would commit, too.
-        text = "has ended, and our coordinator gives no name twice"
+    if text := used_names.objection(context, command.xid, has_ended=isinstance(found, Outcome)):
         raise _rejected(ErrorCode.NOT_ALLOWED, command, found, text)
     if state_of(found) not in (BranchState.UNKNOWN, BranchState.COMMITTED):
         raise _rejected(ErrorCode.NOT_ALLOWED, command, found, "exists already")
@@ -325,7 +322,8 @@ def forget(context: Context, request: Request, command: ForgetBranchCommand) -> 
         raise _rejected(ErrorCode.ILLEGAL_STATE, command, found, "was not ended heuristically")
     ended = context.state.outcomes.find_xid(command.xid)
     assert ended is not None
-    context.writer.append(ForgetHeuristic(request.ref, ended[0]), True)
+    horizon_ms = used_names.horizon_behind_heuristic(context, command.xid)
+    context.writer.append(ForgetHeuristic(request.ref, ended[0], horizon_ms), True)
 
 
 # --- time-outs ----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from lockstep.core.clock import Now
 from lockstep.core.effects import Note
 from lockstep.core.ids import LogIndex
 from lockstep.core.records import DequeueReason, ForgetOutcomes
-from services.primary.core import decisions, doubts
+from services.primary.core import decisions, doubts, used_names
 from services.primary.core.context import Context, shown
 from services.primary.core.removing import dead_letter
 from services.primary.core.subscribing import LeftBehind
@@ -113,4 +113,5 @@ class Housekeeping:
         outcomes = context.state.outcomes
         floor = outcomes.next_floor(self._is_due_up_to, settings.outcomes_max, settings.outcome_sweep_max)
         if floor > outcomes.floor:
-            self._forgot_at = context.writer.append(ForgetOutcomes(None, floor), True)
+            record = ForgetOutcomes(None, floor, used_names.horizon_behind(context, floor))
+            self._forgot_at = context.writer.append(record, True)

@@ -136,7 +136,8 @@ class PrimarySettings:
     """How long outcomes are kept for those who ask (DESIGN T5)."""
     outcomes_max: int = 2_000_000
     """Outcomes of one set, at most: each costs every replica some 220 bytes. At 4,000 transactions a second they last for longer
-    than a session may be away, and not for the whole retention."""
+    than a session may be away, and not for the whole retention. A transaction over several sets that is open for longer than they
+    last cannot begin a branch here any more."""
     outcome_sweep_ms: int = 1000
     """How often the retention floor is raised."""
     outcome_sweep_max: int = 50_000

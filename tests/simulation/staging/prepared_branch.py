@@ -20,9 +20,18 @@ def xid_of_it(stage: Stage) -> Xid:
 
 def prepare(stage: Stage, client: ScriptedClient, xid: Xid) -> TransactionKey:
     """Publish to queue `a` in it, end the work, prepare it, and wait for all of that; returns its transaction."""
+    transaction = prepare_if_begun(stage, client, xid)
+    assert transaction is not None
+    return transaction
+
+
+def prepare_if_begun(stage: Stage, client: ScriptedClient, xid: Xid) -> TransactionKey | None:
+    """The same; None, and nothing else is done, where its begin is refused."""
     session, name = client.session, xid.encode()
     stage.done(session.submit(SelectDtxCommand(0)))
     started = stage.done(session.submit(StartCommand(0, name)))
+    if started.is_rejected:
+        return None
     assert started.transaction is not None
     stage.done(client.publish("a", started.transaction))
     stage.done(session.submit(EndCommand(0, name, 0)))

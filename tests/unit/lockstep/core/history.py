@@ -483,10 +483,15 @@ class Writer:
     def _forget(self) -> None:
         heuristic = self.log.state.outcomes.heuristic()
         if heuristic and self._chance():
-            self.log.append(ForgetHeuristic(None, self.random.choice(heuristic)[0]))
+            self.log.append(ForgetHeuristic(None, self.random.choice(heuristic)[0], self._horizon()))
         else:
             oldest = min(self.log.state.transactions.live, default=(self.log.state.applied, Epoch(0)))[0]
-            self.log.append(ForgetOutcomes(None, LogIndex(self.random.randint(0, oldest))))
+            floor = LogIndex(self.random.randint(0, oldest))
+            self.log.append(ForgetOutcomes(None, floor, self._horizon()))
+
+    def _horizon(self) -> int:
+        """It may fall, where a clock was wrong."""
+        return self.random.choice((0, self.random.randint(1, 1 << 48)))
 
     def _mark(self) -> None:
         buffer = self._open()

@@ -3,13 +3,17 @@
 import sys
 from types import FrameType
 
+import msgspec
 import pytest
 
+from lockstep.core.branch_names import RANDOM_BYTES, GenerationTag, branch_xid, new_global_id
 from lockstep.core.ids import Epoch, LogIndex
-from lockstep.core.items import Changes
+from lockstep.core.items import META_KEY, Changes
 from lockstep.core.outcomes import Outcome, Outcomes
 from lockstep.core.records import Commit, ForgetHeuristic, ForgetOutcomes, RollbackReason
+from lockstep.core.set_state import SetState
 from lockstep.core.transaction_states import TransactionState
+from lockstep.core.xid import Xid
 from tests.unit.lockstep.core.history import Log
 
 
@@ -157,6 +161,58 @@ def test_a_heuristic_outcome_forgotten_between_others_is_dropped_in_the_order_of
     assert [key for key, _ in log.state.outcomes.all()] == [late]
 
 
+def test_what_is_forgotten_leaves_the_name_horizon_in_the_state() -> None:
+    log = Log()
+    first, branch, late = log.begin(), log.begin(b"branch"), log.begin()
+    log.prepare(branch, b"branch")
+    log.append(Commit(None, branch, is_heuristic=True))
+    floor = log.commit(first)
+    log.append(ForgetOutcomes(None, floor, 7_000))
+    assert log.state.outcomes.name_horizon_ms == 7_000
+    log.append(ForgetOutcomes(None, floor, 8_000))
+    assert log.state.outcomes.name_horizon_ms == 7_000, "nothing goes with it"
+    log.append(ForgetHeuristic(None, branch, 9_000))
+    assert log.state.outcomes.name_horizon_ms == 9_000
+    log.append(ForgetOutcomes(None, log.commit(late)))
+    assert log.state.outcomes.name_horizon_ms == 9_000, "an older version does not say it"
+
+
+def test_a_heuristic_end_that_becomes_an_ordinary_outcome_leaves_no_horizon() -> None:
+    log = Log()
+    branch = log.begin(b"branch")
+    log.prepare(branch, b"branch")
+    log.append(Commit(None, branch, is_heuristic=True))
+    log.append(ForgetHeuristic(None, branch, 9_000))
+    assert log.state.outcomes.name_horizon_ms == 0
+
+
+def test_the_horizon_is_in_snapshots_and_older_ones_lack_it() -> None:
+    log = Log()
+    log.append(ForgetOutcomes(None, log.commit(log.begin()), 7_000))
+    items = list(log.state.items())
+    assert SetState.from_items(log.state.set_name, items).outcomes.name_horizon_ms == 7_000
+    (meta,) = [item for item in items if item.key == META_KEY]
+    older = msgspec.msgpack.encode(msgspec.msgpack.decode(meta.value)[:5])
+    others = [item for item in items if item is not meta]
+    restored = SetState.from_items(log.state.set_name, [meta._replace(value=older), *others])
+    assert (restored.outcomes.name_horizon_ms, restored.retention_floor) == (0, log.state.retention_floor)
+
+
+def test_the_youngest_that_goes_is_the_youngest_of_our_coordinator() -> None:
+    """And not of the future: whoever chooses such a name would have all others refused."""
+    outcomes = Outcomes(Changes())
+    for index, begun_ms in enumerate((0, 5_000, 3_000, 99_000, 8_000), 1):
+        xid = _ours(begun_ms) if begun_ms else Xid(7, b"x" * 16, b"foreign").encode()
+        outcome = Outcome(TransactionState.COMMITTED, 0, LogIndex(index), xid)
+        outcomes.record((LogIndex(index), Epoch(1)), outcome)
+    youngest = [outcomes.youngest_begun_ms(LogIndex(floor), 10_000) for floor in range(6)]
+    assert youngest == [0, 0, 5_000, 5_000, 5_000, 8_000]
+
+
+def _ours(begun_ms: int) -> bytes:
+    return branch_xid(new_global_id(begun_ms, bytes(RANDOM_BYTES)), 0, GenerationTag("12345678")).encode()
+
+
 @pytest.mark.parametrize(
     ("wanted", "kept_max", "batch_max", "floor"),
     [
@@ -223,7 +279,7 @@ def test_a_late_forgotten_outcome_is_restored_and_leaves_as_where_it_was_forgott
     log.commit(late)
     log.append(ForgetHeuristic(None, branch))
     restored = Outcomes(Changes())
-    count = sum(restored.restore(list(reversed(log.state.outcomes.all())), log.state.outcomes.floor))
+    count = sum(restored.restore(list(reversed(log.state.outcomes.all())), log.state.outcomes.floor, 0))
     assert count == len(log.state.outcomes)
     for outcomes in (log.state.outcomes, restored):
         assert [key for key, _ in outcomes.all()] == [first, branch, late]

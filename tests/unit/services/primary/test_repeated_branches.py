@@ -2,7 +2,14 @@
 
 import pytest
 
-from lockstep.core.branch_names import GLOBAL_ID_BYTES, GlobalId, branch_xid, generation_tag
+from lockstep.core.branch_names import (
+    GLOBAL_ID_BYTES,
+    RANDOM_BYTES,
+    GlobalId,
+    branch_xid,
+    generation_tag,
+    new_global_id,
+)
 from lockstep.core.commands import (
     AnyCommand,
     CommitBranchCommand,
@@ -121,6 +128,8 @@ def test_a_repeated_branch_whose_first_end_was_forgotten_is_not_committed_by_the
         client.commit(client.begin(), 0)
         rig.pass_time(1_000)
     rig.pass_time(CLOCK_MS)
+    # As an older version leaves it; no branch of the name could be begun otherwise.
+    rig.state.outcomes.name_horizon_ms = 0
     again = worker(rig)
     key = work(again, OURS)
     again.ok(PrepareBranchCommand(0, OURS))
@@ -130,6 +139,130 @@ def test_a_repeated_branch_whose_first_end_was_forgotten_is_not_committed_by_the
     rig.feed(DecisionHeard(SET, asked.request, asked.transaction, view))
     assert key not in {buffer.key for buffer in rig.state.transactions.prepared()}
     assert rig.bodies("q") == [b"once"]
+
+
+RETENTION_MS = 10_000
+FORGETFUL = {
+    "retention": PrimarySettings(outcome_retention_ms=RETENTION_MS),
+    "too many": PrimarySettings(outcomes_max=1),
+}
+
+
+def named(begun_ms: int, chance: bytes = bytes(RANDOM_BYTES)) -> bytes:
+    return branch_xid(new_global_id(begun_ms, chance), 0, generation_tag(GENERATION)).encode()
+
+
+def have_forgotten(rig: Rig, client: RigClient, xid: bytes, *ends: AnyCommand) -> None:
+    """A branch of this name was begun, and ended; and so much has happened since that its outcome has gone."""
+    work(client, xid)
+    for command in ends or (PrepareBranchCommand(0, xid), CommitBranchCommand(0, xid)):
+        client.ok(command)
+    for _ in range(2 * RETENTION_MS // 1_000):
+        client.commit(client.begin(), 0)
+        rig.pass_time(1_000)
+
+
+@pytest.mark.parametrize("settings", FORGETFUL.values(), ids=FORGETFUL)
+def test_a_name_whose_end_may_be_forgotten_is_not_used_again(settings: PrimarySettings) -> None:
+    """The decision may still be in the log, which another participant has not acknowledged."""
+    rig = Rig(settings)
+    client = rig.client()
+    client.declare("q")
+    client.ok(SelectDtxCommand(0))
+    xid = named(rig.wall_ms)
+    have_forgotten(rig, client, xid)
+    assert rig.state.outcomes.find_xid(xid) is None
+    for one in (rig, Rig(settings, predecessor=rig, is_restarted=True)):
+        again = worker(one)
+        answer = again.do(StartCommand(0, xid))
+        assert (answer.code, "forgotten" in answer.message) == (ErrorCode.NOT_ALLOWED, True)
+        assert again.do(StartCommand(0, xid, transaction=again.begin())).code is ErrorCode.NOT_ALLOWED
+        work(again, named(one.wall_ms - 1_000))
+        assert one.bodies("q") == [b"once"]
+
+
+@pytest.mark.parametrize("end", ["in one phase", "read only"])
+def test_a_name_is_not_used_again_however_its_branch_committed(end: str) -> None:
+    rig = Rig(FORGETFUL["retention"])
+    client = rig.client()
+    client.declare("q")
+    client.ok(SelectDtxCommand(0, hears_read_only=True))
+    xid = named(rig.wall_ms)
+    if end == "in one phase":
+        have_forgotten(rig, client, xid, CommitBranchCommand(0, xid, True))
+    else:
+        client.ok(StartCommand(0, xid))
+        client.ok(EndCommand(0, xid, 0))
+        client.ok(PrepareBranchCommand(0, xid))
+        have_forgotten(rig, client, FOREIGN)
+    assert worker(rig).do(StartCommand(0, xid)).code is ErrorCode.NOT_ALLOWED
+
+
+def test_the_name_of_a_branch_that_an_operator_ended_is_not_used_again_when_that_is_forgotten() -> None:
+    rig = Rig(FORGETFUL["retention"])
+    client = rig.client()
+    client.declare("q")
+    client.ok(SelectDtxCommand(0))
+    xid = named(rig.wall_ms)
+    have_forgotten(rig, client, xid, PrepareBranchCommand(0, xid), EndHeuristicallyCommand(0, xid, True))
+    assert worker(rig).do(StartCommand(0, xid)).code is ErrorCode.NOT_ALLOWED
+    client.ok(ForgetBranchCommand(0, xid))
+    assert rig.state.outcomes.find_xid(xid) is None
+    assert worker(rig).do(StartCommand(0, xid)).code is ErrorCode.NOT_ALLOWED
+
+
+def test_an_xid_of_another_transaction_manager_is_used_again_when_its_end_is_forgotten() -> None:
+    """It looks after its names, and no log of ours ends what it prepares."""
+    rig = Rig(FORGETFUL["retention"])
+    client = rig.client()
+    client.declare("q")
+    client.ok(SelectDtxCommand(0))
+    have_forgotten(rig, client, named(rig.wall_ms))
+    for _ in range(2):
+        have_forgotten(rig, client, FOREIGN)
+
+
+def test_a_name_of_the_future_has_no_others_refused() -> None:
+    """A client can make such a name by itself; every other transaction would be older than that for half an hour."""
+    rig = Rig(FORGETFUL["too many"])
+    client = rig.client()
+    client.declare("q")
+    client.ok(SelectDtxCommand(0))
+    have_forgotten(rig, client, named(rig.wall_ms + 1_800_000))
+    work(client, named(rig.wall_ms))
+
+
+def test_a_horizon_of_a_clock_that_was_far_ahead_is_given_up() -> None:
+    """Coordinators and brokers had the wrong year, while outcomes were forgotten, and have the right one again."""
+    rig = Rig(FORGETFUL["retention"])
+    client = rig.client()
+    client.declare("q")
+    client.ok(SelectDtxCommand(0))
+    years_ms = 10 * 365 * 24 * 3_600_000
+    rig.wall_ms += years_ms
+    have_forgotten(rig, client, named(rig.wall_ms))
+    rig.wall_ms -= years_ms
+    xid = named(rig.wall_ms)
+    have_forgotten(rig, client, xid)
+    assert worker(rig).do(StartCommand(0, xid)).code is ErrorCode.NOT_ALLOWED, "it protects again"
+    work(client, named(rig.wall_ms))
+
+
+def test_a_broker_whose_clock_fell_back_takes_no_used_name() -> None:
+    rig = Rig(FORGETFUL["too many"])
+    client = rig.client()
+    client.declare("q")
+    client.ok(SelectDtxCommand(0))
+    xid = named(rig.wall_ms)
+    work(client, xid)
+    for command in (PrepareBranchCommand(0, xid), CommitBranchCommand(0, xid)):
+        client.ok(command)
+    rig.wall_ms -= rig.core.context.settings.outcome_retention_ms // 2
+    for _ in range(3):
+        client.commit(client.begin(), 0)
+        rig.pass_time(1_000)
+    assert rig.state.outcomes.find_xid(xid) is None
+    assert worker(rig).do(StartCommand(0, xid)).code is ErrorCode.NOT_ALLOWED
 
 
 def test_a_set_knows_how_a_branch_ended_for_longer_than_the_decision_log_does() -> None:
