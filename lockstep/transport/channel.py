@@ -25,7 +25,8 @@ from lockstep.transport.client_call import (
     StreamUnaryCall,
     UnaryCall,
 )
-from lockstep.transport.connection import KEEPALIVE_SECONDS, KEEPALIVE_SECONDS_RARE, Connection
+from lockstep.transport.connection import Connection
+from lockstep.transport.keepalive import KEEPALIVE_SECONDS, KEEPALIVE_SECONDS_RARE
 
 PAUSE_SECONDS = 0.05
 """Between two attempts to connect, at first; calls that come meanwhile wait for the next one."""

@@ -27,11 +27,13 @@ from h2.events import (
 from h2.exceptions import H2Error
 from h2.settings import SettingCodes
 
+from lockstep.transport.calls_offered import CALLS_OFFERED, KEPT_MAX, CallsOffered
 from lockstep.transport.errors import ConnectionEnded
 from lockstep.transport.http2 import FIELDS_BYTES_MAX, HEADERS_BYTES_MAX, Http2
 from lockstep.transport.intake import Intake, Peer
+from lockstep.transport.keepalive import KEEPALIVE_SECONDS, Finding, Keepalive
 from lockstep.transport.metadata import Header
-from lockstep.transport.stream import MOVED_BYTES, PREFIX_BYTES, WINDOW_BYTES, Stream, Written
+from lockstep.transport.stream import PREFIX_BYTES, WINDOW_BYTES, Stream, Written
 
 _HEAD = struct.Struct(">HBBBI")
 """Of a frame: bytes behind it (16 bits, 8 bits), kind, flags, stream."""
@@ -52,17 +54,6 @@ CONNECTION_WINDOW_BYTES = 64 << 20
 FRAME_BYTES_MAX = (1 << 24) - 1
 CONTROL_BYTES_MAX = 64 << 10
 """Of a frame that carries no messages."""
-CALLS_OFFERED = 512
-"""At a time on one connection, at first; stock clients keep the others waiting, in their order. So many keep a broker busy, and a
-client with thousands at once waits at its own side, where that costs nobody anything. Those that stay are offered
-again, below: they are not worked at."""
-CALLS_FREE_MIN = 384
-"""Of those offered, so many are to be left for calls that come and go: whoever has hundreds of sessions on a connection, or calls
-that wait for a message, has room for others beside them."""
-CALLS_OFFERED_STEP = 128
-"""So many more are offered then."""
-KEPT_MAX = 4096
-"""Calls that stay on one connection: six times the sessions that any client was seen to have. Each has windows and a handler."""
 CALLS_OF_CONNECTION_AT_ONCE = 8
 """Begun in a row: others have their turn behind them."""
 LONG_HEADERS_BYTES = 8 << 10
@@ -77,10 +68,6 @@ ANSWERS_UNSENT_BYTES_MAX = 16 << 20
 """The same of a peer that asks for answers (pings, settings) and takes none: it is dropped."""
 BLOCKED_BYTES_MAX = 64 << 20
 """Messages that wait for room in the windows of a peer; one that has so many waiting gets no more calls."""
-KEEPALIVE_SECONDS = 2.0
-"""Silence behind which the other side is asked for a sign of life, and behind which it is given up, once more."""
-KEEPALIVE_SECONDS_RARE = 300.0
-"""The same for a server that says it is asked too often: those of gRPC's libraries allow that, unless they are told otherwise."""
 CONTROL_FRAMES_AT_ONCE = 50
 """Frames that carry no messages are worked for: behind so many of one connection others have their turn."""
 RESETS_MAX = 1000
@@ -119,11 +106,7 @@ class Connection(asyncio.Protocol):
         )
         self.streams: dict[int, Stream] = {}
         """Calls that are not over."""
-        self._calls_offered = CALLS_OFFERED
-        self._kept = 0
-        """Of `streams`, those that are to stay."""
-        self._old_below = 0
-        """Streams with a lower number were there at the last round of keepalive."""
+        self._calls_offered = CallsOffered()
         self.is_paused = False
         """Much waits to be sent."""
         self.sent_bytes = 0
@@ -153,18 +136,11 @@ class Connection(asyncio.Protocol):
         """Bytes taken and not given back to the connection's window yet."""
         self._writers: dict[int, list[asyncio.Future[None]]] = {}
         """Those who wait for room, by their streams."""
-        self._has_heard = True
-        self._keepalive_seconds = keepalive_seconds
+        self._keepalive = Keepalive(keepalive_seconds)
+        self._keepalive_round: asyncio.TimerHandle | None = None
         self.is_asked_too_often = False
         """So the server says, and it ends the connection for that."""
-        self._is_asked = False
         self._resets = 0
-        self._keepalive: asyncio.TimerHandle | None = None
-        self._keepalive_at = 0.0
-        self._passed = 0
-        """Bytes that had passed at the last round of keepalive."""
-        self._asked_at = 0
-        """Bytes that had been sent when the other side was asked last."""
 
     # --- the transport ---
 
@@ -194,8 +170,8 @@ class Connection(asyncio.Protocol):
         if self.is_lost:
             return
         self.is_lost = self.is_leaving = True
-        if self._keepalive is not None:
-            self._keepalive.cancel()
+        if self._keepalive_round is not None:
+            self._keepalive_round.cancel()
         if self._transport is not None:
             self._transport.abort()
         failure = ConnectionEnded(grpc.StatusCode.UNAVAILABLE, reason)
@@ -238,33 +214,28 @@ class Connection(asyncio.Protocol):
         return self.sent_bytes - transport.get_write_buffer_size() - _in_kernel(transport)
 
     def _keep_alive(self) -> None:
-        now = asyncio.get_running_loop().time()
-        passed_before, self._passed = self._passed, self.passed_bytes
-        # A slow link: the question had not got through, and what is before it moves, as only the kernel hears.
-        is_moving = passed_before < self._asked_at and self._passed - passed_before >= MOVED_BYTES
-        # Who was late himself has not looked yet, nor has who holds back what came.
-        has_looked = not self._is_held and now - self._keepalive_at <= self._keepalive_seconds / 4
-        self._has_heard |= not has_looked
+        keepalive, now = self._keepalive, asyncio.get_running_loop().time()
+        has_looked = not self._is_held and not keepalive.is_late(now)
         if self._unfinished is not None and has_looked:
             self._unfinished.refuse_slow(now)
-        if self._has_heard:
-            self._is_asked = False
-        elif not self._is_asked:
-            self._is_asked, self._asked_at = True, self.sent_bytes
+        finding = keepalive.look(has_looked, self.sent_bytes, self.passed_bytes)
+        if finding is Finding.SILENT:
+            self._lose(f"nothing was heard for {2 * keepalive.seconds:g} s")
+            return
+        if finding is Finding.TO_ASK:
             self._h2.ping(bytes(8))
             self._flush()
-        elif not is_moving:
-            self._lose(f"nothing was heard for {2 * self._keepalive_seconds:g} s")
-            return
-        self._has_heard, self._resets = False, 0
-        self._keep_old_calls()
-        self._keepalive_at = now + self._keepalive_seconds
-        self._keepalive = asyncio.get_running_loop().call_at(self._keepalive_at, self._keep_alive)
+        self._resets = 0
+        if self._on_call is not None:
+            self._calls_offered.keep_old(self.streams, self._h2.highest_inbound_stream_id)
+            self._offer()
+        keepalive.due_at = now + keepalive.seconds
+        self._keepalive_round = asyncio.get_running_loop().call_at(keepalive.due_at, self._keep_alive)
 
     # --- in ---
 
     def data_received(self, data: bytes) -> None:
-        self._has_heard = True
+        self._keepalive.has_heard = True
         if self._is_held:
             self._rest += data
         else:
@@ -273,7 +244,7 @@ class Connection(asyncio.Protocol):
     def _go_on(self) -> None:
         self._is_held = False
         # What is worked off has come, however long ago.
-        self._has_heard = True
+        self._keepalive.has_heard = True
         if self._transport is not None:
             self._transport.resume_reading()
         self._take_in(self._rest)
@@ -445,9 +416,11 @@ class Connection(asyncio.Protocol):
         assert self._on_call is not None, "only servers receive requests"
         if self.is_leaving or self.blocked_bytes > BLOCKED_BYTES_MAX:
             self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
-        elif len(self.streams) >= self._calls_offered:
+        elif len(self.streams) >= self._calls_offered.count:
             self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
-            self.refused("calls_max", f"more than {self._calls_offered} calls are begun on a connection")
+            self.refused(
+                "calls_max", f"more than {self._calls_offered.count} calls are begun on a connection"
+            )
             self._count_reset()
         else:
             self.streams[number] = stream = self._on_call(self, number)
@@ -473,35 +446,17 @@ class Connection(asyncio.Protocol):
         """The call is to stay, as a session does: others are offered in its place. Refuses one that is too many."""
         if stream.is_kept or self.streams.get(stream.number) is not stream:
             return
-        if self._kept >= KEPT_MAX:
+        if not self._calls_offered.keep(stream):
             text = f"a connection may have {KEPT_MAX} calls that stay"
             self.refused("kept_calls_max", text)
             stream.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
             return
-        stream.is_kept = True
-        self._kept += 1
         self._offer()
-
-    def _keep_old_calls(self) -> None:
-        """Those that wait for something since the last round of keepalive at least keep no others waiting."""
-        if self._on_call is None:
-            return
-        if self._calls_offered - len(self.streams) < CALLS_FREE_MIN:
-            for number, stream in self.streams.items():
-                if not stream.is_kept and number < self._old_below and self._kept < KEPT_MAX:
-                    stream.is_kept = True
-                    self._kept += 1
-            self._offer()
-        self._old_below = self._h2.highest_inbound_stream_id
 
     def _offer(self) -> None:
         """More calls, once those that stay have taken too many."""
-        offered = self._calls_offered
-        while offered - self._kept < CALLS_FREE_MIN:
-            offered += CALLS_OFFERED_STEP
-        if offered != self._calls_offered:
-            self._calls_offered = offered
-            self._h2.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: offered})
+        if self._calls_offered.grow():
+            self._h2.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: self._calls_offered.count})
             self._flush()
 
     def count_unfinished(self, stream: Stream, size: int) -> None:
@@ -513,7 +468,7 @@ class Connection(asyncio.Protocol):
         """The call is over; None where it was before."""
         stream = self.streams.pop(number, None)
         if stream is not None:
-            self._kept -= stream.is_kept
+            self._calls_offered.forget(stream)
             if stream.counted_bytes:
                 self.count_unfinished(stream, 0)
         return stream

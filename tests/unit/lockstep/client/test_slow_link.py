@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import lockstep
 from lockstep.core import server_messages as sm
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition
-from lockstep.transport.connection import KEEPALIVE_SECONDS
+from lockstep.transport.keepalive import KEEPALIVE_SECONDS
 from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 
 RATE = 400_000

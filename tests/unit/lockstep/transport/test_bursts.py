@@ -12,14 +12,8 @@ from h2.settings import SettingCodes
 from h2.stream import H2Stream
 from hpack import Decoder
 
-from lockstep.transport.connection import (
-    CALLS_FREE_MIN,
-    CALLS_OF_CONNECTION_AT_ONCE,
-    CALLS_OFFERED,
-    CALLS_OFFERED_STEP,
-    KEPT_MAX,
-    Connection,
-)
+from lockstep.transport.calls_offered import CALLS_FREE_MIN, CALLS_OFFERED, CALLS_OFFERED_STEP, KEPT_MAX
+from lockstep.transport.connection import CALLS_OF_CONNECTION_AT_ONCE, Connection
 from lockstep.transport.http2 import Http2
 from lockstep.transport.intake import CALLS_A_TURN, RESETS_A_SECOND, RESETS_BURST, Intake, Peer
 from tests.unit.lockstep.transport import raw_http2 as h

@@ -7,7 +7,7 @@ import struct
 import grpc
 import pytest
 
-from lockstep.transport.connection import KEEPALIVE_SECONDS
+from lockstep.transport.keepalive import KEEPALIVE_SECONDS
 from tests.unit.lockstep.transport import raw_http2 as h
 from tests.unit.lockstep.transport.ends import within
 from tests.unit.lockstep.transport.probe_service import path
