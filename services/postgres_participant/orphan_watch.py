@@ -43,7 +43,7 @@ class OrphanWatch:
                 async with asyncio.timeout(self._settings.orphan_round_seconds):
                     await self.look()
                     if rounds % ROUNDS_PER_FORGETTING == 0:
-                        await self._database.forget(self._settings.outcome_seconds)
+                        await self._database.forget()
                 rounds += 1
             except LockstepError as error:
                 _log.warning("event=orphans_not_seen %s", error.message)
@@ -82,7 +82,7 @@ class OrphanWatch:
                 reason = f"the user {facts.foreign_owner} has prepared it, and only that one or a superuser may end it"
                 self._give_to_operators(branch, name, "orphan_of_another_user", reason)
                 return
-            if facts.is_repeated:
+            if facts.is_repeated or facts.is_late:
                 await held.end(is_commit=False)
                 return
             view = await self._reader.read(name.global_id)

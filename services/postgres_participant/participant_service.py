@@ -11,7 +11,8 @@ from lockstep.core.postgres_gid import gid_of, xid_of
 from lockstep.runtime.rpc import service, unary
 from lockstep.runtime.xid_codec import decode_xid, encode_xid
 from lockstep.wire.v1 import participant_pb2 as pb
-from services.postgres_participant.database import BranchFacts, Database
+from services.postgres_participant.database import Database
+from services.postgres_participant.held_branch import BranchFacts
 
 
 class ParticipantService:
@@ -50,6 +51,11 @@ class ParticipantService:
             # It is not what the transaction is about, and the orphan watch rolls it back.
             return pb.ParticipantPrepareResponse(
                 vote=pb.PARTICIPANT_VOTE_COMMITTED, reason="it has ended, and was prepared again"
+            )
+        if facts.is_late:
+            # It may have ended before, and nobody knows that any more. The orphan watch rolls it back.
+            return pb.ParticipantPrepareResponse(
+                vote=pb.PARTICIPANT_VOTE_NO, reason="prepared long after its transaction was begun"
             )
         if facts.is_prepared:
             return pb.ParticipantPrepareResponse(vote=pb.PARTICIPANT_VOTE_OK)

@@ -33,7 +33,9 @@ async def serve(settings: ParticipantSettings) -> int:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    database = Database(settings.dsn, settings.connections_max, settings.statement_seconds)
+    database = Database(
+        settings.dsn, settings.connections_max, settings.statement_seconds, settings.outcome_seconds
+    )
     async with EtcdClient(settings.etcd, ETCD_TIMEOUT_SECONDS) as etcd:
         watch = OrphanWatch(settings, database, DecisionLogReader(etcd, settings.cluster))
         server = make_server()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
@@ -9,7 +10,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from lockstep.core.branch_names import branch_xid, generation_tag, new_global_id
+from lockstep.core.branch_names import RANDOM_BYTES, GlobalId, branch_xid, generation_tag, new_global_id
+from lockstep.core.decision_log import CLOCK_MS, LogView, Verdict
 from lockstep.core.errors import InDoubt, Rejected
 from lockstep.core.postgres_gid import gid_of
 from lockstep.core.xid import Xid
@@ -18,19 +20,15 @@ from lockstep.runtime.etcd import EtcdClient
 from lockstep.runtime.xid_codec import decode_xid, encode_xid
 from lockstep.wire.v1 import coordinator_pb2
 from lockstep.wire.v1 import participant_pb2 as pb
-from services.postgres_participant.database import (
-    _LOCK_KEY,
-    BranchFacts,
-    Database,
-    HeldBranch,
-    PreparedBranch,
-)
+from services.postgres_participant.database import _LOCK_KEY, Database, PreparedBranch
+from services.postgres_participant.held_branch import BranchFacts, HeldBranch
 from services.postgres_participant.orphan_watch import OrphanWatch
 from services.postgres_participant.participant_service import ParticipantService
 from services.postgres_participant.settings import ParticipantSettings
 from tests.integration.postgres_process import PostgresProcess
 
 _ids = iter(range(1_000))
+WEEK = 7 * 24 * 3600.0
 ENDS_AT_ONCE = 100
 """Branches."""
 
@@ -38,10 +36,12 @@ ENDS_AT_ONCE = 100
 class Branch:
     """A prepared transaction, as a client leaves it."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, begun_seconds_ago: float = 0.0) -> None:
         self.dsn = dsn
         self.row = next(_ids)
-        self.xid: Xid = branch_xid(new_global_id(self.row, b"postgres--"), 0, generation_tag("12345678"))
+        begun_ms = int((time.time() - begun_seconds_ago) * 1000)
+        global_id = new_global_id(begun_ms, self.row.to_bytes(RANDOM_BYTES))
+        self.xid: Xid = branch_xid(global_id, 0, generation_tag("12345678"))
         self.gid = gid_of(self.xid)
 
     async def prepare(self, role: str = "lockstep") -> None:
@@ -62,9 +62,17 @@ class Branch:
 
 @pytest.fixture
 async def database(postgres: PostgresProcess) -> AsyncGenerator[Database]:
-    database = Database(postgres.dsn, 4, 1.0)
+    database = Database(postgres.dsn, 4, 1.0, WEEK)
     yield database
     await database.close()
+
+
+@pytest.fixture
+async def forgetful(postgres: PostgresProcess) -> AsyncGenerator[Database]:
+    """It keeps no record."""
+    forgetful = Database(postgres.dsn, 1, 3.0, 0.0)
+    yield forgetful
+    await forgetful.close()
 
 
 @pytest.fixture
@@ -92,8 +100,7 @@ async def test_what_is_prepared_under_the_name_of_a_committed_branch_is_rolled_b
 ) -> None:
     """Its client has not heard of the first, and repeats it; the coordinator may still repeat its commit."""
     assert await database.end(branch.gid, is_commit=True) == BranchFacts(False, True)
-    repeated = Branch(postgres.dsn)
-    repeated.xid, repeated.gid = branch.xid, branch.gid
+    repeated = branch_again(branch)
     await repeated.prepare()
     assert (await database.facts(branch.gid)).is_repeated
     service = ParticipantService("rows", database)
@@ -121,7 +128,7 @@ async def test_what_is_prepared_again_behind_a_rollback_may_commit(
 
 async def test_many_that_end_it_at_once_agree(postgres: PostgresProcess) -> None:
     """Often enough to meet the moment between the two things that each looks at: what is prepared, and what is recorded."""
-    databases = [Database(postgres.dsn, 2, 3.0) for _ in range(3)]
+    databases = [Database(postgres.dsn, 2, 3.0, WEEK) for _ in range(3)]
     try:
         for _ in range(ENDS_AT_ONCE):
             branch = Branch(postgres.dsn)
@@ -156,7 +163,7 @@ async def test_what_an_operator_ended_by_hand_is_unknown(
 async def test_nobody_votes_on_a_branch_that_may_be_about_to_go(
     database: Database, branch: Branch, postgres: PostgresProcess
 ) -> None:
-    other = Database(postgres.dsn, 1, 5.0)
+    other = Database(postgres.dsn, 1, 5.0, WEEK)
     try:
         async with database.held(branch.gid) as held:
             assert held is not None
@@ -191,12 +198,79 @@ async def test_a_record_is_there_whenever_the_branch_is_gone(
     assert await database.facts(branch.gid) == BranchFacts(False, True)
 
 
-async def test_records_are_forgotten_after_their_time(database: Database, branch: Branch) -> None:
+async def test_records_are_forgotten_after_their_time(
+    database: Database, forgetful: Database, branch: Branch
+) -> None:
     await database.end(branch.gid, is_commit=True)
-    await database.forget(3600)
+    await database.forget()
     assert await database.facts(branch.gid) == BranchFacts(False, True)
-    await database.forget(0)
+    await forgetful.forget()
     assert await database.facts(branch.gid) == BranchFacts(False, None)
+
+
+@pytest.mark.parametrize("asked", ["commit", "rollback", "orphan watch"])
+async def test_what_is_prepared_again_when_the_record_is_forgotten_does_not_commit(
+    postgres: PostgresProcess, database: Database, forgetful: Database, asked: str
+) -> None:
+    """The decision stays in the log for as long as another participant is away, and a coordinator that takes it up tells all."""
+    branch = Branch(postgres.dsn, WEEK + 60)
+    patient = Database(postgres.dsn, 1, 3.0, 2 * WEEK)
+    await branch.prepare()
+    assert await patient.end(branch.gid, is_commit=True) == BranchFacts(False, True)
+    await patient.close()
+    await forgetful.forget()
+    repeated = branch_again(branch)
+    await repeated.prepare()
+    service = ParticipantService("rows", database)
+    vote = await service._prepare(pb.ParticipantPrepareRequest(name="rows", xid=encode_xid(branch.xid)))
+    assert vote.vote == pb.PARTICIPANT_VOTE_NO
+    if asked == "orphan watch":
+        await OrphanWatch(EAGER, database, _Decided(cast(EtcdClient, None), "c")).look()
+    else:
+        await database.end(branch.gid, is_commit=asked == "commit")
+    assert await database.facts(branch.gid) == BranchFacts(False, None)
+    assert not await repeated.is_visible()
+
+
+async def test_an_old_name_that_was_prepared_in_time_may_commit_whenever_it_is_decided(
+    postgres: PostgresProcess,
+) -> None:
+    """Here its time is two seconds."""
+    branch, database = Branch(postgres.dsn), Database(postgres.dsn, 1, 3.0, CLOCK_MS / 1000 + 2)
+    await branch.prepare()
+    await asyncio.sleep(2.5)
+    assert not (await database.facts(branch.gid)).is_late
+    assert await database.end(branch.gid, is_commit=True) == BranchFacts(False, True)
+    await database.close()
+
+
+async def test_a_record_is_kept_while_something_is_prepared_under_its_name(
+    postgres: PostgresProcess, database: Database, forgetful: Database, branch: Branch
+) -> None:
+    await database.end(branch.gid, is_commit=True)
+    await branch_again(branch).prepare()
+    await forgetful.forget()
+    assert (await database.facts(branch.gid)).is_repeated
+    await database.end(branch.gid, is_commit=True)
+    await forgetful.forget()
+    assert await database.facts(branch.gid) == BranchFacts(False, None)
+
+
+def branch_again(branch: Branch) -> Branch:
+    """Other work under the same name."""
+    repeated = Branch(branch.dsn)
+    repeated.xid, repeated.gid = branch.xid, branch.gid
+    return repeated
+
+
+EAGER = ParticipantSettings("rows", "", "", "", "c", orphan_age_seconds=0)
+
+
+class _Decided(DecisionLogReader):
+    """Whatever it is asked about was committed, and another participant has not heard it."""
+
+    async def read(self, global_id: GlobalId) -> LogView | None:
+        return LogView(generation="12345678", decision=Verdict.COMMIT)
 
 
 async def test_the_service_answers_as_the_protocol_says(database: Database, branch: Branch) -> None:
@@ -243,7 +317,7 @@ async def stranger(postgres: PostgresProcess, database: Database) -> AsyncGenera
         )
     await _by_hand(postgres, "grant all on lockstep_outcomes to stranger")
     await _by_hand(postgres, "grant create on schema public to stranger")
-    stranger = Database(postgres.dsn.replace("user=lockstep", "user=stranger"), 2, 3.0)
+    stranger = Database(postgres.dsn.replace("user=lockstep", "user=stranger"), 2, 3.0, WEEK)
     yield stranger
     await stranger.close()
 
@@ -289,7 +363,7 @@ async def test_how_a_branch_really_ended_is_known_after_a_crash(
     await _by_hand(postgres, f"rollback prepared '{branch.gid}'")
     await postgres.crash()
     await postgres.start()
-    database = Database(postgres.dsn, 1, 3.0)
+    database = Database(postgres.dsn, 1, 3.0, WEEK)
     assert await database.facts(branch.gid) == BranchFacts(False, False, is_heuristic=True)
     await database.close()
 
@@ -321,7 +395,7 @@ async def test_records_of_an_older_version_are_believed_and_new_ones_go_beside_t
     )
     await _by_hand(postgres, "insert into lockstep_outcomes values ('lockstep:old', true)")
     for _ in range(2):  # The second finds the table as the first has made it.
-        database = Database(postgres.dsn, 1, 3.0)
+        database = Database(postgres.dsn, 1, 3.0, WEEK)
         assert await database.facts("lockstep:old") == BranchFacts(False, True)
         assert await database.end(branch.gid, is_commit=True) == BranchFacts(False, True)
         await database.close()
@@ -350,7 +424,7 @@ async def test_a_branch_that_only_another_user_may_end_is_voted_against(
     assert refused.vote == pb.PARTICIPANT_VOTE_NO
     assert "application" in refused.reason
     # Its owner may end it, also one that the DSN says to be, and so may a superuser.
-    owner = Database(f"{postgres.dsn} options='-c role=application'", 1, 3.0)
+    owner = Database(f"{postgres.dsn} options='-c role=application'", 1, 3.0, WEEK)
     await _by_hand(postgres, "grant all on lockstep_outcomes to application")
     await _by_hand(postgres, "grant create on schema public to application")
     for one in (owner, database):
@@ -379,7 +453,7 @@ async def test_the_server_lets_go_of_a_machine_that_is_silent_and_the_dsn_keeps_
     postgres: PostgresProcess,
 ) -> None:
     await _by_hand(postgres, "create schema if not exists elsewhere")
-    database = Database(f"{postgres.dsn} options='-c search_path=elsewhere'", 1, 1.0)
+    database = Database(f"{postgres.dsn} options='-c search_path=elsewhere'", 1, 1.0, WEEK)
     shown = {}
     async with database._connection() as connection:
         for name in ("tcp_keepalives_idle", "tcp_keepalives_interval", "search_path", "statement_timeout"):
@@ -446,7 +520,7 @@ async def test_a_database_that_vanishes_without_a_word_is_asked_again_when_it_is
 ) -> None:
     relay = Relay(postgres.port)
     port = await relay.start()
-    database = Looking(postgres.dsn.replace(f"port={postgres.port}", f"port={port}"), 1, 1.0)
+    database = Looking(postgres.dsn.replace(f"port={postgres.port}", f"port={port}"), 1, 1.0, WEEK)
     given = ParticipantSettings(
         "db", "", "", "", "c", orphan_every_seconds=0.1, orphan_round_seconds=1.0, orphans_max=0
     )
@@ -489,13 +563,12 @@ async def test_a_call_that_stalls_before_it_ends_a_branch_does_not_end_what_was_
 ) -> None:
     """A participant is paused between its record and COMMIT PREPARED; the commit is repeated at another, and then the client
     repeats its work under the same name."""
-    repeated = Branch(postgres.dsn)
-    repeated.xid, repeated.gid = branch.xid, branch.gid
+    repeated = branch_again(branch)
     async with await psycopg.AsyncConnection.connect(postgres.dsn, autocommit=True) as connection:
         await database.facts(branch.gid)
         await connection.execute(f"select pg_advisory_lock({_LOCK_KEY})", (branch.gid,))
         stalled = Stalled(connection)
-        ending = asyncio.ensure_future(HeldBranch(cast(Any, stalled), branch.gid).end(is_commit=True))
+        ending = asyncio.ensure_future(HeldBranch(cast(Any, stalled), branch.gid, WEEK).end(is_commit=True))
         await stalled.is_waiting.wait()
         with contextlib.suppress(InDoubt):
             await database.end(branch.gid, is_commit=True)

@@ -6,7 +6,9 @@ this; a coordinator finds it by the name grpc://host:port/<name>.
 
 Law: an OK to Prepare is durable. From then on the branch ends by Commit or Rollback alone, whatever crashes and however long it takes;
 both may be repeated, and their answers say how it ended, by this call or before it. A branch that was never prepared may be rolled
-back at any time.
+back at any time. Our coordinator gives a name once, and a decision stays in its log until all participants have acknowledged it: what
+is prepared again under the name of a branch that has committed gets no vote and is rolled back, also where a participant has forgotten
+that end. The first six bytes of the global id say when the transaction was begun (milliseconds since the Unix epoch, big-endian).
 """
 
 from collections import abc as _abc

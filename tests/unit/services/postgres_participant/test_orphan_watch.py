@@ -15,13 +15,8 @@ from lockstep.core.postgres_gid import gid_of
 from lockstep.runtime.decision_log import DecisionLogReader
 from lockstep.runtime.etcd import EtcdClient
 from services.coordinator.core.settings import CoordinatorLimits
-from services.postgres_participant.database import (
-    BranchFacts,
-    Connection,
-    Database,
-    HeldBranch,
-    PreparedBranch,
-)
+from services.postgres_participant.database import Database, PreparedBranch
+from services.postgres_participant.held_branch import BranchFacts, Connection, HeldBranch
 from services.postgres_participant.orphan_watch import OrphanWatch
 from services.postgres_participant.settings import ParticipantSettings
 
@@ -41,7 +36,7 @@ class Rows(Database):
     """Prepared transactions in memory, and what was done to them."""
 
     def __init__(self, *branches: PreparedBranch) -> None:
-        super().__init__("", 1, 1.0)
+        super().__init__("", 1, 1.0, SETTINGS.outcome_seconds)
         self.left = {branch.gid: branch for branch in branches}
         self.owners: dict[str, str] = {}
         self.failing: set[str] = set()
@@ -58,7 +53,7 @@ class Rows(Database):
 
 class Held(HeldBranch):
     def __init__(self, rows: Rows, gid: str) -> None:
-        super().__init__(cast(Connection, None), gid)
+        super().__init__(cast(Connection, None), gid, SETTINGS.outcome_seconds)
         self._rows = rows
 
     async def facts(self) -> BranchFacts:
