@@ -1,4 +1,5 @@
-"""What holds for all tests: hypothesis profiles, marks by folder, one Spark session, no silent skips in CI, no long steps.
+"""What holds for all tests: hypothesis profiles, marks by folder, one Spark session, no silent skips in CI, no long steps,
+garbage collected between tests.
 
 With CI=true a skipped test or module fails, unless tests/skips.txt lists it with its reason.
 """
@@ -14,6 +15,7 @@ import hypothesis
 import pytest
 
 from lockstep.runtime.forking import collect_nothing_in_forks
+from tests.garbage import Garbage
 from tests.long_steps import LongSteps, read_known
 
 if TYPE_CHECKING:
@@ -91,6 +93,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, N
         if folder in {"integration", "chaos"}:
             item.add_marker(getattr(pytest.mark, folder))
     yield
+
+
+@pytest.fixture(scope="session")
+def _garbage() -> Generator[Garbage]:
+    garbage = Garbage()
+    garbage.begin()
+    yield garbage
+    garbage.end()
+
+
+@pytest.fixture(autouse=True)
+def _collected_behind_a_test(_garbage: Garbage) -> Generator[None]:
+    """No full collection within one, where it would seem to be a step of what is tested."""
+    yield
+    _garbage.collect()
 
 
 @pytest.fixture(scope="session")
