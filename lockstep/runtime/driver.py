@@ -1,16 +1,18 @@
 """Driver: feeds the cores of a process and performs their effects in order.
 
 Law: an input is handled to its end before the next one, and its effects are performed in order before any stream is
-written to: performing only puts into outboxes and queues. All inputs that wait are fed in one go, and a core is told that more
+written to: performing only puts into outboxes and queues. To many streams is written in turns. All inputs that wait are fed in one go, and a core is told that more
 follow, so that what came together is written together; timers feed `Tick`, and `Woken` where a core asked for it. An exception
 in a core, and `Halt`, end the process at once.
 """
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
 
 from lockstep.core.clock import Now
@@ -27,6 +29,8 @@ LATE_SECONDS = 0.1
 """A tick that comes so late waits for one more turn."""
 SLICE_SECONDS = 0.02
 """After so long the drain lets the writers run before it goes on: answers must not wait for a flood of commands."""
+WRITES_MAX = 200
+"""Streams that are written to before others have their turn: some milliseconds. One message may go out to thousands of clients."""
 TRACE_CHARACTERS_MAX = 400
 
 _log = logging.getLogger("lockstep.driver")
@@ -120,7 +124,8 @@ class Driver:
         self._writes[outbox] = write
 
     def drain(self, seconds_max: float = SLICE_SECONDS) -> None:
-        """Handles what waits now, at once: as much as `seconds_max` allow and one more, and the rest in the turns that follow."""
+        """Handles what waits now, at once: as much as `seconds_max` allow and one more, and the rest in the turns that follow.
+        So it is with the streams that are to be written to. `math.inf`: everything."""
         assert not self._is_draining, "performing an effect does not drain"
         self._is_draining = True
         self._is_scheduled = False
@@ -136,13 +141,13 @@ class Driver:
             if is_last:
                 break
             now = time.monotonic()
-        self._write()
+        self._write(WRITES_MAX if seconds_max < math.inf else len(self._writes))
         if self._is_watched and count:
             self._measure(given, time.thread_time() - used)
         self._is_draining = False
         self.drains_total += 1
         self.busy_seconds += time.monotonic() - start
-        if self._waiting and not self._is_scheduled:
+        if (self._waiting or self._writes) and not self._is_scheduled:
             self._schedule()
 
     def _measure(self, last: AnyInput, used: float) -> None:
@@ -166,9 +171,16 @@ class Driver:
             for set_name in self.set_names:
                 self.feed(Tick(set_name))
 
-    def _write(self) -> None:
+    def _write(self, writes_max: int) -> None:
+        """What effects said, to so many streams at most: those that waited for longest."""
         if self._writes:
-            writes, self._writes = self._writes, {}
+            writes = self._writes
+            if len(writes) <= writes_max:
+                self._writes = {}
+            else:
+                waiting = iter(writes.items())
+                writes = dict(islice(waiting, writes_max))
+                self._writes = dict(waiting)
             try:
                 for write in writes.values():
                     write()

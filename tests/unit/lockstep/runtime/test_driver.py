@@ -1,6 +1,7 @@
 """The driver with a scripted core: order, batches, and what stops the process."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from typing import NoReturn
@@ -11,7 +12,7 @@ from lockstep.core.clock import Now
 from lockstep.core.effects import AnyEffect, CloseClientStream, Halt, Note, WakeAt
 from lockstep.core.ids import SetName
 from lockstep.core.inputs import AnyInput, ClientStreamClosed, Tick, Woken
-from lockstep.runtime.driver import TICK_SECONDS, Driver
+from lockstep.runtime.driver import TICK_SECONDS, WRITES_MAX, Driver
 
 ORDERS = SetName("orders")
 
@@ -151,6 +152,35 @@ async def test_what_effects_say_is_written_once_behind_all_of_them() -> None:
     driver.feed(Tick(ORDERS))
     await asyncio.sleep(0)
     assert written == [3, 4]
+
+
+async def test_to_many_streams_is_written_in_turns_the_first_first() -> None:
+    written: list[int] = []
+
+    def close(effect: CloseClientStream) -> None:
+        driver.write_later(effect.stream, lambda: written.append(effect.stream))
+
+    driver, _, _ = make_driver(lambda given: [CloseClientStream(ORDERS, n) for n in range(3 * WRITES_MAX)])
+    driver.on(CloseClientStream, close)
+    driver.feed(Tick(ORDERS))
+    turns = []
+    for _ in range(3):
+        await asyncio.sleep(0)
+        turns.append(len(written))
+    assert turns == [WRITES_MAX, 2 * WRITES_MAX, 3 * WRITES_MAX]
+    assert written == sorted(written)
+
+
+async def test_what_is_to_be_said_before_the_end_is_written_at_once() -> None:
+    written: list[int] = []
+    driver, _, _ = make_driver(lambda given: [CloseClientStream(ORDERS, n) for n in range(3 * WRITES_MAX)])
+    driver.on(
+        CloseClientStream,
+        lambda effect: driver.write_later(effect.stream, lambda: written.append(effect.stream)),
+    )
+    driver.feed(Tick(ORDERS))
+    driver.drain(math.inf)
+    assert len(written) == 3 * WRITES_MAX
 
 
 async def test_what_cannot_be_written_because_of_a_bug_stops_the_process() -> None:
