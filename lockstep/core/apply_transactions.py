@@ -75,6 +75,7 @@ def apply_prepare(state: SetState, index: LogIndex, epoch: Epoch, record: Prepar
         return Reply(value=XaStatus.OK) if record.xid else reply_to_commit(index, record)
     branch = state.transactions.identify(buffer, record.xid)
     branch.advance(transition)
+    state.transactions.note_prepared(branch)
     state.transactions.dissociate_all(branch)
     branch.is_rollback_only = False
     branch.is_durable = True
@@ -160,7 +161,8 @@ def _drop_transients(state: SetState) -> None:
     """What a restart loses, non-durable effects inside prepared transactions included (Reliability Requirements, T7)."""
     for buffer in state.transactions.prepared():
         _give_back(state, buffer, buffer.drop_transients())
-        buffer.touched = {queue for operation in buffer.operations for queue in _queues_of(state, operation)}
+        touched = {queue for operation in buffer.operations for queue in _queues_of(state, operation)}
+        state.transactions.retouch(buffer, touched)
     state.transactions.undone.clear()
     for _, session in sorted(state.sessions.by_key.items()):
         state.sessions.remove(session)

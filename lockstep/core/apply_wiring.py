@@ -25,7 +25,6 @@ from lockstep.core.records import (
     UseQueue,
 )
 from lockstep.core.reply import DONE, Reply
-from lockstep.core.transaction_states import TransactionState
 
 if TYPE_CHECKING:
     from lockstep.core.set_state import SetState
@@ -102,9 +101,8 @@ def delete_queue(state: SetState, queue: Queue) -> None:
     """
     for binding in state.exchanges.bindings_of(queue.id):
         state.exchanges.unbind(binding)
-    for buffer in state.transactions.live.values():
-        if queue.id in buffer.touched and buffer.state is TransactionState.OPEN:
-            buffer.is_rollback_only = True
+    for buffer in state.transactions.open_touching(queue.id):
+        buffer.is_rollback_only = True
     state.queues.remove(queue)
     if state.listener is not None:
         state.tell(state.listener.queue_deleted, queue)

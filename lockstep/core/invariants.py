@@ -4,7 +4,7 @@ Law: `check_invariants` holds between any two records. It recomputes what the st
 """
 
 from lockstep.core.content import size_of
-from lockstep.core.ids import MessageId, QueueId
+from lockstep.core.ids import MessageId, QueueId, TransactionKey
 from lockstep.core.outcomes import Outcomes
 from lockstep.core.records import Message
 from lockstep.core.set_state import SetState
@@ -113,6 +113,20 @@ def _check_transactions(state: SetState) -> None:
         owners = sorted(set(queue.locks.values()))
         assert all(owner in state.transactions.live for owner in owners), f"{queue}: locks of {owners}"
         assert len(queue.locks) == locked[queue.id], f"{queue}: a lock that no operation holds"
+    _check_prepared(state)
+
+
+def _check_prepared(state: SetState) -> None:
+    transactions = state.transactions
+    prepared = [key for key, buffer in sorted(transactions.live.items()) if buffer.is_prepared]
+    assert [buffer.key for buffer in transactions.prepared()] == prepared, "those that are prepared"
+    touching: dict[QueueId, list[TransactionKey]] = {}
+    for key in prepared:
+        for queue_id in transactions.live[key].touched:
+            touching.setdefault(queue_id, []).append(key)
+    for queue_id in touching.keys() | state.queues.by_id.keys():
+        known = transactions.prepared_touching(queue_id)
+        assert known == touching.get(queue_id, []), f"prepared transactions that touch {queue_id}: {known}"
 
 
 def _check_sessions(state: SetState) -> None:

@@ -69,8 +69,8 @@ class Outcomes:
         return (key, outcome) if key is not None and outcome is not None else None
 
     def heuristic(self) -> list[tuple[TransactionKey, Outcome]]:
-        """Heuristically ended branches that nobody has forgotten, by key."""
-        return sorted(self._heuristic.items())
+        """Heuristically ended branches that nobody has forgotten, in no order."""
+        return list(self._heuristic.items())
 
     def copies(self) -> list[dict[TransactionKey, Outcome]]:
         """All outcomes, in no order; only references are copied."""

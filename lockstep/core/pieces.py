@@ -27,6 +27,8 @@ class Pieces:
         self._cost_max = cost_max
         self.works: deque[Iterator[int]] = deque()
         """Those under way; none: there is nothing more to do."""
+        self._in_turn: deque[Iterator[int]] = deque()
+        """Those of which one goes on at a time."""
         self._is_going_on = False
         self._wakes_ms = 0
         """When another turn was asked for last."""
@@ -34,6 +36,17 @@ class Pieces:
     def begin(self, work: Iterator[int]) -> None:
         """A work that is done beside those that are under way."""
         self.works.append(work)
+
+    def begin_in_turn(self, work: Iterator[int]) -> None:
+        """The same behind all works that were begun like this: what many may ask for, and each keeps much in hand."""
+        self._in_turn.append(work)
+        if len(self._in_turn) == 1:
+            self.begin(self._one_by_one())
+
+    def _one_by_one(self) -> Iterator[int]:
+        while self._in_turn:
+            yield from self._in_turn[0]
+            self._in_turn.popleft()
 
     def go_on(self) -> None:
         """One piece, of one work if that is long: they take turns. What a work begins is done behind its own step."""

@@ -209,8 +209,8 @@ class ChangeSubscription(msgspec.Struct, frozen=True):
 
 
 class FindBranches(msgspec.Struct, frozen=True):
-    """How the branches that these transactions have in this set stand; a transaction is named by the xid of any branch of it.
-    Answered by `BranchesFound`.
+    """How the branches that these transactions have in this set stand; a transaction is named by the xid of any branch of it. No
+    transaction: which branches are prepared. Answered by `BranchesFound`.
     """
 
     request: int

@@ -364,3 +364,5 @@ class Restoration:
                 if operation.index in fresh:
                     self._references.count(ids, operation.is_durable)
                 yield len(ids)
+            if buffer.is_prepared:
+                state.transactions.note_prepared(buffer)

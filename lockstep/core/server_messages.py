@@ -305,7 +305,7 @@ class BranchesFound(ServerMessage, frozen=True):
     ends: tuple[BranchEnd, ...]
     """In the order asked for."""
     prepared: tuple[bytes, ...]
-    """Xids of all prepared branches of our own coordinator."""
+    """Xids of all prepared branches of our own coordinator, where that was asked."""
 
 
 BrokerAnswer = SubscriptionsAnswer | BranchesFound

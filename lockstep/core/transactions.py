@@ -7,9 +7,8 @@ unknown key of an epoch before those never opens anything.
 
 from typing import NamedTuple
 
-from lockstep.core.ids import LogIndex, SessionKey, TransactionKey
+from lockstep.core.ids import LogIndex, QueueId, SessionKey, TransactionKey
 from lockstep.core.records import RollbackReason
-from lockstep.core.transaction_states import TransactionState
 from lockstep.core.tx_buffer import DtxBuffer, TxBuffer
 from lockstep.core.xa import BranchState
 
@@ -32,13 +31,17 @@ class Undone(NamedTuple):
 class Transactions:
     """Open and prepared transactions by key and by xid; the state that owns it alone changes it."""
 
-    __slots__ = ("_by_session", "_by_xid", "live", "undone")
+    __slots__ = ("_by_session", "_by_xid", "_open", "_prepared", "_touching", "live", "undone")
 
     def __init__(self) -> None:
         self.live: dict[TransactionKey, TxBuffer] = {}
         self._by_xid: dict[bytes, TransactionKey] = {}
         self._by_session: dict[SessionKey, set[TransactionKey]] = {}
         """Open branches that a session is associated with."""
+        self._open: dict[TransactionKey, TxBuffer] = {}
+        self._prepared: dict[TransactionKey, TxBuffer] = {}
+        self._touching: dict[QueueId, dict[TransactionKey, None]] = {}
+        """Prepared transactions that touch a queue: there may be very many, and few of them touch the same."""
         self.undone: dict[bytes, Undone] = {}
         """By xid, until somebody hears it or outcomes of that age are forgotten. Transient, as open branches are."""
 
@@ -65,6 +68,30 @@ class Transactions:
         self.live[buffer.key] = buffer
         if buffer.xid:
             self._by_xid[buffer.xid] = buffer.key
+        if buffer.is_prepared:
+            self.note_prepared(buffer)
+        else:
+            self._open[buffer.key] = buffer
+
+    def note_prepared(self, buffer: TxBuffer) -> None:
+        """A transaction is prepared now, or touches more than was known."""
+        self._open.pop(buffer.key, None)
+        self._prepared[buffer.key] = buffer
+        for queue in buffer.touched:
+            self._touching.setdefault(queue, {})[buffer.key] = None
+
+    def retouch(self, buffer: TxBuffer, touched: set[QueueId]) -> None:
+        """A prepared transaction touches these queues, and no others any more."""
+        self._touches_no_more(buffer)
+        buffer.touched = touched
+        self.note_prepared(buffer)
+
+    def _touches_no_more(self, buffer: TxBuffer) -> None:
+        for queue in buffer.touched:
+            touching = self._touching[queue]
+            del touching[buffer.key]
+            if not touching:
+                del self._touching[queue]
 
     def associate(self, branch: DtxBuffer, session: SessionKey, is_suspended: bool) -> None:
         """A session works in an open branch, or has suspended that."""
@@ -88,6 +115,9 @@ class Transactions:
     def remove(self, buffer: TxBuffer) -> None:
         if isinstance(buffer, DtxBuffer):
             self.dissociate_all(buffer)
+        if self._open.pop(buffer.key, None) is None:
+            del self._prepared[buffer.key]
+            self._touches_no_more(buffer)
         del self.live[buffer.key]
         if self._by_xid.get(buffer.xid) == buffer.key:
             del self._by_xid[buffer.xid]
@@ -103,16 +133,33 @@ class Transactions:
 
     def open(self) -> list[TxBuffer]:
         """All that are not prepared, by key."""
-        return self._in(TransactionState.OPEN)
+        return [buffer for _, buffer in sorted(self._open.items())]
+
+    def open_touching(self, queue: QueueId) -> list[TxBuffer]:
+        """Those that are not prepared and name this queue, in no order."""
+        return [buffer for buffer in self._open.values() if queue in buffer.touched]
 
     def prepared(self) -> list[TxBuffer]:
         """All that are prepared, by key."""
-        return self._in(TransactionState.PREPARED)
+        return [buffer for _, buffer in sorted(self._prepared.items())]
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
+
+    @property
+    def prepared_count(self) -> int:
+        return len(self._prepared)
+
+    def is_touched(self, queue: QueueId) -> bool:
+        """Whether operations of a prepared transaction name this queue."""
+        return queue in self._touching
+
+    def prepared_touching(self, queue: QueueId) -> list[TransactionKey]:
+        """Prepared transactions whose operations name this queue, ascending."""
+        return sorted(self._touching.get(queue, ()))
 
     def branches_of(self, session: SessionKey) -> list[DtxBuffer]:
         """Open branches that this session is associated with, by key."""
         branches = [self.live[key] for key in sorted(self._by_session.get(session, ()))]
         return [branch for branch in branches if isinstance(branch, DtxBuffer)]
-
-    def _in(self, state: TransactionState) -> list[TxBuffer]:
-        return [buffer for _, buffer in sorted(self.live.items()) if buffer.state is state]

@@ -1,9 +1,9 @@
 """Driver: feeds the cores of a process and performs their effects in order.
 
 Law: an input is handled to its end before the next one, and its effects are performed in order before any stream is
-written to: performing only puts into outboxes and queues. To many streams is written in turns. All inputs that wait are fed in one go, and a core is told that more
-follow, so that what came together is written together; timers feed `Tick`, and `Woken` where a core asked for it. An exception
-in a core, and `Halt`, end the process at once.
+written to: performing only puts into outboxes and queues. All inputs that wait are fed in one go, and a core is told that more
+follow, so that what came together is written together, to many streams in turns; timers feed `Tick`, and `Woken` where a core
+asked for it. An exception in a core, and `Halt`, end the process at once.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ LATE_SECONDS = 0.1
 SLICE_SECONDS = 0.02
 """After so long the drain lets the writers run before it goes on: answers must not wait for a flood of commands."""
 WRITES_MAX = 200
-"""Streams that are written to before others have their turn: some milliseconds. One message may go out to thousands of clients."""
+"""Streams that are written to before others have their turn: some milliseconds. A publish may go to thousands."""
 TRACE_CHARACTERS_MAX = 400
 
 _log = logging.getLogger("lockstep.driver")

@@ -220,8 +220,8 @@ def _ahead_of_etcd(seen: str) -> str:
 
 def _describe_state(report: pb.Replica, state: SetState) -> None:
     report.state_index = state.applied
-    report.open_transactions = len(state.transactions.open())
-    report.prepared_transactions = len(state.transactions.prepared())
+    report.open_transactions = state.transactions.open_count
+    report.prepared_transactions = state.transactions.prepared_count
     report.sessions = len(state.sessions.by_key)
     report.queues = len(state.queues.by_id)
     report.messages = sum(queue.length for queue in state.queues.by_id.values())

@@ -712,7 +712,7 @@ class FindBranchesRequest(_message.Message):
     is_forwarded: _builtins.bool
     @_builtins.property
     def xids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Transactions, each named by the xid of any branch of it."""
+        """Transactions, each named by the xid of any branch of it; none: which branches are prepared is asked."""
 
     def __init__(
         self,
@@ -776,7 +776,7 @@ class FindBranchesResponse(_message.Message):
 
     @_builtins.property
     def prepared(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Of all prepared branches of our coordinator."""
+        """Of all prepared branches of our coordinator, where no transaction is named."""
 
     def __init__(
         self,

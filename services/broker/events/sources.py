@@ -223,8 +223,8 @@ class EventSources:
     async def stands(
         self, set_name: SetName, xids: Sequence[bytes]
     ) -> tuple[list[BranchStands], list[bytes], LogIndex]:
-        """As its primary says: how these transactions' branches stand in a set, the xids of all prepared branches, and what was
-        committed when this was so.
+        """As its primary says: how these transactions' branches stand in a set, for none the xids of all prepared ones, and what
+        was committed when this was so.
         """
         request = pb.FindBranchesRequest(resource_set=set_name, xids=xids)
         response = await self.find_branches(request)

@@ -7,7 +7,9 @@ session had in hand, or had open, ends by records of its own before the record t
 """
 
 from collections.abc import Sequence
+from itertools import islice
 
+from lockstep.core.due_times import DueTimes
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import QueuePosition, SessionKey
 from lockstep.core.records import CloseSession, OpenSession, RollbackReason
@@ -30,6 +32,13 @@ from services.primary.core.transacting import append_rollback
 SILENCE_LOOK_MS = 1000
 """How often silent streams are looked for: much less often than ticks come."""
 
+LOOKED_AT_MAX = 2000
+"""Sessions at one look: a millisecond's work."""
+CLOSED_MAX = 4000
+"""Consumers that end in one go because their streams are silent; one more stream, and all of its own."""
+_STREAM_COST = 20
+"""Of closing a stream, in consumers."""
+
 
 class Attachments:
     """Lives as long as the epoch; driven by the primary core."""
@@ -39,12 +48,14 @@ class Attachments:
         self._streams = streams
         self._attached: dict[SessionKey, int] = {}
         """The stream that serves a session."""
-        self._away_since_ms: dict[SessionKey, int | None] = dict.fromkeys(
-            sorted(context.state.sessions.by_key)
-        )
-        """None: since before this epoch, which counts from the first look on, when it serves."""
+        self._not_back: dict[SessionKey, None] = dict.fromkeys(sorted(context.state.sessions.by_key))
+        """Away since before this epoch, and not looked at yet: their time-outs run from the first look on, when it serves."""
+        self._time_outs: DueTimes[SessionKey] = DueTimes()
+        """Of all others without a stream."""
         self._timed_out: dict[SessionKey, None] = {}
-        """Of these, whose time-out is over and which have not been ended yet."""
+        """Whose time-out is over, and which have not been ended yet."""
+        self._silent: dict[int, None] = {}
+        """Streams that were silent for too long at the last look."""
         self._looked_ms = context.now.boottime_ms
         self.auto_deletion = AutoDeletion(context)
         self._ends_with_epoch: set[SessionKey] = set()
@@ -98,8 +109,7 @@ class Attachments:
             streams.close(old)
         stream.session = session.key
         self._attached[session.key] = stream.number
-        self._away_since_ms.pop(session.key, None)
-        self._timed_out.pop(session.key, None)
+        self._is_not_away(session.key)
         self.auto_deletion.came_back(session.key)
         if message.outlives_hand_over:
             self._ends_with_epoch.discard(session.key)
@@ -156,7 +166,9 @@ class Attachments:
             self._context.dispatch.remove_consumer(consumer)
         if self._attached.get(stream.session) == number:
             del self._attached[stream.session]
-            self._away_since_ms[stream.session] = self._context.now.boottime_ms
+            session = self._context.state.sessions.get(stream.session)
+            if session is not None:
+                self._time_outs.set(session.key, self._context.now.boottime_ms + session.timeout_ms)
             self.auto_deletion.stream_lost(stream.session, stream.consumers.values())
 
     def detach(self, stream: ClientStream) -> None:
@@ -167,21 +179,26 @@ class Attachments:
         self._streams.tell(stream.number, lambda: self._streams.ended(ErrorCode.NONE, "detached"))
         self._streams.close_when_committed(stream.number)
 
+    def _is_not_away(self, session: SessionKey) -> None:
+        """It has a stream, or has ended."""
+        self._not_back.pop(session, None)
+        self._time_outs.drop(session)
+        self._timed_out.pop(session, None)
+
     @property
-    def has_timed_out(self) -> bool:
-        """Whether sessions are left that are to be ended."""
-        return bool(self._timed_out)
+    def is_behind(self) -> bool:
+        """Whether sessions are left that are to be ended, or streams that are to be closed."""
+        return bool(self._timed_out or self._silent)
 
     def look(self) -> None:
         """Find the sessions whose clients stayed away too long, and end the queues that nobody comes back to."""
-        now_ms = self._context.now.boottime_ms
-        for key, since_ms in list(self._away_since_ms.items()):
-            session = self._context.state.sessions.get(key)
-            if session is None:
-                del self._away_since_ms[key]
-            elif since_ms is None:
-                self._away_since_ms[key] = now_ms
-            elif now_ms - since_ms >= session.timeout_ms:
+        now_ms, sessions = self._context.now.boottime_ms, self._context.state.sessions
+        for key in list(islice(self._not_back, LOOKED_AT_MAX)):
+            del self._not_back[key]
+            if (session := sessions.get(key)) is not None:
+                self._time_outs.set(key, now_ms + session.timeout_ms)
+        for key in self._time_outs.take(now_ms, LOOKED_AT_MAX):
+            if sessions.get(key) is not None:
                 self._timed_out[key] = None
         self.auto_deletion.look()
 
@@ -208,16 +225,26 @@ class Attachments:
                 self._context.dispatch.resume(consumer)
 
     def close_silent(self) -> None:
-        """Close the streams of consumers that hang: their sessions go on, or end, as after a lost connection."""
+        """Close the streams of consumers that hang: their sessions go on, or end, as after a lost connection. As many as leave
+        others their turn: all clients behind one link fall silent together."""
         now_ms, silence_ms = self._context.now.boottime_ms, self._context.settings.client_silence_ms
-        if now_ms - self._looked_ms < min(silence_ms, SILENCE_LOOK_MS):
-            return
-        self._looked_ms = now_ms
-        for number, stream in list(self._streams.by_number.items()):
-            if stream.consumers and now_ms - stream.heard_ms >= silence_ms:
-                text = f"the client of session {stream.session} was silent for {now_ms - stream.heard_ms} ms"
-                self._streams.end(number, ErrorCode.UNAVAILABLE, text)
-                self.close_stream(number)
+        by_number = self._streams.by_number
+        if now_ms - self._looked_ms >= min(silence_ms, SILENCE_LOOK_MS):
+            self._looked_ms = now_ms
+            for number, stream in by_number.items():
+                if stream.consumers and now_ms - stream.heard_ms >= silence_ms:
+                    self._silent[number] = None
+        closed = 0
+        while self._silent and closed < CLOSED_MAX:
+            number = next(iter(self._silent))
+            del self._silent[number]
+            found = by_number.get(number)
+            if found is None or now_ms - found.heard_ms < silence_ms:
+                continue
+            closed += _STREAM_COST + len(found.consumers)
+            text = f"the client of session {found.session} was silent for {now_ms - found.heard_ms} ms"
+            self._streams.end(number, ErrorCode.UNAVAILABLE, text)
+            self.close_stream(number)
 
     def end_session(self, key: SessionKey, is_lost: bool) -> int:
         """Roll back its transactions, give back what it holds, have its exclusive queues end, close it.
@@ -250,8 +277,7 @@ class Attachments:
         self.auto_deletion.session_ended(key)
         context.writer.append(CloseSession(None, key), False)
         context.dispatch.forget_session(key)
-        self._away_since_ms.pop(key, None)
-        self._timed_out.pop(key, None)
+        self._is_not_away(key)
         self._ends_with_epoch.discard(key)
         return sum(map(len, held.values()))
 

@@ -86,9 +86,8 @@ class AutoDeletion:
         exclusive = self._context.dispatch.exclusive_queues(session)
         if not exclusive:
             return
-        touched = self._touched()
         for queue in exclusive:
-            if queue.id in touched:
+            if self._is_touched(queue.id):
                 self._kept[queue.id] = None
             else:
                 self._context.writer.append(DeleteQueue(None, queue.id), queue.is_durable)
@@ -131,8 +130,7 @@ class AutoDeletion:
                 break
             self._await_no_more(session)
         if self._kept:
-            touched = self._touched()
-            for queue_id in [queue_id for queue_id in self._kept if queue_id not in touched]:
+            for queue_id in [queue_id for queue_id in self._kept if not self._is_touched(queue_id)]:
                 del self._kept[queue_id]
                 self._delete_unused(queue_id)
 
@@ -141,7 +139,7 @@ class AutoDeletion:
         queue = context.state.queues.by_id.get(queue_id)
         if queue is None or not self._is_unused(queue):
             return
-        if any(queue_id in buffer.touched for buffer in context.state.transactions.prepared()):
+        if self._is_touched(queue_id):
             self._kept[queue_id] = None
         else:
             context.writer.append(DeleteQueue(None, queue_id), queue.is_durable)
@@ -158,7 +156,6 @@ class AutoDeletion:
         owner = queue.definition.exclusive_session
         return bool(owner) and self._context.state.sessions.get(owner) is None
 
-    def _touched(self) -> set[QueueId]:
-        """What prepared branches touch."""
-        prepared = self._context.state.transactions.prepared()
-        return {queue_id for buffer in prepared for queue_id in buffer.touched}
+    def _is_touched(self, queue_id: QueueId) -> bool:
+        """Whether a prepared branch may still do something to it."""
+        return self._context.state.transactions.is_touched(queue_id)

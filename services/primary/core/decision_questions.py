@@ -10,6 +10,7 @@ from typing import NamedTuple
 from lockstep.core.branch_names import GlobalId
 from lockstep.core.due_times import DueTimes
 from lockstep.core.ids import Epoch, TransactionKey
+from lockstep.core.transactions import Transactions
 
 _GIVEN_UP_TIMES = 12
 """As long as others those wait between questions that only an operator can end: others have their turn meanwhile."""
@@ -49,6 +50,11 @@ class DecisionQuestions:
 
     def __contains__(self, key: TransactionKey) -> bool:
         return key in self._waiting
+
+    def xids(self, transactions: Transactions) -> tuple[bytes, ...]:
+        """Of all of these branches."""
+        live = transactions.live
+        return tuple([live[key].xid for key in self._waiting])
 
     def prepared(self, key: TransactionKey, global_id: GlobalId, now_ms: int) -> None:
         """A branch was prepared, or this epoch found it so."""

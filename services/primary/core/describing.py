@@ -41,8 +41,8 @@ def describe(context: Context, request: Describe) -> Description:
         "",
         queues,
         exchanges,
-        len(state.transactions.open()),
-        len(state.transactions.prepared()),
+        state.transactions.open_count,
+        state.transactions.prepared_count,
         len(state.sessions.by_key),
         context.tx_queues.bytes,
     )

@@ -4,6 +4,7 @@ Law: time acts by records only, so the log decides every race with it (DESIGN 3)
 """
 
 from collections import deque
+from collections.abc import Iterator
 
 from lockstep.core.clock import Now
 from lockstep.core.effects import Note
@@ -19,6 +20,7 @@ COSTLY_TOLD_MS = 60_000
 """How often it is told at most that selectors cost too much."""
 COSTLY_QUEUES_MAX = 5
 """Queues that are named then."""
+_WATCH_COST = 3
 PREPARED_LOOK_MS = 500
 """How often prepared branches are looked after: those that are due, however many there are."""
 
@@ -38,12 +40,20 @@ class Housekeeping:
         self._look_ms = 0
         self._costly_told_ms = now.boottime_ms - COSTLY_TOLD_MS
         self._left_behind = LeftBehind(context)
+        self.are_late = False
+        """Whether transactions are left whose time is over."""
+
+    def look_after_prepared(self) -> Iterator[int]:
+        """What this epoch found prepared is looked after from now on; in steps that say what they cost, for it may be much."""
+        context = self._context
         for branch in context.state.transactions.prepared():
-            decisions.watch(context, branch)
-            doubts.watch(context, branch)
+            if context.state.transactions.get(branch.key) is branch:
+                decisions.watch(context, branch)
+                doubts.watch(context, branch)
+            yield _WATCH_COST
 
     def tick(self, now: Now) -> None:
-        roll_back_timed_out(self._context)
+        self.are_late = roll_back_timed_out(self._context)
         self.expire(now)
         self._sweep_outcomes(now)
         self._look_at_prepared(now)
@@ -71,6 +81,12 @@ class Housekeeping:
         self._context.effects.append(
             Note(self._context.state.set_name, "selector too costly", details, is_warning=True)
         )
+
+    def go_on(self, now: Now) -> None:
+        """More of what was too much for one go."""
+        if self.are_late:
+            self.are_late = roll_back_timed_out(self._context)
+        self.expire(now)
 
     def _look_at_prepared(self, now: Now) -> None:
         if now.boottime_ms >= self._look_ms:

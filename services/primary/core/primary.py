@@ -193,6 +193,7 @@ class PrimaryCore:
         self._store.open()
         self.context.pieces.begin(self.context.expiry.look_through())
         self.context.pieces.begin(self._aftermath.look_through())
+        self.context.pieces.begin_in_turn(self._housekeeping.look_after_prepared())
         self.context.pieces.go_on()
         self._log.begin(self._own.broker, self._is_restarted, self._is_handed_over)
         self.attachments.auto_deletion.begin()
@@ -338,8 +339,9 @@ class PrimaryCore:
         context = self.context
         context.pieces.go_on()
         if self.is_serving and context.writer.log.uncommitted_bytes <= context.settings.uncommitted_bytes_max:
-            self._housekeeping.expire(now)
+            self._housekeeping.go_on(now)
             self.attachments.end_timed_out()
+            self.attachments.close_silent()
             self.client_hearing.purge()
             self._known_hosts.tell()
             self.client_hearing.select()
@@ -349,7 +351,8 @@ class PrimaryCore:
     def _wake_for_more(self, now: Now) -> None:
         is_behind = (
             self.context.expiry.is_due(now.wall_ms)
-            or self.attachments.has_timed_out
+            or self._housekeeping.are_late
+            or self.attachments.is_behind
             or self.client_hearing.clients.purges.are_waiting
             or self._known_hosts.are_waiting
             or self.client_hearing.clients.selections.are_waiting

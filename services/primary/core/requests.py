@@ -56,6 +56,9 @@ _OUTCOMES = {
     TransactionState.EXPIRED: OutcomeState.EXPIRED,
 }
 
+_QUESTIONS = (Browse, GetOutcome, Describe, DescribeQueue, DescribeExchange, Recover, FindBranches)
+"""Whose answers wait, and are limited with that."""
+
 
 def handle_request(
     context: Context,
@@ -68,7 +71,7 @@ def handle_request(
     if context.state.sessions.get(stream.session) is None:
         streams.tell_no_session(stream.number)
         return
-    is_question = isinstance(request, Browse | GetOutcome | Describe | DescribeQueue | DescribeExchange)
+    is_question = isinstance(request, _QUESTIONS)
     if is_question and stream.questions_waiting >= context.settings.questions_waiting_max:
         text = f"{stream.questions_waiting} requests wait, questions_waiting_max is {context.settings.questions_waiting_max}"
         streams.tell_now(stream.number, streams.ended(ErrorCode.UNAVAILABLE, text))
@@ -124,7 +127,7 @@ def _describe(context: Context, streams: ClientStreams, stream: ClientStream, re
         if streams.by_number.get(stream.number) is stream:
             streams.tell_answer(stream, lambda: description)
 
-    context.pieces.begin(describing.describe_with_hash(context, request, tell))
+    context.pieces.begin_in_turn(describing.describe_with_hash(context, request, tell))
     context.pieces.go_on()
 
 

@@ -129,6 +129,8 @@ class PrimarySettings:
     consumer with a view of its own steps over, count too."""
     session_timeout_ms_max: int = 300_000
     """Longest time that a session waits for its client to come back."""
+    time_outs_max: int = 500
+    """Transactions that are rolled back in one go because their time is over: some milliseconds' work."""
     session_ends_max: int = 64
     """Sessions that end in one go because their time is over, some milliseconds' work: where thousands vanish together, others
     have their turn between them, and the lease is renewed."""

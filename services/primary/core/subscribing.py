@@ -5,6 +5,7 @@ once: nothing here has a command number.
 """
 
 from collections import deque
+from collections.abc import Iterator
 
 from lockstep.core.branch_names import BranchName, branch_encodings, branch_name
 from lockstep.core.clock import Now
@@ -138,12 +139,31 @@ class LeftBehind:
                 return
 
 
+_END_COST = 20
+"""Of a look for all branches that a transaction may have here."""
+
+
 def find_branches(
     context: Context, streams: ClientStreams, stream: ClientStream, request: FindBranches
 ) -> None:
-    """How this set's branches of these transactions stand."""
-    ends = tuple(_end_of(context.state, xid) for xid in request.xids)
-    prepared = tuple(buffer.xid for buffer in context.state.transactions.prepared() if _name(buffer.xid))
+    """How this set's branches of these transactions stand; of none: which are prepared. There may be very many of both."""
+    stream.questions_waiting += 1
+    context.pieces.begin_in_turn(_find_branches(context, streams, stream, request))
+    context.pieces.go_on()
+
+
+def _find_branches(
+    context: Context, streams: ClientStreams, stream: ClientStream, request: FindBranches
+) -> Iterator[int]:
+    if streams.by_number.get(stream.number) is not stream:
+        return
+    found: list[BranchEnd] = []
+    for xid in request.xids:
+        found.append(_end_of(context.state, xid))
+        yield _END_COST
+    ends = tuple(found)
+    stream.questions_waiting -= 1
+    prepared = () if request.xids else context.questions.xids(context.state.transactions)
     streams.tell_answer(stream, lambda: BranchesFound(*streams.head(), request.request, ends, prepared))
 
 

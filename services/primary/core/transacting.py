@@ -194,14 +194,16 @@ def append_rollback(context: Context, key: TransactionKey, reason: int) -> None:
     context.progress.end(key)
 
 
-def roll_back_timed_out(context: Context) -> None:
-    """Time-outs run until prepare and act by records (T2)."""
-    now_ms = context.now.boottime_ms
+def roll_back_timed_out(context: Context) -> bool:
+    """Time-outs run until prepare and act by records (T2). As many as leave others their turn, for thousands may have begun
+    together; answers whether there are more."""
+    now_ms, limit = context.now.boottime_ms, context.settings.time_outs_max
     due = [
         key for key, progress in context.progress.items() if progress.ends_ms and now_ms >= progress.ends_ms
     ]
-    for key in due:
+    for key in due[:limit]:
         append_rollback(context, key, RollbackReason.TIMED_OUT)
+    return len(due) > limit
 
 
 def open_tx(context: Context, session: SessionKey, key: TransactionKey) -> TxBuffer:

@@ -116,7 +116,7 @@ def delete_queue(context: Context, request: Request, command: DeleteQueueCommand
         raise Rejected(
             ErrorCode.IN_USE, f"queue {command.name!r} has {queue.length} messages", queue=command.name
         )
-    prepared = [buffer.key for buffer in context.state.transactions.prepared() if queue.id in buffer.touched]
+    prepared = context.state.transactions.prepared_touching(queue.id)
     if prepared:
         raise Rejected(
             ErrorCode.IN_USE,

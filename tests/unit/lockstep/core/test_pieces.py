@@ -81,3 +81,19 @@ def test_another_turn_is_asked_for_once_a_millisecond_while_there_is_more_to_do(
     pieces.go_on()
     pieces.go_on()
     assert pieces.ask(SET, Now(1002, 0)) == []
+
+
+def test_of_works_in_turn_one_goes_on_at_a_time_beside_others() -> None:
+    pieces, works = Pieces(cost_max=10), [Work(4, 10), Work(4, 10), Work(4, 10)]
+    pieces.begin_in_turn(iter(works[0]))
+    pieces.begin_in_turn(iter(works[1]))
+    pieces.begin(iter(works[2]))
+    for _ in range(4):
+        pieces.go_on()
+    assert [work.done for work in works] == [2, 0, 2]
+    while pieces.works:
+        pieces.go_on()
+    assert [work.done for work in works] == [4, 4, 4]
+    pieces.begin_in_turn(iter(Work(1, 1)))
+    pieces.go_on()
+    assert not pieces.works

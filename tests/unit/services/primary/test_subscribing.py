@@ -369,7 +369,8 @@ def test_how_branches_stand(rig: Rig, caller: Caller) -> None:
         BranchEnd(),
         BranchEnd(),
     )
-    assert found.prepared == (xid_of(1).encode(),)
+    assert found.prepared == ()
+    assert caller.find().prepared == (xid_of(1).encode(),)
 
 
 def test_a_transaction_is_found_by_the_name_of_any_of_its_branches(caller: Caller) -> None:

@@ -1,0 +1,236 @@
+"""However many branches, transactions, streams and sessions there are, what concerns all is done in steps that look at few."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from lockstep.core.branch_names import GenerationTag, GlobalId, branch_xid
+from lockstep.core.ids import Epoch, LogIndex, QueueId
+from lockstep.core.inputs import Tick, Woken
+from lockstep.core.outcomes import Outcome
+from lockstep.core.pieces import PIECE_COST
+from lockstep.core.requests import CloseConsumer, FindBranches, Recover
+from lockstep.core.server_messages import BranchesFound, Recovered
+from lockstep.core.transaction_states import TransactionState
+from lockstep.core.transactions import Transactions
+from lockstep.core.tx_buffer import DtxBuffer
+from services.primary.core.attachments import Attachments
+from services.primary.core.settings import PrimarySettings
+from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
+
+MANY = 5000
+PIECES = PrimarySettings(piece_cost=500)
+
+
+def xid(number: int) -> bytes:
+    return branch_xid(GlobalId(number.to_bytes(16, "big")), 0, GenerationTag("01234567")).encode()
+
+
+def key(number: int) -> tuple[LogIndex, Epoch]:
+    return LogIndex(1_000_000 + number), Epoch(1)
+
+
+def prepare(rig: Rig, numbers: Iterator[int] | range, queue: QueueId | None = None) -> None:
+    """Branches as a predecessor left them."""
+    for number in numbers:
+        branch = DtxBuffer(key(number), TransactionState.PREPARED, xid(number))
+        branch.touched = {queue} if queue is not None else set()
+        rig.state.transactions.add(branch)
+
+
+def end(rig: Rig, number: int) -> None:
+    branch = rig.state.transactions.get(key(number))
+    assert branch is not None
+    rig.state.transactions.remove(branch)
+    rig.state.outcomes.record(
+        branch.key, Outcome(TransactionState.COMMITTED, 0, LogIndex(2_000_000), branch.xid)
+    )
+
+
+def wake(rig: Rig) -> bool:
+    """One turn; False: none was asked for."""
+    if not rig.wakes:
+        return False
+    rig.boottime_ms = max(rig.boottime_ms, rig.wakes.pop(0))
+    rig.feed(Woken(SET))
+    return True
+
+
+def turns(rig: Rig) -> int:
+    """Until nothing more is to be done, from the next tick on."""
+    count = 0
+    rig.feed(Tick(SET))
+    while wake(rig):
+        count += 1
+    return count
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig(PIECES)
+
+
+@pytest.fixture
+def client(rig: Rig) -> RigClient:
+    return rig.client()
+
+
+def test_a_page_of_branches_is_found_in_pieces(rig: Rig, client: RigClient) -> None:
+    prepare(rig, range(MANY))
+    client.say(Recover(1, xid(9), 10, False))
+    assert not client.heard_of(Recovered)
+    assert turns(rig) >= MANY // 1000 - 1
+    (page,) = client.heard_of(Recovered)
+    assert [branch.xid for branch in page.branches] == [xid(number) for number in range(10, 20)]
+    assert not page.is_end
+
+
+def test_few_branches_are_told_at_once(rig: Rig, client: RigClient) -> None:
+    prepare(rig, range(3))
+    client.say(Recover(1, b"", 10, False))
+    (page,) = client.heard_of(Recovered)
+    assert len(page.branches) == 3 and page.is_end
+
+
+def test_branches_that_end_while_a_page_is_found_are_not_in_it(rig: Rig, client: RigClient) -> None:
+    prepare(rig, range(MANY))
+    client.say(Recover(1, b"", 10, False))
+    for number in range(12):
+        end(rig, number)
+    turns(rig)
+    (page,) = client.heard_of(Recovered)
+    # The first ten of those that were there are gone; who asks is not to take that for the end.
+    assert [branch.xid for branch in page.branches] == [xid(number) for number in range(12, 22)]
+    assert not page.is_end
+
+
+def test_pages_are_found_one_after_the_other(rig: Rig, client: RigClient) -> None:
+    prepare(rig, range(MANY))
+    client.say(*(Recover(number, b"", 1, False) for number in range(1, 4)))
+    heard: list[int] = []
+    rig.feed(Tick(SET))
+    while wake(rig):
+        heard.append(len(client.heard_of(Recovered)))
+    assert [page.request for page in client.heard_of(Recovered)] == [1, 2, 3]
+    assert heard.index(3) - heard.index(1) >= MANY // 1000
+
+
+def test_whoever_left_is_not_looked_for(rig: Rig, client: RigClient) -> None:
+    prepare(rig, range(MANY))
+    client.say(Recover(1, b"", 1, False), Recover(2, b"", 1, False))
+    client.lose_stream()
+    assert turns(rig) <= MANY // 1000 + 2
+
+
+def test_how_many_transactions_stand_is_found_in_pieces(rig: Rig, client: RigClient) -> None:
+    prepare(rig, range(1000))
+    names = tuple(xid(number) for number in range(2000))
+    client.say(FindBranches(1, names))  # type: ignore[arg-type]
+    assert not client.heard_of(BranchesFound)
+    assert turns(rig) >= 50
+    (found,) = client.heard_of(BranchesFound)
+    assert [end.is_prepared for end in found.ends] == [True] * 1000 + [False] * 1000
+
+
+def test_a_new_primary_looks_after_prepared_branches_in_pieces(rig: Rig) -> None:
+    prepare(rig, range(MANY))
+    look = rig.core._housekeeping.look_after_prepared()
+    steps = list(look)
+    assert max(steps) < PIECE_COST / 100 and sum(steps) >= MANY
+    assert rig.core.context.doubts.figures(rig.wall_ms).count == MANY
+    assert len(rig.core.context.questions.xids(rig.state.transactions)) == MANY
+
+
+def test_branches_that_ended_before_their_turn_are_not_looked_after(rig: Rig) -> None:
+    prepare(rig, range(10))
+    look = rig.core._housekeeping.look_after_prepared()
+    next(look)
+    end(rig, 5)
+    list(look)
+    assert rig.core.context.doubts.figures(rig.wall_ms).count == 9
+
+
+def test_no_other_branch_is_looked_at_where_a_queue_ends(
+    rig: Rig, client: RigClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = QueueId(client.declare("kept", is_auto_delete=True))
+    client.declare("ends", is_auto_delete=True)
+    consumers = [client.consume(name) for name in ("kept", "ends")]
+    prepare(rig, range(100))
+    prepare(rig, range(100, 101), kept)
+    monkeypatch.setattr(Transactions, "prepared", lambda _: pytest.fail("all are looked at"))
+    monkeypatch.setattr("tests.unit.services.primary.primary_rig.check_invariants", lambda _: None)
+    client.say(*map(CloseConsumer, consumers))
+    assert list(rig.state.queues.by_name) == ["kept"]
+
+
+def test_transactions_that_time_out_together_are_rolled_back_in_turns() -> None:
+    rig = Rig(PrimarySettings(time_outs_max=10))
+    client = rig.client()
+    client.declare("q")
+    for _ in range(25):
+        key = client.begin(timeout_ms=1000)
+        client.ok(publish("q", b"x", transaction=key, sequence=1))
+    rig.pass_time(2000)
+    left = [len(rig.state.transactions.open())]
+    while wake(rig):
+        left.append(len(rig.state.transactions.open()))
+    assert left[:3] == [15, 5, 0]
+
+
+def test_streams_that_are_silent_together_are_closed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.primary.core.attachments.CLOSED_MAX", 42)
+    rig = Rig(PrimarySettings(client_silence_ms=5000))
+    clients = [rig.client() for _ in range(6)]
+    clients[0].declare("q")
+    for each in clients:
+        each.consume("q")
+    rig.pass_time(6000)
+    closed = [sum(each.is_closed for each in clients)]
+    while wake(rig):
+        closed.append(sum(each.is_closed for each in clients))
+    assert closed[:3] == [2, 4, 6]
+
+
+def test_a_stream_that_speaks_before_its_turn_is_not_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.primary.core.attachments.CLOSED_MAX", 1)
+    rig = Rig(PrimarySettings(client_silence_ms=5000))
+    clients = [rig.client() for _ in range(2)]
+    clients[0].declare("q")
+    for each in clients:
+        each.consume("q")
+    rig.pass_time(6000)
+    clients[1].say()
+    turns(rig)
+    assert [each.is_closed for each in clients] == [True, False]
+
+
+def test_a_tick_looks_at_few_of_the_sessions_that_are_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.primary.core.attachments.LOOKED_AT_MAX", 4)
+    rig = Rig(PrimarySettings())
+    clients = [rig.client(timeout_ms=1000) for _ in range(10)]
+    for each in clients:
+        each.lose_stream()
+    rig.pass_time(500)
+    assert not rig.core.attachments.is_behind and len(rig.state.sessions.by_key) == 10
+    rig.pass_time(600)
+    assert len(rig.state.sessions.by_key) == 6
+    rig.pass_time(50)
+    rig.pass_time(50)
+    assert not rig.state.sessions.by_key
+
+
+def test_a_new_primary_begins_to_wait_for_some_sessions_at_each_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(PrimarySettings())
+    for _ in range(10):
+        rig.client(timeout_ms=1000)
+    monkeypatch.setattr("services.primary.core.attachments.LOOKED_AT_MAX", 4)
+    attachments = Attachments(rig.core.context, rig.core.streams)
+    ended = []
+    for _ in range(4):
+        rig.core.context.now = rig.now
+        attachments.look()
+        attachments.end_timed_out()
+        ended.append(10 - len(rig.state.sessions.by_key))
+        rig.boottime_ms += 1000
+    assert ended == [0, 4, 8, 10]
