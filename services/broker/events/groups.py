@@ -168,7 +168,7 @@ class Groups:
         while True:
             floors = _floors(opened)
             stands, looked_at = await self._all_stands(floors)
-            cut = first_cut(floors, stands)
+            cut = await asyncio.to_thread(first_cut, floors, stands)
             if cut is not None and any(offset.index > looked_at[name] for name, offset in cut.items()):
                 # It ended behind that, while it was asked for; and others, that nobody has asked for, in front of it perhaps.
                 cut = None
@@ -199,7 +199,7 @@ class Groups:
         looked_at: dict[SetName, LogIndex] = {}
         for name in floors:
             _, prepared, committed[name] = await self._sources.stands(name, ())
-            xids.update({branch_name(Xid.decode(xid)).global_id: xid for xid in prepared})
+            xids.update(await asyncio.to_thread(_by_global_id, prepared))
         for name, offset in floors.items():
             # What was not prepared any more has ended in a part of the log that a backup may not know yet.
             while True:
@@ -210,6 +210,10 @@ class Groups:
                     break
             looked_at[name] = offset.index
         return await ask_stands(self._sources, floors, xids), looked_at
+
+
+def _by_global_id(xids: Iterable[bytes]) -> dict[GlobalId, bytes]:
+    return {branch_name(Xid.decode(xid)).global_id: xid for xid in xids}
 
 
 def _floors(opened: Mapping[SetName, _Group]) -> dict[SetName, Offset]:

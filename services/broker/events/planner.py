@@ -119,8 +119,9 @@ class Planner:
         return {name: (await self._sources.stands(name, ()))[2] for name in names}
 
     async def _cut(self, logs: Mapping[SetName, LogView], max_events: int, hold_ms_max: int) -> Cut:
-        cutting = Cutting(logs, max_events, read_now().wall_ms, hold_ms_max)
-        while asked := cutting.questions():
+        # In a thread: logs may have hundreds of thousands of transactions that are to be compared.
+        cutting = await asyncio.to_thread(Cutting, logs, max_events, read_now().wall_ms, hold_ms_max)
+        while asked := await asyncio.to_thread(cutting.questions):
             answers = await asyncio.gather(
                 *(ask_stands(self._sources, [name], xids) for name, xids in asked.items())
             )
@@ -155,8 +156,8 @@ def _is_worth(end: Offset, log: LogView) -> bool:
 
     Every acknowledgement is a record: without this, each empty plan would make the next one.
     """
-    planned = [mark for mark in log.marks if mark.offset.index <= end.index]
-    is_old = bool(planned) and planned[0].time_ms <= log.now_ms - EMPTY_MS
+    first = log.marks[0] if log.marks else None
+    is_old = first is not None and first.offset.index <= end.index and first.time_ms <= log.now_ms - EMPTY_MS
     return is_old or log.events_up_to(end) > 0
 
 

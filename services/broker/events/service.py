@@ -61,7 +61,8 @@ class EventsService:
         )
         events = self._sources.here(set_name)
         assert events is not None, "described just now"
-        return wire_log(set_name, log, events.committed())
+        # In a thread: it may tell of hundreds of thousands of transactions.
+        return await asyncio.to_thread(wire_log, set_name, log, events.committed())
 
     async def _read(self, data: bytes, context: Context) -> None:
         request = parse(pb.ReadEventsRequest(), data)

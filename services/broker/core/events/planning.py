@@ -5,6 +5,7 @@ has committed at or below the cut in one set has ended at or below it in every s
 siblings until its set has any outcome; only the sets that it ties are held. A set that nobody looked at has none.
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -109,10 +110,11 @@ class LogView:
 
     def events_up_to(self, end: Offset) -> int:
         """Behind the start. `end`: the start, a mark, or the place before a joint commit."""
-        events = sum(mark.events for mark in self.marks if mark.offset.index <= end.index)
-        for joint in self.joint_commits:
-            if joint.before == end:
-                return events + joint.events_before
+        count = bisect_right(self.marks, end.index, key=lambda mark: mark.offset.index)
+        events = sum([mark.events for mark in self.marks[:count]])
+        place = bisect_right(self.joint_commits, end.index, key=lambda joint: joint.index)
+        if place < len(self.joint_commits) and self.joint_commits[place].before == end:
+            return events + self.joint_commits[place].events_before
         return events
 
 

@@ -1,7 +1,9 @@
 """What one call of a reader does in all resource sets, over brokers that lag and sets that come."""
 
 import asyncio
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +11,8 @@ import pytest
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SetName
 from lockstep.runtime.clock import read_now
-from services.broker.core.events.planning import LogView
+from services.broker.core.events.planning import Cutting, LogView
+from services.broker.events import groups
 from services.broker.events.sources import NOTHING, offset_of
 from tests.unit.services.broker.core.events.planning_world import at
 from tests.unit.services.broker.events.planner_rig import ONE, THREE, TWO, Rig, ends
@@ -192,3 +195,24 @@ async def test_a_broker_that_has_not_heard_of_a_set_does_not_plan_halves_of_what
     assert ends(await rig.plan(known)) == {ONE: at(1)}, "nor when it is over: the set is not in the plan"
     rig.sources.names.unheard.clear()
     assert ends(await rig.plan(known)) == {ONE: at(3), TWO: at(2)}
+
+
+async def test_logs_are_compared_in_another_thread_than_the_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many transactions they have, nobody else waits for that."""
+    threads: set[int] = set()
+
+    def seen(compare: Callable[..., Any]) -> Callable[..., Any]:
+        def compared(*given: Any) -> Any:
+            threads.add(threading.get_ident())
+            return compare(*given)
+
+        return compared
+
+    monkeypatch.setattr(Cutting, "__init__", seen(Cutting.__init__))
+    monkeypatch.setattr(Cutting, "questions", seen(Cutting.questions))
+    monkeypatch.setattr(groups, "first_cut", seen(groups.first_cut))
+    rig = Rig()
+    known = await rig.open()
+    rig.world.append(ONE, 1)
+    assert ends(await rig.plan(known))[ONE] == at(1)
+    assert threads and threading.get_ident() not in threads
