@@ -126,10 +126,24 @@ class ClusterView:
 
     # What is read
 
-    def read_all(self, entries: Iterable[Entry], revision: int) -> list[AnyInput]:
-        """Everything under the cluster's prefix, read at one revision; returns what all sets should hear."""
+    def names_in(self, entries: Iterable[Entry], names: dict[tuple[str, str], SetName]) -> list[Entry]:
+        """Adds those that are of the directory to `names`; answers the others. For who reads very many, and does so in turns."""
+        others: list[Entry] = []
+        for entry in entries:
+            if (name := self._directory_name(entry.key)) is not None:
+                names[name] = SetName(entry.value.decode(errors="replace"))
+            else:
+                others.append(entry)
+        return others
+
+    def read_all(
+        self, entries: Iterable[Entry], revision: int, names: dict[tuple[str, str], SetName] | None = None
+    ) -> list[AnyInput]:
+        """Everything under the cluster's prefix, read at one revision, but for `names`, which were found in it before; returns
+        what all sets should hear.
+        """
         by_set: dict[SetName, list[Entry]] = {name: [] for name in self.sets}
-        self.members, self.running, self.directory = {}, {}, {}
+        self.members, self.running, self.directory = {}, {}, names or {}
         before = self.lineage
         self.generation, self._lineage_value, self.set_back_by = "", b"", ""
         for entry in entries:

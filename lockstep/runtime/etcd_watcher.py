@@ -12,11 +12,13 @@ from collections.abc import Callable
 from lockstep.core.ids import SetName
 from lockstep.core.inputs import AnyInput
 from lockstep.runtime.cluster_view import ClusterView
-from lockstep.runtime.etcd import EtcdClient, EtcdRejected
+from lockstep.runtime.etcd import Entry, EtcdClient, EtcdRejected
 
 _log = logging.getLogger("lockstep.etcd_watcher")
 
 RETRY_PAUSE_SECONDS = 0.1
+ENTRIES_AT_ONCE = 1000
+"""Of those that are read before others have their turn, some milliseconds: each name of a queue is one."""
 
 
 class EtcdWatcher:
@@ -53,7 +55,12 @@ class EtcdWatcher:
 
     async def _read_all(self) -> int:
         entries, revision = await self._etcd.get_prefix(self._view.keys.prefix)
-        self._heard(self._view.read_all(entries, revision))
+        others: list[Entry] = []
+        names: dict[tuple[str, str], SetName] = {}
+        for at in range(0, len(entries), ENTRIES_AT_ONCE):
+            others += self._view.names_in(entries[at : at + ENTRIES_AT_ONCE], names)
+            await asyncio.sleep(0)
+        self._heard(self._view.read_all(others, revision, names))
         self._has_read.set()
         return revision
 

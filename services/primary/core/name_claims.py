@@ -9,6 +9,7 @@ that the state does not have; an etcd that was set back lacks names that it has.
 """
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lockstep.core.clock import Now
@@ -34,6 +35,11 @@ class Claim:
 Name = tuple[str, str]
 """(kind, name)."""
 
+_COMPARED = 500
+"""Names in one step of a comparison."""
+_PUT_RIGHT = 5
+"""What it costs to have one claimed, or given back."""
+
 
 class NameClaims:
     """Lives as long as the epoch; driven by the primary core."""
@@ -50,8 +56,8 @@ class NameClaims:
         self._last = context.epoch << 32
         """What was asked in an earlier reign of this process is answered to nobody."""
         self._looked_ms: int | None = None
-        self._unused: set[Name] = set()
-        self._missing: set[Name] = set()
+        self._unused: dict[Name, None] = {}
+        self._missing: dict[Name, None] = {}
         """What the last comparison found."""
 
     def claim(self, claim: Claim) -> int:
@@ -102,14 +108,11 @@ class NameClaims:
         self._gate.wait(self._context.writer.log.end, release)
 
     def _is_in_use(self, name: Name) -> bool:
-        kind, state = name[0], self._context.state
-        declared = state.queues.get(name[1]) if kind == "queue" else state.exchanges.get(name[1])
-        return declared is not None or name in self._wanted
+        return self._is_declared(name) or name in self._wanted
 
-    def _declared(self) -> set[Name]:
+    def _is_declared(self, name: Name) -> bool:
         state = self._context.state
-        queues = {("queue", name) for name in state.queues.by_name}
-        return queues | {("exchange", name) for name in state.exchanges.by_name}
+        return (state.queues if name[0] == "queue" else state.exchanges).get(name[1]) is not None
 
     # --- comparison with the directory ---
 
@@ -124,11 +127,35 @@ class NameClaims:
 
     def seen(self, given: NamesSeen) -> None:
         """Put right what this look and the last one found: a single one may have met something on its way."""
-        declared, listed = self._declared(), set(given.names)
-        unused, missing = {name for name in listed - declared if not self._is_in_use(name)}, declared - listed
-        names_max = self._context.settings.names_batch_max
-        for kind, name in sorted(unused & self._unused)[:names_max]:
+        self._context.pieces.begin_in_turn(self._compare(given.names))
+        self._context.pieces.go_on()
+
+    def _compare(self, names: Sequence[Name]) -> Iterator[int]:
+        """In steps that say what they cost: there may be very many. What changes meanwhile is met by one look at most."""
+        state, names_max = self._context.state, self._context.settings.names_batch_max
+        listed: set[Name] = set()
+        unused: dict[Name, None] = {}
+        missing: dict[Name, None] = {}
+        for begin in range(0, len(names), _COMPARED):
+            part = names[begin : begin + _COMPARED]
+            listed.update(part)
+            unused.update(dict.fromkeys([name for name in part if not self._is_in_use(name)]))
+            yield len(part)
+        for kind, by_name in (("exchange", state.exchanges.by_name), ("queue", state.queues.by_name)):
+            declared = list(by_name)
+            for begin in range(0, len(declared), _COMPARED):
+                part = [(kind, name) for name in declared[begin : begin + _COMPARED]]
+                missing.update(dict.fromkeys([name for name in part if name not in listed]))
+                yield len(part)
+        both = [name for name in unused if name in self._unused]
+        yield len(unused) // 10
+        for kind, name in both[:names_max]:
             self.release_unused(kind, name)
-        for kind, name in sorted(missing & self._missing)[:names_max]:
-            self._repairs[self._ask(kind, name)] = kind, name
+            yield _PUT_RIGHT
+        both = [name for name in missing if name in self._missing]
+        yield len(missing) // 10
+        for kind, name in both[:names_max]:
+            if self._is_declared((kind, name)):
+                self._repairs[self._ask(kind, name)] = kind, name
+            yield _PUT_RIGHT
         self._unused, self._missing = unused, missing

@@ -6,7 +6,7 @@ import pytest
 
 from lockstep.core.branch_names import GenerationTag, GlobalId, branch_xid
 from lockstep.core.ids import Epoch, LogIndex, QueueId
-from lockstep.core.inputs import Tick, Woken
+from lockstep.core.inputs import NamesSeen, Tick, Woken
 from lockstep.core.outcomes import Outcome
 from lockstep.core.pieces import PIECE_COST
 from lockstep.core.requests import CloseConsumer, FindBranches, Recover
@@ -234,3 +234,16 @@ def test_a_new_primary_begins_to_wait_for_some_sessions_at_each_tick(monkeypatch
         ended.append(10 - len(rig.state.sessions.by_key))
         rig.boottime_ms += 1000
     assert ended == [0, 4, 8, 10]
+
+
+def test_names_are_compared_with_the_directory_in_pieces(rig: Rig) -> None:
+    rig.feed(Tick(SET))  # Its own first look finds nothing.
+    names = tuple(("queue", f"q{number:05d}") for number in range(MANY))
+    for name in names:
+        rig.directory[name] = SET
+    rig.feed(NamesSeen(SET, names))
+    assert turns(rig) >= MANY // 500 - 1 and len(rig.directory) == MANY
+    rig.feed(NamesSeen(SET, names))
+    turns(rig)
+    assert len(rig.directory) == MANY - rig.core.context.settings.names_batch_max
+    assert names[-1] in rig.directory and names[0] not in rig.directory

@@ -11,8 +11,7 @@ import pytest
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import SetName
 from lockstep.runtime.clock import read_now
-from services.broker.core.events.planning import Cutting, LogView
-from services.broker.events import groups
+from services.broker.core.events.planning import Cutting, LogView, first_cut
 from services.broker.events.sources import NOTHING, offset_of
 from tests.unit.services.broker.core.events.planning_world import at
 from tests.unit.services.broker.events.planner_rig import ONE, THREE, TWO, Rig, ends
@@ -210,7 +209,7 @@ async def test_logs_are_compared_in_another_thread_than_the_loops(monkeypatch: p
 
     monkeypatch.setattr(Cutting, "__init__", seen(Cutting.__init__))
     monkeypatch.setattr(Cutting, "questions", seen(Cutting.questions))
-    monkeypatch.setattr(groups, "first_cut", seen(groups.first_cut))
+    monkeypatch.setattr("services.broker.events.groups.first_cut", seen(first_cut))
     rig = Rig()
     known = await rig.open()
     rig.world.append(ONE, 1)
