@@ -2,13 +2,12 @@
 by SIGKILL with their stores; a client publishes all the time.
 
 Law: between two publishes that come through lie at most 2 s while one broker is restarted: many messages take no lease away.
-No step of any event loop takes longer than a lease can bear. `make bench-restarting`.
+`make bench-restarting`.
 """
 
 import argparse
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,6 @@ from bench.measuring import load
 from bench.returning import LogTail
 from bench.scratch import add_directory, run_on_disk
 from lockstep.core.errors import LockstepError
-from lockstep.runtime.loop_watch import REPORTS, LongStep, written_down
 from tests.integration.cluster import Deployment
 
 SET, QUEUE, PROBE = "bench", "deep", "probe"
@@ -32,7 +30,6 @@ IN_SYNC_SECONDS_MAX = 900.0
 PROBE_SECONDS = 0.02
 """Between two publishes."""
 UNCONFIRMED_MAX = 50
-SHOWN_STEPS = 8
 _EVENTS = ("loaded", "subscribed", "memory_whole", "promoted", "serving", "lease_lost", "whole_snapshot")
 
 
@@ -78,9 +75,6 @@ async def _probe(deployment: Deployment, probe: Probe) -> None:
 async def main(messages: int, batch: int, scratch: Path) -> int:
     """Returns the exit status: 0 if no gap was too long while one broker was restarted."""
     console = Console()
-    reports = scratch / "long-steps"
-    reports.mkdir()
-    os.environ[REPORTS] = str(reports)
     shown = Table(title=f"{messages:,} messages of 100 bytes, published {batch} at a time")
     for heading in (
         "restarted",
@@ -109,7 +103,6 @@ async def main(messages: int, batch: int, scratch: Path) -> int:
                 if what != "all":
                     gaps.append(gap)
     console.print(shown)
-    _show_steps(console, sorted(written_down(reports), key=lambda step: -step.seconds))
     return 0 if max(gaps) <= GAP_SECONDS_MAX else 1
 
 
@@ -153,13 +146,6 @@ async def _restart(
         str(sum(event.startswith(kind) for _, _, event in events)) for kind in ("lease_lost", "promoted")
     ]
     return [f"{gap:.2f} s", f"{after:.1f} s", f"{in_sync:.1f} s", *counts, f"{load():.1f}"], gap
-
-
-def _show_steps(console: Console, steps: Sequence[LongStep]) -> None:
-    console.print(f"{len(steps)} steps of more than 50 ms of processor time")
-    for step in steps[:SHOWN_STEPS]:
-        where = " < ".join(step.stacks[0][:6])
-        console.print(f"  {step.seconds * 1000:6.0f} ms {step.process}: {where}", highlight=False)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from typing import NoReturn
 import uvloop
 
 from bench.environment import Disk, Refused, measured_disk
+from bench.long_steps import described, watched_steps
 
 
 def add_directory(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +37,8 @@ def scratch_directory(
 
 
 def run(work: Coroutine[None, None, int | None]) -> NoReturn:
-    """Ends with the exit status that `work` returns, None is 0; or with the reason where it raises `Refused`.
+    """Ends with the exit status that `work` returns, None is 0; or with the reason where it raises `Refused`. What steps of event
+    loops were too long meanwhile is said, and is a failure.
 
     SIGTERM and SIGINT cancel it, once: what it does to end what it started is not interrupted. Then the status is a shell's.
     """
@@ -55,15 +57,20 @@ def run(work: Coroutine[None, None, int | None]) -> NoReturn:
             asyncio.get_running_loop().add_signal_handler(number, end, number)
         return await work
 
-    try:
-        status = uvloop.run(until_ended())
-    except Refused as refused:
-        sys.exit(f"bench: refused: {refused}")
-    except asyncio.CancelledError:
-        if not ended_by:
-            raise
-        sys.exit(128 + ended_by[0])
-    sys.exit(status)
+    with watched_steps() as reports:
+        try:
+            status = uvloop.run(until_ended())
+        except Refused as refused:
+            sys.exit(f"bench: refused: {refused}")
+        except asyncio.CancelledError:
+            if not ended_by:
+                raise
+            sys.exit(128 + ended_by[0])
+        finally:
+            long_steps = described(reports)
+            for line in long_steps:
+                print(line, flush=True)
+    sys.exit(status or (1 if long_steps else status))
 
 
 def run_on_disk(

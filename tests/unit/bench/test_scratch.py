@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from bench.environment import Disk, Refused
 from bench.scratch import run_on_disk
 from lockstep.runtime.file_systems import filesystem_of
+from lockstep.runtime.loop_watch import REPORTS
 
 MEMORY = Path("/dev/shm")
 
@@ -46,6 +48,35 @@ def test_its_directory_is_where_it_was_asked_for_and_its_status_is_the_end(
     (place,) = work.places
     assert place.parent == tmp_path
     assert not place.exists()
+
+
+class Busy(Work):
+    """One during which a process that it starts has a step that is too long."""
+
+    async def run(self, scratch: Path) -> int | None:
+        program = (
+            "from lockstep.runtime.loop_watch import LongStep, write_down;"
+            "write_down(LongStep('broker B1', 0.123, (('count (set.py:7)', 'handle (core.py:9)'),)))"
+        )
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
+        assert await process.wait() == 0
+        return await super().run(scratch)
+
+
+@pytest.mark.parametrize(("status", "code"), [(None, 1), (0, 1), (2, 2)])
+def test_a_long_step_of_a_process_under_test_is_said_and_fails_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], status: int | None, code: int
+) -> None:
+    before = os.environ.get(REPORTS)
+    with pytest.raises(SystemExit) as end:
+        run_on_disk(Busy(status).run, tmp_path, on_disk)
+    assert end.value.code == code
+    said = capsys.readouterr().out.splitlines()[1:]
+    assert said == [
+        "steps of event loops that took more than 50 ms of processor time: 1",
+        "     123 ms broker B1: count (set.py:7) < handle (core.py:9)",
+    ]
+    assert os.environ.get(REPORTS) == before
 
 
 def test_what_the_data_is_on_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
