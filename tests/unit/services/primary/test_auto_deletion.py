@@ -4,8 +4,10 @@ import pytest
 
 from lockstep.core.commands import (
     CommitBranchCommand,
+    DeleteQueueCommand,
     EndCommand,
     PrepareBranchCommand,
+    RollbackBranchCommand,
     SelectDtxCommand,
     StartCommand,
 )
@@ -190,6 +192,24 @@ def test_it_ends_with_the_prepared_branch_for_which_it_stayed(rig: Rig, how: str
     other.ok(CommitBranchCommand(0, XID))
     pass_seconds(rig, 2)
     assert not is_there(rig)
+    rig.check_log()
+
+
+def test_it_may_be_deleted_before_it_is_looked_at_whether_it_is_to_end(rig: Rig) -> None:
+    """It stayed for a prepared branch, and somebody deletes it as soon as that has ended."""
+    client, consumer = consumer_of(rig)
+    client.publish("auto", b"1")
+    client.ok(SelectDtxCommand(0))
+    key = LogIndex(client.ok(StartCommand(0, XID))), Epoch(1)
+    client.settle("auto", transaction=key, sequence=1)
+    client.ok(EndCommand(0, XID, 1))
+    client.ok(PrepareBranchCommand(0, XID))
+    client.say(CloseConsumer(consumer))
+    client.ok(RollbackBranchCommand(0, XID))
+    client.ok(DeleteQueueCommand(0, "auto"))
+    pass_seconds(rig, 2, client)
+    assert not is_there(rig)
+    client.publish("auto", b"2")
     rig.check_log()
 
 
