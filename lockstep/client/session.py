@@ -11,6 +11,8 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from msgspec.structs import replace
+
 from lockstep.client.command_batches import CommandBatches, Confirmation
 from lockstep.client.consumer import Consumer
 from lockstep.client.coordinators import Coordinators
@@ -36,6 +38,8 @@ LOOK_AGAIN_SECONDS = 1.0
 """After so long without a primary a new session may know none of the brokers that its set has now; a failover takes less."""
 BROWSE_PAGE = 500
 """Messages of one browse answer."""
+DESCRIBE_PAGE = 1000
+"""Queues and exchanges of one answer."""
 
 
 class Session:
@@ -231,12 +235,21 @@ class Session:
         return ResourceManager(*await self.of_set(SetName(set_name)))
 
     async def describe(self, set_name: str) -> sm.Description:
-        """Queues, exchanges and figures of a set, as its primary has them."""
+        """Queues, exchanges and figures of a set, as its primary has them. Many queues come by pages, each as of its time; the
+        figures are those of the first.
+        """
         session, batches = await self.of_set(SetName(set_name))
         batches.flush()
-        answer = await session.ask(rq.Describe(0))
-        assert isinstance(answer, sm.Description), "a describe is answered as one"
-        return answer
+        pages: list[sm.Description] = []
+        token = 0
+        while token or not pages:
+            page = await session.ask(rq.Describe(0, page_size=DESCRIBE_PAGE, page_token=token))
+            assert isinstance(page, sm.Description), "a describe is answered as one"
+            pages.append(page)
+            token = page.next_page_token
+        queues = tuple(queue for page in pages for queue in page.queues)
+        exchanges = tuple(exchange for page in pages for exchange in page.exchanges)
+        return replace(pages[0], queues=queues, exchanges=exchanges, next_page_token=0)
 
     async def describe_queue(self, name: str) -> sm.QueueDetails:
         """What is declared of a queue and bound to it; raises `Rejected` NOT_FOUND."""

@@ -118,7 +118,11 @@ class Describe(msgspec.Struct, frozen=True):
 
     request: int
     with_state_hash: bool = False
-    """It costs some microseconds for every message in the set, in which the primary does nothing else."""
+    """It costs some microseconds for every message in the set."""
+    page_size: int = 0
+    """Queues and exchanges in the answer, at most; 0: as many as the set allows."""
+    page_token: int = 0
+    """Of the page before; 0: the first."""
 
 
 class DescribeQueue(msgspec.Struct, frozen=True):

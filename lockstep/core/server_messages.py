@@ -170,6 +170,8 @@ class Description(ServerMessage, frozen=True):
     sessions: int
     tx_queue_bytes: int
     """Content of transactions whose outcome is not yet durable at every in-sync member."""
+    next_page_token: int = 0
+    """What asks for the queues and exchanges behind these; 0: there are none."""
 
 
 class QueueDetails(ServerMessage, frozen=True):

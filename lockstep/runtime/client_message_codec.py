@@ -150,8 +150,11 @@ def _encode_request(message: rq.AnyRequest) -> pb.ClientMessage:
                 request=request, transaction=encode_name(transaction), fence=fence, session_ids=sessions
             )
             return _Wire(ask_outcome=ask)
-        case rq.Describe(request, with_state_hash):
-            return _Wire(describe=_Wire.Describe(request=request, with_state_hash=with_state_hash))
+        case rq.Describe(request, with_state_hash, page_size, page_token):
+            describe = _Wire.Describe(
+                request=request, with_state_hash=with_state_hash, page_size=page_size, page_token=page_token
+            )
+            return _Wire(describe=describe)
         case rq.DescribeQueue(request, queue):
             return _Wire(describe_queue=_Wire.DescribeQueue(request=request, queue=queue))
         case rq.DescribeExchange(request, exchange):
@@ -464,7 +467,12 @@ _REQUESTS: dict[str, Callable[[pb.ClientMessage], rq.ClientMessage]] = {
     "close_consumer": lambda wire: rq.CloseConsumer(wire.close_consumer.consumer),
     "browse": _decode_browse,
     "ask_outcome": _decode_outcome,
-    "describe": lambda wire: rq.Describe(wire.describe.request, wire.describe.with_state_hash),
+    "describe": lambda wire: rq.Describe(
+        wire.describe.request,
+        wire.describe.with_state_hash,
+        wire.describe.page_size,
+        wire.describe.page_token,
+    ),
     "describe_queue": lambda wire: rq.DescribeQueue(wire.describe_queue.request, wire.describe_queue.queue),
     "describe_exchange": lambda wire: rq.DescribeExchange(
         wire.describe_exchange.request, wire.describe_exchange.exchange

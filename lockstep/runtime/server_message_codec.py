@@ -166,6 +166,7 @@ def _description(message: sm.Description) -> pb.ServerMessage.Description:
         prepared_transactions=message.prepared_transactions,
         sessions=message.sessions,
         tx_queue_bytes=message.tx_queue_bytes,
+        next_page_token=message.next_page_token,
     )
 
 
@@ -318,6 +319,7 @@ def _decode_description(epoch: Epoch, commit_index: LogIndex, wire: pb.ServerMes
         description.prepared_transactions,
         description.sessions,
         description.tx_queue_bytes,
+        description.next_page_token,
     )
 
 

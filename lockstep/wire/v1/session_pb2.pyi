@@ -773,18 +773,26 @@ class ClientMessage(_message.Message):
 
         REQUEST_FIELD_NUMBER: _builtins.int
         WITH_STATE_HASH_FIELD_NUMBER: _builtins.int
+        PAGE_SIZE_FIELD_NUMBER: _builtins.int
+        PAGE_TOKEN_FIELD_NUMBER: _builtins.int
         request: _builtins.int
         with_state_hash: _builtins.bool
         """false: the answer has none"""
+        page_size: _builtins.int
+        """queues and exchanges in the answer, at most; 0, or more than 5,000: 5,000"""
+        page_token: _builtins.int
+        """next_page_token of the page before; 0: the first page"""
         def __init__(
             self,
             *,
             request: _builtins.int = ...,
             with_state_hash: _builtins.bool = ...,
+            page_size: _builtins.int = ...,
+            page_token: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request", "with_state_hash", b"with_state_hash"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "request", b"request", "with_state_hash", b"with_state_hash"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1655,6 +1663,7 @@ class ServerMessage(_message.Message):
         PREPARED_TRANSACTIONS_FIELD_NUMBER: _builtins.int
         SESSIONS_FIELD_NUMBER: _builtins.int
         TX_QUEUE_BYTES_FIELD_NUMBER: _builtins.int
+        NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
         request: _builtins.int
         log_end: _builtins.int
         state_hash: _builtins.str
@@ -1662,6 +1671,10 @@ class ServerMessage(_message.Message):
         prepared_transactions: _builtins.int
         sessions: _builtins.int
         tx_queue_bytes: _builtins.int
+        next_page_token: _builtins.int
+        """What asks for the next page of queues and exchanges; 0: there is none. They come in the order in which they were declared, so those
+        that are declared meanwhile are on the last page.
+        """
         @_builtins.property
         def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerMessage.Queue]: ...
         @_builtins.property
@@ -1678,10 +1691,11 @@ class ServerMessage(_message.Message):
             prepared_transactions: _builtins.int = ...,
             sessions: _builtins.int = ...,
             tx_queue_bytes: _builtins.int = ...,
+            next_page_token: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["exchanges", b"exchanges", "log_end", b"log_end", "open_transactions", b"open_transactions", "prepared_transactions", b"prepared_transactions", "queues", b"queues", "request", b"request", "sessions", b"sessions", "state_hash", b"state_hash", "tx_queue_bytes", b"tx_queue_bytes"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["exchanges", b"exchanges", "log_end", b"log_end", "next_page_token", b"next_page_token", "open_transactions", b"open_transactions", "prepared_transactions", b"prepared_transactions", "queues", b"queues", "request", b"request", "sessions", b"sessions", "state_hash", b"state_hash", "tx_queue_bytes", b"tx_queue_bytes"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,7 +6,7 @@ browser takes nothing: what it is shown is told when all that it was read from i
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 
 from lockstep.core.ids import LogIndex, MessageId, QueueId, QueuePosition, SessionKey, place
 from lockstep.core.queues import Queue
@@ -117,12 +117,10 @@ class Dispatch:
         if dispatch is not None:
             dispatch.remove_consumer(consumer)
 
-    def consumers(self, queue_id: QueueId) -> Sequence[Consumer]:
-        """Those that take messages: nobody minds a browser."""
+    def consumer_count(self, queue_id: QueueId) -> int:
+        """Of those that take messages: nobody minds a browser."""
         dispatch = self._queues.get(queue_id)
-        return (
-            tuple(each for each in dispatch.consumers if not each.is_browser) if dispatch is not None else ()
-        )
+        return dispatch.taking if dispatch is not None else 0
 
     def consumer(self, queue_id: QueueId) -> Consumer | None:
         """The first of those, however many they are; None: there is none."""

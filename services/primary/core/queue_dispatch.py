@@ -4,7 +4,7 @@ Law: consumers have their turns one after the other, and each message goes to wh
 chooses (by a selector, or because it was excluded from messages) has a view of its own, as has a browser; all others share one.
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -79,6 +79,7 @@ class QueueDispatch:
         "hands",
         "hungry",
         "queue",
+        "taking",
     )
 
     def __init__(
@@ -90,9 +91,12 @@ class QueueDispatch:
         self.queue = queue
         self.hands = Hands(queue)
         self._main = QueueView(self.hands)
-        self._own_views: list[QueueView] = []
+        self._own_views: dict[QueueView, None] = {}
         """Of consumers that have one."""
-        self.consumers: deque[Consumer] = deque()
+        self.consumers: OrderedDict[Consumer, None] = OrderedDict()
+        """In the order of their turns."""
+        self.taking = 0
+        """Of them, those that are no browsers."""
         self._draining: dict[Consumer, None] = {}
         self.hungry: dict[QueueView, None] = {}
         """Views that wait for bodies, or soon will, and are not reading."""
@@ -100,7 +104,8 @@ class QueueDispatch:
     # --- consumers ---
 
     def add_consumer(self, consumer: Consumer) -> None:
-        self.consumers.append(consumer)
+        self.consumers[consumer] = None
+        self.taking += not consumer.is_browser
         consumer.view = self._main
         if consumer.is_browser:
             self._give_view(consumer, BrowsingView(self.hands, consumer.selector, consumer.after))
@@ -109,17 +114,18 @@ class QueueDispatch:
 
     def _give_view(self, consumer: Consumer, view: QueueView) -> None:
         consumer.view = view
-        self._own_views.append(view)
+        self._own_views[view] = None
 
     def remove_consumer(self, consumer: Consumer) -> None:
         if consumer in self.consumers:
-            self.consumers.remove(consumer)
+            del self.consumers[consumer]
+            self.taking -= not consumer.is_browser
             self._draining.pop(consumer, None)
             view = consumer.view
             if view is not None and view is not self._main:
                 view.is_gone = True
                 self.hungry.pop(view, None)
-                self._own_views.remove(view)
+                self._own_views.pop(view, None)
 
     def end(self) -> None:
         """The queue is gone."""
@@ -167,8 +173,8 @@ class QueueDispatch:
         spent: set[QueueView] = set()
         idle = cost = 0
         while idle < len(consumers) and cost < turn_max:
-            consumer = consumers[0]
-            consumers.rotate(-1)
+            consumer = next(iter(consumers))
+            consumers.move_to_end(consumer)
             view = consumer.view
             assert view is not None, "a consumer has a view from its first moment on"
             if consumer.credit <= 0 or consumer.is_paused or consumer.is_awaiting or view in spent:

@@ -116,10 +116,6 @@ def handle_request(
 
 
 def _describe(context: Context, streams: ClientStreams, stream: ClientStream, request: Describe) -> None:
-    if not request.with_state_hash:
-        description = describing.describe(context, request)
-        streams.tell_answer(stream, lambda: description)
-        return
     stream.questions_waiting += 1
 
     def tell(description: Description) -> None:
@@ -127,7 +123,12 @@ def _describe(context: Context, streams: ClientStreams, stream: ClientStream, re
         if streams.by_number.get(stream.number) is stream:
             streams.tell_answer(stream, lambda: description)
 
-    context.pieces.begin_in_turn(describing.describe_with_hash(context, request, tell))
+    work = describing.describe(context, request, tell)
+    if request.with_state_hash:
+        # Beside others: it takes long.
+        context.pieces.begin(work)
+    else:
+        context.pieces.begin_in_turn(work)
     context.pieces.go_on()
 
 

@@ -35,6 +35,8 @@ class FakeSet:
     kept_from: Epoch = Epoch(1)
     """Transactions of epochs from here on are still open."""
     ended: set[SessionKey] = field(default_factory=set)
+    queues: list[sm.QueueDescription] = field(default_factory=list)
+    """That are described."""
     gone: set[str] = field(default_factory=set)
     """Queues that were deleted, as far as descriptions say."""
     loses_begins: bool = False
@@ -114,8 +116,13 @@ class FakePrimary:
                 return [sm.SessionEnded(*self._head(), ErrorCode.NONE, "")]
             case c.Command():
                 return self._command(message)
-            case rq.Describe(request):
-                return [sm.Description(*self._head(), request, LogIndex(0), "", (), (), 0, 0, 0, 0)]
+            case rq.Describe(request, _, size, token):
+                left = [queue for queue in self.world.queues if queue.queue_id > token]
+                page, rest = tuple(left[: size or None]), left[size:] if size else []
+                next_token = page[-1].queue_id if rest else 0
+                return [
+                    sm.Description(*self._head(), request, LogIndex(0), "", page, (), 0, 0, 0, 0, next_token)
+                ]
             case rq.DescribeQueue(request, queue):
                 code = ErrorCode.NOT_FOUND if queue in self.world.gone else ErrorCode.NONE
                 return [sm.QueueDetails(*self._head(), request, code, is_durable=code is ErrorCode.NONE)]

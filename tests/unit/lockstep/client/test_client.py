@@ -16,7 +16,7 @@ from lockstep.core import requests as rq
 from lockstep.core import server_messages as sm
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, QueuePosition, SetName
-from lockstep.core.server_messages import DeliveredMessage
+from lockstep.core.server_messages import DeliveredMessage, QueueDescription
 from tests.unit.lockstep.client.fake_broker import FakeBroker, eventually
 from tests.unit.lockstep.client.session_bench import bodies
 
@@ -540,6 +540,18 @@ async def test_a_consumer_asks_for_what_its_selector_matches(broker: FakeBroker,
     async with await session.consume("a", credit=8, selector="colour = 'red'"):
         await eventually(lambda: bool(broker.streams) and len(broker.streams[0][1].requests) == 2)
     assert broker.streams[0][1].requests[1] == rq.OpenConsumer(1, "a", 8, selector="colour = 'red'")
+
+
+async def test_many_queues_are_described_by_pages(
+    broker: FakeBroker, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockstep.client.session.DESCRIBE_PAGE", 2)
+    broker.worlds["one"].queues = [
+        QueueDescription(f"q{number}", number, True, 0, 0, 0, 0) for number in range(1, 6)
+    ]
+    described = await session.describe("one")
+    assert [queue.name for queue in described.queues] == ["q1", "q2", "q3", "q4", "q5"]
+    assert not described.next_page_token
 
 
 async def test_a_queue_is_described_or_not_there(broker: FakeBroker, session: Session) -> None:

@@ -5,16 +5,19 @@ from collections.abc import Iterator
 import pytest
 
 from lockstep.core.branch_names import GenerationTag, GlobalId, branch_xid
-from lockstep.core.ids import Epoch, LogIndex, QueueId
+from lockstep.core.commands import DeleteQueueCommand
+from lockstep.core.exchanges import Exchange
+from lockstep.core.ids import Epoch, ExchangeId, LogIndex, QueueId
 from lockstep.core.inputs import NamesSeen, Tick, Woken
 from lockstep.core.outcomes import Outcome
 from lockstep.core.pieces import PIECE_COST
-from lockstep.core.requests import CloseConsumer, FindBranches, Recover
-from lockstep.core.server_messages import BranchesFound, Recovered
+from lockstep.core.requests import CloseConsumer, Describe, FindBranches, Recover
+from lockstep.core.server_messages import BranchesFound, Description, Recovered
 from lockstep.core.transaction_states import TransactionState
 from lockstep.core.transactions import Transactions
 from lockstep.core.tx_buffer import DtxBuffer
 from services.primary.core.attachments import Attachments
+from services.primary.core.queue_dispatch import Consumer
 from services.primary.core.settings import PrimarySettings
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient, publish
 
@@ -247,3 +250,84 @@ def test_names_are_compared_with_the_directory_in_pieces(rig: Rig) -> None:
     turns(rig)
     assert len(rig.directory) == MANY - rig.core.context.settings.names_batch_max
     assert names[-1] in rig.directory and names[0] not in rig.directory
+
+
+def described(client: RigClient) -> list[Description]:
+    return client.heard_of(Description)
+
+
+def test_queues_and_exchanges_are_told_by_pages_in_the_order_of_their_declarations(client: RigClient) -> None:
+    names = [f"q{number}" for number in range(7)]
+    for name in names[:4]:
+        client.declare(name)
+    client.exchange("x")
+    for name in names[4:]:
+        client.declare(name)
+    pages: list[Description] = []
+    token = 0
+    while token or not pages:
+        client.say(Describe(len(pages), page_size=3, page_token=token))
+        pages.append(described(client)[-1])
+        token = pages[-1].next_page_token
+    assert [[queue.name for queue in page.queues] for page in pages] == [names[:3], names[3:5], names[5:]]
+    assert [[name for name, _, _ in page.exchanges] for page in pages] == [[], ["x"], []]
+
+
+def test_a_queue_that_ends_between_two_pages_takes_no_other_along(client: RigClient) -> None:
+    for number in range(6):
+        client.declare(f"q{number}")
+    client.say(Describe(1, page_size=2))
+    token = described(client)[0].next_page_token
+    for name in ("q1", "q2"):
+        client.ok(DeleteQueueCommand(0, name))
+    client.say(Describe(2, page_size=2, page_token=token))
+    assert [queue.name for queue in described(client)[1].queues] == ["q3", "q4"]
+
+
+def test_no_page_is_longer_than_what_is_written_in_some_milliseconds(
+    client: RigClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.primary.core.describing.PAGE_MAX", 4)
+    for number in range(9):
+        client.declare(f"q{number}")
+    for number, size in enumerate((0, 100, 4)):
+        client.say(Describe(number, page_size=size))
+        assert len(described(client)[-1].queues) == 4 and described(client)[-1].next_page_token
+
+
+def test_a_page_is_looked_for_in_pieces(rig: Rig, client: RigClient) -> None:
+    for number in range(1, 20_001):
+        rig.state.exchanges.by_id[ExchangeId(1_000_000 + number)] = Exchange(
+            ExchangeId(1_000_000 + number), f"x{number}", "fanout", True
+        )
+    rig.state.exchanges.by_name.update({one.name: one for one in rig.state.exchanges.by_id.values()})
+    client.say(Describe(1, page_size=10))
+    assert not described(client)
+    assert turns(rig) >= 2
+    (page,) = described(client)
+    assert [name for name, _, _ in page.exchanges] == [f"x{number}" for number in range(1, 11)]
+    rig.state.exchanges.by_id.clear()
+    rig.state.exchanges.by_name.clear()
+
+
+def test_a_consumer_among_thousands_of_a_queue_leaves_without_a_look_at_the_others(rig: Rig) -> None:
+    looked_at = 0
+
+    class Counted(Consumer):
+        def __eq__(self, other: object) -> bool:
+            nonlocal looked_at
+            looked_at += 1
+            return self is other
+
+        def __hash__(self) -> int:
+            return id(self)
+
+    owner = rig.client()
+    queue = QueueId(owner.declare("q"))
+    consumers = [Counted(1, number, owner.session, queue, 0, False) for number in range(1000)]
+    for consumer in consumers:
+        rig.core.context.dispatch.add_consumer(consumer)
+    for consumer in reversed(consumers):
+        rig.core.context.dispatch.remove_consumer(consumer)
+    assert looked_at <= 1000
+    assert rig.core.context.dispatch.consumer_count(queue) == 0
