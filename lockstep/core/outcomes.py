@@ -6,13 +6,14 @@ left of them is the name horizon: a branch of our coordinator that was begun beh
 """
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, takewhile
 
 import msgspec
 
 from lockstep.core.branch_names import begun_ms_of
 from lockstep.core.ids import LogIndex, TransactionKey
 from lockstep.core.items import META_KEY, Changes, outcome_key
+from lockstep.core.outcome_pages import PAGE_BITS, CapturedOutcomes, OutcomePages, page_of
 from lockstep.core.transaction_states import HEURISTICS, TransactionState, Transition, after
 
 
@@ -27,6 +28,11 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     xid: bytes = b""
 
 
+XID_SHARDS = 256
+RESTORED_IN_ONE = 500
+"""Outcomes of a snapshot that are taken over in one step."""
+
+
 class Outcomes:
     """Recorded outcomes of one resource set's state, which alone adds and forgets them."""
 
@@ -34,13 +40,12 @@ class Outcomes:
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
-        self._ordinary: dict[TransactionKey, Outcome] = {}
-        """In the order of their records, so that forgetting takes from the front."""
+        self._ordinary = OutcomePages(changes.captures)
         self._heuristic: dict[TransactionKey, Outcome] = {}
         self._late: dict[TransactionKey, Outcome] = {}
         """Were heuristic and are ordinary now, in no order: so few that forgetting looks at all of them."""
-        self._by_xid: dict[bytes, TransactionKey] = {}
-        """The branch of each xid that ended last."""
+        self._by_xid: list[dict[bytes, TransactionKey]] = [{} for _ in range(XID_SHARDS)]
+        """The branch of each xid that ended last; in shards, each of which is small."""
         self.floor = LogIndex(0)
         """The retention floor."""
         self.name_horizon_ms = 0
@@ -64,7 +69,7 @@ class Outcomes:
 
     def find_xid(self, xid: bytes) -> tuple[TransactionKey, Outcome] | None:
         """The last branch of this xid that ended and whose outcome is kept."""
-        key = self._by_xid.get(xid)
+        key = self._xids(xid).get(xid)
         outcome = self.get(key) if key is not None else None
         return (key, outcome) if key is not None and outcome is not None else None
 
@@ -72,9 +77,10 @@ class Outcomes:
         """Heuristically ended branches that nobody has forgotten, in no order."""
         return list(self._heuristic.items())
 
-    def copies(self) -> list[dict[TransactionKey, Outcome]]:
-        """All outcomes, in no order; only references are copied."""
-        return [dict(self._ordinary), dict(self._heuristic), dict(self._late)]
+    def capture(self, applied: LogIndex) -> Iterator[list[tuple[TransactionKey, Outcome]]]:
+        """All outcomes by key, as they are now, some at a time while the state goes on. `applied`: by the state."""
+        captured = CapturedOutcomes(self._ordinary, self._changes.captures, applied)
+        return _together(captured, sorted([*self._heuristic.items(), *self._late.items()]))
 
     def all(self) -> list[tuple[TransactionKey, Outcome]]:
         """All outcomes, by key."""
@@ -87,7 +93,7 @@ class Outcomes:
         """
         excess = len(self._ordinary) - kept_max
         floor = self.floor
-        for number, outcome in enumerate(islice(self._ordinary.values(), batch_max)):
+        for number, outcome in enumerate(self._ordinary.first(batch_max)):
             if outcome.index > wanted and number >= excess:
                 return max(floor, wanted)
             floor = outcome.index
@@ -97,13 +103,10 @@ class Outcomes:
         """When the youngest of those was begun that go if the floor is raised to this; 0: none of our coordinator goes. What
         was begun later than now does not count: whoever chooses such a name would have all others refused."""
         youngest = 0
-        for outcomes in (self._ordinary, self._late):
-            for outcome in outcomes.values():
-                if outcome.index > floor:
-                    if outcomes is self._ordinary:
-                        break
-                elif outcome.xid and youngest < (begun_ms := begun_ms_of(outcome.xid)) <= now_ms:
-                    youngest = begun_ms
+        late = (outcome for outcome in self._late.values() if outcome.index <= floor)
+        for outcome in chain(takewhile(lambda each: each.index <= floor, self._ordinary.first()), late):
+            if outcome.xid and youngest < (begun_ms := begun_ms_of(outcome.xid)) <= now_ms:
+                youngest = begun_ms
         return youngest
 
     def forget(self, floor: LogIndex, name_horizon_ms: int = 0) -> None:
@@ -113,15 +116,13 @@ class Outcomes:
         self.floor = floor
         self.name_horizon_ms = name_horizon_ms or self.name_horizon_ms
         self._changed(META_KEY)
-        below = []
-        for key, outcome in self._ordinary.items():
-            if outcome.index > floor:
-                break
-            below.append(key)
-        for key in below:
-            self._drop(self._ordinary, key)
-        for key in [key for key, outcome in self._late.items() if outcome.index <= floor]:
-            self._drop(self._late, key)
+        late = [(key, outcome) for key, outcome in self._late.items() if outcome.index <= floor]
+        for key, _ in late:
+            del self._late[key]
+        for key, outcome in chain(self._ordinary.forget(floor), late):
+            if outcome.xid:
+                self._drop_xid(key, outcome)
+            self._changed(outcome_key(key))
 
     def forget_heuristic(self, key: TransactionKey, name_horizon_ms: int = 0) -> None:
         """Make a heuristic end an ordinary outcome, gone at once if it lies at or below the floor; else nothing."""
@@ -141,25 +142,50 @@ class Outcomes:
     def restore(
         self, outcomes: list[tuple[TransactionKey, Outcome]], floor: LogIndex, name_horizon_ms: int
     ) -> Iterator[int]:
-        """Take over a snapshot's outcomes, with each step of the iterator one."""
+        """Take over a snapshot's outcomes, in steps that say what they cost (`Pieces`)."""
         self.floor, self.name_horizon_ms = floor, name_horizon_ms
-        for key, outcome in sorted(outcomes, key=lambda pair: (pair[1].index, pair[0])):
-            self._keep(key, outcome)
-            yield 1
+        parts: dict[int, list[tuple[TransactionKey, Outcome]]] = {}
+        for begin in range(0, len(outcomes), RESTORED_IN_ONE):
+            some = outcomes[begin : begin + RESTORED_IN_ONE]
+            for pair in some:
+                parts.setdefault(pair[1].index >> PAGE_BITS, []).append(pair)
+            yield len(some)
+        for number in sorted(parts):
+            part = sorted(parts.pop(number), key=lambda pair: (pair[1].index, pair[0]))
+            for key, outcome in part:
+                self._keep(key, outcome)
+            yield len(part)
 
     def _keep(self, key: TransactionKey, outcome: Outcome) -> None:
-        (self._heuristic if outcome.state in HEURISTICS else self._ordinary)[key] = outcome
+        if outcome.state in HEURISTICS:
+            self._heuristic[key] = outcome
+        else:
+            self._ordinary.add(key, outcome)
         if outcome.xid:
-            self._by_xid[outcome.xid] = key
+            self._xids(outcome.xid)[outcome.xid] = key
 
-    def _drop(self, outcomes: dict[TransactionKey, Outcome], key: TransactionKey) -> None:
-        self._drop_xid(key, outcomes.pop(key))
-        self._changed(outcome_key(key))
+    def _xids(self, xid: bytes) -> dict[bytes, TransactionKey]:
+        return self._by_xid[hash(xid) % XID_SHARDS]
 
     def _drop_xid(self, key: TransactionKey, outcome: Outcome) -> None:
-        if self._by_xid.get(outcome.xid) == key:
-            del self._by_xid[outcome.xid]
+        xids = self._xids(outcome.xid)
+        if xids.get(outcome.xid) == key:
+            del xids[outcome.xid]
 
     def _changed(self, key: bytes) -> None:
         if self._changes.listener is not None:
             self._changes.listener.items_changed((key,))
+
+
+def _together(
+    captured: CapturedOutcomes, others: list[tuple[TransactionKey, Outcome]]
+) -> Iterator[list[tuple[TransactionKey, Outcome]]]:
+    """Pages, and others by their key, in the order of keys."""
+    place = 0
+    while (number := captured.number) is not None:
+        begin = place
+        while place < len(others) and page_of(others[place][0]) <= number:
+            place += 1
+        page = captured.next()
+        yield sorted([*others[begin:place], *page]) if place > begin else page
+    yield others[place:]

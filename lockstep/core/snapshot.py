@@ -237,26 +237,14 @@ def _outcome(state: SetState, key: bytes) -> Item | None:
 def _capture_outcomes(state: SetState, wanted: _Wanted) -> Paced:
     if not wanted[True]:
         return iter(())
-    return _of_outcomes(state.outcomes.copies())
+    return _of_outcomes(state.outcomes.capture(state.applied))
 
 
-def _of_outcomes(copies: list[dict[TransactionKey, Outcome]]) -> Paced:
-    """In the order of their keys, which is nearly that of their records: sorted by parts."""
-    parts: dict[int, list[tuple[TransactionKey, Outcome]]] = {}
-    looked = 0
-    for copy in copies:
-        for pair in copy.items():
-            parts.setdefault(pair[0][0] >> _OUTCOMES_BITS, []).append(pair)
-            looked += 1
-            if looked % _LOOKED_AT == 0:
-                yield None
-    for _, pairs in sorted(parts.items()):
-        for key, outcome in sorted(pairs):
+def _of_outcomes(captured: Iterator[list[tuple[TransactionKey, Outcome]]]) -> Paced:
+    for pairs in captured:
+        yield None
+        for key, outcome in pairs:
             yield Item(keys.outcome_key(key), values.encode(outcome), True)
-
-
-_OUTCOMES_BITS = 12
-"""Outcomes of transactions that began within 4096 indexes are put in order together."""
 
 
 def _session(state: SetState, key: bytes) -> Item | None:

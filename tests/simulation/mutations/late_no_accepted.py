@@ -4,6 +4,7 @@ from lockstep.core.clock import Now
 from lockstep.core.commands import RollbackCommand
 from lockstep.core.ids import Epoch, LogIndex, TransactionKey
 from lockstep.core.inputs import AnyInput, BackupSaid, ClientSaid
+from lockstep.core.outcome_pages import page_of
 from lockstep.core.outcomes import Outcome
 from lockstep.core.records import AppliedRecord, Rollback, RollbackReason
 from lockstep.core.replication import Refuse
@@ -25,7 +26,7 @@ class RepentantState(SetState):
             and self.outcome(record.transaction).state is TransactionState.COMMITTED
         ):
             rolled_back = Outcome(TransactionState.ROLLED_BACK, record.reason, index)
-            self.outcomes._ordinary[record.transaction] = rolled_back
+            self.outcomes._ordinary.pages[page_of(record.transaction)][record.transaction] = rolled_back
 
 
 class Repentant(WeakReplica):

@@ -9,6 +9,7 @@ import pytest
 from lockstep.core.branch_names import RANDOM_BYTES, GenerationTag, branch_xid, new_global_id
 from lockstep.core.ids import Epoch, LogIndex
 from lockstep.core.items import META_KEY, Changes
+from lockstep.core.outcome_pages import PAGE_BITS, CapturedOutcomes
 from lockstep.core.outcomes import Outcome, Outcomes
 from lockstep.core.records import Commit, ForgetHeuristic, ForgetOutcomes, RollbackReason
 from lockstep.core.set_state import SetState
@@ -279,10 +280,62 @@ def test_a_late_forgotten_outcome_is_restored_and_leaves_as_where_it_was_forgott
     log.commit(late)
     log.append(ForgetHeuristic(None, branch))
     restored = Outcomes(Changes())
-    count = sum(restored.restore(list(reversed(log.state.outcomes.all())), log.state.outcomes.floor, 0))
-    assert count == len(log.state.outcomes)
+    for _ in restored.restore(list(reversed(log.state.outcomes.all())), log.state.outcomes.floor, 0):
+        pass
+    assert len(restored) == len(log.state.outcomes)
     for outcomes in (log.state.outcomes, restored):
         assert [key for key, _ in outcomes.all()] == [first, branch, late]
         outcomes.forget(floor)
         assert [key for key, _ in outcomes.all()] == [late]
         assert outcomes.find_xid(b"branch") is None
+
+
+def test_outcomes_are_kept_on_pages_that_do_not_grow_with_their_number() -> None:
+    outcomes = Outcomes(Changes())
+    for number in range(1, 40_001):
+        outcomes.record(
+            (LogIndex(number), Epoch(1)),
+            Outcome(TransactionState.COMMITTED, 0, LogIndex(number + 1), b"%d" % number),
+        )
+    assert max(map(len, outcomes._ordinary.pages.values())) <= 1 << PAGE_BITS
+    assert max(map(len, outcomes._by_xid)) < 300
+    outcomes.forget(LogIndex(40_001))
+    assert (len(outcomes), outcomes._ordinary.pages, any(outcomes._by_xid)) == (0, {}, False)
+
+
+def test_a_snapshot_of_outcomes_shows_what_was_there_and_copies_no_more_than_the_pages_that_change() -> None:
+    outcomes, pages, size = Outcomes(Changes()), 5, 1 << PAGE_BITS
+    for number in range(1, pages * size):
+        # Those that began last ended first.
+        began = pages * size - number
+        outcomes.record(
+            (LogIndex(began), Epoch(1)), Outcome(TransactionState.COMMITTED, 0, LogIndex(began + number))
+        )
+    heuristic = Outcome(TransactionState.HEURISTICALLY_COMMITTED, 0, LogIndex(pages * size), b"x")
+    outcomes.record((LogIndex(size), Epoch(2)), heuristic)
+    before = outcomes.all()
+    captured = outcomes.capture(LogIndex(pages * size))
+    found = next(captured)
+    outcomes.record(
+        (LogIndex(size + 1), Epoch(2)), Outcome(TransactionState.COMMITTED, 0, LogIndex(pages * size + 1))
+    )
+    outcomes.forget_heuristic((LogIndex(size), Epoch(2)))
+    (reading,) = (reference() for reference in outcomes._changes.captures.of_outcomes)
+    assert isinstance(reading, CapturedOutcomes)
+    outcomes.forget(LogIndex(pages * size))
+    assert max(map(len, reading._saved.values())) <= size + 1
+    for page in captured:
+        assert len(page) <= size + 1
+        found += page
+    assert found == before
+
+
+def test_restored_outcomes_are_put_in_order_in_steps() -> None:
+    outcomes, count = Outcomes(Changes()), 20_000
+    all_of_them = [
+        ((LogIndex(number), Epoch(1)), Outcome(TransactionState.COMMITTED, 0, LogIndex(2 * count - number)))
+        for number in range(1, count + 1)
+    ]
+    steps = list(outcomes.restore(all_of_them, LogIndex(0), 0))
+    assert max(steps) <= 1 << PAGE_BITS
+    assert [outcome.index for outcome in outcomes._ordinary.first(count)] == [*range(count, 2 * count)]
