@@ -60,7 +60,7 @@ def apply_declare_queue(
     state: SetState, index: LogIndex, epoch: Epoch, record: DeclareQueue, is_durable: bool
 ) -> Reply:
     definition = msgspec.structs.replace(record, command=None, is_durable=record.is_durable and is_durable)
-    queue = Queue(QueueId(index), definition, state.contents, state.changes)
+    queue = Queue(QueueId(index), definition, state.contents, state.changes, state.page_entries)
     state.queues.add(queue)
     if queue.is_durable:
         state.changed(queue_key(queue.id))

@@ -244,7 +244,9 @@ class Restoration:
             )
         elif kind == keys.QUEUE:
             definition = values.decode_queue(item.value)
-            self._queues.append(Queue(QueueId(number), definition, state.contents, state.changes))
+            self._queues.append(
+                Queue(QueueId(number), definition, state.contents, state.changes, state.page_entries)
+            )
         else:
             value = values.decode_session(item.value)
             session = Session(SessionKey(number), value.epoch, value.session_id, value.timeout_ms)

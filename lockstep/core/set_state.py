@@ -11,6 +11,7 @@ from typing import Any
 from lockstep.core.apply_table import APPLY
 from lockstep.core.apply_whole import AppliedAt, apply_whole, stretch
 from lockstep.core.contents import Contents
+from lockstep.core.entry_pages import PAGE_ENTRIES
 from lockstep.core.epoch_table import EpochTable
 from lockstep.core.exchanges import DEFAULT_EXCHANGE, Exchanges
 from lockstep.core.frames import Frame, FrameHeader, decode_packed
@@ -46,8 +47,12 @@ RECORD_COST = 6
 class SetState:
     """The state after the record at `applied`; whoever holds the log drives it by `apply_frame` or `apply` and `close_frame`."""
 
-    def __init__(self, set_name: SetName, listener: StateListener | None = None) -> None:
+    def __init__(
+        self, set_name: SetName, listener: StateListener | None = None, page_entries: int = PAGE_ENTRIES
+    ) -> None:
         self.set_name = set_name
+        self.page_entries = page_entries
+        """Of its queues; nobody sees it in what they have."""
         self.applied = LogIndex(0)
         """The last index that was applied, or that a frame said was there."""
         self.time_ms = TimeMs(0)

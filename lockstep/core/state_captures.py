@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from lockstep.core.content_shelf import Shelf, ShelfCopy
 from lockstep.core.deaths import Deaths
+from lockstep.core.entry_pages import Piece
 from lockstep.core.ids import LogIndex, QueueId, QueuePosition, index_of, place
-from lockstep.core.queues import Piece, Queue
+from lockstep.core.queues import Queue
 
 if TYPE_CHECKING:
     from lockstep.core.set_state import SetState

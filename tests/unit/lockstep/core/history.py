@@ -77,7 +77,8 @@ def message(
 class Log:
     """A log and the state at its end."""
 
-    state: SetState = field(default_factory=lambda: SetState(SET))
+    state: SetState = field(default_factory=lambda: SetState(SET, page_entries=5))
+    """With pages as small as no other state has, so that nothing depends on where entries are."""
     frames: list[Frame] = field(default_factory=list)
     epoch: Epoch = field(default_factory=lambda: Epoch(0))
     _waiting: list[tuple[AnyRecord, bool]] = field(default_factory=list)

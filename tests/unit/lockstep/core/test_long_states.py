@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 
 from lockstep.core.content_shelf import SHELF_BITS
+from lockstep.core.entry_pages import PAGE_ENTRIES
 from lockstep.core.ids import ORDINAL_BITS
 from lockstep.core.invariants import check_invariants
 from lockstep.core.pieces import PIECE_COST, Pieces
+from lockstep.core.queues import RESTORED_IN_ONE
 from lockstep.core.restoration import Restoration
 from lockstep.core.set_state import SetState
 from lockstep.core.state_captures import PIECE_ENTRIES, CapturedContents, CapturedEntries
@@ -91,3 +93,22 @@ def test_a_change_copies_no_more_than_the_unit_that_it_is_in() -> None:
     saved = [unit for units in entries._saved.values() for unit in units.values()]
     assert [len(positions) for unit in saved for positions, _ in unit.pieces] == [1]
     assert len(contents._saved) == 1
+
+
+def test_a_page_of_entries_does_not_grow_with_its_queue() -> None:
+    log = Log(SetState(SET))
+    log.begin_epoch()
+    queue, other = log.queue("q"), log.queue("other")
+    for _ in range(3):
+        # Of a batch that goes to several queues each message is kept by itself.
+        log.publish(
+            *(message((queue, other) if number % 2 else (queue,)) for number in range(PAGE_ENTRIES * 2))
+        )
+        for _ in range(PAGE_ENTRIES):
+            log.publish(message((queue,)))
+    restored = SetState.from_items(SET, list(log.state.items()))
+    for each in (queue, restored.queues.by_name["q"]):
+        assert each.length == PAGE_ENTRIES * 9
+        assert max(len(page.order) for page in each._pages) <= PAGE_ENTRIES + RESTORED_IN_ONE
+    log.dequeue(queue, *queue.positions()[:-1])
+    assert [len(page.single) for page in queue._pages] == [1]
