@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from lockstep.core.apply_messages import release
 from lockstep.core.exchanges import Binding, Exchange
 from lockstep.core.ids import Epoch, ExchangeId, LogIndex, QueueId
 from lockstep.core.items import queue_key
@@ -94,7 +93,8 @@ def apply_delete_queue(
 
 
 def delete_queue(state: SetState, queue: Queue) -> None:
-    """Delete a queue with its messages, locks and bindings; open transactions that touch it become rollback-only.
+    """Delete a queue with its messages, locks and bindings; open transactions that touch it become rollback-only. It is gone with
+    that; what its messages took is let go of in pieces (`Clearing`).
 
     Their operations on it stay in their buffers and have no effect: the id is never given out again. That is the same as
     dropping them, and leaves what is durable of a buffer a function of durable records alone.
@@ -106,7 +106,7 @@ def delete_queue(state: SetState, queue: Queue) -> None:
     state.queues.remove(queue)
     if state.listener is not None:
         state.tell(state.listener.queue_deleted, queue)
-    release(state, queue.remove(queue.positions(), True))
+    state.clearing.add(queue)
     if queue.is_durable:
         state.changed(queue_key(queue.id))
 

@@ -60,7 +60,7 @@ def _check_queues(state: SetState) -> None:
 def _check_references(state: SetState) -> None:
     durable: dict[MessageId, int] = {}
     transient: dict[MessageId, int] = {}
-    for queue in state.queues.by_id.values():
+    for queue in (*state.queues.by_id.values(), *state.clearing.queues):
         for position, message_id in queue.items():
             counts = durable if queue.is_entry_durable(position) else transient
             counts[message_id] = counts.get(message_id, 0) + 1

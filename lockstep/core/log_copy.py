@@ -18,7 +18,9 @@ _COST_SHIFT = 5
 
 
 class LogCopy:
-    """Lives as long as one replica's memory of one resource set; a role core owns it at any time."""
+    """Lives as long as one replica's memory of one resource set; a role core owns it at any time, and has the state cleared in
+    pieces (`Clearing.turns`).
+    """
 
     def __init__(
         self,
@@ -28,6 +30,7 @@ class LogCopy:
         resident_bytes_max: int = UNLIMITED_BYTES,
     ) -> None:
         self.state = state
+        state.clearing.is_in_pieces = True
         self.bodies = ResidentBodies(state, resident_bytes_max)
         self.suffix: deque[Frame] = deque()
         self.commit_index = commit_index
@@ -144,6 +147,7 @@ class LogCopy:
         self.finish_frame()
         if not self.is_durable_only:
             self.state = SetState.from_items(self.state.set_name, list(self.state.items(transient=False)))
+            self.state.clearing.is_in_pieces = True
             self.bodies = ResidentBodies(self.state, self._resident_bytes_max)
             self.is_durable_only = True
 

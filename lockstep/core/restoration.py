@@ -82,6 +82,7 @@ class Restoration:
     ) -> None:
         """`blocks`: gets what was found of them. `with_checksums`: of bodies that are let go, see `Contents.drop`."""
         self._state = state
+        state.clearing.finish()
         state.changes.captures.finish()
         self._references = RestoredReferences(state.contents)
         self._contents = RestoredContents(

@@ -10,6 +10,7 @@ from typing import Any
 
 from lockstep.core.apply_table import APPLY
 from lockstep.core.apply_whole import AppliedAt, apply_whole, stretch
+from lockstep.core.clearing import Clearing
 from lockstep.core.contents import Contents
 from lockstep.core.entry_pages import PAGE_ENTRIES
 from lockstep.core.epoch_table import EpochTable
@@ -64,6 +65,7 @@ class SetState:
         self.contents = Contents(self.changes)
         self.exchanges = Exchanges(self.changes)
         self.queues = Queues()
+        self.clearing = Clearing(self)
         self.sessions = Sessions()
         self.transactions = Transactions()
         self.outcomes = Outcomes(self.changes)
@@ -257,10 +259,12 @@ class SetState:
         in_blocks: bool = False,
     ) -> Iterator[Item | None]:
         """The same for whoever lets others have their turn: with None between items where much was looked at for nothing."""
+        self.clearing.finish()
         return all_items(self, durable, transient, bodies, in_blocks)
 
     def item(self, key: bytes) -> Item | None:
         """The present item of a key; None if there is none (any more)."""
+        self.clearing.finish()
         return one_item(self, key)
 
     @classmethod

@@ -25,6 +25,8 @@ from services.primary.core.primary import PrimaryCore
 
 HASHED_ITEMS = 200
 """In one turn: about a millisecond."""
+CLEARED_SECONDS = 0.001
+"""Between two steps of clearing a state whose hash is wanted."""
 HASH_PAUSE = 4.0
 """Times that a hash took, until the next one: hashes take a fifth of the time at most, however many ask for them."""
 
@@ -99,6 +101,7 @@ class StatusReport:
             await asyncio.sleep(max(0.0, self._hash_not_before - loop.time()))
             del self._next_hashes[set_name]
             begun_at = loop.time()
+            await self._cleared(set_name)
             report, state = self.replica(set_name), self._state(set_name)
             if state is not None:
                 # At once, before anything else is applied; what is read of it then is as it was.
@@ -106,6 +109,12 @@ class StatusReport:
                 report.state_hash = await hash_in_turns(items)
             self._hash_not_before = loop.time() + HASH_PAUSE * (loop.time() - begun_at)
             return report
+
+    async def _cleared(self, set_name: SetName) -> None:
+        """What reading the state would clear in one go is cleared, or its replica clears it, in turns."""
+        state = self._state(set_name)
+        for _ in state.clearing.until_cleared() if state is not None else ():
+            await asyncio.sleep(CLEARED_SECONDS)
 
     def replica(self, set_name: SetName) -> pb.Replica:
         """This broker's replica of a set. Raises `Rejected` NOT_FOUND."""

@@ -167,6 +167,8 @@ class BackupCore:
             self._following.tell_joined(now)
         if memory.copy is not None and (memory.joining is None or not memory.joining.is_settling):
             memory.copy.bodies.trim(memory.durable_end)
+            if (turns := memory.copy.state.clearing.turns()) is not None:
+                memory.pieces.begin(turns)
         if memory.pieces.works:
             memory.effects += memory.pieces.ask(self.set_name, now)
         return memory.take_effects()

@@ -30,6 +30,8 @@ def describe(context: Context, request: Describe, tell: Callable[[Description], 
     """
     size = min(request.page_size or PAGE_MAX, PAGE_MAX)
     page = yield from _first_behind(context, request.page_token, size + 1)
+    if request.with_state_hash:
+        yield from context.state.clearing.until_cleared()
     next_token = page[size - 1] if len(page) > size else 0
     description = _described(context, request.request, page[:size], next_token)
     if request.with_state_hash:

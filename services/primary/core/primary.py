@@ -380,6 +380,9 @@ class PrimaryCore:
                 deliver(self.context, self.streams)
                 self.streams.flush_answers()
             self._mind_bodies(now)
+            if (turns := self.context.state.clearing.turns()) is not None:
+                self.context.pieces.begin(turns)
+                self.context.effects += self.context.pieces.ask(self.context.state.set_name, now)
         return self._take_effects()
 
     def _begin_serving(self) -> None:

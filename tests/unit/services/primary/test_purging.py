@@ -2,6 +2,7 @@
 
 import pytest
 
+from lockstep.core.clearing import CLEARED_IN_ONE
 from lockstep.core.commands import DeleteQueueCommand, PurgeQueueCommand
 from lockstep.core.errors import ErrorCode
 from lockstep.core.inputs import Tick, Woken
@@ -185,3 +186,23 @@ def test_the_longest_transaction_and_the_longest_part_leave_time_to_renew_the_le
     settings = PrimarySettings()
     longest = max(settings.transaction_operations_max, settings.command_messages_max)
     assert longest * RECORD_MICROSECONDS <= LeaseSettings().lease_seconds * 1_000_000 / 3
+
+
+def test_what_a_long_queue_held_is_cleared_behind_its_deletion_between_other_commands() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.declare("q")
+    client.declare("other")
+    count = 3 * CLEARED_IN_ONE
+    for _ in range(3):
+        client.publish("q", *[b"x"] * CLEARED_IN_ONE)
+    assert client.ok(DeleteQueueCommand(0, "q")) == count
+    assert rig.state.queues.get("q") is None and len(rig.state.contents) == count
+    client.declare("q")
+    client.publish("other", b"y")
+    assert rig.state.queues.by_name["q"].length == 0
+    while rig.state.clearing.queues:
+        assert rig.wakes
+        wake(rig)
+    assert len(rig.state.contents) == 1
+    rig.check_log()
