@@ -149,7 +149,7 @@ class Attachments:
             lost = [position for position in positions if (queue.name, position) not in in_hand]
             context.dispatch.let_go(session.key, queue_id, lost)
             context.dispatch.returned(queue_id, lost)
-            context.expiry.watch(queue, lost)
+            context.expiry.watch_again(queue, lost)
 
     def outlives_hand_over(self, session: SessionKey) -> bool:
         """Whether its client goes on with what it has open and in hand where the set is handed over (T8)."""
@@ -266,7 +266,7 @@ class Attachments:
                 append_requeue(context, queue, positions)
             else:
                 context.dispatch.returned(queue_id, positions)
-                context.expiry.watch(queue, positions)
+                context.expiry.watch_again(queue, positions)
         number = self._attached.pop(key, None)
         stream = self._streams.by_number.get(number) if number is not None else None
         if stream is not None:

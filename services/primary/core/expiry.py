@@ -2,18 +2,23 @@
 
 Law: nothing expires by itself, on any replica; a message that is held or locked waits until it is let go, and is
 watched again then. What is there when the epoch begins is looked through in pieces, and until that is done any of it may be due.
+Messages that left before their time are cleared away a few at a time, however many are watched.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 from lockstep.core.content_shelf import Shelf
 from lockstep.core.ids import LogIndex, QueueId, QueuePosition
 from lockstep.core.queues import Queue
 from lockstep.core.set_state import SetState
 
+_Due = tuple[int, QueueId, QueuePosition]
+"""When (TimeMs), and which message."""
 _SLACK = 1024
 """Entries of messages that are gone, and that nobody has to clear away yet."""
+LOOKED_AT_MAX = 4000
+"""Messages that are watched, and looked at in one step for whether they are there still."""
 WATCHED_MAX = 500
 """Messages that are begun to be watched in one step."""
 
@@ -25,9 +30,14 @@ class Expiry:
         self._queues = state.queues.by_id
         self._expecting: set[QueueId] = set()
         """Queues that ever got a message with an end: nobody looks at the messages of others."""
-        self._due: list[tuple[int, QueueId, QueuePosition]] = []
+        self._due: list[_Due] = []
         """Heap; names messages that left long ago, too."""
         self._due_max = _SLACK
+        """Beyond it all of them are looked at."""
+        self._unsure: list[_Due] = []
+        """Heap: those that are being looked at, from its end, which leaves it one; who is there goes to `_due`."""
+        self._taken_to_ms = 0
+        """Up to this time (TimeMs) those that were due have been taken."""
         self._state = state
         self.is_looking = True
         """There is more to be looked through of what was there when the epoch began."""
@@ -58,36 +68,50 @@ class Expiry:
         self._expecting.update(queues)
 
     def watch(self, queue: Queue, positions: Sequence[QueuePosition]) -> None:
-        """Messages became visible or were given back."""
+        """Messages became visible."""
         if queue.id not in self._expecting:
             return
         self._watch(queue, positions)
-        if len(self._due) > self._due_max and not self.is_looking:
-            self._forget_gone()
+        if self._unsure:
+            self._forget_gone(2 * len(positions))
+        elif len(self._due) > self._due_max and not self.is_looking:
+            self._unsure, self._due = self._due, []
 
-    def _watch(self, queue: Queue, positions: Sequence[QueuePosition]) -> None:
+    def watch_again(self, queue: Queue, positions: Sequence[QueuePosition]) -> None:
+        """Messages were given back. Those whose time has not come are watched still."""
+        if queue.id in self._expecting:
+            self._watch(queue, positions, self._taken_to_ms)
+
+    def _watch(self, queue: Queue, positions: Sequence[QueuePosition], until_ms: int | None = None) -> None:
         for position in positions:
             expires_ms = queue.expires_ms(position) if position in queue else 0
-            if expires_ms:
+            if expires_ms and (until_ms is None or expires_ms <= until_ms):
                 heappush(self._due, (expires_ms, queue.id, position))
 
-    def _forget_gone(self) -> None:
-        queues = self._queues
-        self._due = [due for due in set(self._due) if due[1] in queues and due[2] in queues[due[1]]]
-        heapify(self._due)
-        self._due_max = 2 * len(self._due) + _SLACK
+    def _forget_gone(self, count: int) -> None:
+        """Look at some whether they are there still."""
+        unsure, queues = self._unsure, self._queues
+        for _ in range(min(count, LOOKED_AT_MAX, len(unsure))):
+            due = unsure.pop()
+            if due[1] in queues and due[2] in queues[due[1]]:
+                heappush(self._due, due)
+        if not unsure:
+            self._due_max = 2 * len(self._due) + _SLACK
 
     def is_due(self, wall_ms: int) -> bool:
         """Whether the time of some is up, as far as they are watched."""
-        return bool(self._due) and self._due[0][0] <= wall_ms
+        due, unsure = self._due, self._unsure
+        return bool(due and due[0][0] <= wall_ms) or bool(unsure and unsure[0][0] <= wall_ms)
 
     def take_due(self, wall_ms: int, limit: int) -> dict[QueueId, list[QueuePosition]]:
         """Up to `limit` positions whose time is up, by queue, each once however often it was watched: moved twice, a message
         would be doubled. Some may have left meanwhile; nobody asks for them again."""
         due: dict[QueueId, dict[QueuePosition, None]] = {}
         taken = 0
+        self._taken_to_ms = max(self._taken_to_ms, wall_ms)
         while self.is_due(wall_ms) and taken < limit:
-            _, queue_id, position = heappop(self._due)
+            is_unsure = bool(self._unsure) and not (self._due and self._due[0] <= self._unsure[0])
+            _, queue_id, position = heappop(self._unsure if is_unsure else self._due)
             due.setdefault(queue_id, {})[position] = None
             taken += 1
         return {queue_id: list(positions) for queue_id, positions in due.items()}

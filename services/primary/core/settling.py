@@ -49,10 +49,10 @@ def settle(context: Context, request: Request, command: SettleCommand) -> None:
         case Disposition.RELEASE if command.annotations:
             append_annotations(context, queue, positions, command.annotations)
             context.dispatch.gave_back(context.writer.log.end, queue.id, positions)
-            context.expiry.watch(queue, positions)
+            context.expiry.watch_again(queue, positions)
         case Disposition.RELEASE:
             context.dispatch.returned(queue.id, command.positions)
-            context.expiry.watch(queue, command.positions)
+            context.expiry.watch_again(queue, command.positions)
         case Disposition.FAIL:
             if command.annotations:
                 append_annotations(context, queue, positions, command.annotations)
@@ -70,7 +70,7 @@ def give_back(context: Context, queue: Queue, positions: Sequence[QueuePosition]
     worn_out = [position for position in positions if queue.is_worn_out(position)]
     fresh = [position for position in positions if not queue.is_worn_out(position)]
     context.dispatch.gave_back(context.writer.log.end, queue.id, fresh)
-    context.expiry.watch(queue, fresh)
+    context.expiry.watch_again(queue, fresh)
     if worn_out:
         dead_letter(context, queue, worn_out, DequeueReason.REJECTED)
 

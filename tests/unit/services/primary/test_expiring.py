@@ -5,9 +5,14 @@ nobody.
 import pytest
 
 from lockstep.core.commands import Disposition
+from lockstep.core.ids import QueuePosition, place
 from lockstep.core.inputs import AnyInput, Tick, Woken
+from lockstep.core.queues import Queue
+from lockstep.core.records import Message
 from lockstep.core.requests import DetachSession, DrainConsumer
+from services.primary.core.expiry import Expiry
 from services.primary.core.settings import PrimarySettings
+from tests.unit.lockstep.core.history import Log
 from tests.unit.services.primary.primary_rig import SET, Rig, RigClient
 
 ONE_AT_A_TIME = PrimarySettings(expiry_batch_max=1)
@@ -185,3 +190,64 @@ def test_a_new_primary_looks_for_what_expires_in_pieces_and_delivers_none_of_it_
     assert looking == [True, False]
     assert rig.bodies("q") == kept
     rig.check_log()
+
+
+def watching(queue_messages: int) -> tuple[Log, Queue, Expiry]:
+    """A queue, and an expiry that watches so many messages of it."""
+    log = Log()
+    log.begin_epoch()
+    queue = log.queue("q")
+    expiry = Expiry(log.state)
+    for _ in expiry.look_through():
+        pass
+    expiry.expect([queue.id])
+    for number in range(queue_messages):
+        watch_one(log, queue, expiry, number)
+    return log, queue, expiry
+
+
+def watch_one(log: Log, queue: Queue, expiry: Expiry, number: int) -> QueuePosition:
+    (given,) = (Message((queue.id,), b"", b"", 1000 + number, True),)
+    position = QueuePosition(place(log.publish(given), 0))
+    expiry.watch(queue, [position])
+    return position
+
+
+def test_messages_that_left_before_their_time_are_forgotten_a_few_at_a_time() -> None:
+    count = 3000
+    log, queue, expiry = watching(count)
+    log.dequeue(queue, *queue.positions())
+    last, moved = 0, []
+    for number in range(2 * count):
+        log.dequeue(queue, watch_one(log, queue, expiry, number))
+        moved.append(abs(len(expiry._unsure) - last))
+        last = len(expiry._unsure)
+    begun = [count for count in moved if count > 2]
+    assert len(begun) <= 2, "looking begins once in a while, and then goes on by two at a time"
+    assert len(expiry._due) + len(expiry._unsure) < 3 * count
+
+
+def test_what_is_being_looked_at_expires_in_its_turn() -> None:
+    count = 3000
+    log, queue, expiry = watching(count)
+    while not expiry._unsure:
+        watch_one(log, queue, expiry, count)
+    watch_one(log, queue, expiry, 0)
+    assert expiry._unsure and expiry._due
+    found: list[QueuePosition] = []
+    while expiry.is_due(10_000):
+        found += expiry.take_due(10_000, 100).get(queue.id, [])
+    assert sorted(found) == queue.positions()
+    expiries = [queue.expires_ms(position) for position in found]
+    assert expiries == sorted(expiries)
+
+
+def test_a_message_that_is_given_back_again_and_again_is_watched_once() -> None:
+    _, queue, expiry = watching(1)
+    for _ in range(100):
+        expiry.watch_again(queue, queue.positions())
+    assert len(expiry._due) == 1
+    assert expiry.take_due(2000, 10) == {queue.id: queue.positions()}
+    assert not expiry.is_due(5000), "somebody has it"
+    expiry.watch_again(queue, queue.positions())
+    assert expiry.take_due(2000, 10) == {queue.id: queue.positions()}
