@@ -51,11 +51,12 @@ class OutcomePages:
         return page.get(key) if page is not None else None
 
     def add(self, key: TransactionKey, outcome: Outcome) -> None:
-        """One behind all others."""
+        """One behind all others, of a transaction that has none here."""
         number = key[0] >> PAGE_BITS
         page = self.pages.get(number)
         if page is None:
             page = self.pages[number] = {}
+        assert key not in page, f"transaction {key} ended twice"
         page[key] = outcome
         self._order.append(key)
 

@@ -55,15 +55,19 @@ class Outcomes:
         return self._ordinary.get(key) or self._heuristic.get(key) or self._late.get(key)
 
     def __contains__(self, key: TransactionKey) -> bool:
-        return key in self._ordinary or key in self._heuristic or key in self._late
+        page = self._ordinary.pages.get(key[0] >> PAGE_BITS)
+        return (page is not None and key in page) or key in self._heuristic or key in self._late
 
     def __len__(self) -> int:
         return len(self._ordinary) + len(self._heuristic) + len(self._late)
 
     def record(self, key: TransactionKey, outcome: Outcome) -> None:
         """Keep the outcome of a transaction that has none yet."""
-        assert key not in self, f"transaction {key} ended twice"
-        self._keep(key, outcome)
+        assert key not in self._heuristic and key not in self._late, f"transaction {key} ended twice"
+        if outcome.xid or outcome.state in HEURISTICS:
+            self._keep(key, outcome)
+        else:
+            self._ordinary.add(key, outcome)
         if self._changes.listener is not None:
             self._changed(outcome_key(key))
 

@@ -32,12 +32,14 @@ class QueueEntries:
     # --- asking ---
 
     def __contains__(self, position: QueuePosition) -> bool:
-        page = self._page_at(position)
+        pages = self._pages
+        page = pages[0] if len(pages) == 1 else pages[self._number_of(position)]
         return position in page.single or page.runs.find(position) is not None
 
     def message_id(self, position: QueuePosition) -> MessageId | None:
         """Whose place this is; None if there is no entry."""
-        page = self._page_at(position)
+        pages = self._pages
+        page = pages[0] if len(pages) == 1 else pages[self._number_of(position)]
         message_id = page.single.get(position)
         if message_id is None:
             run = page.runs.find(position)
@@ -68,12 +70,12 @@ class QueueEntries:
         pages = self._pages
         pages[0].skip_gone()  # So that nobody walks over it again.
         found: list[QueuePosition] = []
-        number = self._number_of(start)
+        number, last = (0, 0) if len(pages) == 1 else (self._number_of(start), len(pages) - 1)
         pages[number].positions(start, limit, found)
-        while number + 1 < len(pages) and (limit is None or len(found) < limit):
+        while number < last and (limit is None or len(found) < limit):
             number += 1
             pages[number].positions(start, limit, found)
-        return found[:limit]
+        return found
 
     def pieces(self, positions: Sequence[QueuePosition]) -> Iterator[Piece]:
         """Those of these positions that are there, in their order."""
@@ -125,10 +127,6 @@ class QueueEntries:
     def _number_of(self, position: int) -> int:
         """Of the page that a position belongs to."""
         return max(0, bisect_right(self._firsts, position) - 1) if len(self._pages) > 1 else 0
-
-    def _page_at(self, position: int) -> EntryPage:
-        pages = self._pages
-        return pages[0] if len(pages) == 1 else pages[self._number_of(position)]
 
     def _pages_from(self, position: int) -> Iterator[EntryPage]:
         """The page that a position belongs to, and those behind it."""
@@ -206,6 +204,8 @@ class QueueEntries:
 
     def _trim(self, page: EntryPage) -> None:
         """Some entries of a page have been taken out."""
+        if page.single and len(page.order) <= 2 * len(page.single):
+            return  # Nearly always.
         if not page.is_empty:
             page.trim()
         elif len(self._pages) == 1:
