@@ -244,11 +244,11 @@ class Queue(QueueEntries):
 
     def count_delivery(self, positions: Iterable[QueuePosition], is_durable: bool) -> list[QueuePosition]:
         """One more failed delivery of entries that are there; of durable ones only for a durable record. Answers which."""
-        counted = self._to_change(positions, is_durable)
+        counted, counts = self._to_change(positions, is_durable), self.delivery_counts
         for position in counted:
-            self.delivery_counts[position] = self.delivery_counts.get(position, 0) + 1
-            if self.is_entry_durable(position):
-                self._tell((position,))
+            counts[position] = counts.get(position, 0) + 1
+        if self._changes.listener is not None:
+            self._tell([position for position in counted if self.is_entry_durable(position)])
         return counted
 
     def restore(self, entries: Pairs, runs: Sequence[EntryRun], are_durable: bool) -> Iterator[Piece]:

@@ -77,6 +77,7 @@ def _replica_settings(options: Options, random: Random) -> ReplicaSettings:
         names_batch_max=random.choice((1, 1000)),
         gathering_ms_max=random.choice((0, 10, 200)),
         session_ends_max=Random(f"ends {options.seed}").choice((1, 64)),
+        given_back_max=Random(f"given back {options.seed}").choice((1, 3, 2000)),
         piece_cost=piece_cost,
     )
     return ReplicaSettings(primary, BackupSettings(retained_bytes_max=retained, piece_cost=piece_cost))

@@ -6,12 +6,15 @@ session had in hand, or had open, ends by records of its own before the record t
     attached --stream lost--> away --attach--> attached        attached | away --detach, time-out--> ended
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
 from lockstep.core.due_times import DueTimes
 from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import QueuePosition, SessionKey
+from lockstep.core.queues import Queue
 from lockstep.core.records import CloseSession, OpenSession, RollbackReason
 from lockstep.core.requests import AttachSession, UnansweredSettle
 from lockstep.core.server_messages import (
@@ -26,8 +29,10 @@ from services.primary.core import branches
 from services.primary.core.auto_deletion import AutoDeletion
 from services.primary.core.client_streams import ClientStream, ClientStreams
 from services.primary.core.context import Context, check_name, shown
+from services.primary.core.queue_dispatch import Consumer
 from services.primary.core.removing import append_requeue
 from services.primary.core.transacting import append_rollback
+from services.primary.core.waiting_rejects import BLOCKED
 
 SILENCE_LOOK_MS = 1000
 """How often silent streams are looked for: much less often than ticks come."""
@@ -38,6 +43,16 @@ CLOSED_MAX = 4000
 """Consumers that end in one go because their streams are silent; one more stream, and all of its own."""
 _STREAM_COST = 20
 """Of closing a stream, in consumers."""
+_TRANSACTION_COST = 10
+"""Of rolling back one that has done nothing, in operations."""
+
+
+class _Ending(NamedTuple):
+    """The end of a session that is under way."""
+
+    parts: Iterator[int]
+    then: Callable[[], None] | None
+    """To be called behind it."""
 
 
 class Attachments:
@@ -54,6 +69,8 @@ class Attachments:
         """Of all others without a stream."""
         self._timed_out: dict[SessionKey, None] = {}
         """Whose time-out is over, and which have not been ended yet."""
+        self._ending: dict[SessionKey, _Ending] = {}
+        """Sessions that are being ended, the first of them now."""
         self._silent: dict[int, None] = {}
         """Streams that were silent for too long at the last look."""
         self._looked_ms = context.now.boottime_ms
@@ -174,21 +191,32 @@ class Attachments:
     def detach(self, stream: ClientStream) -> None:
         """The client is done with its session."""
         session = stream.session
-        if self._context.state.sessions.get(session) is not None:
-            self.end_session(session, is_lost=False)
-        self._streams.tell(stream.number, lambda: self._streams.ended(ErrorCode.NONE, "detached"))
-        self._streams.close_when_committed(stream.number)
+        sessions, then = self._context.state.sessions, partial(self._detached, stream)
+        if sessions.get(session) is not None:
+            parts = self._end(session, is_lost=False)
+            next(parts)
+            if sessions.get(session) is not None:
+                stream.blocked_by = BLOCKED
+                self._ending[session] = _Ending(parts, then)
+                return
+        then()
+
+    def _detached(self, stream: ClientStream) -> None:
+        if self._streams.by_number.get(stream.number) is stream:
+            self._streams.tell(stream.number, lambda: self._streams.ended(ErrorCode.NONE, "detached"))
+            self._streams.close_when_committed(stream.number)
 
     def _is_not_away(self, session: SessionKey) -> None:
         """It has a stream, or has ended."""
         self._not_back.pop(session, None)
         self._time_outs.drop(session)
         self._timed_out.pop(session, None)
+        self._ending.pop(session, None)
 
     @property
     def is_behind(self) -> bool:
         """Whether sessions are left that are to be ended, or streams that are to be closed."""
-        return bool(self._timed_out or self._silent)
+        return bool(self._timed_out or self._ending or self._silent)
 
     def look(self) -> None:
         """Find the sessions whose clients stayed away too long, and end the queues that nobody comes back to."""
@@ -204,13 +232,22 @@ class Attachments:
 
     def end_timed_out(self) -> None:
         """End sessions that have timed out: as many as leave others their turn, for a whole rack may vanish at once."""
-        settings = self._context.settings
-        ended = given_back = 0
-        while (
-            self._timed_out and ended < settings.session_ends_max and given_back < settings.delivery_turn_max
-        ):
-            given_back += self.end_session(next(iter(self._timed_out)), is_lost=True)
+        settings, sessions = self._context.settings, self._context.state.sessions
+        ended, left = 0, settings.given_back_max
+        while left > 0 and ended < settings.session_ends_max and (self._ending or self._timed_out):
+            if not self._ending:
+                first = next(iter(self._timed_out))
+                del self._timed_out[first]
+                self._ending[first] = _Ending(self._end(first, is_lost=True), None)
+            key, ending = next(iter(self._ending.items()))
+            left -= next(ending.parts, 0)
+            self._ending.pop(key, None)
+            if sessions.get(key) is not None:
+                self._ending[key] = ending  # Others first.
+                continue
             ended += 1
+            if ending.then is not None:
+                ending.then()
 
     def pace(self, number: int, is_full: bool) -> None:
         """Much waits to be written to a stream, or does not any more: its consumers get nothing meanwhile."""
@@ -246,40 +283,77 @@ class Attachments:
             self._streams.end(number, ErrorCode.UNAVAILABLE, text)
             self.close_stream(number)
 
-    def end_session(self, key: SessionKey, is_lost: bool) -> int:
+    def _end(self, key: SessionKey, is_lost: bool) -> Iterator[int]:
         """Roll back its transactions, give back what it holds, have its exclusive queues end, close it.
 
-        Answers how many messages it held.
+        In parts; each says what it took, in messages and operations. In between its client may come back to what is left.
         """
-        context = self._context
+        context, part = self._context, self._context.settings.given_back_max
+        number = self._attached.get(key)
+        stream = self._streams.by_number.get(number) if number is not None else None
+        consumers = list(stream.consumers.values()) if stream is not None else []
+        for consumer in consumers:
+            context.dispatch.remove_consumer(consumer)
+        if stream is not None:
+            stream.consumers.clear()
+        cost = 0
         for transaction in sorted(context.progress.of(key)):
+            buffer = context.state.transactions.get(transaction)
+            if transaction not in context.progress:
+                continue
             if context.progress.is_name(transaction):
                 context.progress.end(transaction)
-            elif not isinstance(context.state.transactions.get(transaction), DtxBuffer):
+            elif not isinstance(buffer, DtxBuffer):
+                cost += len(buffer.operations) if buffer is not None else 0
                 append_rollback(context, transaction, RollbackReason.SESSION_ENDED)
-        branches.session_ended(context, key)
-        held = context.dispatch.held_by(key)
-        for queue_id, positions in held.items():
-            queue = context.state.queues.by_id[queue_id]
-            context.dispatch.let_go(key, queue_id, positions)
-            if is_lost:
-                append_requeue(context, queue, positions)
-            else:
-                context.dispatch.returned(queue_id, positions)
-                context.expiry.watch_again(queue, positions)
-        number = self._attached.pop(key, None)
-        stream = self._streams.by_number.get(number) if number is not None else None
-        if stream is not None:
-            for consumer in stream.consumers.values():
-                context.dispatch.remove_consumer(consumer)
-                self.auto_deletion.consumer_left(consumer)
-            stream.consumers.clear()
+            cost += _TRANSACTION_COST
+            if cost >= part:
+                yield cost
+                cost = 0
+        for branch in context.state.transactions.branches_of(key):
+            if context.state.transactions.get(branch.key) is branch and key in branch.associations:
+                cost += len(branch.operations) + _TRANSACTION_COST
+                branches.session_ended(context, branch, key)
+            if cost >= part:
+                yield cost
+                cost = 0
+        for queue_id in context.dispatch.holds_in(key):
+            start = QueuePosition(0)
+            while held := context.dispatch.held_of(key, queue_id):
+                queue = context.state.queues.by_id[queue_id]
+                # What somebody holds is mostly at the head of a queue, and goes back in its order.
+                ahead = queue.positions(start, part) if len(held) > part else sorted(held)
+                start = QueuePosition(ahead[-1] + 1)
+                cost += len(ahead)
+                self._give_back(key, queue, [position for position in ahead if position in held], is_lost)
+                if cost >= part:
+                    yield cost
+                    cost = 0
+        self._close(key, consumers)
+        yield cost + 1
+
+    def _give_back(
+        self, key: SessionKey, queue: Queue, positions: Sequence[QueuePosition], is_lost: bool
+    ) -> None:
+        context = self._context
+        context.dispatch.let_go(key, queue.id, positions)
+        if is_lost:
+            append_requeue(context, queue, positions)
+        else:
+            context.dispatch.returned(queue.id, positions)
+            context.expiry.watch_again(queue, positions)
+
+    def _close(self, key: SessionKey, consumers: Sequence[Consumer]) -> None:
+        """A session that has nothing any more but perhaps a stream. `consumers`: those that it had."""
+        context = self._context
+        self._attached.pop(key, None)
+        for consumer in consumers:
+            self.auto_deletion.consumer_left(consumer)
         self.auto_deletion.session_ended(key)
         context.writer.append(CloseSession(None, key), False)
         context.dispatch.forget_session(key)
         self._is_not_away(key)
         self._ends_with_epoch.discard(key)
-        return sum(map(len, held.values()))
 
 
 def _settled(session: Session, settling: Sequence[UnansweredSettle]) -> set[tuple[str, QueuePosition]]:

@@ -194,13 +194,12 @@ def _suspend(context: Context, request: Request, command: EndCommand, branch: Dt
     context.writer.append(Associate(request.ref, branch.key, request.session, True), False)
 
 
-def session_ended(context: Context, session: SessionKey) -> None:
-    """The session is about to be closed: branches that it works in fail, and one in which nobody else works ends at once."""
-    for branch in context.state.transactions.branches_of(session):
-        if len(branch.associations) == 1:
-            append_rollback(context, branch.key, RollbackReason.SESSION_ENDED)
-        else:
-            context.writer.append(Dissociate(None, branch.key, session, True), False)
+def session_ended(context: Context, branch: DtxBuffer, session: SessionKey) -> None:
+    """A session that works in this branch is about to be closed: it fails, and ends at once if nobody else works in it."""
+    if len(branch.associations) == 1:
+        append_rollback(context, branch.key, RollbackReason.SESSION_ENDED)
+    else:
+        context.writer.append(Dissociate(None, branch.key, session, True), False)
 
 
 # --- completion ---------------------------------------------------------------------------------------------------------

@@ -184,12 +184,22 @@ class Dispatch:
 
     def held_by(self, session: SessionKey) -> dict[QueueId, list[QueuePosition]]:
         """What a session holds, by queue, ascending."""
-        found = {}
-        for queue_id in sorted(self._holders.get(session, ())):
-            positions = self._queues[queue_id].hands.of(session)
-            if positions:
-                found[queue_id] = sorted(positions)
-        return found
+        return {
+            queue_id: sorted(self._queues[queue_id].hands.of(session)) for queue_id in self.holds_in(session)
+        }
+
+    def holds_in(self, session: SessionKey) -> list[QueueId]:
+        """Queues of which a session holds messages, by id."""
+        return [
+            queue_id
+            for queue_id in sorted(self._holders.get(session, ()))
+            if self._queues[queue_id].hands.of(session)
+        ]
+
+    def held_of(self, session: SessionKey, queue_id: QueueId) -> Collection[QueuePosition]:
+        """What a session holds of a queue now, in no order; nothing if the queue is gone."""
+        dispatch = self._queues.get(queue_id)
+        return dispatch.hands.of(session) if dispatch is not None else ()
 
     def held(self) -> dict[SessionKey, dict[QueueId, list[QueuePosition]]]:
         """What sessions hold, by session and queue, ascending; however many they are, each message is looked at once."""

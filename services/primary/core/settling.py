@@ -67,8 +67,11 @@ def give_back(context: Context, queue: Queue, positions: Sequence[QueuePosition]
 
     They go out when the record that gave them back is committed: a successor without it may still hold them locked (P3).
     """
-    worn_out = [position for position in positions if queue.is_worn_out(position)]
-    fresh = [position for position in positions if not queue.is_worn_out(position)]
+    worn_out: Sequence[QueuePosition] = ()
+    fresh = positions
+    if queue.definition.delivery_count_max:
+        worn_out = [position for position in positions if queue.is_worn_out(position)]
+        fresh = [position for position in positions if not queue.is_worn_out(position)]
     context.dispatch.gave_back(context.writer.log.end, queue.id, fresh)
     context.expiry.watch_again(queue, fresh)
     if worn_out:
