@@ -26,7 +26,7 @@ def apply_open_subscription(
 def apply_advance_subscription(
     state: SetState, index: LogIndex, epoch: Epoch, record: AdvanceSubscription, is_durable: bool
 ) -> Reply:
-    state.subscriptions.advance(record.subscription, record.floor)
+    state.subscriptions.advance(record.subscription, record.floor, record.begins)
     return DONE
 
 

@@ -398,6 +398,10 @@ class Consume(Record, tag=37, frozen=True):
 # --- subscriptions to committed events ----------------------------------------------------------------------------------
 
 
+Begins = tuple[tuple[str, LogIndex, Epoch], ...]
+"""Where a group begins in each resource set, by its name: a closed cut."""
+
+
 class OpenSubscription(Record, tag=50, frozen=True):
     """A group of this name is owed the events behind `floor`. Its id is the index of this record. Durable, as all three."""
 
@@ -410,6 +414,8 @@ class AdvanceSubscription(Record, tag=51, frozen=True):
 
     subscription: LogIndex
     floor: LogIndex
+    begins: Begins = ()
+    """In the first one, in the set that decides it; empty: this set does not, or an older version wrote it."""
 
 
 class CloseSubscription(Record, tag=52, frozen=True):

@@ -9,6 +9,7 @@ import msgspec
 
 from lockstep.core.commands import AnyCommand
 from lockstep.core.ids import Epoch, LogIndex, QueuePosition, SessionId, SessionKey, SetName, TransactionKey
+from lockstep.core.records import Begins
 
 
 class HeldDeliveries(msgspec.Struct, frozen=True):
@@ -191,7 +192,7 @@ class SubscriptionChange(Enum):
     """Only tell which there are."""
     OPEN = 1
     START = 2
-    """The group begins at `floor`, unless it has begun."""
+    """The group begins at `floor`, unless it has begun; below where it was opened, too."""
     ADVANCE = 3
     CLOSE = 4
 
@@ -210,6 +211,8 @@ class ChangeSubscription(msgspec.Struct, frozen=True):
     """START, ADVANCE: of the record at `floor`, as its reader knows it; None: it is not compared."""
     is_left_behind: bool = False
     """CLOSE: the group stays, as one that was left behind."""
+    begins: Begins = ()
+    """START, in the set that decides where the group begins in all."""
 
 
 class FindBranches(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import msgspec
 
 from lockstep.core.ids import ExchangeId, LogIndex, QueueId
 from lockstep.core.items import META_KEY, Changes, deleted_resource_key, subscription_key
+from lockstep.core.records import Begins
 
 DELETED_KEPT = 1_024
 """Deletions whose names stay although nobody is owed anything: for those who read without a group."""
@@ -29,6 +30,8 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
     """True: it is owed nothing any more, and goes nowhere. Its name stays: a group that is not there at all where others have
     begun is taken for one that came before its set did, and is given everything.
     """
+    begins: Begins = ()
+    """Where it begins in every set, as this one has decided; empty: another does, or an older version had it begin."""
 
 
 class DeletedResource(msgspec.Struct, frozen=True, array_like=True):
@@ -71,12 +74,19 @@ class Subscriptions:
             self.close(known.id)
         self._keep(group)
 
-    def advance(self, group_id: LogIndex, floor: LogIndex) -> None:
-        """A group is done with everything at or below `floor`; nothing for one that is closed or was left behind."""
+    def advance(self, group_id: LogIndex, floor: LogIndex, begins: Begins = ()) -> None:
+        """A group is done with everything at or below `floor`; nothing for one that is closed or was left behind. `begins`: said
+        when it begins.
+        """
         group = self.by_id.get(group_id)
         if group is not None and not group.is_left_behind:
             self._keep(
-                msgspec.structs.replace(group, floor=LogIndex(max(floor, group.floor)), is_started=True)
+                msgspec.structs.replace(
+                    group,
+                    floor=LogIndex(max(floor, group.floor)),
+                    is_started=True,
+                    begins=group.begins if group.is_started else begins,
+                )
             )
             self._prune()
 

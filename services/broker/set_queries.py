@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from lockstep.core.errors import ErrorCode, InDoubt, Rejected
 from lockstep.core.ids import Epoch, LogIndex, SessionId, SessionKey, SetName, TransactionKey
+from lockstep.core.records import Begins
 from lockstep.core.requests import (
     AnyRequest,
     AttachSession,
@@ -106,12 +107,13 @@ class SetQueries:
         *,
         is_earliest: bool = False,
         is_left_behind: bool = False,
+        begins: Begins = (),
     ) -> tuple[Group, ...]:
         """All groups of the set behind the change. Raises as `outcome`, and what the primary rejects."""
         answer = await self._ask(
             set_name,
             lambda number: ChangeSubscription(
-                number, group, change, floor, is_earliest, epoch, is_left_behind
+                number, group, change, floor, is_earliest, epoch, is_left_behind, begins
             ),
         )
         assert isinstance(answer, SubscriptionsAnswer), answer

@@ -618,6 +618,7 @@ class ChangeSubscriptionRequest(_message.Message):
     FLOOR_FIELD_NUMBER: _builtins.int
     IS_EARLIEST_FIELD_NUMBER: _builtins.int
     IS_LEFT_BEHIND_FIELD_NUMBER: _builtins.int
+    BEGINS_FIELD_NUMBER: _builtins.int
     IS_FORWARDED_FIELD_NUMBER: _builtins.int
     resource_set: _builtins.str
     group: _builtins.str
@@ -631,6 +632,10 @@ class ChangeSubscriptionRequest(_message.Message):
     def floor(self) -> Global___EventOffset:
         """CHANGE_START, CHANGE_ADVANCE; of CHANGE_OPEN: where to begin, absent: at the log's end."""
 
+    @_builtins.property
+    def begins(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventOffset]:
+        """Of CHANGE_START, in the set that decides where the group begins in all of them: that; empty: this set does not decide."""
+
     def __init__(
         self,
         *,
@@ -640,11 +645,12 @@ class ChangeSubscriptionRequest(_message.Message):
         floor: Global___EventOffset | None = ...,
         is_earliest: _builtins.bool = ...,
         is_left_behind: _builtins.bool = ...,
+        begins: _abc.Iterable[Global___EventOffset] | None = ...,
         is_forwarded: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["floor", b"floor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "floor", b"floor", "group", b"group", "is_earliest", b"is_earliest", "is_forwarded", b"is_forwarded", "is_left_behind", b"is_left_behind", "resource_set", b"resource_set"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begins", b"begins", "change", b"change", "floor", b"floor", "group", b"group", "is_earliest", b"is_earliest", "is_forwarded", b"is_forwarded", "is_left_behind", b"is_left_behind", "resource_set", b"resource_set"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -662,6 +668,7 @@ class ChangeSubscriptionResponse(_message.Message):
         FLOOR_FIELD_NUMBER: _builtins.int
         IS_STARTED_FIELD_NUMBER: _builtins.int
         IS_LEFT_BEHIND_FIELD_NUMBER: _builtins.int
+        BEGINS_FIELD_NUMBER: _builtins.int
         group: _builtins.str
         is_started: _builtins.bool
         """False: it waits for the consistent cut at which it begins."""
@@ -669,6 +676,10 @@ class ChangeSubscriptionResponse(_message.Message):
         """True: it is owed nothing any more, and stays for its reader to be told so, until it is closed."""
         @_builtins.property
         def floor(self) -> Global___EventOffset: ...
+        @_builtins.property
+        def begins(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventOffset]:
+            """Where it begins in every set, as this one has decided; empty: another does, or an older version had it begin."""
+
         def __init__(
             self,
             *,
@@ -676,10 +687,11 @@ class ChangeSubscriptionResponse(_message.Message):
             floor: Global___EventOffset | None = ...,
             is_started: _builtins.bool = ...,
             is_left_behind: _builtins.bool = ...,
+            begins: _abc.Iterable[Global___EventOffset] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["floor", b"floor"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["floor", b"floor", "group", b"group", "is_left_behind", b"is_left_behind", "is_started", b"is_started"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["begins", b"begins", "floor", b"floor", "group", b"group", "is_left_behind", b"is_left_behind", "is_started", b"is_started"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

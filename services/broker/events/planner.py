@@ -1,7 +1,8 @@
 """Plans: how far a reader may read in all resource sets (DESIGN 7).
 
-Law: a plan never lies below what its reader knows, and it is closed. As a group begins at a closed cut (`groups.py`), every range
-between two plans of a reader has whole transactions only. Sets come while a plan waits: each look begins with those that came.
+Law: a plan never lies below what its reader knows, and it is closed. As a group begins at a closed cut (`beginnings.py`), every
+range between two plans of a reader has whole transactions only. Sets come while a plan waits: each look begins with those that
+came.
 """
 
 import asyncio
@@ -12,8 +13,8 @@ from lockstep.core.ids import LogIndex, SetName
 from lockstep.runtime.clock import read_now
 from lockstep.wire.v1 import events_pb2 as pb
 from services.broker.core.events.planning import Cut, Cutting, LogView, Offset, split_points
+from services.broker.events.beginnings import Beginnings
 from services.broker.events.branch_stands import ask_stands
-from services.broker.events.groups import Groups
 from services.broker.events.quiet_moments import QuietMoments
 from services.broker.events.sources import NOTHING, EventSources, offset_of, wire_offset
 
@@ -31,9 +32,9 @@ EMPTY_MS = 60_000
 class Planner:
     """Lives as long as the process."""
 
-    def __init__(self, sources: EventSources, groups: Groups, moments: QuietMoments) -> None:
+    def __init__(self, sources: EventSources, beginnings: Beginnings, moments: QuietMoments) -> None:
         self._sources = sources
-        self._groups = groups
+        self._beginnings = beginnings
         self.moments = moments
         """For whoever shows its figures."""
         self._held_since_ms: dict[SetName, int] = {}
@@ -84,7 +85,7 @@ class Planner:
         """Of every set. `known`: where the reader is; takes in the sets that came since. Raises `Rejected` as `plan`."""
         for name in self._sources.names.known():
             if name not in known:
-                known[name] = await self._groups.stand_in(name, group)
+                known[name] = await self._beginnings.stand_in(name, group)
         return await self._logs(dict(sorted(known.items())), max_events)
 
     async def _logs(

@@ -17,6 +17,7 @@ from lockstep.runtime.status import error_from
 from lockstep.runtime.wire import parse
 from lockstep.wire.v1 import events_pb2 as pb
 from services.broker.core.events.planning import Offset
+from services.broker.events.beginnings import Beginnings
 from services.broker.events.groups import Groups
 from services.broker.events.planner import Planner
 from services.broker.events.quiet_moments import QuietMoments
@@ -32,8 +33,9 @@ class EventsService:
     def __init__(self, sources: EventSources, moments: QuietMoments, channels: Channels) -> None:
         self._sources = sources
         self._channels = channels
-        self.groups = Groups(sources, moments)
-        self.planner = Planner(sources, self.groups, moments)
+        beginnings = Beginnings(sources, moments)
+        self.groups = Groups(sources, beginnings)
+        self.planner = Planner(sources, beginnings, moments)
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """For `grpc.aio.Server.add_generic_rpc_handlers`."""

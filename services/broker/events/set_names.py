@@ -36,19 +36,22 @@ class SetNames:
         return [name for name in sorted(self._view.sets) if self._view.set_map(name) is not None]
 
     async def all(self) -> list[SetName]:
-        """All that there were at some moment of this call, or more, sorted. Raises `Rejected` UNAVAILABLE if etcd does not
-        answer, or the view does not get as far.
+        """All that there were at some moment of this call, or more, the oldest first. Raises `Rejected` UNAVAILABLE if etcd does
+        not answer, or the view does not get as far.
         """
-        entries, _ = await self._read(self._view.keys.sets)
-        there = {name for entry in entries if (name := self._set_of(entry.key)) is not None}
+        entries, revision = await self._read(self._view.keys.sets)
+        there = {
+            name: entry.create_revision for entry in entries if (name := self._set_of(entry.key)) is not None
+        }
         deadline = asyncio.get_running_loop().time() + self._wait_seconds
-        while missing := there.difference(self.known()):
+        while missing := there.keys() - set(self.known()):
             if asyncio.get_running_loop().time() >= deadline:
                 name = min(missing)
                 text = f"this broker has not heard of resource set {name!r} yet, which etcd has"
                 raise Rejected(ErrorCode.UNAVAILABLE, text, set_name=name)
             await asyncio.sleep(VIEW_LOOK_SECONDS)
-        return self.known()
+        # What the view has beyond that came behind it.
+        return sorted(self.known(), key=lambda name: (there.get(name, revision + 1), name))
 
     def _set_of(self, key: str) -> SetName | None:
         """Whose map entry this is; None: a key of another kind."""

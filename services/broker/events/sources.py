@@ -5,7 +5,7 @@ Law: what is asked of a primary goes to the primary; everything else to an in-sy
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from lockstep.core.errors import ErrorCode, LockstepError, Rejected
@@ -176,6 +176,7 @@ class EventSources:
         *,
         is_earliest: bool = False,
         is_left_behind: bool = False,
+        begins: Mapping[SetName, Offset] | None = None,
     ) -> pb.ChangeSubscriptionResponse:
         """Change a group at the set's primary; answers all groups of the set. Raises what the primary says."""
         request = pb.ChangeSubscriptionRequest(
@@ -184,6 +185,7 @@ class EventSources:
             change=pb.ChangeSubscriptionRequest.Change.ValueType(change.value),
             is_earliest=is_earliest,
             is_left_behind=is_left_behind,
+            begins=[wire_offset(name, offset) for name, offset in sorted((begins or {}).items())],
         )
         if floor is not None:
             request.floor.CopyFrom(wire_offset(set_name, floor))
@@ -209,6 +211,9 @@ class EventSources:
                 floor.epoch if floor is not None else None,
                 is_earliest=request.is_earliest,
                 is_left_behind=request.is_left_behind,
+                begins=tuple(
+                    (wire.resource_set, LogIndex(wire.index), Epoch(wire.epoch)) for wire in request.begins
+                ),
             )
             response = pb.ChangeSubscriptionResponse()
             for group in groups:
@@ -218,6 +223,10 @@ class EventSources:
                     floor=wire_offset(set_name, known),
                     is_started=group.is_started,
                     is_left_behind=group.is_left_behind,
+                    begins=[
+                        wire_offset(SetName(name), Offset(index, epoch))
+                        for name, index, epoch in group.begins
+                    ],
                 )
             return response
 

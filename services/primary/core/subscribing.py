@@ -66,8 +66,14 @@ def _change(context: Context, request: ChangeSubscription) -> None:
             is_repeated = group.is_started and (
                 request.change is SubscriptionChange.START or floor <= group.floor
             )
-            if not is_repeated:
-                writer.append(AdvanceSubscription(None, group.id, floor), True)
+            if is_repeated:
+                return
+            group_id, begins = group.id, request.begins
+            if not group.is_started and floor < group.floor:
+                # Whoever opened it did not know that it has begun in other sets: a floor never falls, so it is opened anew.
+                writer.append(CloseSubscription(None, group_id), True)
+                group_id = writer.append(OpenSubscription(None, request.group, floor), True)
+            writer.append(AdvanceSubscription(None, group_id, floor, begins), True)
         case SubscriptionChange.CLOSE:
             if group is not None and not (group.is_left_behind and request.is_left_behind):
                 writer.append(CloseSubscription(None, group.id, request.is_left_behind), True)

@@ -510,6 +510,7 @@ class Writer:
             return
         group = self.random.choice([*groups, LogIndex(self.random.randint(1, state.applied))])
         if self._chance(0.7):
-            self.log.append(AdvanceSubscription(None, group, floor))
+            begins = self.random.choice(((), (("east", floor, Epoch(1)), ("west", LogIndex(3), Epoch(2)))))
+            self.log.append(AdvanceSubscription(None, group, floor, begins))
         else:
             self.log.append(CloseSubscription(None, group, is_left_behind=self._chance(0.5)))

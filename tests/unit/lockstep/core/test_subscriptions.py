@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from lockstep.core import item_values
-from lockstep.core.ids import LogIndex
-from lockstep.core.items import META_KEY
+from lockstep.core.ids import Epoch, LogIndex
+from lockstep.core.items import META_KEY, subscription_key
 from lockstep.core.records import (
     AdvanceSubscription,
     CloseSubscription,
@@ -227,3 +227,17 @@ def test_a_snapshot_that_does_not_say_it_can_be_loaded() -> None:
     assert restored.subscriptions.names_from == 0
     assert restored.subscriptions.all_deleted() == log.state.subscriptions.all_deleted()
     assert restored.applied == log.state.applied
+
+
+def test_where_a_group_begins_in_all_sets_is_kept_and_older_values_lack_it() -> None:
+    log = Log()
+    group = open_group(log, floor=3)
+    begins = (("east", LogIndex(3), Epoch(1)), ("west", LogIndex(9), Epoch(2)))
+    log.append(AdvanceSubscription(None, group, LogIndex(3), begins))
+    advance(log, group, 5)
+    items = list(log.state.items())
+    assert SetState.from_items(SET, items).subscriptions.by_id[group].begins == begins
+    (kept,) = [item for item in items if item.key == subscription_key(group)]
+    older = kept._replace(value=msgspec.msgpack.encode(msgspec.msgpack.decode(kept.value)[:5]))
+    others = [item for item in items if item is not kept]
+    assert SetState.from_items(SET, [older, *others]).subscriptions.by_id[group].begins == ()

@@ -16,7 +16,7 @@ from lockstep.core.commands import (
 from lockstep.core.effects import Note
 from lockstep.core.errors import ErrorCode
 from lockstep.core.ids import Epoch, LogIndex
-from lockstep.core.records import AdvanceSubscription, CloseSubscription, OpenSubscription
+from lockstep.core.records import AdvanceSubscription, Begins, CloseSubscription, OpenSubscription
 from lockstep.core.requests import ChangeSubscription, FindBranches, SubscriptionChange
 from lockstep.core.server_messages import BranchEnd, BranchesFound, SubscriptionsAnswer
 from lockstep.core.subscriptions import Group
@@ -46,13 +46,14 @@ class Caller:
         is_earliest: bool = False,
         epoch: int | None = None,
         is_left_behind: bool = False,
+        begins: Begins = (),
     ) -> SubscriptionsAnswer:
         self._requests += 1
         index = None if floor is None else LogIndex(floor)
         known = None if epoch is None else Epoch(epoch)
         self._say(
             ChangeSubscription(
-                self._requests, group, change, index, is_earliest, known, is_left_behind=is_left_behind
+                self._requests, group, change, index, is_earliest, known, is_left_behind, begins
             )
         )
         (answer,) = [
@@ -147,6 +148,30 @@ def test_a_group_that_starts_where_it_stands_has_started(caller: Caller) -> None
     group = caller.open(floor=1)
     (started,) = caller.change(SubscriptionChange.START, floor=group.floor).groups
     assert started.is_started
+
+
+def test_a_group_that_has_not_begun_may_begin_below_where_it_was_opened(rig: Rig, caller: Caller) -> None:
+    """Whoever opened it here did not know that it had begun in other sets before this one came."""
+    caller.client.declare("q")
+    opened = caller.open()
+    (begun,) = caller.change(SubscriptionChange.START, floor=0).groups
+    assert (begun.floor, begun.is_started) == (0, True) and opened.floor > 0
+    assert caller.change(SubscriptionChange.START, floor=opened.floor).groups == (begun,)
+    rig.check_log()
+
+
+def test_the_first_that_has_a_group_begin_decides_where_it_does_in_all_sets(rig: Rig, caller: Caller) -> None:
+    caller.client.declare("q")
+    caller.open(floor=1)
+    first, second = (("east", LogIndex(1), Epoch(1)),), (("west", LogIndex(9), Epoch(1)),)
+    for begins in (first, second):
+        (group,) = caller.change(SubscriptionChange.START, floor=1, begins=begins).groups
+        assert group.begins == first
+    (group,) = caller.change(SubscriptionChange.ADVANCE, floor=2).groups
+    assert (group.floor, group.begins) == (2, first)
+    assert caller.change(SubscriptionChange.CLOSE).groups == ()
+    assert caller.open(floor=1).begins == ()
+    rig.check_log()
 
 
 def test_an_acknowledgement_of_what_the_log_has_not_is_refused_and_moves_nothing(

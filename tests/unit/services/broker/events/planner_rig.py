@@ -1,6 +1,6 @@
 """One broker's planner and groups over a world of resource sets, brokers that lag and sets that come, for tests."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import cast
 
@@ -9,6 +9,7 @@ from lockstep.core.ids import LogIndex, SetName
 from lockstep.core.requests import SubscriptionChange
 from lockstep.wire.v1 import events_pb2 as pb
 from services.broker.core.events.planning import BranchStands, LogView, Offset
+from services.broker.events.beginnings import Beginnings
 from services.broker.events.groups import Groups
 from services.broker.events.planner import Planner
 from services.broker.events.quiet_moments import QuietMoments
@@ -45,6 +46,9 @@ class Sources:
         self.world = world
         self.names = Names(sorted(world.logs))
         self.groups: dict[SetName, dict[str, tuple[Offset, bool]]] = {name: {} for name in world.logs}
+        self.begins: dict[SetName, dict[str, dict[SetName, Offset]]] = {name: {} for name in world.logs}
+        self.knows_begins = True
+        """Primaries do: of older versions they do not."""
         self.left_behind: dict[SetName, set[str]] = {name: set() for name in world.logs}
         self.changes_left = 1_000_000
         """So many calls are answered, then primaries are away."""
@@ -70,6 +74,7 @@ class Sources:
         *,
         is_earliest: bool = False,
         is_left_behind: bool = False,
+        begins: Mapping[SetName, Offset] | None = None,
     ) -> pb.ChangeSubscriptionResponse:
         if not self.changes_left:
             raise Rejected(ErrorCode.UNAVAILABLE, "away")
@@ -79,6 +84,7 @@ class Sources:
             left_behind |= groups.keys() & {group}
         elif change is SubscriptionChange.CLOSE:
             groups.pop(group, None)
+            self.begins[set_name].pop(group, None)
             left_behind.discard(group)
         elif change is not SubscriptionChange.NONE and group in left_behind:
             raise Rejected(ErrorCode.OUT_OF_RANGE, "left behind")
@@ -89,7 +95,11 @@ class Sources:
             if group not in groups:
                 raise Rejected(ErrorCode.NOT_FOUND, "no group")
             known, is_started = groups[group]
-            if floor is not None and not (is_started and change is SubscriptionChange.START):
+            if change is SubscriptionChange.START and not is_started:
+                known = floor or NOTHING
+                if self.knows_begins:
+                    self.begins[set_name][group] = dict(begins or {})
+            elif floor is not None and change is SubscriptionChange.ADVANCE:
                 known = max(known, floor, key=lambda offset: offset.index)
             groups[group] = known, True
         return pb.ChangeSubscriptionResponse(
@@ -99,6 +109,10 @@ class Sources:
                     floor=wire_offset(set_name, known),
                     is_started=is_started,
                     is_left_behind=name in left_behind,
+                    begins=[
+                        wire_offset(one, offset)
+                        for one, offset in self.begins[set_name].get(name, {}).items()
+                    ],
                 )
                 for name, (known, is_started) in sorted(groups.items())
             ]
@@ -136,8 +150,9 @@ class Rig:
         self.sources = Sources(self.world)
         self.moments = Moments(self.world)
         sources, moments = cast(EventSources, self.sources), cast(QuietMoments, self.moments)
-        self.groups = Groups(sources, moments)
-        self.planner = Planner(sources, self.groups, moments)
+        beginnings = Beginnings(sources, moments)
+        self.groups = Groups(sources, beginnings)
+        self.planner = Planner(sources, beginnings, moments)
 
     def prepared(self, *names: SetName) -> Joint:
         joint = Joint(global_id(len(self.world.joints) + 1), [], list(names))

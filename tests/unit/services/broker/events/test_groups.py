@@ -1,7 +1,9 @@
 """Where groups begin, and that they begin and end in all sets, over brokers that lag and sets that come."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import permutations
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from lockstep.core.errors import ErrorCode, Rejected
 from lockstep.core.ids import LogIndex, SetName
 from lockstep.core.requests import SubscriptionChange
 from lockstep.wire.v1 import events_pb2 as pb
-from services.broker.core.events.planning import BranchStands
+from services.broker.core.events.planning import BranchStands, Offset
 from services.broker.events.sources import NOTHING, offset_of
 from tests.unit.services.broker.core.events.planning_world import at
 from tests.unit.services.broker.events.planner_rig import ONE, THREE, TWO, Rig, ends
@@ -281,3 +283,130 @@ async def test_a_set_that_comes_while_two_open_a_group_has_it_from_where_that_is
         name: again[name].index < second.committed[name] <= planned[name].index for name in (ONE, THREE)
     }
     assert told_of == {ONE: True, THREE: True}, f"the second transaction, by half: {again}, {planned}"
+
+
+@pytest.mark.parametrize("turns", sorted(set(permutations("xxyyy"))), ids="".join)
+async def test_two_open_a_group_and_one_of_them_knows_a_set_that_came_meanwhile(
+    turns: tuple[str, ...],
+) -> None:
+    """X has looked for a cut when the third set comes, and a transaction commits there and in each of the others. Y opens the
+    group in all three, and both have it begin, in any order: `turns` says whose call comes next.
+    """
+    rig = Rig(3)
+    rig.sources.names.there = [ONE, TWO]
+    waiting, original = list(turns), rig.sources.change
+    x_has_looked, y_has_looked = asyncio.Event(), asyncio.Event()
+
+    async def change(
+        set_name: SetName, group: str, what: SubscriptionChange, *more: Any, **others: Any
+    ) -> pb.ChangeSubscriptionResponse:
+        task = asyncio.current_task()
+        assert task is not None
+        me = task.get_name()
+        if what is SubscriptionChange.START and me in waiting:
+            (x_has_looked if me == "x" else y_has_looked).set()
+            await y_has_looked.wait()
+            while me in waiting and waiting[0] != me:
+                await asyncio.sleep(0)
+            if me in waiting:
+                waiting.remove(me)
+        return await original(set_name, group, what, *more, **others)
+
+    async def opens(name: str) -> dict[str, Offset]:
+        try:
+            return await rig.open()
+        finally:
+            waiting[:] = [turn for turn in waiting if turn != name]
+
+    rig.sources.change = change  # type: ignore[method-assign, assignment]
+    x = asyncio.create_task(opens("x"), name="x")
+    await x_has_looked.wait()
+    rig.sources.names.there = [ONE, TWO, THREE]
+    for pair in ((ONE, THREE), (TWO, THREE)):
+        joint = rig.prepared(*pair)
+        for name in pair:
+            rig.commit(joint, name)
+    y = asyncio.create_task(opens("y"), name="y")
+    for asked in (x, y):
+        begun = await asked
+        await rig.plan(begun)
+    stands = {name: rig.sources.groups[name]["spark"][0] for name in (ONE, TWO, THREE)}
+    assert not list(rig.world.torn(stands)), stands
+    assert {name: stands[SetName(name)] for name in begun} == begun, "both were told the same"
+
+
+async def test_openers_in_any_order_begin_a_group_whole() -> None:
+    """Three callers at once, in a world that goes on and whose sets come one by one."""
+    for seed in range(300):
+        random = Random(seed)
+        rig = Rig(4)
+        names = sorted(rig.world.logs)
+        rig.sources.names.there = names[:2]
+        original = rig.sources.change
+
+        def goes_on(rig: Rig = rig, random: Random = random, names: list[SetName] = names) -> None:
+            there = rig.sources.names.there
+            if len(there) < len(names) and random.random() < 0.05:
+                rig.sources.names.there = there = names[: len(there) + 1]
+            if random.random() < 0.5:
+                joint = rig.prepared(*random.sample(there, 2))
+                for name in list(joint.prepared):
+                    rig.commit(joint, name)
+
+        async def change(
+            *args: Any,
+            original: Any = original,
+            random: Random = random,
+            goes_on: Callable[[], None] = goes_on,
+            **more: Any,
+        ) -> pb.ChangeSubscriptionResponse:
+            for _ in range(random.randrange(4)):
+                goes_on()
+                await asyncio.sleep(0)
+            return await original(*args, **more)  # type: ignore[no-any-return]
+
+        rig.sources.change = change  # type: ignore[method-assign]
+        for begun in await asyncio.gather(*(rig.open() for _ in range(3))):
+            await rig.plan(begun)
+        stands = {name: rig.sources.groups[name]["spark"][0] for name in rig.sources.names.there}
+        assert not list(rig.world.torn(stands)), (seed, stands)
+
+
+@pytest.mark.parametrize("answered", range(10))
+async def test_a_group_whose_opening_ended_half_way_begins_where_it_was_decided(answered: int) -> None:
+    """A set comes and transactions commit in it, before the next caller opens the group."""
+    rig = Rig(3)
+    rig.sources.names.there = [ONE, TWO]
+    early = rig.prepared(ONE, TWO)
+
+    def commits() -> None:
+        rig.commit(early, ONE)
+        rig.commit(early, TWO)
+
+    rig.sources.before_opening[TWO] = commits
+    rig.sources.changes_left = answered
+    begun: dict[str, Offset] | None = None
+    if answered < 8:
+        with pytest.raises(Rejected):
+            await rig.open()
+    else:
+        begun = await rig.open()
+    rig.sources.changes_left = 1_000_000
+    rig.sources.names.there = [ONE, TWO, THREE]
+    for pair in ((ONE, THREE), (TWO, THREE)):
+        joint = rig.prepared(*pair)
+        for name in pair:
+            rig.commit(joint, name)
+    again = await rig.open()
+    assert not list(rig.world.torn({SetName(name): offset for name, offset in again.items()}))
+    assert begun is None or again == {**begun, THREE: NOTHING}
+
+
+async def test_a_primary_of_an_older_version_keeps_no_decision_and_a_group_begins_all_the_same() -> None:
+    rig = Rig()
+    rig.sources.knows_begins = False
+    joint = rig.prepared(ONE, TWO)
+    rig.commit(joint, ONE)
+    rig.commit(joint, TWO)
+    begun = await rig.open()
+    assert begun == {ONE: at(2), TWO: at(2)} == await rig.open()

@@ -24,13 +24,16 @@ class Etcd:
     """Sets that are there, by their keys."""
 
     def __init__(self, *keys: str) -> None:
+        """In the order in which they were made."""
         self.keys = keys
         self.is_reachable = True
 
     async def read(self, prefix: str) -> tuple[list[Entry], int]:
         if not self.is_reachable:
             raise EtcdRejected(ErrorCode.UNAVAILABLE, "nobody answers")
-        return [Entry(key, b"", 1, 1, 0) for key in self.keys if key.startswith(prefix)], 7
+        made = enumerate(self.keys, 1)
+        entries = [Entry(key, b"", revision, 7, 0) for revision, key in made if key.startswith(prefix)]
+        return sorted(entries, key=lambda entry: entry.key), 7
 
 
 def map_view(name: SetName) -> SetView:
@@ -53,6 +56,14 @@ async def test_a_set_that_etcd_has_is_waited_for_until_the_view_has_it() -> None
     assert not asked.done()
     view.sets[WEST] = map_view(WEST)
     assert await asked == names.known() == [EAST, WEST]
+
+
+async def test_the_oldest_comes_first_and_what_only_the_view_has_comes_last() -> None:
+    """Whoever opens a group asks the first one, whatever sets come meanwhile."""
+    north, south = SetName("north"), SetName("a-south")
+    view = view_of(EAST, WEST, north, south)
+    etcd = Etcd(KEYS.set_map(WEST), KEYS.set_lease(EAST), KEYS.set_map(north), KEYS.set_map(EAST))
+    assert await SetNames(view, etcd.read).all() == [WEST, north, EAST, south]
 
 
 async def test_a_view_that_stays_behind_is_said_and_not_gone_by() -> None:
